@@ -1,0 +1,118 @@
+"""Proximal policy optimisation: IPPO with the critic on the agent's own view, MAPPO with it on the global state.
+
+Papers: Schulman et al. 2017 (PPO), de Witt et al. 2020 (IPPO), Yu et al. 2022 (MAPPO). Departures: minibatches are made
+of whole environments, not single samples (the copies are independent, and moving whole ones is several times cheaper);
+the value loss is not clipped; returns run over an agent's own decisions (`ops.returns`).
+Shape letters: `T` time, `E` environments, `n` agents of a group.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from shoal.algorithms import _actor_critic as ac
+from shoal.core.algorithm import Experience
+from shoal.core.errors import require_positive
+from shoal.core.types import PyTree
+
+
+@dataclasses.dataclass(frozen=True)
+class PPO(ac.ActorCriticLearner):
+    """Several epochs of minibatch steps on the clipped objective."""
+
+    name: ClassVar[str] = "ppo"
+
+    clip_eps: float = 0.2  # how far the probability ratio may move
+    epochs: int = 4  # passes over the batch
+    minibatches: int = 4  # parts each pass is cut into; must divide the number of copies
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_positive("PPO", epochs=self.epochs, minibatches=self.minibatches, clip_eps=self.clip_eps)
+
+    def update(
+        self, state: ac.LearnerState, experience: Experience, key: jax.Array, axis: str | None = None
+    ) -> tuple[ac.LearnerState, dict[str, jax.Array]]:
+        """Advantages, then epochs of minibatches; metrics are means over all steps."""
+        state, batches = self.prepare(state, experience, axis)
+        num_envs = experience.first.shape[1]
+
+        def step(state, index):
+            gradients, metrics = self.gradients(state, take_envs(batches, index), axis)
+            return self.apply(state, gradients), metrics
+
+        def epoch(state, key):
+            return lax.scan(step, state, env_minibatches(key, num_envs, self.minibatches, axis))
+
+        state, metrics = lax.scan(epoch, state, jax.random.split(key, self.epochs))
+        return state.replace(updates=state.updates + 1), jax.tree.map(jnp.mean, metrics)
+
+    def gradients(
+        self, state: ac.LearnerState, batches: dict[str, ac.Batch], axis: str | None = None
+    ) -> tuple[PyTree, dict[str, jax.Array]]:
+        """Gradients of the loss on one minibatch, by group, and metrics; summed over devices."""
+
+        def loss(weights):
+            parts = {name: self._loss(state, weights[name], name, batch, axis) for name, batch in batches.items()}
+            metrics = {f"{metric}/{name}": v for name, (_, m) in parts.items() for metric, v in m.items()}
+            return sum(part for part, _ in parts.values()), metrics
+
+        gradients, metrics = jax.grad(loss, has_aux=True)(ac.weights_of(state))
+        return ac.combine(gradients, metrics, axis)
+
+    def _loss(self, state, weights, name, batch, axis):
+        log_prob, entropy, value = ac.evaluate(state.params[name], weights, batch)
+        advantage = ac.normalised_advantage(batch, axis) if self.normalise_advantages else batch.advantage
+        policy_loss = clipped_objective(log_prob - batch.log_prob, advantage, state.hyper["clip_eps"])
+        actor_total = ac.total_weight(batch.actor_weight, log_prob, axis)
+        critic_total = ac.total_weight(batch.critic_weight, value, axis)
+        metrics = {
+            "policy_loss": ac.weighted_sum(policy_loss, batch.actor_weight) / actor_total,
+            "value_loss": ac.weighted_sum(jnp.square(value - batch.target), batch.critic_weight) / critic_total,
+            "entropy": ac.weighted_sum(entropy, batch.actor_weight) / actor_total,
+            "approx_kl": ac.weighted_sum(approx_kl(log_prob - batch.log_prob), batch.actor_weight) / actor_total,
+        }
+        loss = (
+            metrics["policy_loss"]
+            + 0.5 * state.hyper["value_coef"] * metrics["value_loss"]
+            - state.hyper["entropy_coef"] * metrics["entropy"]
+        )
+        return loss, metrics | {"loss": loss}
+
+
+def clipped_objective(log_ratio: jax.Array, advantage: jax.Array, clip_eps: jax.Array | float) -> jax.Array:
+    """PPO's loss of a decision: minus the smaller of the plain and the clipped surrogate."""
+    ratio = jnp.exp(log_ratio)
+    clipped = jnp.clip(ratio, 1.0 - clip_eps, 1.0 + clip_eps)
+    return -jnp.minimum(ratio * advantage, clipped * advantage)
+
+
+def approx_kl(log_ratio: jax.Array) -> jax.Array:
+    """Estimate of the divergence from the old policy: ratio − 1 − log ratio, never negative."""
+    return jnp.exp(log_ratio) - 1.0 - log_ratio
+
+
+def env_minibatches(key: jax.Array, num_envs: int, minibatches: int, axis: str | None) -> jax.Array:
+    """Which environments make up each minibatch: indices `[minibatches, num_envs // minibatches]`.
+
+    Of every `minibatches` neighbours each minibatch gets one, at random. The draw is keyed by the neighbours' global
+    number, so that the minibatches are the same sets of copies on any number of devices.
+    """
+    chunks = num_envs // minibatches
+    first = lax.axis_index(axis) * chunks if axis else 0
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(chunks))
+    order = jax.vmap(lambda key: jax.random.permutation(key, minibatches))(keys)
+    return (order + jnp.arange(chunks)[:, None] * minibatches).T
+
+
+def take_envs(batches: dict[str, ac.Batch], index: jax.Array) -> dict[str, ac.Batch]:
+    """The environments `index` of each group's batch."""
+
+    def one(batch: ac.Batch) -> ac.Batch:
+        timed = jax.tree.map(lambda leaf: leaf[:, index], batch.replace(memory=()))
+        return timed.replace(memory=jax.tree.map(lambda leaf: leaf[index], batch.memory))
+
+    return {name: one(batch) for name, batch in batches.items()}

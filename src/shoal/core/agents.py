@@ -1,0 +1,54 @@
+"""Lifting functions of one agent to `[E, n]` agents, and picking the agents who may move."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.types import Observation, PyTree
+
+AGENT_AXES = Observation(view=0, legal=0, active=0, present=0, state=None)  # pyright: ignore[reportArgumentType]
+"""`in_axes` over the agents of a group: the global state is one per copy, not one per agent."""
+
+
+def over_agents(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Lifts `function(params, observation, *rest)` of one agent to leaves `[E, n, ...]`, params being shared."""
+
+    def lifted(params: PyTree, observation: Observation, *rest: PyTree) -> Any:
+        agents = jax.vmap(function, (None, AGENT_AXES, *(0 for _ in rest)))
+        return jax.vmap(agents, (None, 0, *(0 for _ in rest)))(params, observation, *rest)
+
+    return lifted
+
+
+def mover_index(active: jax.Array, movers: int) -> jax.Array:
+    """Indices `[..., movers]` of the active agents in `[..., n]`, lowest first, filled up with inactive ones."""
+    order = jnp.argsort(~active, axis=-1, stable=True) if movers > 1 else jnp.argmax(active, axis=-1)[..., None]
+    return order[..., :movers]
+
+
+def pick(tree: PyTree, index: jax.Array) -> PyTree:
+    """Takes the agents `index` `[..., m]` out of leaves `[..., n, rest]`."""
+    lead = index.ndim
+
+    def one(leaf: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(leaf, index.reshape(index.shape + (1,) * (leaf.ndim - lead)), axis=lead - 1)
+
+    return jax.tree.map(one, tree)
+
+
+def place(tree: PyTree, index: jax.Array, default: PyTree) -> PyTree:
+    """Puts leaves `[..., m, rest]` back at the agents `index` of `default` `[..., n, rest]`."""
+    lead = index.ndim
+
+    def one(leaf: jax.Array, into: jax.Array) -> jax.Array:
+        where = index.reshape(index.shape + (1,) * (leaf.ndim - lead))
+        return jnp.put_along_axis(into, jnp.broadcast_to(where, leaf.shape), leaf, axis=lead - 1, inplace=False)
+
+    return jax.tree.map(one, tree, default)
+
+
+def pick_observation(observation: Observation, index: jax.Array) -> Observation:
+    """`pick` for observations, whose global state has no agent axis."""
+    return pick(observation.replace(state=None), index).replace(state=observation.state)

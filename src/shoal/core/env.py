@@ -1,0 +1,108 @@
+"""The environment contract: a world, written once, in plain JAX, for one environment.
+
+A world is a frozen dataclass whose fields are its options (sizes, rules); everything that changes lives in the
+state that `reset` and `step` return, everything float-valued that one may want to randomise lives in `params`.
+The framework batches it, resets it, trains on it. See `docs/design.md` and `shoal.testing.check_env`.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.errors import WorldError
+from shoal.core.spaces import Box
+from shoal.core.types import Group, Observation, Outcome, PyTree, Scene, Seat
+
+
+class Env:
+    """Base class of worlds. Subclasses are frozen dataclasses; every method is pure and written for one copy."""
+
+    kind: ClassVar[str] = "mixed"
+    """cooperative, competitive or mixed: shown by `shoal envs`."""
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        """The groups of agents, by name."""
+        raise WorldError(f"{type(self).__name__} must define the property `groups`")
+
+    @property
+    def players(self) -> dict[str, tuple[Seat, ...]]:
+        """Who decides for which seats. By default each group is one player; a card game has one per seat."""
+        return {name: tuple((name, i) for i in range(group.size)) for name, group in self.groups.items()}
+
+    def default_params(self) -> PyTree:
+        """The world's float parameters: a pytree of float leaves."""
+        return ()
+
+    def sample_params(self, key: jax.Array) -> PyTree:
+        """Parameters drawn at random for one episode (domain randomisation); by default the default ones."""
+        del key
+        return self.default_params()
+
+    def reset(self, key: jax.Array, params: PyTree) -> PyTree:
+        """The state at the start of an episode."""
+        raise WorldError(f"{type(self).__name__} must define `reset(key, params)`")
+
+    def step(
+        self, key: jax.Array, state: PyTree, actions: dict[str, jax.Array], params: PyTree
+    ) -> tuple[PyTree, Outcome]:
+        """The next state and what the actions led to. An inactive agent's action must have no effect."""
+        raise WorldError(f"{type(self).__name__} must define `step(key, state, actions, params)`")
+
+    def observe(self, state: PyTree, params: PyTree) -> dict[str, Observation]:
+        """What each group sees in a state."""
+        raise WorldError(f"{type(self).__name__} must define `observe(state, params)`")
+
+    def global_state(self, state: PyTree, params: PyTree) -> PyTree:
+        """What a centralised critic sees: by default every agent's view, one after the other."""
+        views = [obs.view for obs in self.observe(state, params).values()]
+        return jnp.concatenate([leaf.astype(jnp.float32).ravel() for leaf in jax.tree.leaves(views)])
+
+    def scene(self, state: PyTree, params: PyTree) -> Scene:
+        """A picture of the state. The default shows nothing: define it to watch replays."""
+        del state, params
+        return Scene()
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """A world's shapes as they really are: groups with their observation filled in, and the global state's spec."""
+
+    groups: dict[str, Group]
+    state: PyTree
+
+
+def describe(env: Env) -> Spec:
+    """Derives every shape of a world with `jax.eval_shape`; nothing is computed."""
+    groups = env.groups
+    if not groups:
+        raise WorldError(f"{type(env).__name__}.groups is empty: a world needs at least one group of agents")
+    key = jax.eval_shape(lambda: jax.random.key(0))
+
+    def first(key: jax.Array) -> tuple[Any, Any]:
+        params = env.default_params()
+        state = env.reset(key, params)
+        return env.observe(state, params), env.global_state(state, params)
+
+    observations, state = jax.eval_shape(first, key)
+    if set(observations) != set(groups):
+        raise WorldError(
+            f"{type(env).__name__}.observe returned the groups {sorted(observations)}, "
+            f"but `groups` declares {sorted(groups)}"
+        )
+    filled = {}
+    for name, group in groups.items():
+        if group.size < 1:
+            raise WorldError(f"{type(env).__name__}: group {name!r} has size {group.size}, it must be at least 1")
+        for path, leaf in jax.tree_util.tree_leaves_with_path(observations[name].view):
+            if leaf.ndim < 1 or leaf.shape[0] != group.size:
+                raise WorldError(
+                    f"{type(env).__name__}.observe: the view{jax.tree_util.keystr(path)} of group {name!r} has shape "
+                    f"{leaf.shape}; its first axis must be the group's size, {group.size}"
+                )
+        seen = jax.tree.map(lambda leaf: Box(leaf.shape[1:], dtype=str(leaf.dtype)), observations[name].view)
+        filled[name] = dataclasses.replace(group, observation=group.observation or seen)
+    return Spec(groups=filled, state=state)

@@ -1,0 +1,61 @@
+"""Errors that tell the user what was wrong, what was expected and what to do.
+
+Every error that a user can cause derives from `ShoalError`; the command line prints its text, without a
+traceback, and exits with code 2.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class ShoalError(Exception):
+    """Base of every error that the user can put right."""
+
+
+class OptionError(ShoalError, ValueError):
+    """An option or argument has a value that is not allowed."""
+
+
+class UnknownNameError(ShoalError, LookupError):
+    """A world, algorithm, preset or policy of that name does not exist."""
+
+    def __str__(self) -> str:  # LookupError subclasses may quote their text
+        return str(self.args[0])
+
+
+class WorldError(ShoalError):
+    """A world breaks the environment contract."""
+
+
+class RunError(ShoalError):
+    """A run folder or a checkpoint cannot be created, read or written."""
+
+
+class NonFiniteError(ShoalError):
+    """NaN or infinity appeared in an observation, a reward, the loss or the weights."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    """The error for a misspelt name: suggests the nearest ones, or lists what there is."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if not near:  # `grid` should find `tag/grid`
+        near = [k for k in known if name and name.lower() in k.lower()][:3]
+    hint = f"Did you mean {_either(near)}?" if near else f"Known: {', '.join(known) or 'none'}."
+    return UnknownNameError(f"unknown {kind} {name!r}. {hint}")
+
+
+def require(condition: bool, owner: str, option: str, got: object, allowed: str) -> None:
+    """Raises an `OptionError` that names the owner, the option, what it got and what it allows."""
+    if not condition:
+        raise OptionError(f"{owner}: {option} must be {allowed}, got {got!r}")
+
+
+def require_positive(owner: str, **options: float) -> None:
+    """Each option must be a number greater than 0."""
+    for option, got in options.items():
+        require(not isinstance(got, bool) and got > 0, owner, option, got, "greater than 0")
+
+
+def _either(names: list[str]) -> str:
+    return " or ".join(repr(name) for name in names)

@@ -1,0 +1,34 @@
+"""Random keys: one chain per copy, so that results do not depend on how copies are spread over devices or actors.
+
+A copy's key is `fold_in(run key, global copy id)` and never changes; the key of one use at one step is a single
+`fold_in` of the copy's key with a counter. Nothing is carried along, and a key that nobody uses is never computed.
+"""
+
+import enum
+
+import jax
+import jax.numpy as jnp
+
+
+class Use(enum.IntEnum):
+    """What a key of one copy at one step is used for."""
+
+    RESET = 0
+    STEP = 1
+    ACT = 2
+    DRAW = 3  # opponents, seats and other draws of an episode
+
+
+def copy_keys(key: jax.Array, copy_ids: jax.Array) -> jax.Array:
+    """The keys `[E]` of the copies with these global ids."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, copy_ids)
+
+
+def use_key(copy_key: jax.Array, clock: jax.Array, use: Use) -> jax.Array:
+    """One copy's key for one use at one step. `clock` (uint32) counts the steps since the run began."""
+    return jax.random.fold_in(copy_key, clock * jnp.uint32(len(Use)) + jnp.uint32(use))
+
+
+def agent_keys(key: jax.Array, start: int, size: int) -> jax.Array:
+    """The keys `[size]` of one copy's agents whose numbers, over all groups, begin at `start`."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(start, start + size))

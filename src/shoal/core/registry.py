@@ -1,0 +1,92 @@
+"""World ids such as `tag/grid`, and where their code comes from.
+
+A world's code comes from one of three places: worlds that ship with the package, installed entry points of the
+group `shoal.envs`, and files that the user names with `--import FILE`. Never from a run folder.
+"""
+
+import dataclasses
+import importlib
+import importlib.metadata
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from shoal.core.env import Env
+from shoal.core.errors import OptionError, WorldError, unknown_name
+
+_ID = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
+_worlds: dict[str, type[Env] | str] = {}
+
+
+def register(id: str, world: type[Env] | str | None = None) -> Any:
+    """Makes a world known under an id: `register("my/world", World)`, or as a class decorator.
+
+    `world` may be the string `"module:Class"`, imported when the world is first made.
+    """
+    if world is None:
+        return lambda cls: register(id, cls) or cls
+    if not _ID.fullmatch(id):
+        raise OptionError(f"world id {id!r} must be lower-case words separated by '/', such as 'tag/grid'")
+    if id in _worlds and _target(_worlds[id]) != _target(world):
+        raise OptionError(f"the world id {id!r} is already taken by {_target(_worlds[id])}")
+    _worlds[id] = world
+    return None
+
+
+def ids() -> list[str]:
+    """Every known world id, sorted."""
+    return sorted(set(_worlds) | set(_entry_points()))
+
+
+def world_class(id: str) -> type[Env]:
+    """The class behind a world id."""
+    if id not in _worlds:
+        entry_points = _entry_points()
+        if id not in entry_points:
+            raise unknown_name("world", id, ids())
+        _worlds[id] = entry_points[id].load()
+    target = _worlds[id]
+    if isinstance(target, str):
+        module, _, name = target.partition(":")
+        target = _worlds[id] = getattr(importlib.import_module(module), name)
+    if not (isinstance(target, type) and issubclass(target, Env) and dataclasses.is_dataclass(target)):
+        raise WorldError(f"the world {id!r} must be a frozen dataclass derived from shoal.Env, got {target!r}")
+    return target
+
+
+def make(id: str, **options: Any) -> Env:
+    """Builds a world by id: `make("tag/grid", num_taggers=8)`."""
+    cls = world_class(id)
+    known = [field.name for field in dataclasses.fields(cls) if field.init]  # pyright: ignore[reportArgumentType]
+    for option in options:
+        if option not in known:
+            raise OptionError(f"world {id!r}: {unknown_name('option', option, known)}")
+    # JSON knows lists only, but a world must be hashable.
+    return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in options.items()})
+
+
+def import_file(path: str) -> None:
+    """Runs a Python file that the user named, so that the worlds it registers become known."""
+    file = Path(path)
+    if not file.is_file():
+        raise OptionError(f"--import {path}: no such file")
+    name = f"shoal_user_{re.sub(r'[^0-9a-zA-Z]', '_', file.stem)}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise OptionError(f"--import {path}: not a Python file (it should end in .py)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise OptionError(f"--import {path}: {type(error).__name__}: {error}") from error
+
+
+def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+    return {point.name: point for point in importlib.metadata.entry_points(group="shoal.envs")}
+
+
+def _target(world: type[Env] | str) -> str:
+    return world if isinstance(world, str) else f"{world.__module__}:{world.__qualname__}"

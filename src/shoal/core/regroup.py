@@ -1,0 +1,158 @@
+"""Seats dealt anew: groups merged, split or renamed, so that one policy per group is all an algorithm ever sees.
+
+`regroup(env, {"all": ["tagger", "runner"]})` lets both groups share one policy;
+`regroup(env, {"left": ["agent[0]"], "right": ["agent[1:3]"]})` gives agents of one group different ones.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.env import Env, describe
+from shoal.core.errors import OptionError, unknown_name
+from shoal.core.types import Group, Observation, Outcome, PyTree, Scene, Seat
+
+_SEATS = re.compile(r"(?P<group>[^\[\]]+)(\[(?P<start>\d+)(?P<range>:(?P<stop>\d*))?\])?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Agents `start` to `stop` of a group of the original world."""
+
+    group: str
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+
+@dataclasses.dataclass(frozen=True)
+class Regrouped(Env):
+    """A world whose seats are dealt to other groups; made by `regroup`."""
+
+    env: Env
+    plan: tuple[tuple[str, tuple[Part, ...]], ...]
+
+    @property
+    def kind(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.kind
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        old = self.env.groups
+        return {name: self._merged(parts, old) for name, parts in self.plan}
+
+    @property
+    def players(self) -> dict[str, tuple[Seat, ...]]:
+        seat_of = {}
+        for name, parts in self.plan:
+            seats = [(part.group, i) for part in parts for i in range(part.start, part.stop)]
+            seat_of |= {seat: (name, i) for i, seat in enumerate(seats)}
+        return {player: tuple(seat_of[seat] for seat in seats) for player, seats in self.env.players.items()}
+
+    def default_params(self) -> PyTree:
+        return self.env.default_params()
+
+    def sample_params(self, key: jax.Array) -> PyTree:
+        return self.env.sample_params(key)
+
+    def reset(self, key: jax.Array, params: PyTree) -> PyTree:
+        return self.env.reset(key, params)
+
+    def step(
+        self, key: jax.Array, state: PyTree, actions: dict[str, jax.Array], params: PyTree
+    ) -> tuple[PyTree, Outcome]:
+        pieces: dict[Part, jax.Array] = {}
+        for name, parts in self.plan:
+            begin = 0
+            for part in parts:
+                pieces[part] = actions[name][begin : begin + part.size]
+                begin += part.size
+        old = {}
+        for group in self.env.groups:
+            own = sorted((part for part in pieces if part.group == group), key=lambda part: part.start)
+            old[group] = _concatenate([pieces[part] for part in own])
+        state, outcome = self.env.step(key, state, old, params)
+        return state, outcome.replace(reward={name: _deal(outcome.reward, parts) for name, parts in self.plan})
+
+    def observe(self, state: PyTree, params: PyTree) -> dict[str, Observation]:
+        old = {name: _filled(obs, self.env.groups[name].size) for name, obs in self.env.observe(state, params).items()}
+        return {name: _deal(old, parts) for name, parts in self.plan}
+
+    def global_state(self, state: PyTree, params: PyTree) -> PyTree:
+        return self.env.global_state(state, params)
+
+    def scene(self, state: PyTree, params: PyTree) -> Scene:
+        return self.env.scene(state, params)
+
+    def _merged(self, parts: tuple[Part, ...], old: Mapping[str, Group]) -> Group:
+        size = sum(part.size for part in parts)
+        movers = [old[part.group].movers for part in parts]
+        known = [mover for mover in movers if mover is not None]
+        total = min(size, sum(known)) if len(known) == len(movers) else None
+        return dataclasses.replace(old[parts[0].group], size=size, movers=total)
+
+
+def regroup(env: Env, seats: Mapping[str, Sequence[str]]) -> Env:
+    """Deals the seats of `env` to the groups named in `seats`; every seat must be dealt exactly once."""
+    spec = describe(env)
+    plan = tuple((name, tuple(parse_seats(text, spec.groups) for text in texts)) for name, texts in seats.items())
+    taken = [(part.group, i) for _, parts in plan for part in parts for i in range(part.start, part.stop)]
+    everyone = [(name, i) for name, group in spec.groups.items() for i in range(group.size)]
+    for seat in everyone:
+        if taken.count(seat) != 1:
+            times = "no policy" if seat not in taken else "more than one policy"
+            raise OptionError(f"seat {seat[0]}[{seat[1]}] has {times}: every seat needs exactly one")
+    for name, parts in plan:
+        _check_alike(name, [spec.groups[part.group] for part in parts], parts)
+    if [(name, [Part(name, 0, group.size)]) for name, group in spec.groups.items()] == [(n, list(p)) for n, p in plan]:
+        return env
+    return Regrouped(env, plan)
+
+
+def parse_seats(text: str, groups: Mapping[str, Group]) -> Part:
+    """`"agent"`, `"agent[2]"` or `"agent[1:3]"` as a part of a group."""
+    match = _SEATS.fullmatch(text)
+    if not match:
+        raise OptionError(f"seats {text!r}: expected 'group', 'group[2]' or 'group[1:3]'")
+    group = match["group"]
+    if group not in groups:
+        raise unknown_name("group", group, groups)
+    size = groups[group].size
+    start = int(match["start"] or 0)
+    stop = size if match["start"] is None or match["range"] == ":" else int(match["stop"] or start + 1)
+    if not 0 <= start < stop <= size:
+        raise OptionError(f"seats {text!r}: the group {group!r} has seats 0 to {size - 1}")
+    return Part(group, start, stop)
+
+
+def _check_alike(name: str, groups: list[Group], parts: tuple[Part, ...]) -> None:
+    for group, part in zip(groups, parts, strict=True):
+        if (group.action, group.observation) != (groups[0].action, groups[0].observation):
+            raise OptionError(
+                f"policy {name!r} cannot be shared by {parts[0].group!r} and {part.group!r}: their views or actions "
+                f"differ ({groups[0].observation}, {groups[0].action} against {group.observation}, {group.action}). "
+                "Give each its own policy."
+            )
+
+
+def _filled(obs: Observation, size: int) -> Observation:
+    everyone = jnp.ones(size, bool)
+    return obs.replace(
+        active=everyone if obs.active is None else obs.active,
+        present=everyone if obs.present is None else obs.present,
+    )
+
+
+def _deal(old: Mapping[str, PyTree], parts: tuple[Part, ...]) -> PyTree:
+    pieces = [jax.tree.map(lambda leaf, p=part: leaf[p.start : p.stop], old[part.group]) for part in parts]
+    return jax.tree.map(lambda *leaves: _concatenate(leaves), *pieces)
+
+
+def _concatenate(arrays: Sequence[jax.Array]) -> jax.Array:
+    return arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays)

@@ -1,0 +1,77 @@
+"""Doing work for some rows of a batch only.
+
+`lax.cond` under `vmap` runs both branches for every row. When few rows need the work (the copies whose episode
+just ended, say), it is cheaper to gather them, work on the small batch, and scatter the results back.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.custom_batching import custom_vmap
+
+PyTree = Any
+
+
+def for_rows(
+    work: Callable[[PyTree, PyTree], PyTree], mask: jax.Array, shared: PyTree, rows: PyTree, default: PyTree
+) -> PyTree:
+    """`work(shared, rows)` in the rows `[E, ...]` where `mask` holds, `default` in the others.
+
+    The work is done on 0, E/32, E/4 or E rows, the smallest of these tiers that holds them all. Under `vmap` the
+    mapped axis joins the rows, as long as `shared` is not mapped; if it is, every row is worked on and selected from.
+    `work` maps a batch of rows to a batch of results and may close over static values only.
+    """
+
+    @custom_vmap
+    def tiered(mask, shared, rows, default):
+        return _tiered(work, mask, shared, rows, default)
+
+    @tiered.def_vmap
+    def _mapped(size, mapped, mask, shared, rows, default):
+        mask_in, shared_in, rows_in, default_in = mapped
+
+        def batched(flags, tree):
+            lead = lambda flag, leaf: leaf if flag else jnp.broadcast_to(leaf[None], (size, *leaf.shape))  # noqa: E731
+            return jax.tree.map(lead, flags, tree)
+
+        mask, rows, default = batched(mask_in, mask), batched(rows_in, rows), batched(default_in, default)
+        if any(jax.tree.leaves(shared_in)):
+            axes = jax.tree.map(lambda flag: 0 if flag else None, shared_in)
+            out = jax.vmap(lambda *args: _dense(work, *args), (0, axes, 0, 0))(mask, shared, rows, default)
+        else:
+            flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (mask, rows, default))
+            out = for_rows(work, flat[0], shared, flat[1], flat[2])
+            out = jax.tree.map(lambda leaf: leaf.reshape(size, -1, *leaf.shape[1:]), out)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return tiered(mask, shared, rows, default)
+
+
+def _tiered(work, mask, shared, rows, default):
+    total = mask.shape[0]
+    sizes = sorted({-(-total // 32), -(-total // 4)} - {total})
+    count = jnp.sum(mask, dtype=jnp.int32)
+    tier = (count > 0).astype(jnp.int32) + sum((count > size).astype(jnp.int32) for size in sizes)
+    branches = [
+        lambda *args: args[3],
+        *(lambda *args, size=size: _gathered(work, size, *args) for size in sizes),
+        lambda *args: _dense(work, *args),
+    ]
+    return lax.switch(tier, branches, mask, shared, rows, default)
+
+
+def _gathered(work, size, mask, shared, rows, default):
+    index = jnp.nonzero(mask, size=size, fill_value=mask.shape[0])[0]
+    picked = jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), rows)
+    results = work(shared, picked)
+    return jax.tree.map(lambda old, new: old.at[index].set(new, mode="drop"), default, results)
+
+
+def _dense(work, mask, shared, rows, default):
+    def select(new, old):
+        return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
+
+    return jax.tree.map(select, work(shared, rows), default)

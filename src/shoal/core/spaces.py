@@ -1,0 +1,82 @@
+"""Spaces: what an action or a view may be. Plain frozen data, hashable, so they can be static under `jit`."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.errors import require
+
+
+@dataclasses.dataclass(frozen=True)
+class Discrete:
+    """One choice out of `n`: an int32 scalar in [0, n)."""
+
+    n: int
+
+    def __post_init__(self):
+        require(self.n >= 1, "Discrete", "n", self.n, "at least 1")
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return _choice(jax.random.uniform(key), self.n)
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiDiscrete:
+    """Several independent choices at once: an int32 vector, entry i in [0, sizes[i])."""
+
+    sizes: tuple[int, ...]
+
+    def __post_init__(self):
+        object.__setattr__(self, "sizes", tuple(self.sizes))
+        require(bool(self.sizes) and min(self.sizes) >= 1, "MultiDiscrete", "sizes", self.sizes, "sizes of at least 1")
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        return _choice(jax.random.uniform(key, (len(self.sizes),)), jnp.array(self.sizes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Box:
+    """An array of numbers of one shape within bounds (infinite by default)."""
+
+    shape: tuple[int, ...]
+    low: float = -math.inf
+    high: float = math.inf
+    dtype: str = "float32"
+
+    def __post_init__(self):
+        object.__setattr__(self, "shape", tuple(self.shape))
+        require(self.low <= self.high, "Box", "low", self.low, f"at most high ({self.high})")
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        low, high = max(self.low, -1e3), min(self.high, 1e3)
+        return jax.random.uniform(key, self.shape, minval=low, maxval=high).astype(self.dtype)
+
+
+ActionSpace = Discrete | MultiDiscrete | Box
+
+
+def num_logits(space: Discrete | MultiDiscrete) -> int:
+    """Width of a `legal` row for this space: all choices of all parts, one after the other."""
+    return space.n if isinstance(space, Discrete) else sum(space.sizes)
+
+
+def action_shape(space: ActionSpace) -> tuple[int, ...]:
+    """Shape of one agent's action."""
+    match space:
+        case Discrete():
+            return ()
+        case MultiDiscrete():
+            return (len(space.sizes),)
+        case Box():
+            return space.shape
+
+
+def action_dtype(space: ActionSpace) -> str:
+    return space.dtype if isinstance(space, Box) else "int32"
+
+
+def _choice(uniform: jax.Array, n: jax.Array | int) -> jax.Array:
+    # One draw a choice; `randint` takes two. The minimum guards against rounding up.
+    return jnp.minimum((uniform * n).astype(jnp.int32), n - 1)

@@ -1,0 +1,138 @@
+"""Many copies of a world at once, with auto-reset: the one place where episodes end and begin.
+
+Only the copies whose episode ended are reset (see `rows.for_rows`), and every episode starts from an independent
+draw. The final observation of an ended episode is handed out beside the new one, so that its value can be bootstrapped
+from.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from shoal.core.env import Env
+from shoal.core.errors import require_positive
+from shoal.core.keys import Use, copy_keys, use_key
+from shoal.core.rows import for_rows
+from shoal.core.types import Observation, Outcome, PyTree
+
+
+@struct.dataclass
+class Worlds:
+    """The copies of a world; leaves are `[E, ...]`, but for the clock.
+
+    key: each copy's own chain. clock: uint32 steps since the start. params: each copy's own, or None when all have the
+    default ones. first: an episode begins here. returns: rewards of the episode so far, summed over each group.
+    length: its steps so far.
+    """
+
+    key: jax.Array
+    clock: jax.Array
+    params: PyTree
+    state: PyTree
+    observation: dict[str, Observation]
+    first: jax.Array
+    returns: dict[str, jax.Array]
+    length: jax.Array
+
+
+@struct.dataclass
+class Ended:
+    """What is known of the episodes that a step ended; leaves are `[E, ...]`, meaningful where `mask` holds."""
+
+    mask: jax.Array
+    state: PyTree  # the final one, before the new episode began
+    observation: dict[str, Observation]  # the final one
+    returns: dict[str, jax.Array]
+    length: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Vectorised:
+    """`num_envs` copies of `env`. With `randomise`, each episode draws its own params from `sample_params`.
+
+    `with_state` fills in `Observation.state` for centralised critics.
+    """
+
+    env: Env
+    num_envs: int
+    randomise: bool = False
+    with_state: bool = False
+
+    def __post_init__(self):
+        require_positive("Vectorised", num_envs=self.num_envs)
+
+    def reset(self, key: jax.Array, copy_ids: jax.Array | None = None, params: PyTree = None) -> Worlds:
+        """Fresh copies.
+
+        `copy_ids` are global: a device or an actor that holds some of the copies passes theirs. `params`, if given,
+        has a leading axis `[E]`: each copy keeps its own.
+        """
+        copy_ids = jnp.arange(self.num_envs, dtype=jnp.uint32) if copy_ids is None else copy_ids
+        count = copy_ids.shape[0]
+        keys = copy_keys(key, copy_ids)
+        params, state, observation = self._begin((jnp.zeros(count, jnp.uint32), keys, params))
+        return Worlds(
+            key=keys,
+            clock=jnp.uint32(1),
+            params=params,
+            state=state,
+            observation=observation,
+            first=jnp.ones(count, bool),
+            returns={name: jnp.zeros(count) for name in self.env.groups},
+            length=jnp.zeros(count, jnp.int32),
+        )
+
+    def step(self, worlds: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, Outcome, Ended]:
+        """Steps every copy and begins a new episode where one ended."""
+        keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.STEP))(worlds.key)
+        state, outcome = self._each(self.env.step, worlds.params, keys, worlds.state, actions)
+        final = self._each(self._observe, worlds.params, state)
+        returns = {name: worlds.returns[name] + jnp.sum(outcome.reward[name], -1) for name in worlds.returns}
+        ended = Ended(outcome.terminated | outcome.truncated, state, final, returns, worlds.length + 1)
+        # The clock travels with the rows: it is the same for all, but a vmap over seeds would map it if it were shared.
+        rows = (jnp.broadcast_to(worlds.clock, ended.mask.shape), worlds.key, worlds.params)
+        params, state, observation = for_rows(
+            lambda _, rows: self._begin(rows), ended.mask, (), rows, (worlds.params, state, final)
+        )
+        worlds = Worlds(
+            key=worlds.key,
+            clock=worlds.clock + 1,
+            params=params,
+            state=state,
+            observation=observation,
+            first=ended.mask,
+            returns={name: jnp.where(ended.mask, 0.0, value) for name, value in returns.items()},
+            length=jnp.where(ended.mask, 0, ended.length),
+        )
+        return worlds, outcome, ended
+
+    def _begin(self, rows: tuple[jax.Array, jax.Array, PyTree]) -> tuple[PyTree, PyTree, dict[str, Observation]]:
+        clock, keys, params = rows
+        keys = jax.vmap(lambda key, clock: use_key(key, clock, Use.RESET))(keys, clock)
+        if self.randomise:
+            keys, draw = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
+            params = jax.vmap(self.env.sample_params)(draw)
+        state = self._each(self.env.reset, params, keys)
+        return params, state, self._each(self._observe, params, state)
+
+    def _observe(self, state: PyTree, params: PyTree) -> dict[str, Observation]:
+        observation = self.env.observe(state, params)
+        if self.with_state:
+            whole = self.env.global_state(state, params)
+            observation = {name: obs.replace(state=whole) for name, obs in observation.items()}
+        return observation
+
+    def _each(self, method: Callable, params: PyTree, *args: PyTree) -> Any:
+        """`method(*args, params)` for each copy; default params are constants, so that the compiler folds them."""
+        if params is None:
+            return jax.vmap(lambda *args: method(*args, self.env.default_params()))(*args)
+        return jax.vmap(method)(*args, params)
+
+
+def vectorise(env: Env, num_envs: int, randomise: bool = False, with_state: bool = False) -> Vectorised:
+    """`num_envs` copies of a world, stepped as one."""
+    return Vectorised(env, num_envs, randomise, with_state)

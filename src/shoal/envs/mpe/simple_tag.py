@@ -1,0 +1,170 @@
+"""`mpe/simple_tag`: slow adversaries hunt faster agents among obstacles.
+
+**Rules.** `num_adversaries` adversaries (radius 0.075, speed at most 1.0, acceleration 3) and `num_good` agents (radius
+0.05, speed at most 1.3, acceleration 4) start at random in the square [-1, 1]², `num_obstacles` obstacles (radius 0.2)
+in [-0.9, 0.9]². An adversary or agent is steered in one of four directions or left to glide; all discs that overlap
+push each other apart, obstacles without moving. The plane has no walls, but agents pay for leaving the square.
+
+**Actions.** One of five moves (stay, left, right, down, up), or with `continuous=True` five numbers from 0 to 1: the
+first has no effect, the others pull left, right, down and up.
+
+**Observation**, with *others* in the order adversaries, then agents. The two groups' views differ in size:
+
+| values | what |
+|---|---|
+| 2 | own velocity |
+| 2 | own position |
+| 2 × num_obstacles | where each obstacle is, seen from here |
+| 2 × (num_adversaries + num_good - 1) | where each other is, seen from here |
+| adversaries 2 × num_good, agents 2 × (num_good - 1) | velocities of the (other) agents |
+
+**Reward.** Every adversary gets 10 for each pair of an adversary and an agent that touch. An agent pays 10 for each
+adversary that touches it and, for each coordinate c with x = abs(c), a border penalty: nothing below 0.9,
+`10 (x - 0.9)` up to 1, `min(exp(2x - 2), 10)` beyond.
+
+**End.** Truncated after exactly `max_steps` steps; it never terminates.
+
+**Source.** `simple_tag_v3` of the Multi-Particle Environments (Lowe et al. 2017, arXiv:1706.02275), as the package
+`mpe2` 1.1 has it: the same views, rewards and ends from the same state and actions, to 1e-5. Version 1. One departure:
+two discs on exactly the same spot do not push each other, where the original divides 0 by 0.
+"""
+
+import dataclasses
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.env import Env
+from shoal.core.types import Circles, Group, Observation, Outcome, Scene
+from shoal.envs._options import require_flag, require_whole
+from shoal.envs.mpe import _physics as physics
+
+_CATCH = 10.0
+
+
+class Params(NamedTuple):
+    """The first of each pair is for adversaries, the second for agents."""
+
+    acceleration: tuple[float | jax.Array, float | jax.Array] = (3.0, 4.0)
+    max_speed: tuple[float | jax.Array, float | jax.Array] = (1.0, 1.3)
+    radius: tuple[float | jax.Array, float | jax.Array] = (0.075, 0.05)
+    obstacle_radius: float | jax.Array = 0.2
+    damping: float | jax.Array = 0.25
+    """Share of the velocity that is lost in a step."""
+
+
+class State(NamedTuple):
+    """Adversaries come first, then agents."""
+
+    position: jax.Array  # [n, 2]
+    velocity: jax.Array  # [n, 2]
+    obstacle: jax.Array  # [obstacles, 2]
+    t: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class SimpleTag(Env):
+    """Adversaries catch agents; agents run, and stay within the square."""
+
+    num_good: int = 1  # agents, who are hunted
+    num_adversaries: int = 3  # who hunt
+    num_obstacles: int = 2
+    max_steps: int = 25  # length of an episode
+    continuous: bool = False  # five pulls from 0 to 1 instead of one of five moves
+
+    kind: ClassVar[str] = "competitive"
+
+    def __post_init__(self):
+        owner = "mpe/simple_tag"
+        require_whole(owner, 1, num_good=self.num_good, num_adversaries=self.num_adversaries, max_steps=self.max_steps)
+        require_whole(owner, 0, num_obstacles=self.num_obstacles)
+        require_flag(owner, continuous=self.continuous)
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        action = physics.action_space(self.continuous)
+        return {"adversary": Group(self.num_adversaries, action), "agent": Group(self.num_good, action)}
+
+    def default_params(self) -> Params:
+        return Params()
+
+    def reset(self, key: jax.Array, params: Params) -> State:
+        n = self.num_adversaries + self.num_good
+        place = jax.random.uniform(key, (n + self.num_obstacles, 2), minval=-1.0, maxval=1.0)
+        return State(place[:n], jnp.zeros((n, 2)), 0.9 * place[n:], jnp.int32(0))
+
+    def step(
+        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
+    ) -> tuple[State, Outcome]:
+        del key
+        action = jnp.concatenate([actions["adversary"], actions["agent"]])
+        steer = physics.steering(action, self.continuous) * self._for_each(params.acceleration)[:, None]
+        force = steer + self._contact(state, params)
+        velocity = physics.accelerated(state.velocity, force, params.damping)
+        state = State(
+            position=physics.moved(state.position, state.velocity),
+            velocity=physics.limited(velocity, self._for_each(params.max_speed)),
+            obstacle=state.obstacle,
+            t=state.t + 1,
+        )
+        touches = self._touches(state, params)
+        catches = physics.total(touches)
+        x, y = jnp.abs(state.position[self.num_adversaries :]).T
+        reward = {
+            "adversary": jnp.full(self.num_adversaries, _CATCH * catches),
+            "agent": -(_CATCH * touches + _border_penalty(x) + _border_penalty(y)),
+        }
+        return state, Outcome(reward, jnp.bool_(False), state.t >= self.max_steps, {"catches": catches})
+
+    def observe(self, state: State, params: Params) -> dict[str, Observation]:
+        first = self.num_adversaries
+        obstacles = state.obstacle[None] - state.position[:, None]
+        others = physics.relative_to_others(state.position)
+        speeds = state.velocity[first:]
+        seen = [state.velocity, state.position, obstacles, others]
+        hunted = jnp.broadcast_to(speeds[None], (first, *speeds.shape))
+        return {
+            "adversary": Observation(physics.side_by_side([*(part[:first] for part in seen), hunted])),
+            "agent": Observation(physics.side_by_side([*(part[first:] for part in seen), physics.without_own(speeds)])),
+        }
+
+    def scene(self, state: State, params: Params) -> Scene:
+        sizes = self.num_obstacles, self.num_adversaries, self.num_good
+        radii = jnp.stack([jnp.float32(radius) for radius in (params.obstacle_radius, *params.radius)])
+        adversaries = tuple(f"adversary_{i}" for i in range(self.num_adversaries))
+        agents = tuple(f"agent_{i}" for i in range(self.num_good))
+        circles = Circles(
+            position=jnp.concatenate([state.obstacle, state.position]),
+            radius=jnp.repeat(radii, jnp.array(sizes), total_repeat_length=sum(sizes)),
+            colour=jnp.repeat(jnp.array([0, 4, 3]), jnp.array(sizes), total_repeat_length=sum(sizes)),
+            visible=jnp.ones(sum(sizes), bool),
+            names=("",) * self.num_obstacles + adversaries + agents,
+        )
+        return Scene(bounds=(-1.5, -1.5, 1.5, 1.5), circles=circles)
+
+    def _for_each(self, pair: tuple[float | jax.Array, float | jax.Array]) -> jax.Array:
+        """One value for adversaries and one for agents, as an array `[n]` over both."""
+        of_adversaries, of_agents = (jnp.asarray(value, jnp.float32) for value in pair)
+        is_adversary = jnp.arange(self.num_adversaries + self.num_good) < self.num_adversaries
+        return jnp.where(is_adversary, of_adversaries, of_agents)
+
+    def _contact(self, state: State, params: Params) -> jax.Array:
+        """The forces `[n, 2]` from contact with each other and with obstacles."""
+        all_agents = physics.discs(state.position, self._for_each(params.radius))
+        obstacles = physics.discs(state.obstacle, params.obstacle_radius)
+        x, y = physics.sum_over_others(physics.repulsion, all_agents, mirror=-1.0)
+        from_obstacles_x, from_obstacles_y = physics.sum_over(physics.repulsion, all_agents, obstacles)
+        return jnp.stack([x + from_obstacles_x, y + from_obstacles_y], axis=-1)
+
+    def _touches(self, state: State, params: Params) -> jax.Array:
+        """How many adversaries touch each agent."""
+        adversaries = physics.discs(state.position[: self.num_adversaries], params.radius[0])
+        agents = physics.discs(state.position[self.num_adversaries :], params.radius[1])
+        return physics.sum_over(physics.touching, agents, adversaries)
+
+
+def _border_penalty(x: jax.Array) -> jax.Array:
+    """What an agent pays for the coordinate `x` (without sign)."""
+    near = 10.0 * jnp.maximum(x - 0.9, 0.0)
+    return jnp.where(x < 1.0, near, jnp.minimum(jnp.exp(2.0 * x - 2.0), 10.0))

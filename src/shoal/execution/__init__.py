@@ -1,0 +1,1 @@
+"""Runners: they scan, drive or distribute the same `init / act / update`."""

@@ -1,0 +1,55 @@
+"""Which devices a run uses. On a CPU, the cores: the copies are sharded over one emulated device a core.
+
+XLA runs most small operations of a scan on one core, so sharding over emulated devices is what uses the others.
+"""
+
+import os
+import warnings
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh
+
+AXIS = "copies"
+
+
+def use_all_cores() -> None:
+    """Makes every CPU core a device. Has an effect only before JAX has been used for the first time."""
+    if os.environ.get("JAX_NUM_CPU_DEVICES") or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return  # the user has said how many
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+        except RuntimeError:
+            pass  # backends are already up: whoever started them chose the number of devices
+
+
+def use_compilation_cache() -> str:
+    """Keeps compiled programs on disk, so that the second start is quick. Returns the folder."""
+    folder = jax.config.jax_compilation_cache_dir
+    if not folder:
+        root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        folder = os.path.join(root, "shoal", "xla")
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    return folder
+
+
+def make_mesh(num_envs: int, parts: int, limit: int | None = None) -> Mesh:
+    """A mesh over as many local devices as the copies can be spread over evenly.
+
+    Each device's share of the copies must be a multiple of `parts`, the number of minibatches.
+    """
+    devices = jax.local_devices()[:limit]
+    count = max(n for n in range(1, len(devices) + 1) if n == 1 or num_envs % (n * parts) == 0)
+    return Mesh(np.array(devices[:count]), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def memory_in_use() -> int:
+    """Bytes in use on the first device, or by this process where the device does not tell."""
+    stats = jax.local_devices()[0].memory_stats()
+    if stats and "bytes_in_use" in stats:
+        return int(stats["bytes_in_use"])
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,161 @@
+"""An experiment as plain data: which world, who learns for which seats, how much. Round-trips to JSON."""
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from shoal.algorithms import ALGORITHMS, PPO, algorithm_class
+from shoal.core.algorithm import Algorithm, LearnerSpec
+from shoal.core.env import Env, Spec, describe
+from shoal.core.errors import OptionError, require, require_positive, unknown_name
+from shoal.core.registry import make
+from shoal.core.regroup import regroup
+from shoal.core.vectorise import Vectorised
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """An algorithm and the policies it trains.
+
+    `policies` maps a policy's name to the seats it plays, written as `group`, `group[2]` or `group[1:3]`; empty means one
+    policy for each group. A frozen learner plays but does not learn. `weights` is a run folder to start from.
+    """
+
+    algorithm: Algorithm = PPO()
+    policies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    frozen: bool = False
+    weights: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """All that is needed to reproduce a run."""
+
+    env: str  # id of the world
+    env_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # options that differ from its defaults
+    learners: Mapping[str, Learner] = dataclasses.field(default_factory=lambda: {"learner": Learner()})
+    num_envs: int = 1024  # copies of the world
+    num_steps: int = 128  # steps of each copy between two updates
+    total_env_steps: int = 1_000_000  # transitions of one copy, all agents together; rounded up to whole updates
+    seed: int = 0
+    num_seeds: int = 1  # independent trainings side by side, with seeds seed, seed + 1, ...
+    randomise: bool = False  # each episode draws its parameters from the world's sample_params
+
+    def __post_init__(self):
+        require_positive(
+            "experiment",
+            num_envs=self.num_envs,
+            num_steps=self.num_steps,
+            total_env_steps=self.total_env_steps,
+            num_seeds=self.num_seeds,
+        )
+        require(0 <= self.seed < 2**32, "experiment", "seed", self.seed, "between 0 and 2^32 - 1")
+        require(bool(self.learners), "experiment", "learners", self.learners, "at least one learner")
+
+    @property
+    def num_updates(self) -> int:
+        return -(-self.total_env_steps // (self.num_envs * self.num_steps))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return _plain(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> "Experiment":
+        """The inverse of `to_dict`; unknown or missing entries are named."""
+        return _build(Experiment, data, "experiment")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cast:
+    """An experiment's parts made real: the world with its seats dealt to policies, and who learns what."""
+
+    experiment: Experiment
+    env: Env
+    spec: Spec
+    learners: dict[str, tuple[Algorithm, LearnerSpec]]
+
+    @functools.cached_property
+    def algorithms(self) -> dict[str, Algorithm]:
+        """The algorithm of each policy, in the order of the world's groups."""
+        by_policy = {policy: algorithm for algorithm, spec in self.learners.values() for policy in spec.groups}
+        return {name: by_policy[name] for name in self.spec.groups}
+
+    def vectorised(self, num_envs: int | None = None) -> Vectorised:
+        with_state = any(algorithm.needs_state for algorithm, _ in self.learners.values())
+        return Vectorised(self.env, num_envs or self.experiment.num_envs, self.experiment.randomise, with_state)
+
+
+def cast(experiment: Experiment) -> Cast:
+    """Builds the world and deals its seats to the policies."""
+    world = make(experiment.env, **experiment.env_options)
+    seats: dict[str, tuple[str, ...]] = {}
+    owned: dict[str, list[str]] = {}
+    for name, learner in experiment.learners.items():
+        policies = learner.policies or {group: (group,) for group in world.groups}
+        for policy, chairs in policies.items():
+            if policy in seats:
+                raise OptionError(f"the policy name {policy!r} is used twice; give each policy its own name")
+            seats[policy] = tuple(chairs)
+        owned[name] = list(policies)
+    env = regroup(world, seats)
+    spec = describe(env)
+    learners = {}
+    for name, learner in experiment.learners.items():
+        groups = {policy: spec.groups[policy] for policy in owned[name]}
+        learners[name] = (learner.algorithm, LearnerSpec(groups, spec.state, experiment.num_updates))
+    return Cast(experiment, env, spec, learners)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        name = getattr(type(value), "name", None)
+        return {"name": name, **fields} if name in ALGORITHMS else fields
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _build(cls: Any, data: Any, where: str) -> Any:
+    if cls is Algorithm:
+        data = dict(_expect(data, Mapping, where))
+        cls = algorithm_class(str(data.pop("name", None)))
+    hints = typing.get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    for key in _expect(data, Mapping, where):
+        if key not in fields:
+            raise OptionError(f"{where}: {unknown_name('entry', key, fields)}")
+    return cls(**{key: _convert(hints[key], entry, f"{where}.{key}") for key, entry in data.items()})
+
+
+def _convert(hint: Any, data: Any, where: str) -> Any:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Algorithm or dataclasses.is_dataclass(hint):
+        return _build(hint, data, where)
+    if origin in (typing.Union, types.UnionType):
+        return None if data is None else _convert(args[0], data, where)
+    if hint is Any:
+        return data
+    if origin is typing.Literal:
+        require(data in args, where, "value", data, " or ".join(repr(arg) for arg in args))
+        return data
+    if origin is tuple:
+        return tuple(_convert(args[0], entry, f"{where}[{i}]") for i, entry in enumerate(_expect(data, list, where)))
+    if origin is Mapping or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        entries = _expect(data, Mapping, where).items()
+        return {str(key): _convert(args[1], entry, f"{where}.{key}") for key, entry in entries}
+    if hint is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    return _expect(data, hint, where)
+
+
+def _expect(data: Any, kind: type, where: str) -> Any:
+    if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
+        raise OptionError(f"{where}: expected {kind.__name__}, got {data!r}")
+    return data

@@ -1,0 +1,198 @@
+"""The fused runner: everything from `reset` to the updated weights is one compiled program.
+
+The carry (worlds, memory, learners, counters) is donated, so it is one data store on the device, updated in place; the
+host only says how many updates to make, and later reads a small table of metrics. The copies are sharded over the
+devices; gradients and statistics are summed over them. Several seeds are a vmap over the whole thing.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shoal.core.algorithm import Experience
+from shoal.core.errors import OptionError
+from shoal.core.types import PyTree
+from shoal.core.vectorise import Worlds
+from shoal.execution import latch as nonfinite
+from shoal.execution.devices import AXIS, make_mesh
+from shoal.execution.experiment import Cast, Experiment, cast
+from shoal.execution.rollout import Policies, Step, experience, rollout
+
+MAX_UPDATES = 256
+"""Updates that one call can make: the rows of the metrics table it returns."""
+
+
+@struct.dataclass
+class Carry:
+    """All that a run is, on the device. With several seeds, every leaf has a leading axis of seeds."""
+
+    worlds: Worlds
+    memory: PyTree
+    learners: dict[str, Any]
+    key: jax.Array
+    update: jax.Array
+    latch: nonfinite.Latch
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """An experiment, compiled: `init` makes the carry, `advance` makes updates. Built by `build`."""
+
+    cast: Cast
+    mesh: jax.sharding.Mesh
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.cast.experiment
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns of the metrics table."""
+        carry = jax.eval_shape(self._init_all)
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), carry) if self._seeds else carry
+        _, metrics = jax.eval_shape(functools.partial(self._update, axis=None), one)
+        return tuple(metrics)
+
+    @functools.cached_property
+    def init(self):
+        """`init() -> Carry`: fresh worlds and learners, laid out over the devices."""
+        return jax.jit(self._init_all, out_shardings=self.shardings)
+
+    @functools.cached_property
+    def advance(self):
+        """`advance(carry, count) -> carry, table [MAX_UPDATES, columns]`: makes `count` updates; donates the carry."""
+        local = functools.partial(self._advance, axis=AXIS if self.mesh.size > 1 else None)
+        if self._seeds:
+            local = jax.vmap(local, (0, None))
+        specs = self._specs()
+        spread = jax.shard_map(local, mesh=self.mesh, in_specs=(specs, P()), out_specs=(specs, P()), check_vma=False)
+        return jax.jit(spread, donate_argnums=0)
+
+    @property
+    def shardings(self) -> Carry:
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self._specs())
+
+    @functools.cached_property
+    def counts(self) -> list[jax.Array]:
+        """The numbers 0 to MAX_UPDATES on the devices, so that no call of `advance` copies one there."""
+        replicated = NamedSharding(self.mesh, P())
+        return [jax.device_put(jnp.int32(count), replicated) for count in range(MAX_UPDATES + 1)]
+
+    @property
+    def _seeds(self) -> bool:
+        return self.experiment.num_seeds > 1
+
+    def _specs(self) -> Carry:
+        """Which leaves are split over the devices: those with an axis of copies."""
+        carry = jax.eval_shape(self._init_all)
+        lead = (None,) if self._seeds else ()
+        split, whole = P(*lead, AXIS), P()
+
+        def fill(spec, tree):
+            return jax.tree.map(lambda _: spec, tree)
+
+        return Carry(
+            worlds=fill(split, carry.worlds).replace(clock=whole),
+            memory=fill(split, carry.memory),
+            learners=fill(whole, carry.learners),
+            key=whole,
+            update=whole,
+            latch=fill(split, carry.latch),
+        )
+
+    def _init_all(self) -> Carry:
+        seed = self.experiment.seed
+        if self._seeds:
+            return jax.vmap(self._init)(jnp.arange(self.experiment.num_seeds, dtype=jnp.uint32) + jnp.uint32(seed))
+        return self._init(jnp.uint32(seed))
+
+    def _init(self, seed: jax.Array) -> Carry:
+        world_key, learner_key, update_key = jax.random.split(jax.random.key(seed), 3)
+        learners = {}
+        for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
+            learners[name] = algorithm.init(jax.random.fold_in(learner_key, i), spec)
+        worlds = self.cast.vectorised().reset(world_key)
+        memory = self._actor.initial_memory(policies_of(learners), self.experiment.num_envs)
+        return Carry(
+            worlds, memory, learners, update_key, jnp.int32(0), nonfinite.clear(self.mesh.size)
+        )
+
+    @functools.cached_property
+    def _actor(self) -> Policies:
+        return Policies(self.cast.algorithms, self.cast.spec.groups)
+
+    def _advance(self, carry: Carry, count: jax.Array, axis: str | None) -> tuple[Carry, jax.Array]:
+        def body(i, state):
+            carry, table = state
+            carry, metrics = self._update(carry, axis)
+            row = jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.names])
+            return carry, table.at[i].set(row)
+
+        table = jnp.zeros((MAX_UPDATES, len(self.names)))
+        return lax.fori_loop(0, count, body, (carry, table))
+
+    def _update(self, carry: Carry, axis: str | None) -> tuple[Carry, dict[str, jax.Array]]:
+        """One rollout of all copies, then one update of every learner that learns."""
+        share = carry.worlds.first.shape[0]
+        vectorised = self.cast.vectorised(share)
+        policies = policies_of(carry.learners)
+        worlds, memory, steps = rollout(
+            vectorised, self._actor, policies, carry.worlds, carry.memory, self.experiment.num_steps
+        )
+        whole = experience(steps, carry.memory, worlds, memory)
+        learners, metrics = self._learn(carry, whole, axis)
+        metrics |= _step_metrics(steps, axis)
+        latch = nonfinite.check(carry.latch, carry, steps, learners, metrics, share, axis)
+        metrics["fault"] = jnp.max(latch.kind)
+        if axis:
+            metrics["fault"] = lax.pmax(metrics["fault"], axis)
+        return Carry(worlds, memory, learners, carry.key, carry.update + 1, latch), metrics
+
+    def _learn(self, carry: Carry, whole: Experience, axis: str | None) -> tuple[dict[str, Any], dict[str, jax.Array]]:
+        learners, metrics = dict(carry.learners), {}
+        key = jax.random.fold_in(carry.key, carry.update)
+        for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
+            if self.experiment.learners[name].frozen:
+                continue
+            own = whole.replace(tracks={group: whole.tracks[group] for group in spec.groups})
+            learners[name], results = algorithm.update(learners[name], own, jax.random.fold_in(key, i), axis)
+            metrics |= {f"loss/{metric}": value for metric, value in results.items()}
+        return learners, metrics
+
+
+def build(experiment: Experiment, devices: int | None = None) -> Program:
+    """The program of an experiment, over all local devices or the first few."""
+    roles = cast(experiment)
+    parts = 1
+    for algorithm, _ in roles.learners.values():
+        parts = math.lcm(parts, getattr(algorithm, "minibatches", 1), getattr(algorithm, "chunks", 1))
+    if experiment.num_envs % parts:
+        raise OptionError(
+            f"num_envs must be a multiple of the number of minibatches, {parts}, got {experiment.num_envs}. "
+            f"Try {math.ceil(experiment.num_envs / parts) * parts}."
+        )
+    return Program(roles, make_mesh(experiment.num_envs, parts, devices))
+
+
+def policies_of(learners: dict[str, Any]) -> dict[str, PyTree]:
+    """The policies of all learners, by name."""
+    return {name: policy for state in learners.values() for name, policy in state.params.items()}
+
+
+def _step_metrics(steps: Step, axis: str | None) -> dict[str, jax.Array]:
+    """Sums over the episodes that ended in the rollout (means are taken later, over many rows), and world metrics."""
+    sums = {"episodes": steps.episodes.count, "length": steps.episodes.length}
+    sums |= {f"return/{name}": value for name, value in steps.episodes.returns.items()}
+    sums = {name: jnp.sum(value) for name, value in sums.items()}
+    means = {f"world/{name}": jnp.mean(value.astype(jnp.float32)) for name, value in steps.metrics.items()}
+    if axis:
+        sums, means = lax.psum(sums, axis), lax.pmean(means, axis)
+    return sums | means

@@ -1,0 +1,95 @@
+"""The latch that NaN and infinity trip: where they first appeared, kept on the device until the host looks.
+
+Whole batches are checked with one pass over memory; the exact place is looked for only if something was found.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import lax
+
+from shoal.core.errors import NonFiniteError
+from shoal.core.types import PyTree
+
+KINDS = ("", "observation", "reward", "loss", "weights")
+
+
+@struct.dataclass
+class Latch:
+    """First fault seen by each device, `[devices]`; kind 0 means none. `group` and `agent` count within the world."""
+
+    kind: jax.Array
+    update: jax.Array
+    step: jax.Array
+    copy: jax.Array
+    group: jax.Array
+    agent: jax.Array
+
+
+def clear(devices: int) -> Latch:
+    """Nothing found yet."""
+    return Latch(*(jnp.zeros(devices, jnp.int32) for _ in range(6)))
+
+
+def check(
+    latch: Latch, carry: Any, steps: Any, learners: PyTree, metrics: dict[str, jax.Array], share: int, axis: str | None
+) -> Latch:
+    """The latch after one update; keeps the first fault. `share` is the number of copies on this device."""
+    first_copy = lax.axis_index(axis) * share if axis else 0
+    found = clear(1)
+    # Later checks overwrite earlier ones, so the cause comes last: a bad view makes everything after it bad.
+    for code, tree in ((4, _floats(learners)), (3, [v for k, v in metrics.items() if k.startswith("loss/")])):
+        bad = ~_all_finite(tree)
+        found = jax.tree.map(lambda old, new, bad=bad: jnp.where(bad, new, old), found, _at(code, carry.update))
+    views = {name: obs.view for name, obs in steps.observation.items()}
+    for code, by_group in ((2, steps.reward), (1, views)):
+        for number, (_, tree) in reversed(list(enumerate(sorted(by_group.items())))):
+            found = _located(found, code, number, _floats(tree), carry, first_copy)
+    return jax.tree.map(lambda old, new: jnp.where(latch.kind > 0, old, new), latch, found)
+
+
+def report(latch: Latch, world: str, groups: list[str]) -> NonFiniteError | None:
+    """The error to raise, if the latch has tripped. `latch` is on the host; any leading axes are flattened."""
+    flat = [np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(latch)]
+    faults = [fault for fault in zip(*(column.tolist() for column in flat), strict=True) if fault[0]]
+    if not faults:
+        return None
+    kind, update, step, copy, group, agent = min(faults, key=lambda fault: (fault[1], fault[0], fault[2]))
+    where = f"update {update} of world {world!r}"
+    if KINDS[kind] in ("observation", "reward"):
+        name = sorted(groups)[group]
+        what = f"the {KINDS[kind]} of agent {name}[{agent}] in copy {copy} at step {step} of {where} is NaN or infinite"
+        advice = "Check the world's `step` and `observe` with shoal.testing.check_env."
+    else:
+        what = f"the {KINDS[kind]} became NaN or infinite in {where}"
+        advice = "Try a smaller learning rate or max_grad_norm, or larger minibatches."
+    return NonFiniteError(f"{what}. {advice} The last checkpoint is from before it happened.")
+
+
+def _at(kind: int, update: jax.Array, step: Any = 0, copy: Any = 0, group: int = 0, agent: Any = 0) -> Latch:
+    values = (kind, update, step, copy, group, agent)
+    return Latch(*(jnp.asarray(value, jnp.int32).reshape(1) for value in values))
+
+
+def _located(found: Latch, code: int, number: int, leaves: list, carry: Any, first_copy: Any) -> Latch:
+    if not leaves:
+        return found
+
+    def look(found: Latch) -> Latch:
+        del found
+        bad = sum((~jnp.isfinite(leaf)).reshape(*leaf.shape[:3], -1).any(-1).astype(jnp.int32) for leaf in leaves)
+        time, copy, agent = jnp.unravel_index(jnp.argmax(bad > 0), bad.shape)
+        return _at(code, carry.update, carry.worlds.clock - 1 + time, first_copy + copy, number, agent)
+
+    return lax.cond(_all_finite(leaves), lambda found: found, look, found)
+
+
+def _floats(tree: PyTree) -> list[jax.Array]:
+    return [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+
+
+def _all_finite(leaves: list[jax.Array]) -> jax.Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves])) if leaves else jnp.bool_(True)

@@ -1,0 +1,246 @@
+"""The one rollout function: training, evaluation and benchmarks all step worlds through it.
+
+An `Actor` says what the agents do; `rollout` scans it and the worlds for a number of steps. Memory (recurrent carries,
+or whatever an actor keeps per copy) is reset where an episode begins and stands still while an agent is inactive.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+
+from shoal.core.agents import mover_index, over_agents, pick, pick_observation, place
+from shoal.core.algorithm import Algorithm, Experience, Track
+from shoal.core.keys import Use, agent_keys, use_key
+from shoal.core.rows import for_rows
+from shoal.core.spaces import Box
+from shoal.core.types import Group, Observation, PyTree
+from shoal.core.vectorise import Vectorised, Worlds
+from shoal.ops.distributions import distribution, num_parameters
+
+
+@struct.dataclass
+class Acts:
+    """What all agents do in one step, by group: actions `[E, n, ...]`, new memory, and what is to be recorded."""
+
+    action: dict[str, jax.Array]
+    memory: PyTree
+    extras: dict[str, dict[str, jax.Array]]
+
+
+@struct.dataclass
+class Episodes:
+    """Sums over the episodes that ended: how many, their returns by group, their lengths."""
+
+    count: jax.Array
+    returns: dict[str, jax.Array]
+    length: jax.Array
+
+
+@struct.dataclass
+class Step:
+    """All that one step of all copies brought: leaves are `[E, ...]`."""
+
+    observation: dict[str, Observation]
+    action: dict[str, jax.Array]
+    extras: dict[str, dict[str, jax.Array]]
+    reward: dict[str, jax.Array]
+    final_value: dict[str, jax.Array]
+    first: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    metrics: dict[str, jax.Array]
+    episodes: Episodes
+
+
+class Actor(Protocol):
+    """What the agents do. Static; whatever changes is in `params` and `memory`."""
+
+    def initial_memory(self, params: PyTree, num_envs: int) -> PyTree: ...
+
+    def act(self, params: PyTree, memory: PyTree, worlds: Worlds) -> Acts: ...
+
+    def final_value(self, params: PyTree, rows: tuple[dict[str, Observation], PyTree]) -> dict[str, jax.Array]:
+        """Values `[K, n]` by group of final observations, given them and the memory after the last step."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Policies:
+    """The usual actor: each group is played by an algorithm's policy. `params` are the policies by group."""
+
+    algorithms: Mapping[str, Algorithm]
+    groups: Mapping[str, Group]
+    explore: bool = True
+
+    def initial_memory(self, params: dict[str, PyTree], num_envs: int) -> PyTree:
+        memory = {}
+        for name, algorithm in self.algorithms.items():
+            shape = (num_envs, self.groups[name].size)
+            one = algorithm.initial_memory(params[name])
+            memory[name] = jax.tree.map(lambda leaf, s=shape: jnp.broadcast_to(leaf, s + jnp.shape(leaf)), one)
+        return memory
+
+    def act(self, params: dict[str, PyTree], memory: PyTree, worlds: Worlds) -> Acts:
+        keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
+        fresh = self.initial_memory(params, worlds.first.shape[0])
+        memory = _where(worlds.first, fresh, memory)
+        acts = Acts({}, {}, {})
+        start = 0
+        for name, group in self.groups.items():
+            own = jax.vmap(lambda key, s=start, n=group.size: agent_keys(key, s, n))(keys)
+            start += group.size
+            acts.action[name], acts.memory[name], acts.extras[name] = self._act(
+                name, params[name], worlds.observation[name], memory[name], own
+            )
+        return acts
+
+    def final_value(
+        self, params: dict[str, PyTree], rows: tuple[dict[str, Observation], PyTree]
+    ) -> dict[str, jax.Array]:
+        observation, memory = rows
+        values = {}
+        for name, algorithm in self.algorithms.items():
+            value = over_agents(algorithm.value)(params[name], observation[name], memory[name])
+            present = observation[name].present
+            values[name] = value if present is None else jnp.where(present, value, 0.0)
+        return values
+
+    def _act(self, name, params, observation, memory, keys):
+        algorithm, movers = self.algorithms[name], self.groups[name].movers
+
+        def act(params, observation, memory, key):
+            return algorithm.act(params, observation, memory, key, self.explore)
+
+        if movers is None or observation.active is None:
+            out = over_agents(act)(params, observation, memory, keys)
+            return out.action, _keep_inactive(observation.active, memory, out.memory), out.extras
+        index = mover_index(observation.active, movers)
+        chosen = pick_observation(observation, index)
+        held = pick(memory, index)
+        out = over_agents(act)(params, chosen, held, pick(keys, index))
+        memory = place(_keep_inactive(chosen.active, held, out.memory), index, memory)
+        size = observation.active.shape
+
+        def spread(leaf):
+            return place(leaf, index, jnp.zeros(size + leaf.shape[2:], leaf.dtype))
+
+        return spread(out.action), memory, jax.tree.map(spread, out.extras)
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomActions:
+    """Uniformly random legal actions: the baseline, and the actor of `shoal bench env`."""
+
+    groups: Mapping[str, Group]
+
+    def initial_memory(self, params: PyTree, num_envs: int) -> PyTree:
+        del params, num_envs
+        return ()
+
+    def act(self, params: PyTree, memory: PyTree, worlds: Worlds) -> Acts:
+        del params
+        keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
+        actions = {}
+        start = 0
+        for name, group in self.groups.items():
+            own = jax.vmap(lambda key, s=start, n=group.size: agent_keys(key, s, n))(keys)
+            start += group.size
+            draw = jax.vmap(jax.vmap(lambda key, legal, g=group: random_action(g, key, legal)))
+            actions[name] = draw(own, worlds.observation[name].legal)
+        return Acts(actions, memory, {name: {} for name in self.groups})
+
+    def final_value(self, params: PyTree, rows: PyTree) -> dict[str, jax.Array]:
+        del params
+        count = jax.tree.leaves(rows[0])[0].shape[0]
+        return {name: jnp.zeros((count, group.size)) for name, group in self.groups.items()}
+
+
+def random_action(group: Group, key: jax.Array, legal: jax.Array | None) -> jax.Array:
+    """One agent's uniformly random action."""
+    if legal is None or isinstance(group.action, Box):
+        return group.action.sample(key)
+    return distribution(group.action, jnp.zeros(num_parameters(group.action)), legal).sample(key)
+
+
+def step(
+    vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, memory: PyTree
+) -> tuple[Worlds, PyTree, Step]:
+    """One step of all copies: act, step, value the final views of truncated episodes, begin new ones."""
+    acts = actor.act(params, memory, worlds)
+    following, outcome, ended = vectorised.step(worlds, acts.action)
+    zeros = jax.tree.map(jnp.zeros_like, outcome.reward)
+    cut = outcome.truncated & ~outcome.terminated
+    final_value = for_rows(actor.final_value, cut, params, (ended.observation, acts.memory), zeros)
+    weight = ended.mask.astype(jnp.float32)
+    episodes = Episodes(
+        count=jnp.sum(weight),
+        returns={name: jnp.sum(value * weight) for name, value in ended.returns.items()},
+        length=jnp.sum(ended.length * weight),
+    )
+    record = Step(
+        observation=worlds.observation,
+        action=acts.action,
+        extras=acts.extras,
+        reward=outcome.reward,
+        final_value=final_value,
+        first=worlds.first,
+        terminated=outcome.terminated,
+        truncated=outcome.truncated,
+        metrics=outcome.metrics,
+        episodes=episodes,
+    )
+    return following, acts.memory, record
+
+
+def rollout(
+    vectorised: Vectorised,
+    actor: Actor,
+    params: PyTree,
+    worlds: Worlds,
+    memory: PyTree,
+    num_steps: int,
+    keep: Callable[[Step], Any] = lambda step: step,
+) -> tuple[Worlds, PyTree, Any]:
+    """Steps all copies `num_steps` times and stacks what `keep` takes of each step along a leading axis `[T]`."""
+
+    def body(carry, _):
+        worlds, memory = carry
+        worlds, memory, record = step(vectorised, actor, params, worlds, memory)
+        return (worlds, memory), keep(record)
+
+    (worlds, memory), kept = lax.scan(body, (worlds, memory), length=num_steps)
+    return worlds, memory, kept
+
+
+def experience(steps: Step, memory: PyTree, worlds: Worlds, last_memory: PyTree) -> Experience:
+    """Stacked steps as learners want them. `memory` is from before the first step, `last_memory` from after the last."""
+    tracks = {
+        name: Track(
+            observation=steps.observation[name],
+            action=steps.action[name],
+            reward=steps.reward[name],
+            extras=steps.extras[name],
+            final_value=steps.final_value[name],
+            memory=memory[name],
+            last_observation=worlds.observation[name],
+            last_memory=last_memory[name],
+        )
+        for name in steps.reward
+    }
+    return Experience(tracks, steps.first, steps.terminated, steps.truncated)
+
+
+def _where(mask: jax.Array, new: PyTree, old: PyTree) -> PyTree:
+    def select(new, old):
+        return jnp.where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
+
+    return jax.tree.map(select, new, old)
+
+
+def _keep_inactive(active: jax.Array | None, old: PyTree, new: PyTree) -> PyTree:
+    return new if active is None else _where(active, new, old)

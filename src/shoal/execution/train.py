@@ -1,0 +1,246 @@
+"""The host's side of training: it says how many updates to make, reads metrics one call behind, saves checkpoints.
+
+Nothing here is in the loop that the device runs: calls are dispatched ahead, and the table of one call is read while the
+next one is being computed.
+"""
+
+import contextlib
+import dataclasses
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.core.types import PyTree
+from shoal.core.version import VERSION
+from shoal.execution import checkpoint, latch
+from shoal.execution.experiment import Experiment
+from shoal.execution.fused import MAX_UPDATES, Carry, Program, build, policies_of
+from shoal.execution.logging import Aggregator, MetricsLog
+from shoal.execution.run import Run, create, latest_checkpoint, open_run, weights_from
+
+CALL_SECONDS = 0.5
+"""How long one call of the program should take: long enough to hide the host, short enough to stop soon."""
+LINES = 200
+"""Lines of metrics in a whole run, about."""
+
+
+@dataclasses.dataclass
+class Progress:
+    """What a listener is told after every call of the program."""
+
+    update: int
+    num_updates: int
+    env_steps: int
+    seconds: float  # since the loop began, compilation apart
+    compile_seconds: float
+    line: dict[str, Any] | None = None  # the newest complete line of metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """How training ended. `interrupted`: stopped early by a signal, after saving."""
+
+    policies: dict[str, PyTree]
+    update: int
+    lines: list[dict[str, Any]]
+    seconds: float
+    compile_seconds: float
+    interrupted: bool = False
+
+
+Listener = Callable[[Progress], None]
+
+
+def train(
+    experiment: Experiment,
+    run_dir: str | Path | None = None,
+    *,
+    devices: int | None = None,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> Result:
+    """Trains an experiment from the start; with a `run_dir`, metrics and checkpoints are kept there."""
+    program = build(experiment, devices)
+    run = create(Path(run_dir), experiment, VERSION) if run_dir is not None else None
+    carry = _with_weights(program, program.init())
+    return _Loop(program, run, listener, checkpoint_seconds).run(carry, None)
+
+
+def resume(
+    run_dir: str | Path,
+    *,
+    devices: int | None = None,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> Result:
+    """Continues a run from its newest checkpoint, to the same bits as if it had never stopped."""
+    run = open_run(Path(run_dir))
+    program = build(run.experiment, devices)
+    carry, meta = restore(program, latest_checkpoint(run))
+    return _Loop(program, run, listener, checkpoint_seconds).run(carry, meta)
+
+
+def restore(program: Program, path: Path) -> tuple[Carry, dict[str, Any]]:
+    """A program's carry as a checkpoint holds it, laid out over the devices."""
+    shapes = jax.eval_shape(program.init)
+    stored = checkpoint.load(path, shapes.replace(latch=None))
+    untripped = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes.latch)
+    carry = jax.device_put(stored.replace(latch=untripped), program.shardings)
+    return carry, checkpoint.read_meta(path)
+
+
+class _Loop:
+    """One training run on the host. A class only because the state of a loop is passed around its parts."""
+
+    def __init__(self, program: Program, run: Run | None, listener: Listener | None, checkpoint_seconds: float):
+        self.program = program
+        self.folder = run
+        self.listener = listener
+        self.checkpoint_seconds = checkpoint_seconds
+        self.total = program.experiment.num_updates
+        self.steps_per_update = program.experiment.num_envs * program.experiment.num_steps
+        self.lines: list[dict[str, Any]] = []
+        self.compile_seconds = 0.0
+        self.fault = False
+
+    def run(self, carry: Carry, meta: dict[str, Any] | None) -> Result:
+        meta = meta or {"update": 0, "pending": [], "seconds": 0.0}
+        self.update = meta["update"]
+        self.log = MetricsLog(self.folder.path, keep_until=self.update) if self.folder else None
+        every = max(1, self.total // LINES)
+        self.aggregator = Aggregator(self.program.names, every, self.steps_per_update, meta["update"])
+        self.aggregator.update -= len(meta["pending"])
+        self.aggregator.add(np.array(meta["pending"], np.float32), self.total)
+        self.before = meta["seconds"]
+        began = time.perf_counter()
+        advance = self.program.advance.lower(carry, self.program.counts[0]).compile()
+        self.compile_seconds = time.perf_counter() - began
+        self.began = time.perf_counter()
+        if self.folder and self.update == 0:
+            self._save(carry)
+        try:
+            with _stop_requested() as stopped:
+                carry = self._loop(advance, carry, stopped)
+        finally:
+            if self.log:
+                self.log.close()
+        policies = jax.device_get(policies_of(carry.learners))
+        interrupted = self.update < self.total
+        return Result(policies, self.update, self.lines, self._seconds(), self.compile_seconds, interrupted)
+
+    def _loop(self, advance: Callable, carry: Carry, stopped: threading.Event) -> Carry:
+        counts = self.program.counts
+        size, saved, dispatched = 1, time.perf_counter(), self.update
+        tables: deque[tuple[int, jax.Array]] = deque()
+        while dispatched < self.total and not stopped.is_set():
+            count = min(size, self.total - dispatched)
+            began = time.perf_counter()
+            carry, table = advance(carry, counts[count])
+            table.copy_to_host_async()
+            tables.append((count, table))
+            dispatched += count
+            if len(tables) > 1:  # the device is busy with the newest call: reading an older one does not stall it
+                self._read(*tables.popleft())
+                if time.perf_counter() - began < CALL_SECONDS / 2:
+                    size = min(size * 2, MAX_UPDATES)
+                if self.fault:
+                    break
+            if self.folder and time.perf_counter() - saved >= self.checkpoint_seconds:
+                self._drain(tables)
+                self._save(carry)
+                saved = time.perf_counter()
+        self._drain(tables)
+        if self.folder:
+            self._save(carry)
+        else:
+            self._check(carry)
+        return carry
+
+    def _drain(self, tables: deque[tuple[int, jax.Array]]) -> None:
+        while tables:
+            self._read(*tables.popleft())
+
+    def _read(self, count: int, table: jax.Array) -> None:
+        rows = np.asarray(jax.device_get(table))[..., :count, :]
+        rows = np.moveaxis(rows, -2, 0)  # seeds, if any, come after updates
+        self.update += count
+        new = self.aggregator.add(rows, self.total)
+        for line in new:
+            line["seconds"] = round(self._seconds(), 3)
+            self.lines.append(line)
+            if self.log:
+                self.log.write(line)
+        if self.listener:
+            steps = self.update * self.steps_per_update
+            newest = self.lines[-1] if self.lines else None
+            self.listener(
+                Progress(self.update, self.total, steps, self._seconds(), self.compile_seconds, newest)
+            )
+        self.fault |= bool(rows[..., self.program.names.index("fault")].any())
+
+    def _check(self, carry: Carry) -> None:
+        experiment = self.program.experiment
+        error = latch.report(jax.device_get(carry.latch), experiment.env, list(self.program.cast.spec.groups))
+        if error:
+            raise error
+
+    def _save(self, carry: Carry) -> None:
+        """Never saves a carry that holds NaN: the latch is read first."""
+        assert self.folder
+        self._check(carry)
+        pending = [row.tolist() for row in self.aggregator.pending]
+        meta = {
+            "update": self.update,
+            "env_steps": self.update * self.steps_per_update,
+            "devices": self.program.mesh.size,
+            "seconds": self._seconds(),
+            "pending": pending,
+        }
+        checkpoint.save(self.folder.checkpoints, self.update, carry.replace(latch=None), meta)
+
+    def _seconds(self) -> float:
+        return self.before + time.perf_counter() - self.began
+
+
+def _with_weights(program: Program, carry: Carry) -> Carry:
+    """Replaces fresh policies by those of other runs, for the learners that say so."""
+    learners = dict(carry.learners)
+    for name, learner in program.experiment.learners.items():
+        if learner.weights is None:
+            continue
+        fresh = learners[name].params
+        one = jax.tree.map(lambda leaf: leaf[0], fresh) if program.experiment.num_seeds > 1 else fresh
+        found = weights_from(learner.weights, one)
+        params = jax.tree.map(
+            lambda leaf, old: jax.device_put(np.broadcast_to(leaf, old.shape), old.sharding), found, fresh
+        )
+        learners[name] = learners[name].replace(params=params)
+    return carry.replace(learners=learners)
+
+
+@contextlib.contextmanager
+def _stop_requested() -> Iterator[threading.Event]:
+    """An event that Ctrl-C or SIGTERM sets; a second Ctrl-C interrupts at once."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+
+    def request(number: int, frame: Any) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,128 @@
+"""Actor and critic for one agent: torsos, and heads for every action space.
+
+The modules have no batch axes; the caller vmaps. Build one with `make_actor_critic`, draw its weights with
+`init_weights`, then call `module.apply(weights, ..., method="actor")` and the like.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from shoal.core.errors import OptionError
+from shoal.core.spaces import ActionSpace, Box
+from shoal.core.types import PyTree
+from shoal.networks.torsos import Network, Torso, initial_carry
+from shoal.ops.distributions import num_parameters
+
+
+class ActorCritic(nn.Module):
+    """Policy and value of one agent.
+
+    config: what the torsos look like. action: the space that the policy head describes a distribution over.
+    uses_state: whether the critic sees the global state besides the agent's own view.
+
+    `parameters` are those of `ops.distributions.distribution`. Memory is `()` for feed-forward networks, else a dict
+    of carries: one for the actor and one for the critic, or a single one for a shared torso.
+    """
+
+    config: Network
+    action: ActionSpace
+    uses_state: bool = False
+
+    def setup(self):
+        if self.config.share_torso:
+            self.shared_torso = Torso(self.config)
+        else:
+            self.actor_torso = Torso(self.config)
+            self.critic_torso = Torso(self.config)
+        is_box = isinstance(self.action, Box)
+        width = num_parameters(self.action) // (2 if is_box else 1)  # of a box the head gives the means only
+        # Heads compute in float32 whatever the torso does: they are small, and their outputs are compared closely.
+        self.policy_head = nn.Dense(width, kernel_init=nn.initializers.orthogonal(0.01), dtype=jnp.float32)
+        self.value_head = nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0), dtype=jnp.float32)
+        if is_box:
+            self.log_std = self.param("log_std", nn.initializers.zeros, (width,))
+
+    def __call__(self, view: PyTree, state: PyTree, memory: PyTree) -> tuple[jax.Array, jax.Array, PyTree]:
+        """One step: (parameters of the policy, value, memory after it)."""
+        if self.config.share_torso:
+            features, memory = self._step(self.shared_torso, "shared", view, memory)
+            return self._policy(features), self._value(features), memory
+        parameters, memory = self.actor(view, memory)
+        value, memory = self.critic(view, state, memory)
+        return parameters, value, memory
+
+    def actor(self, view: PyTree, memory: PyTree) -> tuple[jax.Array, PyTree]:
+        """The policy alone: (parameters, memory with the actor's carry moved on)."""
+        torso, name = (self.shared_torso, "shared") if self.config.share_torso else (self.actor_torso, "actor")
+        features, memory = self._step(torso, name, view, memory)
+        return self._policy(features), memory
+
+    def critic(self, view: PyTree, state: PyTree, memory: PyTree) -> tuple[jax.Array, PyTree]:
+        """The value alone: (value, memory with the critic's carry moved on).
+
+        With a shared torso, actor and critic both start from the memory before the step: do not chain them.
+        """
+        torso, name = (self.shared_torso, "shared") if self.config.share_torso else (self.critic_torso, "critic")
+        features, memory = self._step(torso, name, self._seen_by_critic(view, state), memory)
+        return self._value(features), memory
+
+    def unroll(
+        self, view: PyTree, state: PyTree, memory: PyTree, first: jax.Array, active: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array, PyTree]:
+        """`T` steps in a row: (parameters `[T, ...]`, values `[T]`, memory after them).
+
+        view, state: `[T, ...]`. memory: before the first step. The memory is reset before steps that are `first` and
+        stands still over those that are not `active` (None: all are); only the recurrent cell runs step by step.
+        """
+        carries = memory or {"shared": (), "actor": (), "critic": ()}
+        if self.config.share_torso:
+            features, carry = self.shared_torso.unroll(view, carries["shared"], first, active)
+            return self._policy(features), self._value(features), memory and {"shared": carry}
+        seen = self._seen_by_critic(view, state)
+        policy_features, actor = self.actor_torso.unroll(view, carries["actor"], first, active)
+        value_features, critic = self.critic_torso.unroll(seen, carries["critic"], first, active)
+        after = memory and {"actor": actor, "critic": critic}
+        return self._policy(policy_features), self._value(value_features), after
+
+    @nn.nowrap
+    def initial_memory(self) -> PyTree:
+        """One agent's memory at the start of an episode. Needs no weights: call it on the module itself."""
+        if self.config.recurrent == "none":
+            return ()
+        names = ("shared",) if self.config.share_torso else ("actor", "critic")
+        return {name: initial_carry(self.config) for name in names}
+
+    def _step(self, torso: Torso, name: str, seen: PyTree, memory: PyTree) -> tuple[jax.Array, PyTree]:
+        if not memory:
+            return torso(seen, ())[0], memory
+        features, carry = torso(seen, memory[name])
+        return features, {**memory, name: carry}
+
+    def _seen_by_critic(self, view: PyTree, state: PyTree) -> PyTree:
+        return (state, view) if self.uses_state else view
+
+    def _policy(self, features: jax.Array) -> jax.Array:
+        out = self.policy_head(features)
+        if not isinstance(self.action, Box):
+            return out
+        return jnp.concatenate([out, jnp.broadcast_to(self.log_std, out.shape)], axis=-1)
+
+    def _value(self, features: jax.Array) -> jax.Array:
+        return jnp.squeeze(self.value_head(features), axis=-1)
+
+
+def make_actor_critic(config: Network, action: ActionSpace, uses_state: bool = False) -> ActorCritic:
+    """The networks of one policy. Hashable and comparable: equal arguments make equal modules."""
+    if config.share_torso and uses_state:
+        raise OptionError(
+            "Network: share_torso must be False when the critic sees the global state: "
+            "actor and critic cannot share a torso when they see different things"
+        )
+    return ActorCritic(config, action, uses_state)
+
+
+def init_weights(module: ActorCritic, key: jax.Array, view_spec: PyTree, state_spec: PyTree = None) -> PyTree:
+    """Fresh weights. view_spec, state_spec: pytrees of anything with a shape and a dtype, for one agent."""
+    view, state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (view_spec, state_spec))
+    return module.init(key, view, state, module.initial_memory())

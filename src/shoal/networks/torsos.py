@@ -1,0 +1,222 @@
+"""Torsos: from what an agent sees to features, through an encoder, an MLP and, if asked for, a recurrent cell.
+
+Written for one agent, without batch axes; the caller vmaps, and every layer becomes one plain matrix product over the
+batch. `unroll` takes a whole sequence `[T, ...]`: all that does not depend on the memory runs on all `T` at once.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from shoal.core.errors import OptionError, unknown_name
+from shoal.core.types import PyTree
+
+Activation = Literal["tanh", "relu", "gelu", "silu"]
+Recurrent = Literal["none", "gru", "lstm"]
+ComputeDtype = Literal["float32", "bfloat16"]
+
+_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "tanh": jnp.tanh,
+    "relu": nn.relu,
+    "gelu": nn.gelu,
+    "silu": nn.silu,
+}
+_SMALL_SIDE = 8
+"""Images of up to this many pixels a side, such as grid worlds' views, keep their resolution."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """What the networks of a policy look like."""
+
+    hidden: tuple[int, ...] = (64, 64)  # widths of the MLP's layers
+    activation: Activation = "tanh"
+    recurrent: Recurrent = "none"  # a cell after the MLP
+    recurrent_size: int = 64
+    filters: tuple[int, ...] = (16, 32)  # 3x3 convolutions over the leaves of the view that are images [H, W, C]
+    share_torso: bool = False  # actor and critic share everything but their heads
+    dtype: ComputeDtype = "float32"  # of the computation; weights, memory and outputs are always float32
+
+    def __post_init__(self):
+        for option in ("hidden", "filters"):
+            widths = getattr(self, option)
+            if not isinstance(widths, tuple | list) or not all(_is_size(width) for width in widths):
+                raise OptionError(f"Network: {option} must be a tuple of whole numbers of at least 1, got {widths!r}")
+            object.__setattr__(self, option, tuple(widths))  # JSON brings lists
+        if not _is_size(self.recurrent_size):
+            raise OptionError(f"Network: recurrent_size must be at least 1, got {self.recurrent_size!r}")
+        for option, allowed in (("activation", Activation), ("recurrent", Recurrent), ("dtype", ComputeDtype)):
+            if getattr(self, option) not in get_args(allowed):
+                raise OptionError(f"Network: {unknown_name(option, str(getattr(self, option)), get_args(allowed))}")
+
+
+class Torso(nn.Module):
+    """Encoder, MLP and optional recurrent cell of one agent."""
+
+    config: Network
+
+    def setup(self):
+        dtype = jnp.dtype(self.config.dtype)
+        init = {"kernel_init": nn.initializers.orthogonal(math.sqrt(2)), "dtype": dtype}
+        self.encoder = Encoder(self.config)
+        self.layers = [nn.Dense(width, **init) for width in self.config.hidden]
+        if self.config.recurrent != "none":
+            self.cell = _CELLS[self.config.recurrent](self.config.recurrent_size, dtype)
+
+    def __call__(self, seen: PyTree, carry: PyTree) -> tuple[jax.Array, PyTree]:
+        """Features of one view, and the new carry (`()` for feed-forward networks)."""
+        x = self._features(seen, 0)
+        if self.config.recurrent == "none":
+            return x, carry
+        return self.cell.step(self.cell.project(x), self.cell.weights(), carry)
+
+    def unroll(
+        self, seen: PyTree, carry: PyTree, first: jax.Array, active: jax.Array | None
+    ) -> tuple[jax.Array, PyTree]:
+        """Features of `T` views in a row, and the carry after them.
+
+        The carry is reset before a step that is `first`, and stands still over one that is not `active`.
+        """
+        x = self._features(seen, 1)
+        if self.config.recurrent == "none":
+            return x, carry
+        weights, initial = self.cell.weights(), initial_carry(self.config)
+
+        def forward(carry: PyTree, step: tuple[jax.Array, jax.Array, jax.Array | None]) -> tuple[PyTree, jax.Array]:
+            x, first, active = step
+            carry = _select(first, initial, carry)
+            y, after = self.cell.step(x, weights, carry)
+            return after if active is None else _select(active, after, carry), y
+
+        carry, y = lax.scan(forward, carry, (self.cell.project(x), first, active))
+        return y, carry
+
+    def _features(self, seen: PyTree, leading: int) -> jax.Array:
+        x = self.encoder(seen, leading)
+        for layer in self.layers:
+            x = _ACTIVATIONS[self.config.activation](layer(x))
+        return x
+
+
+class Encoder(nn.Module):
+    """One vector out of everything that is seen: images through convolutions, all else flattened."""
+
+    config: Network
+
+    @nn.compact
+    def __call__(self, seen: PyTree, leading: int) -> jax.Array:
+        """`leading`: how many axes (of time) stand before those of a single view."""
+        parts = [self._encode(leaf, leading) for leaf in jax.tree.leaves(seen)]
+        return jnp.concatenate(parts, axis=-1)
+
+    def _encode(self, leaf: jax.Array, leading: int) -> jax.Array:
+        x = leaf.astype(self.config.dtype)
+        if leaf.ndim - leading == 3:
+            x = self._convolve(x / 255 if leaf.dtype == jnp.uint8 else x)
+        return x.reshape(*x.shape[:leading], -1)
+
+    def _convolve(self, x: jax.Array) -> jax.Array:
+        for width in self.config.filters:
+            stride = 1 if min(x.shape[-3:-1]) <= _SMALL_SIDE else 2
+            init = nn.initializers.orthogonal(math.sqrt(2))
+            x = nn.Conv(width, (3, 3), stride, kernel_init=init, dtype=jnp.dtype(self.config.dtype))(x)
+            x = _ACTIVATIONS[self.config.activation](x)
+        return x
+
+
+class GRU(nn.Module):
+    """Gated recurrent unit (Cho et al. 2014), the reset gate applied after the product. Carry: h, `[size]`.
+
+    The half of the gates that depends on the input is apart (`project`), so that it can be taken out of the scan.
+    """
+
+    size: int
+    dtype: Any
+
+    def setup(self):
+        self.inputs = nn.Dense(3 * self.size, kernel_init=_per_gate(3), dtype=self.dtype)
+        self.kernel = self.param("kernel", _per_gate(3), (self.size, 3 * self.size))
+        self.bias = self.param("bias", nn.initializers.zeros, (self.size,))
+
+    def project(self, x: jax.Array) -> jax.Array:
+        return self.inputs(x)
+
+    def weights(self) -> PyTree:
+        """What `step` needs, as plain arrays: it runs inside a scan, where a module may not."""
+        return self.kernel.astype(self.dtype), self.bias.astype(self.dtype)
+
+    @staticmethod
+    def step(x: jax.Array, weights: PyTree, carry: PyTree) -> tuple[jax.Array, PyTree]:
+        """Output and next carry."""
+        kernel, bias = weights
+        reset_x, update_x, new_x = jnp.split(x, 3, axis=-1)
+        reset_h, update_h, new_h = jnp.split(carry.astype(x.dtype) @ kernel, 3, axis=-1)
+        reset, update = nn.sigmoid(reset_x + reset_h), nn.sigmoid(update_x + update_h)
+        new = jnp.tanh(new_x + reset * (new_h + bias)).astype(carry.dtype)
+        h = new + update.astype(carry.dtype) * (carry - new)
+        return h, h
+
+
+class LSTM(nn.Module):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997, with forget gate). Carry: (c, h), `[size]` each."""
+
+    size: int
+    dtype: Any
+
+    def setup(self):
+        self.inputs = nn.Dense(4 * self.size, kernel_init=_per_gate(4), dtype=self.dtype)
+        self.kernel = self.param("kernel", _per_gate(4), (self.size, 4 * self.size))
+
+    def project(self, x: jax.Array) -> jax.Array:
+        return self.inputs(x)
+
+    def weights(self) -> PyTree:
+        return self.kernel.astype(self.dtype)
+
+    @staticmethod
+    def step(x: jax.Array, weights: PyTree, carry: PyTree) -> tuple[jax.Array, PyTree]:
+        c, h = carry
+        gates = (x + h.astype(x.dtype) @ weights).astype(c.dtype)
+        enter, forget, new, out = jnp.split(gates, 4, axis=-1)
+        c = nn.sigmoid(forget) * c + nn.sigmoid(enter) * jnp.tanh(new)
+        h = nn.sigmoid(out) * jnp.tanh(c)
+        return h, (c, h)
+
+
+_CELLS = {"gru": GRU, "lstm": LSTM}
+
+
+def initial_carry(config: Network) -> PyTree:
+    """The carry of one torso at the start of an episode."""
+    match config.recurrent:
+        case "none":
+            return ()
+        case "gru":
+            return jnp.zeros(config.recurrent_size)
+        case "lstm":
+            return jnp.zeros(config.recurrent_size), jnp.zeros(config.recurrent_size)
+
+
+def _per_gate(gates: int) -> nn.initializers.Initializer:
+    """Each gate's part of a joint matrix is orthogonal by itself."""
+    orthogonal = nn.initializers.orthogonal()
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+        part = (shape[0], shape[1] // gates)
+        return jnp.concatenate([orthogonal(k, part, dtype) for k in jax.random.split(key, gates)], axis=1)
+
+    return init
+
+
+def _select(condition: jax.Array, a: PyTree, b: PyTree) -> PyTree:
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
+
+
+def _is_size(x: object) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool) and x >= 1

@@ -1,0 +1,120 @@
+"""The compiled programs that a check runs, and the random actions it feeds them."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.core.env import Env
+from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
+from shoal.core.types import Group, Observation, PyTree
+
+
+@dataclasses.dataclass(frozen=True)
+class Programs:
+    """`begin(keys, t)` and `advance(...)` for a batch of copies, `single(...)` for one; see `build`."""
+
+    begin: Callable[..., Any]
+    advance: Callable[..., Any]
+    single: Callable[..., Any]
+    traces: list[str]  # one entry for each time `single` was traced
+
+
+def look(env: Env, state: PyTree, params: PyTree) -> dict[str, Any]:
+    """All that can be seen of a state."""
+    return {
+        "observation": env.observe(state, params),
+        "global_state": env.global_state(state, params),
+        "scene": env.scene(state, params),
+    }
+
+
+def take_step(env: Env, key: jax.Array, state: PyTree, actions: dict[str, Any], params: PyTree) -> dict[str, Any]:
+    """One step of one copy and what can be seen after it."""
+    state, outcome = env.step(key, state, actions, params)
+    return {"state": state, "outcome": outcome, **look(env, state, params)}
+
+
+def build(env: Env, probe_inactive: bool) -> Programs:
+    """Compiles nothing yet.
+
+    With `probe_inactive`, `advance` makes each step a second time with the actions `others`, which differ only for
+    agents that are not active, so that the results can be compared.
+    """
+    traces: list[str] = []
+
+    def begin(key: jax.Array, t: jax.Array) -> dict[str, Any]:
+        for_params, for_reset = jax.random.split(jax.random.fold_in(key, 2 * t))
+        params = env.sample_params(for_params)
+        state = env.reset(for_reset, params)
+        return {"params": params, "state": state, **look(env, state, params)}
+
+    def advance(key, t, params, state, actions, others):
+        step_key = jax.random.fold_in(key, 2 * t + 1)
+        after = take_step(env, step_key, state, actions, params)
+        probe = env.step(step_key, state, others, params) if probe_inactive else None
+        ended = (after["outcome"].terminated | after["outcome"].truncated).astype(bool)
+        going_on = {"params": params, **{name: after[name] for name in after if name != "outcome"}}
+        carry = jax.tree.map(lambda new, old: jnp.where(ended, new, old), begin(key, t), going_on)
+        return {"after": after, "probe": probe, "carry": carry, "key": step_key}
+
+    def single(key, state, actions, params):
+        traces.append("single")
+        return take_step(env, key, state, actions, params)
+
+    return Programs(
+        begin=jax.jit(jax.vmap(begin, (0, None))),
+        advance=jax.jit(jax.vmap(advance, (0, None, 0, 0, 0, 0))),
+        single=jax.jit(single),
+        traces=traces,
+    )
+
+
+def sample_actions(
+    rng: np.random.Generator, groups: dict[str, Group], observation: dict[str, Observation], lead: tuple[int, ...] = ()
+) -> dict[str, np.ndarray]:
+    """Random legal actions `[*lead, n, ...]` for observations on the host."""
+    return {
+        name: _sample(rng, group.action, (*lead, group.size), observation[name].legal) for name, group in groups.items()
+    }
+
+
+def change_inactive(
+    rng: np.random.Generator,
+    groups: dict[str, Group],
+    observation: dict[str, Observation],
+    actions: dict[str, np.ndarray],
+) -> dict[str, np.ndarray]:
+    """The same actions for active agents, any at all for the others."""
+    changed = {}
+    for name, group in groups.items():
+        active, old = observation[name].active, actions[name]
+        if active is None:
+            changed[name] = old
+            continue
+        active = np.asarray(active, bool)
+        new = _sample(rng, group.action, active.shape, None)
+        changed[name] = np.where(active.reshape(active.shape + (1,) * (old.ndim - active.ndim)), old, new)
+    return changed
+
+
+def _sample(rng: np.random.Generator, space: ActionSpace, lead: tuple[int, ...], legal: Any) -> np.ndarray:
+    match space:
+        case Discrete(n):
+            return _choose(rng, n, lead, legal)
+        case MultiDiscrete(sizes):
+            ends = np.cumsum(sizes)
+            parts = [None] * len(sizes) if legal is None else np.split(np.asarray(legal), ends[:-1], axis=-1)
+            chosen = [_choose(rng, size, lead, part) for size, part in zip(sizes, parts, strict=True)]
+            return np.stack(chosen, axis=-1)
+        case Box():
+            low, high = max(space.low, -1e3), min(space.high, 1e3)
+            return rng.uniform(low, high, (*lead, *space.shape)).astype(space.dtype)
+
+
+def _choose(rng: np.random.Generator, size: int, lead: tuple[int, ...], legal: Any) -> np.ndarray:
+    scores = rng.random((*lead, size))
+    return np.argmax(scores if legal is None else np.where(legal, scores, -1.0), axis=-1).astype(np.int32)

@@ -1,0 +1,77 @@
+"""What a check of a world found, in words."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or (`is_warning`) that may be.
+
+    kind: a short name of the fault, the same for all worlds. where: method, group and leaf. what: what was wrong.
+    fix: what to do.
+    """
+
+    kind: str
+    where: str
+    what: str
+    fix: str
+    is_warning: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}.\n     {self.fix}."
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The findings about a world, and how much of it was played to find them (summed over copies)."""
+
+    world: str
+    findings: tuple[Finding, ...]
+    num_steps: int = 0
+    num_episodes: int = 0
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if not finding.is_warning)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.is_warning)
+
+    @property
+    def ok(self) -> bool:
+        """No problems; warnings do not count."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        played = f"{self.num_steps} steps and {self.num_episodes} whole episodes were played"
+        if self.ok:
+            lines = [f"{self.world} keeps the environment contract ({played})."]
+        else:
+            count = len(self.problems)
+            lines = [f"{self.world} breaks the environment contract, {count} problem{'s' * (count > 1)} ({played}):"]
+        lines += [f"  {number}. {finding}" for number, finding in enumerate(self.problems, 1)]
+        lines += [f"  Warning: {finding}" for finding in self.warnings]
+        return "\n".join(lines)
+
+
+class Findings:
+    """Collects findings while a check goes on. Of each kind at each place only the first is kept."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Finding] = {}
+
+    def add(self, kind: str, where: str, what: str, fix: str, is_warning: bool = False) -> None:
+        self._found.setdefault((kind, where), Finding(kind, where, what, fix, is_warning))
+
+    def has(self, *kinds: str) -> bool:
+        """Whether anything of these kinds was found."""
+        return any(kind in kinds for kind, _ in self._found)
+
+    @property
+    def broken(self) -> bool:
+        """Whether there is any problem yet, warnings apart."""
+        return any(not finding.is_warning for finding in self._found.values())
+
+    def all(self) -> tuple[Finding, ...]:
+        return tuple(self._found.values())

@@ -1,0 +1,23 @@
+"""Two virtual CPU devices, strict types, and no skipping where everything is installed."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import pytest
+
+jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_numpy_dtype_promotion", "standard")
+jax.config.update("jax_compilation_cache_dir", os.path.join(os.path.dirname(__file__), "..", ".cache", "xla"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """With SHOAL_REQUIRE_ALL, a test that would be skipped fails instead."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.skipped and os.environ.get("SHOAL_REQUIRE_ALL") and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped although everything must be installed here: {report.longrepr}"

@@ -1,0 +1,68 @@
+"""Seats dealt anew: merged, split and renamed groups see and get what the originals did."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shoal
+from shoal.core.env import describe
+from shoal.core.errors import OptionError, UnknownNameError
+from shoal.core.regroup import regroup
+
+
+@pytest.fixture(scope="module")
+def tag():
+    return shoal.make("tag/grid", num_taggers=3)
+
+
+def test_merging_keeps_everything(tag):
+    merged = regroup(tag, {"all": ["runner", "tagger"]})
+    params = tag.default_params()
+    state = tag.reset(jax.random.key(0), params)
+    old, new = tag.observe(state, params), merged.observe(state, params)
+    np.testing.assert_array_equal(new["all"].view[0], old["runner"].view[0])
+    np.testing.assert_array_equal(new["all"].view[1:], old["tagger"].view)
+    actions = jnp.array([1, 2, 3, 4])
+    _, outcome = tag.step(jax.random.key(1), state, {"runner": actions[:1], "tagger": actions[1:]}, params)
+    _, merged_outcome = merged.step(jax.random.key(1), state, {"all": actions}, params)
+    np.testing.assert_array_equal(
+        merged_outcome.reward["all"], np.concatenate([outcome.reward["runner"], outcome.reward["tagger"]])
+    )
+    assert merged.players == {"tagger": (("all", 1), ("all", 2), ("all", 3)), "runner": (("all", 0),)}
+    assert describe(merged).groups["all"].size == 4
+
+
+def test_splitting_out_of_order(tag):
+    split = regroup(tag, {"b": ["tagger[1:]"], "a": ["tagger[0]"], "runner": ["runner"]})
+    params = tag.default_params()
+    state = tag.reset(jax.random.key(0), params)
+    assert {name: group.size for name, group in split.groups.items()} == {"b": 2, "a": 1, "runner": 1}
+    actions = {"b": jnp.array([1, 2]), "a": jnp.array([3]), "runner": jnp.array([0])}
+    new, _ = split.step(jax.random.key(1), state, actions, params)
+    old, _ = tag.step(jax.random.key(1), state, {"tagger": jnp.array([3, 1, 2]), "runner": jnp.array([0])}, params)
+    jax.tree.map(np.testing.assert_array_equal, new, old)
+
+
+def test_the_same_groups_need_no_wrapper(tag):
+    assert regroup(tag, {"tagger": ["tagger"], "runner": ["runner"]}) is tag
+
+
+@pytest.mark.parametrize(
+    ("seats", "error", "words"),
+    [
+        ({"a": ["tagger"]}, OptionError, r"runner\[0\] has no policy"),
+        ({"a": ["tagger", "runner"], "b": ["runner"]}, OptionError, "more than one policy"),
+        ({"a": ["taggr", "runner"]}, UnknownNameError, "Did you mean 'tagger'"),
+        ({"a": ["tagger[3]", "runner"]}, OptionError, "seats 0 to 2"),
+        ({"a": ["tagger[x]", "runner"]}, OptionError, "expected 'group'"),
+    ],
+)
+def test_bad_seats(tag, seats, error, words):
+    with pytest.raises(error, match=words):
+        regroup(tag, seats)
+
+
+def test_groups_that_differ_cannot_share():
+    with pytest.raises(OptionError, match="cannot be shared"):
+        regroup(shoal.make("mpe/simple_tag"), {"all": ["adversary", "agent"]})
