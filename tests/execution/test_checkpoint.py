@@ -295,6 +295,15 @@ def test_a_checkpoint_of_another_network_shape_is_refused(tmp_path, like, words)
     assert str(path) in str(caught.value)
 
 
+def test_a_part_of_the_tree_can_be_loaded_but_must_be_there_in_full(tmp_path):
+    path = checkpoint.save(tmp_path, 0, small_tree(5), {})
+    assert_same_bits(checkpoint.load(path, {"n": np.int32(0)}, partial=True), {"n": np.int32(7)})
+    with pytest.raises(RunError, match="extra: missing from the file"):
+        checkpoint.load(path, {"extra": np.int32(0)}, partial=True)
+    with pytest.raises(RunError, match=r"n: the file has int32\[\], expected float32\[\]"):
+        checkpoint.load(path, {"n": np.float32(0)}, partial=True)
+
+
 def test_many_differences_are_cut_short(tmp_path):
     path = checkpoint.save(tmp_path, 0, {f"layer{i}": np.ones(3) for i in range(9)}, {})
     with pytest.raises(RunError, match=r"layer4: .*; and 4 more"):

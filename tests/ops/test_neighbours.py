@@ -6,6 +6,8 @@ import pytest
 from shoal.core.errors import OptionError
 from shoal.ops.neighbours import k_nearest
 
+nearest = jax.jit(k_nearest, static_argnums=2)
+
 
 def brute_force(position, alive, k):
     n = len(position)
@@ -21,14 +23,14 @@ def brute_force(position, alive, k):
 def test_by_hand():
     # On a line at 0, 1, 3, 7, 8; the agent at 3 is dead.
     position = jnp.array([[0.0, 0], [1, 0], [3, 0], [7, 0], [8, 0]])
-    index, valid = k_nearest(position, jnp.array([True, True, False, True, True]), 2)
+    index, valid = nearest(position, jnp.array([True, True, False, True, True]), 2)
     np.testing.assert_array_equal(index, [[1, 3], [0, 3], [1, 0], [4, 1], [3, 1]])
     assert valid.all()
 
 
 def test_equal_distances_go_to_the_lower_index():
     position = jnp.array([[1.0, 0], [0, 0], [-1, 0], [0, 1], [0, -1], [0, 0]])
-    index, _ = k_nearest(position, jnp.ones(6, bool), 5)
+    index, _ = nearest(position, jnp.ones(6, bool), 5)
     np.testing.assert_array_equal(index[1], [5, 0, 2, 3, 4])
 
 
@@ -36,7 +38,7 @@ def test_equal_distances_go_to_the_lower_index():
 def test_short_rows_are_marked(k):
     position = jnp.arange(8.0).reshape(4, 2)
     for alive in ([True] * 4, [False, True, True, False], [False] * 4):
-        index, valid = k_nearest(position, jnp.array(alive), k)
+        index, valid = nearest(position, jnp.array(alive), k)
         expected_index, expected_valid = brute_force(np.array(position), alive, k)
         assert index.shape == valid.shape == (4, k)
         assert index.dtype == jnp.int32
@@ -45,7 +47,7 @@ def test_short_rows_are_marked(k):
 
 
 def test_one_agent_has_no_neighbours():
-    index, valid = k_nearest(jnp.zeros((1, 2)), jnp.ones(1, bool), 3)
+    index, valid = nearest(jnp.zeros((1, 2)), jnp.ones(1, bool), 3)
     assert not valid.any()
     np.testing.assert_array_equal(index, [[0, 0, 0]])
 
@@ -65,7 +67,7 @@ def test_many_worlds_against_brute_force(cells):
 def test_far_apart_living_agents_still_count():
     # The squared distance overflows float32; the dead agent 0 must not be taken in its stead.
     position = jnp.array([[0.0, 0], [1e30, 0], [-1e30, 0]])
-    index, valid = k_nearest(position, jnp.array([False, True, True]), 1)
+    index, valid = nearest(position, jnp.array([False, True, True]), 1)
     np.testing.assert_array_equal(index[1:, 0], [2, 1])
     assert valid.all()
 

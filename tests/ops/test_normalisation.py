@@ -8,6 +8,8 @@ import pytest
 from shoal.core.spaces import Box
 from shoal.ops import normalisation as norm
 
+update = jax.jit(norm.update, static_argnames="axis")
+
 
 def test_identity_before_any_data():
     stats = norm.init((2,))
@@ -18,7 +20,7 @@ def test_identity_before_any_data():
 
 def test_two_batches_by_hand():
     # 1, 3 then 8: mean 4, squared deviations 9 + 1 + 16 = 26, variance 26/3.
-    stats = norm.update(norm.update(norm.init(), jnp.array([1.0, 3.0])), jnp.array([8.0]))
+    stats = update(update(norm.init(), jnp.array([1.0, 3.0])), jnp.array([8.0]))
     assert stats.count == 3
     assert stats.mean == pytest.approx(4, abs=1e-6)
     assert stats.m2 == pytest.approx(26, abs=1e-5)
@@ -27,17 +29,17 @@ def test_two_batches_by_hand():
 
 def test_weights_by_hand():
     # 1 and 3 weigh 1 and 3: mean 10/4, squared deviations 2.25 + 3 * 0.25 = 3. Weight 0 is not read.
-    stats = norm.update(norm.init(), jnp.array([1.0, 3.0, jnp.nan]), jnp.array([1.0, 3.0, 0.0]))
+    stats = update(norm.init(), jnp.array([1.0, 3.0, jnp.nan]), jnp.array([1.0, 3.0, 0.0]))
     assert stats.count == 4
     assert stats.mean == pytest.approx(2.5, abs=1e-6)
     assert stats.m2 == pytest.approx(3, abs=1e-6)
 
 
 def test_nothing_seen_changes_nothing():
-    empty = norm.update(norm.init((2,)), jnp.ones((3, 2)), jnp.zeros(3, bool))
+    empty = update(norm.init((2,)), jnp.ones((3, 2)), jnp.zeros(3, bool))
     np.testing.assert_array_equal(norm.normalise(empty, jnp.array([4.0, 5.0])), [4, 5])
-    stats = norm.update(norm.init((2,)), jnp.array([[1.0, 2.0], [3.0, 8.0]]))
-    again = norm.update(stats, jnp.full((3, 2), 1e9), jnp.zeros(3, bool))
+    stats = update(norm.init((2,)), jnp.array([[1.0, 2.0], [3.0, 8.0]]))
+    again = update(stats, jnp.full((3, 2), 1e9), jnp.zeros(3, bool))
     jax.tree.map(np.testing.assert_array_equal, again, stats)
 
 
@@ -46,7 +48,7 @@ def test_any_leading_axes_in_any_order_of_batches():
     weights = np.random.default_rng(1).random((4, 5, 6)).astype(np.float32)
     stats = norm.init((2,))
     for part, weight in zip(data, weights, strict=True):
-        stats = norm.update(stats, part, weight)
+        stats = update(stats, part, weight)
     flat, flat_weights = data.reshape(-1, 2).astype(np.float64), weights.ravel().astype(np.float64)
     mean = np.average(flat, axis=0, weights=flat_weights)
     std = np.sqrt(np.average((flat - mean) ** 2, axis=0, weights=flat_weights))
@@ -57,7 +59,7 @@ def test_any_leading_axes_in_any_order_of_batches():
 def test_weights_broadcast_over_leading_axes():
     data = np.random.default_rng(0).normal(size=(4, 3, 2)).astype(np.float32)
     weights = np.array([1, 0, 0, 1], np.float32)[:, None]
-    stats = norm.update(norm.init((2,)), data, weights)
+    stats = update(norm.init((2,)), data, weights)
     assert stats.count == 6
     np.testing.assert_allclose(stats.mean, data[[0, 3]].mean((0, 1)), rtol=1e-5)
 
@@ -65,9 +67,9 @@ def test_weights_broadcast_over_leading_axes():
 def test_decay_by_hand():
     # Decay 1/2. After batches {2, 4} and {8}: weights 1/2, 1/2, 1, so mean (1 + 2 + 8)/2 = 5.5 and squared
     # deviations (3.5^2 + 1.5^2)/2 + 2.5^2 = 13.5.
-    first = norm.update(norm.init(), jnp.array([2.0, 4.0]), decay=0.5)
+    first = update(norm.init(), jnp.array([2.0, 4.0]), decay=0.5)
     assert first.mean == pytest.approx(3, abs=1e-6)  # unbiased from the start
-    stats = norm.update(first, jnp.array([8.0]), decay=0.5)
+    stats = update(first, jnp.array([8.0]), decay=0.5)
     assert stats.count == pytest.approx(2, abs=1e-6)
     assert stats.mean == pytest.approx(5.5, abs=1e-6)
     assert stats.m2 == pytest.approx(13.5, abs=1e-5)
@@ -86,13 +88,13 @@ def test_decay_forgets():
 
 
 def test_normalise_clips_and_denormalise_undoes():
-    stats = norm.update(norm.init(), jnp.array([0.0, 4.0]))  # mean 2, standard deviation 2
+    stats = update(norm.init(), jnp.array([0.0, 4.0]))  # mean 2, standard deviation 2
     np.testing.assert_allclose(norm.normalise(stats, jnp.array([6.0, -100.0, 100.0]), 5.0), [2, -5, 5], atol=1e-6)
     np.testing.assert_allclose(norm.denormalise(stats, jnp.array([2.0, -5.0])), [6, -8], atol=1e-6)
 
 
 def test_constant_data_stays_small():
-    stats = norm.update(norm.init(), jnp.full(1000, 0.1))
+    stats = update(norm.init(), jnp.full(1000, 0.1))
     assert abs(float(norm.normalise(stats, jnp.float32(0.1)))) < 1e-2
 
 
@@ -101,9 +103,9 @@ def test_the_same_for_any_split(devices):
     # vmap with an axis name stands for the mesh: the collective is the same.
     data = np.random.default_rng(0).normal(3, 2, (40, 2)).astype(np.float32)
     weights = np.random.default_rng(1).integers(0, 2, 40).astype(np.float32)
-    start = norm.update(norm.init((2,)), jnp.ones((5, 2)))
-    whole = norm.update(start, data, weights, decay=0.9)
-    split = jax.vmap(partial(norm.update, start, axis="devices", decay=0.9), axis_name="devices")(
+    start = update(norm.init((2,)), jnp.ones((5, 2)))
+    whole = update(start, data, weights, decay=0.9)
+    split = jax.vmap(partial(update, start, axis="devices", decay=0.9), axis_name="devices")(
         data.reshape(devices, -1, 2), weights.reshape(devices, -1)
     )
     for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(split), strict=True):

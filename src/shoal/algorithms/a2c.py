@@ -9,11 +9,9 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from shoal.algorithms import _actor_critic as ac
 from shoal.core.algorithm import Experience
-from shoal.core.errors import require_positive
 from shoal.core.types import PyTree
 
 
@@ -26,11 +24,6 @@ class A2C(ac.ActorCriticLearner):
     learning_rate: float = 1e-3  # Adam's step size
     gae_lambda: float = 1.0  # trace decay per own decision
     normalise_advantages: bool = False  # zero mean, unit variance over the batch
-    chunks: int = 1  # the gradient is summed over this many parts of the batch, to save memory; must divide the copies
-
-    def __post_init__(self):
-        super().__post_init__()
-        require_positive("A2C", chunks=self.chunks)
 
     def update(
         self, state: ac.LearnerState, experience: Experience, key: jax.Array, axis: str | None = None
@@ -46,30 +39,17 @@ class A2C(ac.ActorCriticLearner):
         self, state: ac.LearnerState, batches: dict[str, ac.Batch], axis: str | None = None
     ) -> tuple[PyTree, dict[str, jax.Array]]:
         """Gradients of the loss on the batch, by group, and metrics; summed over devices."""
-        totals = {}
-        for name, batch in batches.items():
-            if self.normalise_advantages:
-                batches = batches | {name: batch.replace(advantage=ac.normalised_advantage(batch, axis))}
-            actor = ac.total_weight(batch.actor_weight, batch.advantage, axis)
-            totals[name] = actor, ac.total_weight(batch.critic_weight, batch.target, axis)
+        if self.normalise_advantages:
+            batches = {name: ac.normalise_advantage(batch, axis) for name, batch in batches.items()}
+        totals = {name: ac.total_weights(batch, axis) for name, batch in batches.items()}
 
         def loss(weights, batches):
             parts = {name: self._loss(state, weights[name], name, b, totals[name]) for name, b in batches.items()}
             metrics = {f"{metric}/{name}": v for name, (_, m) in parts.items() for metric, v in m.items()}
             return sum(part for part, _ in parts.values()), metrics
 
-        gradient = jax.grad(loss, has_aux=True)
-        weights = ac.weights_of(state)
-        if self.chunks == 1:
-            return ac.combine(*gradient(weights, batches), axis)
-
-        def add(total, chunk):
-            return jax.tree.map(jnp.add, total, gradient(weights, chunk)), None
-
-        chunks = _split_envs(batches, self.chunks)
-        shapes = jax.eval_shape(gradient, weights, jax.tree.map(lambda leaf: leaf[0], chunks))
-        total, _ = lax.scan(add, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes), chunks)
-        return ac.combine(*total, axis)
+        gradients, metrics = ac.chunked_gradient(loss, ac.weights_of(state), batches, self.chunk_samples)
+        return ac.combine(gradients, metrics, axis)
 
     def _loss(self, state, weights, name, batch, totals):
         log_prob, entropy, value = ac.evaluate(state.params[name], weights, batch)
@@ -85,17 +65,3 @@ class A2C(ac.ActorCriticLearner):
             - state.hyper["entropy_coef"] * metrics["entropy"]
         )
         return loss, metrics | {"loss": loss}
-
-
-def _split_envs(batches: dict[str, ac.Batch], chunks: int) -> dict[str, ac.Batch]:
-    """Cuts the environments into chunks, along a new leading axis."""
-
-    def cut(leaf: jax.Array, axis: int) -> jax.Array:
-        parts = leaf.reshape(*leaf.shape[:axis], chunks, -1, *leaf.shape[axis + 1 :])
-        return jnp.moveaxis(parts, axis, 0)
-
-    def one(batch: ac.Batch) -> ac.Batch:
-        timed = jax.tree.map(lambda leaf: cut(leaf, 1), batch.replace(memory=()))
-        return timed.replace(memory=jax.tree.map(lambda leaf: cut(leaf, 0), batch.memory))
-
-    return {name: one(batch) for name, batch in batches.items()}

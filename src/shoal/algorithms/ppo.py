@@ -41,7 +41,7 @@ class PPO(ac.ActorCriticLearner):
         num_envs = experience.first.shape[1]
 
         def step(state, index):
-            gradients, metrics = self.gradients(state, take_envs(batches, index), axis)
+            gradients, metrics = self.gradients(state, ac.take_envs(batches, index), axis)
             return self.apply(state, gradients), metrics
 
         def epoch(state, key):
@@ -54,21 +54,22 @@ class PPO(ac.ActorCriticLearner):
         self, state: ac.LearnerState, batches: dict[str, ac.Batch], axis: str | None = None
     ) -> tuple[PyTree, dict[str, jax.Array]]:
         """Gradients of the loss on one minibatch, by group, and metrics; summed over devices."""
+        if self.normalise_advantages:
+            batches = {name: ac.normalise_advantage(batch, axis) for name, batch in batches.items()}
+        totals = {name: ac.total_weights(batch, axis) for name, batch in batches.items()}
 
-        def loss(weights):
-            parts = {name: self._loss(state, weights[name], name, batch, axis) for name, batch in batches.items()}
+        def loss(weights, batches):
+            parts = {name: self._loss(state, weights[name], name, b, totals[name]) for name, b in batches.items()}
             metrics = {f"{metric}/{name}": v for name, (_, m) in parts.items() for metric, v in m.items()}
             return sum(part for part, _ in parts.values()), metrics
 
-        gradients, metrics = jax.grad(loss, has_aux=True)(ac.weights_of(state))
+        gradients, metrics = ac.chunked_gradient(loss, ac.weights_of(state), batches, self.chunk_samples)
         return ac.combine(gradients, metrics, axis)
 
-    def _loss(self, state, weights, name, batch, axis):
+    def _loss(self, state, weights, name, batch, totals):
+        actor_total, critic_total = totals
         log_prob, entropy, value = ac.evaluate(state.params[name], weights, batch)
-        advantage = ac.normalised_advantage(batch, axis) if self.normalise_advantages else batch.advantage
-        policy_loss = clipped_objective(log_prob - batch.log_prob, advantage, state.hyper["clip_eps"])
-        actor_total = ac.total_weight(batch.actor_weight, log_prob, axis)
-        critic_total = ac.total_weight(batch.critic_weight, value, axis)
+        policy_loss = clipped_objective(log_prob - batch.log_prob, batch.advantage, state.hyper["clip_eps"])
         metrics = {
             "policy_loss": ac.weighted_sum(policy_loss, batch.actor_weight) / actor_total,
             "value_loss": ac.weighted_sum(jnp.square(value - batch.target), batch.critic_weight) / critic_total,
@@ -106,13 +107,3 @@ def env_minibatches(key: jax.Array, num_envs: int, minibatches: int, axis: str |
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(chunks))
     order = jax.vmap(lambda key: jax.random.permutation(key, minibatches))(keys)
     return (order + jnp.arange(chunks)[:, None] * minibatches).T
-
-
-def take_envs(batches: dict[str, ac.Batch], index: jax.Array) -> dict[str, ac.Batch]:
-    """The environments `index` of each group's batch."""
-
-    def one(batch: ac.Batch) -> ac.Batch:
-        timed = jax.tree.map(lambda leaf: leaf[:, index], batch.replace(memory=()))
-        return timed.replace(memory=jax.tree.map(lambda leaf: leaf[index], batch.memory))
-
-    return {name: one(batch) for name, batch in batches.items()}

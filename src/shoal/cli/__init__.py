@@ -1,1 +1,5 @@
-"""TODO"""
+"""The `shoal` command."""
+
+from shoal.cli.app import main
+
+__all__ = ["main"]

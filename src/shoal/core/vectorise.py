@@ -88,9 +88,10 @@ class Vectorised:
 
     def step(self, worlds: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, Outcome, Ended]:
         """Steps every copy and begins a new episode where one ended."""
+        count = worlds.first.shape[0]
         keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.STEP))(worlds.key)
-        state, outcome = self._each(self.env.step, worlds.params, keys, worlds.state, actions)
-        final = self._each(self._observe, worlds.params, state)
+        state, outcome = self._each(self.env.step, count, worlds.params, keys, worlds.state, actions)
+        final = self._each(self._observe, count, worlds.params, state)
         returns = {name: worlds.returns[name] + jnp.sum(outcome.reward[name], -1) for name in worlds.returns}
         ended = Ended(outcome.terminated | outcome.truncated, state, final, returns, worlds.length + 1)
         # The clock travels with the rows: it is the same for all, but a vmap over seeds would map it if it were shared.
@@ -116,8 +117,8 @@ class Vectorised:
         if self.randomise:
             keys, draw = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
             params = jax.vmap(self.env.sample_params)(draw)
-        state = self._each(self.env.reset, params, keys)
-        return params, state, self._each(self._observe, params, state)
+        state = self._each(self.env.reset, clock.shape[0], params, keys)
+        return params, state, self._each(self._observe, clock.shape[0], params, state)
 
     def _observe(self, state: PyTree, params: PyTree) -> dict[str, Observation]:
         observation = self.env.observe(state, params)
@@ -126,11 +127,11 @@ class Vectorised:
             observation = {name: obs.replace(state=whole) for name, obs in observation.items()}
         return observation
 
-    def _each(self, method: Callable, params: PyTree, *args: PyTree) -> Any:
+    def _each(self, method: Callable, count: int, params: PyTree, *args: PyTree) -> Any:
         """`method(*args, params)` for each copy; default params are constants, so that the compiler folds them."""
         if params is None:
-            return jax.vmap(lambda *args: method(*args, self.env.default_params()))(*args)
-        return jax.vmap(method)(*args, params)
+            return jax.vmap(lambda *args: method(*args, self.env.default_params()), axis_size=count)(*args)
+        return jax.vmap(method, axis_size=count)(*args, params)
 
 
 def vectorise(env: Env, num_envs: int, randomise: bool = False, with_state: bool = False) -> Vectorised:

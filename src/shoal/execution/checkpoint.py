@@ -294,7 +294,7 @@ def _read_manifest(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     if version > FORMAT_VERSION:
         raise RunError(
             f"the checkpoint {path} was written by Shoal {manifest.get('shoal', '?')} in format {version}; this Shoal "
-            f"({importlib.metadata.version('shoal')}) reads formats up to {FORMAT_VERSION}. Upgrade shoal to read it."
+            f"({VERSION}) reads formats up to {FORMAT_VERSION}. Upgrade shoal to read it."
         )
     return manifest
 

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shoal.core.env import Env
 from shoal.core.errors import WorldError, require_positive
+from shoal.core.regroup import Regrouped
 from shoal.core.types import PyTree, Scene
 from shoal.execution.experiment import Cast
 from shoal.execution.rollout import Actor, Policies, RandomActions, step
@@ -21,7 +23,10 @@ MAX_STEPS = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Returns of many episodes. A group's return is the sum over its agents; `returns` holds one entry an episode."""
+    """Returns of many episodes, one entry each, by group of the world, whatever policies its agents share.
+
+    A group's return is the sum over its agents.
+    """
 
     returns: dict[str, np.ndarray]
     lengths: np.ndarray
@@ -48,10 +53,10 @@ def evaluate(
 ) -> Evaluation:
     """Plays `episodes` episodes with the policies by group; with None, at random."""
     require_positive("evaluate", episodes=episodes)
-    played = []
+    played, program = [], play(roles, policies is None, explore)
     for start in range(0, episodes, BATCH):
         ids = jnp.arange(start, min(start + BATCH, episodes), dtype=jnp.uint32)
-        returns, lengths, ended = play(roles, policies is None, explore)(policies, jax.random.key(seed), ids)
+        returns, lengths, ended = program(policies, jax.random.key(seed), ids)
         if not bool(jnp.all(ended)):
             raise WorldError(f"world {roles.experiment.env!r}: an episode did not end within {MAX_STEPS} steps")
         played.append((jax.tree.map(np.asarray, returns), np.asarray(lengths)))
@@ -78,13 +83,12 @@ def play(roles: Cast, random: bool, explore: bool):
         def body(state):
             worlds, memory, returns, ended, lengths = state
             worlds, memory, record = step(vectorised, actor, policies, worlds, memory)
-            returns = {
-                name: value + jnp.where(ended, 0.0, jnp.sum(record.reward[name], -1)) for name, value in returns.items()
-            }
+            gained = group_rewards(roles.env, record.reward)
+            returns = {name: value + jnp.where(ended, 0.0, gained[name]) for name, value in returns.items()}
             lengths = lengths + ~ended
             return worlds, memory, returns, ended | record.terminated | record.truncated, lengths
 
-        zeros = {name: jnp.zeros(ids.shape[0]) for name in roles.spec.groups}
+        zeros = {name: jnp.zeros(ids.shape[0]) for name in _world(roles.env).groups}
         start = (worlds, memory, zeros, jnp.zeros(ids.shape[0], bool), jnp.zeros(ids.shape[0], jnp.int32))
         _, _, returns, ended, lengths = lax.while_loop(unfinished, body, start)
         return returns, lengths, ended
@@ -117,7 +121,7 @@ def record(
             worlds, memory = carry
             acts = actor.act(policies, memory, worlds)
             following, outcome, ended = vectorised.step(worlds, acts.action)
-            rewards = {name: jnp.sum(value) for name, value in outcome.reward.items()}
+            rewards = {name: value[0] for name, value in group_rewards(roles.env, outcome.reward).items()}
             return (following, acts.memory), (picture(ended.state, worlds.params), rewards, ended.mask[0])
 
         return lax.scan(body, (worlds, memory), length=length)
@@ -125,7 +129,7 @@ def record(
     worlds = jax.jit(vectorised.reset)(jax.random.key(seed))
     memory = actor.initial_memory(policies, 1)
     frames = [jax.tree.map(lambda leaf: np.asarray(leaf)[None], jax.jit(picture)(worlds.state, worlds.params))]
-    rewards = [{name: np.zeros(1) for name in roles.spec.groups}]
+    rewards = [{name: np.zeros(1) for name in _world(roles.env).groups}]
     over, played = False, 0
     while not over and played < max_steps:
         (worlds, memory), chunk = some(policies, worlds, memory, 50)
@@ -136,8 +140,26 @@ def record(
         frames.append(jax.tree.map(lambda leaf, n=length: leaf[:n], scenes))
         rewards.append({name: value[:length] for name, value in gained.items()})
     joined = jax.tree.map(lambda *parts: np.concatenate(parts), *frames)
-    returns = {name: np.cumsum(np.concatenate([part[name] for part in rewards])) for name in roles.spec.groups}
+    returns = {name: np.cumsum(np.concatenate([part[name] for part in rewards])) for name in rewards[0]}
     return Recording(joined, returns)
+
+
+def group_rewards(env: Env, reward: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Rewards `[..., n]` by policy, summed over the agents of each group of the world."""
+    if not isinstance(env, Regrouped):
+        return {name: jnp.sum(value, -1) for name, value in reward.items()}
+    totals: dict[str, jax.Array] = {name: jnp.float32(0.0) for name in env.env.groups}
+    for name, parts in env.plan:
+        begin = 0
+        for part in parts:
+            totals[part.group] += jnp.sum(reward[name][..., begin : begin + part.size], -1)
+            begin += part.size
+    return totals
+
+
+def _world(env: Env) -> Env:
+    """The world itself, whoever plays for whom."""
+    return env.env if isinstance(env, Regrouped) else env
 
 
 def _actor(roles: Cast, random: bool, explore: bool) -> Actor:

@@ -173,7 +173,7 @@ def build(experiment: Experiment, devices: int | None = None) -> Program:
     roles = cast(experiment)
     parts = 1
     for algorithm, _ in roles.learners.values():
-        parts = math.lcm(parts, getattr(algorithm, "minibatches", 1), getattr(algorithm, "chunks", 1))
+        parts = math.lcm(parts, getattr(algorithm, "minibatches", 1))
     if experiment.num_envs % parts:
         raise OptionError(
             f"num_envs must be a multiple of the number of minibatches, {parts}, got {experiment.num_envs}. "

@@ -50,14 +50,19 @@ def default_path(experiment: Experiment, root: str = "runs") -> Path:
     raise RunError(f"cannot find a free name for a run under {root}; pass --run-dir")
 
 
+def check_new(path: Path) -> None:
+    """Refuses a folder that exists and is not empty: nothing is ever overwritten."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise RunError(
+            f"{path} already exists. Continue it with `shoal resume {path}`, or choose another folder with --run-dir."
+        )
+
+
 def create(path: Path, experiment: Experiment, version: str) -> Run:
-    """Makes a new run folder. One that exists and is not empty is refused: nothing is ever overwritten."""
+    """Makes a new run folder."""
     path = Path(path)
     try:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunError(
-                f"{path} already exists. Continue it with `shoal resume {path}`, or choose another folder with --run-dir."
-            )
+        check_new(path)
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
         config = {"format": FORMAT, "shoal": version, "experiment": experiment.to_dict()}
         write_atomically(path / "config.json", json.dumps(config, indent=2) + "\n")

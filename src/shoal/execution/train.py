@@ -23,7 +23,7 @@ from shoal.execution import checkpoint, latch
 from shoal.execution.experiment import Experiment
 from shoal.execution.fused import MAX_UPDATES, Carry, Program, build, policies_of
 from shoal.execution.logging import Aggregator, MetricsLog
-from shoal.execution.run import Run, create, latest_checkpoint, open_run, weights_from
+from shoal.execution.run import Run, create, open_run, weights_from
 
 CALL_SECONDS = 0.5
 """How long one call of the program should take: long enough to hide the host, short enough to stop soon."""
@@ -68,8 +68,8 @@ def train(
 ) -> Result:
     """Trains an experiment from the start; with a `run_dir`, metrics and checkpoints are kept there."""
     program = build(experiment, devices)
+    carry = _with_weights(program, program.init())  # before the folder is made: the weights may be missing
     run = create(Path(run_dir), experiment, VERSION) if run_dir is not None else None
-    carry = _with_weights(program, program.init())
     return _Loop(program, run, listener, checkpoint_seconds).run(carry, None)
 
 
@@ -83,7 +83,10 @@ def resume(
     """Continues a run from its newest checkpoint, to the same bits as if it had never stopped."""
     run = open_run(Path(run_dir))
     program = build(run.experiment, devices)
-    carry, meta = restore(program, latest_checkpoint(run))
+    newest = checkpoint.latest(run.checkpoints)
+    if newest is None:  # stopped before the first one, while compiling
+        return _Loop(program, run, listener, checkpoint_seconds).run(_with_weights(program, program.init()), None)
+    carry, meta = restore(program, newest)
     return _Loop(program, run, listener, checkpoint_seconds).run(carry, meta)
 
 

@@ -198,9 +198,9 @@ def initial_carry(config: Network) -> PyTree:
         case "none":
             return ()
         case "gru":
-            return jnp.zeros(config.recurrent_size)
+            return jnp.zeros(config.recurrent_size, jnp.float32)
         case "lstm":
-            return jnp.zeros(config.recurrent_size), jnp.zeros(config.recurrent_size)
+            return tuple(jnp.zeros(config.recurrent_size, jnp.float32) for _ in range(2))
 
 
 def _per_gate(gates: int) -> nn.initializers.Initializer:

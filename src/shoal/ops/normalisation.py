@@ -51,7 +51,7 @@ def update(
     own weights say, so the statistics are unbiased from the first batch on.
     """
     leading = batch.shape[: batch.ndim - stats.mean.ndim]
-    weights = jnp.ones(()) if weights is None else jnp.asarray(weights, jnp.float32)
+    weights = jnp.ones((), jnp.float32) if weights is None else jnp.asarray(weights, jnp.float32)
     weights = jnp.broadcast_to(weights, leading).reshape(-1, *[1] * stats.mean.ndim)
     batch = jnp.where(weights > 0, batch.reshape(-1, *stats.mean.shape).astype(jnp.float32), 0.0)
     fade = 1.0 if decay is None else decay

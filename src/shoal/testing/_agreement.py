@@ -10,8 +10,10 @@ import numpy as np
 
 from shoal.core.env import Env
 from shoal.core.types import PyTree
-from shoal.testing._contract import Shapes, explain, strong
+from shoal.testing._declarations import strong
+from shoal.testing._explain import FAILED, attempt
 from shoal.testing._programs import Programs, look, sample_actions
+from shoal.testing._shapes import Shapes, check_wide_types
 from shoal.testing._trees import difference, on_host, row
 from shoal.testing.report import Findings
 
@@ -34,18 +36,20 @@ def check_agreement(env: Env, shapes: Shapes, programs: Programs, key: jax.Array
     rng = np.random.default_rng(0)
     keys = [jax.random.fold_in(key, i) for i in range(_NUM_STEPS + 1)]
     state = _twice(findings, "reset", env.reset, keys[-1], params)
-    if state is None:
+    if state is FAILED:
         return
+    check_wide_types(findings, "reset", "state", state)
     for step_key in keys[:_NUM_STEPS]:
         seen = _look_twice(env, findings, state, params)
-        if seen is None:
+        if seen is FAILED:
             break
         actions = sample_actions(rng, shapes.groups, on_host(seen["observation"]))
         actions = {name: jax.numpy.asarray(action) for name, action in actions.items()}
         stepped = _twice(findings, "step", env.step, step_key, state, actions, params)
-        if stepped is None:
+        inside = attempt(findings, "step inside of jit", programs.single, step_key, state, actions, params)
+        if stepped is FAILED or inside is FAILED:
             break
-        inside = programs.single(step_key, state, actions, params)
+        check_wide_types(findings, "step", "(state, outcome)", stepped)
         if not findings.has("hidden state", "mutation"):
             _compare_step(env, findings, stepped, inside, params)
             _compare_devices(findings, programs, inside, step_key, state, actions, params)
@@ -56,32 +60,34 @@ def check_agreement(env: Env, shapes: Shapes, programs: Programs, key: jax.Array
 
 def _twice(findings: Findings, method: str, function: Callable[..., Any], *args: Any) -> Any:
     """Calls a method two times outside `jit` and compares the results to the bit."""
-    handed_over = jax.tree.flatten(args)
-    try:
-        first = function(*args)
-        _check_arguments(findings, method, handed_over, args)
-        second = function(*jax.tree.unflatten(handed_over[1], handed_over[0]))
-    except Exception as error:
-        findings.add(*explain(error, f"{method} outside of jit"))
-        return None
+    leaves, structure = jax.tree.flatten(args)
+    first = attempt(findings, f"{method} outside of jit", function, *args)
+    _check_arguments(findings, method, leaves, structure, args)
+    second = attempt(findings, f"{method} outside of jit", function, *jax.tree.unflatten(structure, leaves))
+    if first is FAILED or second is FAILED:
+        return FAILED
     words = difference(on_host(first), on_host(second), method)
     if words:
         findings.add("hidden state", method, f"called twice with the same arguments, {words}", _HIDDEN_FIX)
     return first
 
 
-def _look_twice(env: Env, findings: Findings, state: PyTree, params: PyTree) -> dict[str, Any] | None:
+def _look_twice(env: Env, findings: Findings, state: PyTree, params: PyTree) -> Any:
     seen = {
         "observation": _twice(findings, "observe", env.observe, state, params),
         "global_state": _twice(findings, "global_state", env.global_state, state, params),
         "scene": _twice(findings, "scene", env.scene, state, params),
     }
-    return None if any(part is None for part in seen.values()) else seen
+    if any(part is FAILED for part in seen.values()):
+        return FAILED
+    for name, obs in seen["observation"].items():
+        check_wide_types(findings, f"observe, group {name!r}", "view", obs.view)
+    return seen
 
 
-def _check_arguments(findings: Findings, method: str, before: tuple[list[Any], Any], args: Any) -> None:
-    leaves, structure = jax.tree.flatten(args)
-    if structure != before[1] or any(new is not old for new, old in zip(leaves, before[0], strict=True)):
+def _check_arguments(findings: Findings, method: str, leaves: list[Any], structure: Any, args: Any) -> None:
+    now, structure_now = jax.tree.flatten(args)
+    if structure_now != structure or any(new is not old for new, old in zip(now, leaves, strict=True)):
         what = "it changes the state or the actions that it is given, in place"
         findings.add("mutation", method, what, "Return a new state; leave the arguments alone")
 
@@ -105,27 +111,19 @@ _METHOD_OF = {
 }
 
 
-def compare_copies(
-    findings: Findings,
-    programs: Programs,
-    batch: dict[str, Any],
-    state: PyTree,
-    actions: Any,
-    params: PyTree,
-    copy: int,
-) -> None:
-    """One copy of a batch must do what it would do alone."""
-    args = row((batch["key"], state, actions, params), copy)
-    alone = programs.single(*args)
+def compare_copies(findings: Findings, programs: Programs, args: Any, after: dict[str, Any], copy: int) -> None:
+    """One copy of a batch (`args` on the device, results `after` on the host) must do what it would do alone."""
+    alone = on_host(programs.single(*row(args, copy)))
     for part, method in _METHOD_OF.items():
-        words = difference(on_host(row(batch["after"][part], copy)), on_host(alone[part]), part, ROUNDING)
+        together = jax.tree.map(lambda leaf: np.asarray(leaf[copy]), after[part])
+        words = difference(together, alone[part], part, ROUNDING)
         if words:
             what = f"in a batch (vmap) and alone give different results: {words}"
             fix = "Write for one copy and leave batching to the framework; look for wrong axes in custom batching rules"
             findings.add("vmap disagrees", method, what, fix)
 
 
-def other_devices() -> list[jax.Device]:
+def other_devices() -> list[Any]:
     """One device of each other kind that this machine has."""
     found = []
     for platform in ("cpu", "gpu"):

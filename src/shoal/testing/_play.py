@@ -1,22 +1,21 @@
 """Playing a world with random actions and watching whether it keeps the contract."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from shoal.core.spaces import Box, MultiDiscrete
 from shoal.core.types import Group, Observation, Outcome, PyTree
 from shoal.testing._agreement import compare_copies
-from shoal.testing._contract import Shapes
-from shoal.testing._programs import Programs, change_inactive, sample_actions
-from shoal.testing._trees import difference, named_leaves, on_host, row
-from shoal.testing.reference import as_function, compare
+from shoal.testing._explain import FAILED, attempt
+from shoal.testing._programs import Programs, change_inactive, keys_of_step, sample_actions, select
+from shoal.testing._scene import check_scene_values
+from shoal.testing._trees import check_finite, difference, first_true, named_leaves, on_host
+from shoal.testing.reference import Results, compare
 from shoal.testing.report import Findings
-
-_NUM_COLOURS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,61 +26,75 @@ class Played:
     num_episodes: int
 
 
-def play(
-    shapes: Shapes,
-    programs: Programs,
-    key: jax.Array,
-    num_steps: int,
-    num_envs: int,
-    reference: Any,
-    tolerance: float,
-    findings: Findings,
-) -> Played:
-    """Plays `num_envs` copies for `num_steps` steps, each episode with params of its own."""
-    groups = shapes.groups
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, np.arange(num_envs))
-    refer = None if reference is None else as_function(reference)
-    carry = programs.begin(keys, np.uint32(0))
-    now = on_host(carry)
-    check_seen(findings, groups, now, "after reset")
-    num_episodes = 0
-    for step in range(num_steps):
-        actions = sample_actions(rng, groups, now["observation"], (num_envs,))
-        others = change_inactive(rng, groups, now["observation"], actions)
-        params, state = carry["params"], carry["state"]
-        batch = programs.advance(keys, np.uint32(step + 1), params, state, actions, others)
-        after = on_host(batch["after"])
-        check_seen(findings, groups, after, f"in step {step}")
-        check_outcome(findings, groups, now["observation"], after, step)
-        if batch["probe"] is not None:
-            check_inactive(findings, after, on_host(batch["probe"]), step)
-        if step in (0, num_steps // 2):
-            compare_copies(findings, programs, batch, state, actions, params, copy=step % num_envs)
-        if refer is not None:
-            _consult(findings, groups, refer, now, actions, after, step, tolerance)
-        num_episodes += int(np.sum(_ended(after["outcome"])))
-        carry = batch["carry"]
+@dataclasses.dataclass(frozen=True)
+class Game:
+    """Copies of a world, played with random legal actions, each episode with params of its own. Every step is watched.
+
+    refer: asks the reference, if there is one, as `function(state, actions, params)`.
+    """
+
+    groups: dict[str, Group]
+    programs: Programs
+    key: jax.Array
+    num_envs: int
+    refer: Callable[..., Results] | None
+    tolerance: float
+    findings: Findings
+
+    def play(self, num_steps: int) -> Played:
+        """Plays so many steps of all copies."""
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(self.key)).ravel())
+        keys = keys_of_step(self.key, 0, self.num_envs)
+        carry = attempt(self.findings, "reset in a batch (vmap)", self.programs.begin, keys[0], keys[1])
+        if carry is FAILED:
+            return Played(0, 0)
         now = on_host(carry)
-    if num_episodes == 0:
-        what = f"no episode ended in {num_steps} steps of {num_envs} copies"
-        fix = (
-            "Return `terminated` or, for a time limit, `truncated`; if episodes are longer, check with more `num_steps`"
-        )
-        findings.add("never ends", "step", what, fix, is_warning=True)
-    return Played(num_steps * num_envs, num_episodes)
+        check_seen(self.findings, self.groups, now, "after reset")
+        num_episodes = 0
+        for step in range(num_steps):
+            keys = keys_of_step(self.key, step + 1, self.num_envs)
+            actions = sample_actions(rng, self.groups, now["observation"], (self.num_envs,))
+            others = change_inactive(rng, self.groups, now["observation"], actions)
+            args = (keys[2], carry["state"], actions, carry["params"])
+            results = attempt(self.findings, "step in a batch (vmap)", self.programs.advance, *args, others)
+            if results is FAILED:
+                return Played(step * self.num_envs, num_episodes)
+            after, probe = on_host(results)
+            self._watch(step, now, actions, after)
+            if not self.findings.has("hidden state", "mutation"):  # such a world differs from itself already
+                self._compare(step, num_steps, args, others, after, probe)
+            ended = _ended(after["outcome"])
+            num_episodes += int(ended.sum())
+            carry = self._next(keys, ended, carry["params"], results[0])
+            now = on_host(carry)
+            if ended.any():
+                check_seen(self.findings, self.groups, now, f"after the reset that followed step {step}")
+        return Played(num_steps * self.num_envs, num_episodes)
+
+    def _watch(self, step: int, now: dict[str, Any], actions: dict[str, np.ndarray], after: dict[str, Any]) -> None:
+        check_seen(self.findings, self.groups, after, f"in step {step}")
+        check_outcome(self.findings, self.groups, now["observation"], after, step)
+        for copy in range(self.num_envs if self.refer else 0):
+            own, of, result = jax.tree.map(lambda leaf, copy=copy: leaf[copy], (now, actions, after))
+            results = self.refer(own["state"], of, own["params"])  # pyright: ignore[reportOptionalCall]
+            seen, outcome = result["observation"], result["outcome"]
+            compare(self.findings, self.groups, results, seen, outcome, step, self.tolerance)
+
+    def _compare(self, step: int, num_steps: int, args: Any, others: Any, after: dict[str, Any], probe: Any) -> None:
+        if probe is not None:
+            who = [name for name in self.groups if (args[2][name] != others[name]).any()]
+            check_inactive(self.findings, who, after, probe, step)
+        if step in (0, num_steps // 2):
+            compare_copies(self.findings, self.programs, args, after, copy=step % self.num_envs)
+
+    def _next(self, keys: jax.Array, ended: np.ndarray, params: PyTree, after: dict[str, Any]) -> Any:
+        """What the next step begins with: new episodes where one ended."""
+        going_on = {"params": params, **{name: part for name, part in after.items() if name != "outcome"}}
+        return select(ended, self.programs.begin(keys[0], keys[1]), going_on) if ended.any() else going_on
 
 
 def _ended(outcome: Outcome) -> np.ndarray:
     return np.asarray(outcome.terminated, bool) | np.asarray(outcome.truncated, bool)
-
-
-def _consult(findings, groups, refer, now, actions, after, step, tolerance) -> None:
-    """Asks the reference about this step, copy by copy."""
-    for copy in range(len(after["outcome"].terminated)):
-        own, of, result = jax.tree.map(lambda leaf, copy=copy: leaf[copy], (now, actions, after))
-        results = refer(own["state"], of, own["params"])
-        compare(findings, groups, results, result["observation"], result["outcome"], step, tolerance)
 
 
 def check_seen(findings: Findings, groups: dict[str, Group], seen: dict[str, Any], when: str) -> None:
@@ -89,37 +102,21 @@ def check_seen(findings: Findings, groups: dict[str, Group], seen: dict[str, Any
     for name, group in groups.items():
         _check_observation(findings, name, group, seen["observation"][name], when)
     for leaf_name, leaf in named_leaves(seen["global_state"], "global_state"):
-        _check_finite(findings, "global_state", leaf_name, leaf, when, "copy")
-    _check_scene(findings, seen["scene"], when)
-
-
-def _check_finite(findings: Findings, where: str, name: str, leaf: np.ndarray, when: str, *axes: str) -> None:
-    """`axes` names the leading axes of the leaf, the copies first."""
-    if not jnp.issubdtype(leaf.dtype, np.inexact):
-        return
-    at = _first(~np.isfinite(leaf.astype(np.float64)))
-    if at is not None:
-        place = ", ".join(f"{axis} {i}" for axis, i in zip(axes, at, strict=False))
-        what = f"{name} is {leaf[at]} {when} ({place})"
-        fix = "Look for a division by zero, a root or logarithm of a number below 0, or growth without bound"
-        findings.add("not finite", where, what, fix)
-
-
-def _first(mask: np.ndarray) -> tuple[int, ...] | None:
-    return tuple(int(i) for i in np.argwhere(mask)[0]) if mask.any() else None
+        check_finite(findings, "global_state", leaf_name, leaf, when, "copy")
+    check_scene_values(findings, seen["scene"], when)
 
 
 def _check_observation(findings: Findings, name: str, group: Group, obs: Observation, when: str) -> None:
     where = f"observe, group {name!r}"
     for leaf_name, leaf in named_leaves(obs.view, "view"):
-        _check_finite(findings, where, leaf_name, leaf, when, "copy", "agent")
+        check_finite(findings, where, leaf_name, leaf, when, "copy", "agent")
     _check_bounds(findings, where, group, obs.view, when)
     active, present = _who(obs.active, group), _who(obs.present, group)
-    at = _first(active & ~present)
+    at = first_true(active & ~present)
     if at is not None:
         what = f"agent {at[1]} is active and not present {when}"
         findings.add("active", where, what, "Who may act now is present: `present` must be true where `active` is")
-    if group.movers is not None and active.ndim > 1 and (count := int(active.sum(-1).max())) > group.movers:
+    if group.movers is not None and (count := int(active.sum(-1).max())) > group.movers:
         what = f"{count} agents are active at once {when}, but the group declares movers={group.movers}"
         findings.add("movers", where, what, "Correct `active`, or raise `movers`, or leave it out")
     if obs.legal is not None:
@@ -133,7 +130,7 @@ def _who(flags: Any, group: Group) -> np.ndarray:
 def _check_legal(findings: Findings, where: str, group: Group, legal: np.ndarray, when: str) -> None:
     sizes = group.action.sizes if isinstance(group.action, MultiDiscrete) else (legal.shape[-1],)
     for part, mask in enumerate(np.split(legal, np.cumsum(sizes)[:-1], axis=-1)):
-        at = _first(~mask.any(-1))
+        at = first_true(~np.any(mask, axis=-1))
         if at is not None:
             choice = f" of choice {part}" if len(sizes) > 1 else ""
             what = f"no action{choice} of agent {at[1]} is legal {when}"
@@ -149,28 +146,10 @@ def _check_bounds(findings: Findings, where: str, group: Group, view: PyTree, wh
         if box is None:
             continue
         values = leaf.astype(np.float64)
-        at = _first((values < box.low) | (values > box.high))
+        at = first_true((values < box.low) | (values > box.high))
         if at is not None:
             what = f"view{name} is {leaf[at]} {when}, outside of the declared [{box.low}, {box.high}]"
             findings.add("spec", where, what, "Clip the view or widen the bounds of `Group.observation`")
-
-
-def _check_scene(findings: Findings, scene: Any, when: str) -> None:
-    for layer in ("polygons", "lines", "circles", "labels"):
-        shapes = getattr(scene, layer)
-        if shapes is None:
-            continue
-        visible = np.asarray(shapes.visible, bool)
-        for field in ("points", "start", "end", "position", "radius"):
-            if hasattr(shapes, field):
-                leaf = np.where(
-                    visible.reshape(visible.shape + (1,) * (getattr(shapes, field).ndim - 2)), getattr(shapes, field), 0
-                )
-                _check_finite(findings, f"scene, {layer}", field, leaf, when, "copy", "shape")
-        colour = getattr(shapes, "colour", np.zeros(1, np.int32))
-        if ((colour < 0) | (colour >= _NUM_COLOURS)).any():
-            what = f"a colour is {int(colour.max()) if colour.max() > 0 else int(colour.min())}"
-            findings.add("scene", f"scene, {layer}", what, f"Colours are 0 to {_NUM_COLOURS - 1}, see `shoal.Scene`")
 
 
 def check_outcome(
@@ -179,29 +158,30 @@ def check_outcome(
     """Rewards and who is there, from one state to the next (before any reset)."""
     outcome = after["outcome"]
     when = f"in step {step}"
-    for name, metric in outcome.metrics.items():
-        _check_finite(findings, "step", f"metrics[{name!r}]", metric, when, "copy")
+    for name, metric in named_leaves(outcome.metrics, "metrics"):
+        check_finite(findings, "step", name, metric, when, "copy")
     for name, group in groups.items():
         where = f"step, group {name!r}"
         reward = outcome.reward[name]
-        _check_finite(findings, where, "reward", reward, when, "copy", "agent")
+        check_finite(findings, where, "reward", reward, when, "copy", "agent")
         was, is_now = _who(before[name].present, group), _who(after["observation"][name].present, group)
-        at = _first((reward != 0) & ~was)
+        at = first_true((reward != 0) & ~was)
         if at is not None:
             what = f"agent {at[1]} is paid {reward[at]} {when}, though it was not present when the step began"
             fix = "Pay nothing to who has left, or keep it present until its last reward"
             findings.add("pay", where, what, fix)
-        at = _first(is_now & ~was)
+        at = first_true(is_now & ~was)
         if at is not None:
             what = f"agent {at[1]} is present after step {step}, though it had left this episode before"
             fix = "Who is not present stays away until the next reset; who may come back is present and not active"
             findings.add("return", f"observe, group {name!r}", what, fix)
 
 
-def check_inactive(findings: Findings, after: dict[str, Any], probe: Any, step: int) -> None:
-    """Both steps were the same but for what inactive agents did."""
-    words = difference((after["state"], after["outcome"]), probe, "(state, outcome)")
+def check_inactive(findings: Findings, who: list[str], after: dict[str, Any], probe: Any, step: int) -> None:
+    """Both steps were the same but for what inactive agents of the groups `who` did."""
+    words = difference(after["state"], probe[0], "state") or difference(after["outcome"], probe[1], "outcome")
     if words:
-        what = f"in step {step} the actions of agents that are not active have an effect: {words}"
+        names = " or ".join(repr(name) for name in who)
+        what = f"in step {step} the actions of agents of {names} that are not active have an effect: {words}"
         fix = "Ignore their actions: `jnp.where(active, action, ...)`"
         findings.add("inactive", "step", what, fix)

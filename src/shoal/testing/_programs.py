@@ -1,6 +1,7 @@
 """The compiled programs that a check runs, and the random actions it feeds them."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from shoal.core.types import Group, Observation, PyTree
 
 @dataclasses.dataclass(frozen=True)
 class Programs:
-    """`begin(keys, t)` and `advance(...)` for a batch of copies, `single(...)` for one; see `build`."""
+    """`begin(params_keys, reset_keys)` and `advance(...)` for a batch of copies, `single(...)` for one; see `build`."""
 
     begin: Callable[..., Any]
     advance: Callable[..., Any]
@@ -46,31 +47,37 @@ def build(env: Env, probe_inactive: bool) -> Programs:
     """
     traces: list[str] = []
 
-    def begin(key: jax.Array, t: jax.Array) -> dict[str, Any]:
-        for_params, for_reset = jax.random.split(jax.random.fold_in(key, 2 * t))
-        params = env.sample_params(for_params)
-        state = env.reset(for_reset, params)
+    def begin(params_key: jax.Array, reset_key: jax.Array) -> dict[str, Any]:
+        params = env.sample_params(params_key)
+        state = env.reset(reset_key, params)
         return {"params": params, "state": state, **look(env, state, params)}
 
-    def advance(key, t, params, state, actions, others):
-        step_key = jax.random.fold_in(key, 2 * t + 1)
-        after = take_step(env, step_key, state, actions, params)
-        probe = env.step(step_key, state, others, params) if probe_inactive else None
-        ended = (after["outcome"].terminated | after["outcome"].truncated).astype(bool)
-        going_on = {"params": params, **{name: after[name] for name in after if name != "outcome"}}
-        carry = jax.tree.map(lambda new, old: jnp.where(ended, new, old), begin(key, t), going_on)
-        return {"after": after, "probe": probe, "carry": carry, "key": step_key}
+    def advance(key, state, actions, params, others):
+        after = take_step(env, key, state, actions, params)
+        return after, env.step(key, state, others, params) if probe_inactive else None
 
     def single(key, state, actions, params):
         traces.append("single")
         return take_step(env, key, state, actions, params)
 
     return Programs(
-        begin=jax.jit(jax.vmap(begin, (0, None))),
-        advance=jax.jit(jax.vmap(advance, (0, None, 0, 0, 0, 0))),
+        begin=jax.jit(jax.vmap(begin)),
+        advance=jax.jit(jax.vmap(advance)),
         single=jax.jit(single),
         traces=traces,
     )
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def keys_of_step(key: jax.Array, t: int, num_envs: int) -> jax.Array:
+    """Keys `[3, E]` for params, reset and step. Not part of a world's programs: it is compiled once for all worlds."""
+    return jax.random.split(jax.random.fold_in(key, t), (3, num_envs))
+
+
+@jax.jit
+def select(mask: jax.Array, new: PyTree, old: PyTree) -> PyTree:
+    """Rows of `new` where the mask `[E]` holds, of `old` elsewhere."""
+    return jax.tree.map(lambda a, b: jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - 1)), a, b), new, old)
 
 
 def sample_actions(

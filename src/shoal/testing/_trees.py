@@ -7,12 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core.types import PyTree
+from shoal.testing.report import Findings
 
 
 def on_host(tree: PyTree) -> PyTree:
-    """Every leaf as a numpy array; PRNG keys as their raw data."""
-    raw = jax.tree.map(lambda leaf: jax.random.key_data(leaf) if is_key(leaf) else leaf, tree)
-    return jax.tree.map(np.asarray, jax.device_get(raw))
+    """Every leaf as a numpy array of the type it has in a compiled program; PRNG keys as their raw data."""
+
+    def raw(leaf: Any) -> Any:
+        if is_key(leaf):
+            return jax.random.key_data(leaf)
+        return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
+
+    return jax.tree.map(np.asarray, jax.device_get(jax.tree.map(raw, tree)))
 
 
 def is_key(leaf: Any) -> bool:
@@ -42,15 +48,23 @@ def difference(left: PyTree, right: PyTree, name: str, tolerance: float | None =
 
     Without a tolerance every bit counts; with one, floats may differ by `tolerance` times the leaf's size, at least 1.
     """
-    for (leaf_name, a), (_, b) in zip(named_leaves(left, name), named_leaves(right, name), strict=True):
+    lefts, rights = named_leaves(left, name), named_leaves(right, name)
+    if [leaf_name for leaf_name, _ in lefts] != [leaf_name for leaf_name, _ in rights]:
+        return f"{name} has {len(lefts)} leaves in one and {len(rights)}, or others, in the other"
+    for (leaf_name, a), (_, b) in zip(lefts, rights, strict=True):
         if a.dtype != b.dtype or a.shape != b.shape:
             return f"{leaf_name} is {show(a)} in one and {show(b)} in the other"
-        bad = differs(a, b, tolerance)
-        if bad.any():
-            at = tuple(int(i) for i in np.argwhere(bad)[0])
+        at = first_true(differs(a, b, tolerance))
+        if at is not None:
             place = f" at {list(at)}" if at else ""
             return f"{leaf_name}{place} is {a[at]} in one and {b[at]} in the other"
     return None
+
+
+def first_true(mask: Any) -> tuple[int, ...] | None:
+    """The index of the first true entry, or None."""
+    found = np.argwhere(mask)
+    return tuple(int(i) for i in found[0]) if len(found) else None
 
 
 def differs(a: np.ndarray, b: np.ndarray, tolerance: float | None) -> np.ndarray:
@@ -64,3 +78,15 @@ def differs(a: np.ndarray, b: np.ndarray, tolerance: float | None) -> np.ndarray
     size = max(1.0, float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0)))
     with np.errstate(invalid="ignore"):
         return ~(same | (np.abs(a - b) <= tolerance * size))
+
+
+def check_finite(findings: Findings, where: str, name: str, leaf: np.ndarray, when: str, *axes: str) -> None:
+    """`axes` names the leading axes of the leaf, the copies first."""
+    if not jnp.issubdtype(leaf.dtype, np.inexact):
+        return
+    at = first_true(~np.isfinite(leaf.astype(np.float64)))
+    if at is not None:
+        place = ", ".join(f"{axis} {i}" for axis, i in zip(axes, at, strict=False))
+        what = f"{name} is {leaf[at]} {when} ({place})"
+        fix = "Look for a division by zero, a root or logarithm of a number below 0, or growth without bound"
+        findings.add("not finite", where, what, fix)

@@ -12,10 +12,11 @@ import jax
 from shoal.core.env import Env
 from shoal.core.errors import WorldError, require_positive
 from shoal.testing._agreement import check_agreement
-from shoal.testing._contract import check_declarations, check_shapes
-from shoal.testing._play import Played, play
+from shoal.testing._declarations import check_declarations
+from shoal.testing._play import Game, Played
 from shoal.testing._programs import build
-from shoal.testing.reference import Reference
+from shoal.testing._shapes import check_shapes
+from shoal.testing.reference import Reference, as_function
 from shoal.testing.report import Findings, Report
 
 
@@ -62,4 +63,11 @@ def _check(
     check_agreement(env, shapes, programs, jax.random.fold_in(key, 0), findings)
     if findings.has("raises", "host value"):
         return nothing
-    return play(shapes, programs, jax.random.fold_in(key, 1), num_steps, num_envs, reference, tolerance, findings)
+    refer = None if reference is None else as_function(reference)
+    game = Game(groups, programs, jax.random.fold_in(key, 1), num_envs, refer, tolerance, findings)
+    played = game.play(num_steps)
+    if played.num_steps and not played.num_episodes:
+        what = f"no episode ended in {num_steps} steps of {num_envs} copies"
+        fix = "Return `terminated` or, for a time limit, `truncated`; check longer episodes with more `num_steps`"
+        findings.add("never ends", "step", what, fix, is_warning=True)
+    return played

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from shoal.core.types import Group, Observation, Outcome, PyTree
-from shoal.testing._trees import named_leaves
+from shoal.testing._trees import first_true, named_leaves
 from shoal.testing.report import Findings
 
 Results = tuple[Mapping[str, PyTree], Mapping[str, Any], Any, Any]
@@ -82,9 +82,9 @@ def _compare_leaf(
         return
     theirs = np.asarray(theirs)
     same = np.isclose(ours.astype(np.float64), theirs.astype(np.float64), rtol=tolerance, atol=tolerance)
-    bad = ~same & who.reshape(who.shape + (1,) * (ours.ndim - 1))
-    if bad.any():
-        at = tuple(int(i) for i in np.argwhere(bad)[0])
-        entry = f", entry {list(at[1:])}" if len(at) > 1 else ""
-        what = f"in step {step} agent {at[0]}{entry} is {ours[at]} in the world and {theirs[at]} in the reference"
+    at = first_true(~same & who.reshape(who.shape + (1,) * (ours.ndim - 1)))
+    if at is not None:
+        agent, *entry = at
+        place = f"agent {agent}, entry {entry}," if entry else f"agent {agent}"
+        what = f"in step {step} {place} is {ours[at]} in the world and {theirs[at]} in the reference"
         findings.add("reference", where, what, _FIX)

@@ -68,10 +68,5 @@ class Findings:
         """Whether anything of these kinds was found."""
         return any(kind in kinds for kind, _ in self._found)
 
-    @property
-    def broken(self) -> bool:
-        """Whether there is any problem yet, warnings apart."""
-        return any(not finding.is_warning for finding in self._found.values())
-
     def all(self) -> tuple[Finding, ...]:
         return tuple(self._found.values())

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Tag: taggers chase runners, on a grid or in the plane."""

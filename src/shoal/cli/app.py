@@ -1,0 +1,112 @@
+"""The `shoal` command: finds the subcommand, and turns errors into messages and exit codes.
+
+Exit codes: 0 done; 2 something the user can put right; 130 interrupted. Anything else is a bug and keeps its traceback.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shoal.cli.terminal import complain, console
+from shoal.core.errors import ShoalError, unknown_name
+from shoal.core.version import VERSION
+
+DONE, WRONG, INTERRUPTED = 0, 2, 130
+
+
+class Command(NamedTuple):
+    """Where a subcommand lives (imported when it is called) and what it is for."""
+
+    module: str
+    function: str
+    arguments: str
+    what: str
+
+
+COMMANDS = {
+    "train": Command("train", "train", "TARGET", "train a world or a preset; makes a run folder"),
+    "resume": Command("train", "resume", "RUN", "go on with a run that was stopped"),
+    "eval": Command("evaluate", "run", "RUN", "mean return of a run's policies over many episodes"),
+    "watch": Command("watch", "run", "RUN", "write a page that plays an episode, and open it"),
+    "envs": Command("listings", "envs", "", "the worlds there are"),
+    "presets": Command("listings", "list_presets", "", "the experiments that are ready to train"),
+    "bench env": Command("bench", "env", "WORLD", "how fast a world steps here"),
+    "bench train": Command("bench", "train", "TARGET", "how fast training runs here"),
+    "doctor": Command("doctor", "run", "", "devices, versions, cache, and what is missing"),
+}
+
+EXAMPLES = (
+    ("shoal train demo", "a first run, a few minutes on a laptop"),
+    ("shoal train mpe/simple_spread --env.num-agents 4 --seed 1", "a world with options"),
+    ("shoal watch runs/... --open", "see what was learnt"),
+    ("shoal train my/world --import my_world.py", "a world of your own"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except SystemExit as stop:  # help was printed
+        return stop.code if isinstance(stop.code, int) else DONE
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except Exception as error:
+        message = _readable(error)
+        if message is None or os.environ.get("SHOAL_DEBUG"):
+            raise
+        complain(message)
+        return WRONG
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        _overview()
+        return DONE
+    if argv[0] in ("-V", "--version"):
+        sys.stdout.write(f"shoal {VERSION}\n")
+        return DONE
+    words = 2 if argv[0] == "bench" else 1
+    name = " ".join(argv[:words])
+    if name not in COMMANDS:
+        if argv[0] == "bench" and (len(argv) == 1 or argv[1] in ("-h", "--help")):
+            _overview("bench")
+            return DONE
+        raise ShoalError(f"{unknown_name('command', name, COMMANDS)} All commands: `shoal --help`.")
+    command = COMMANDS[name]
+    module = importlib.import_module(f"shoal.cli.{command.module}")
+    return getattr(module, command.function)(argv[words:])
+
+
+def _overview(only: str = "") -> None:
+    out = console()
+    out.print("Shoal trains many interacting agents, worlds and weights in one compiled program.", style="bold")
+    out.print("\nusage: shoal COMMAND ...   (shoal COMMAND --help for its options)\n")
+    for name, command in COMMANDS.items():
+        if name.startswith(only):
+            out.print(f"  {f'{name} {command.arguments}':<20}  {command.what}", soft_wrap=True)
+    if not only:
+        out.print("\nexamples:")
+        for line, what in EXAMPLES:
+            out.print(f"  {line:<60}  {what}", soft_wrap=True)
+        out.print("\nTARGET is a world (shoal envs) or a preset (shoal presets); RUN is the folder of a run.")
+        out.print("--json makes a command print one JSON object. SHOAL_DEBUG=1 shows tracebacks of all errors.")
+
+
+def _readable(error: Exception) -> str | None:
+    """What to tell the user, or None if the error is a bug."""
+    if isinstance(error, ShoalError):
+        return str(error)
+    if isinstance(error, OSError):  # of the machine: full disk, no permission
+        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    if type(error).__name__ == "JaxRuntimeError" and "RESOURCE_EXHAUSTED" in str(error):
+        return "the device is out of memory. Use fewer copies (--num-envs) or fewer steps (--num-steps)."
+    return None

@@ -1,0 +1,141 @@
+"""Command-line arguments into dataclasses, by `tyro`; wrong ones become one-line errors with the nearest name."""
+
+import contextlib
+import difflib
+import inspect
+import io
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+import tyro
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from shoal.core.errors import OptionError, ShoalError
+
+Options = TypeVar("Options")
+
+Flag = FlagCreatePairsOff[bool]
+"""A switch of a command: it is there or not."""
+Imports = Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="FILE")]
+"""Python files that register worlds; `--import` may be repeated."""
+RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
+
+_registry = ConstructorRegistry()
+
+
+@_registry.primitive_rule
+def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+    """Whole numbers as people type them: 1000000, 1_000_000 or 1e6."""
+    if info.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda text: whole_number(text[0]),
+        is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def whole_number(text: str) -> int:
+    """The whole number that a text stands for; 1e6 and 2.5e3 are whole numbers too."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        value = float(text)
+        whole = int(value)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is not a whole number") from None
+    if value != whole:
+        raise ValueError(f"{text!r} is not a whole number")
+    return whole
+
+
+def parse(options: type[Options], args: Sequence[str], prog: str, description: str | None = None) -> Options:
+    """Reads `args` into the dataclass `options`. Prints help and exits if asked to; raises `ShoalError`s."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about fields of a world that cannot be options: they stay fixed
+            parsed, unknown = tyro.cli(
+                options, args=args, prog=prog, description=description, registry=_registry, return_unknown_args=True
+            )
+    except SystemExit as stop:
+        if stop.code in (None, 0):  # help was asked for
+            raise
+        headline = _headline(said.getvalue()).replace(f"Missing from {prog}:", "missing")
+        raise _own_error(stop) or OptionError(f"{prog}: {headline}") from None
+    if unknown:
+        raise OptionError(_unknown_option(options, unknown, prog))
+    return parsed
+
+
+def scan(args: Sequence[str], option: str) -> list[str]:
+    """The values given for `option`, before the full set of options is known."""
+    values = []
+    for i, argument in enumerate(args):
+        name, equals, value = argument.partition("=")
+        if name.replace("_", "-") != option:
+            continue
+        if equals:
+            values.append(value)
+        elif i + 1 < len(args):
+            values.append(args[i + 1])
+    return values
+
+
+def comments(cls: type) -> dict[str, str]:
+    """What the source of a dataclass says about each field, behind it."""
+    return dict(re.findall(r"^    (\w+): .*  # (.+)$", inspect.getsource(cls), re.MULTILINE))
+
+
+def _own_error(stop: BaseException) -> ShoalError | None:
+    """The `ShoalError` behind tyro's exit: raised by a dataclass that checks its fields."""
+    cause: BaseException | None = stop
+    while cause is not None:
+        if isinstance(cause, ShoalError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _headline(box: str) -> str:
+    """What tyro says in the first part of its box, as one line; if there is no box, all of it."""
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()
+    inside = [line.strip("│| ") for line in lines if line.startswith(("│", "|"))]
+    until = next((i for i, line in enumerate(inside) if line and not line.strip("─-")), len(inside))
+    return " ".join(line.strip() for line in inside[:until]) or box.strip()
+
+
+def _unknown_option(options: type[Any], unknown: Sequence[str], prog: str) -> str:
+    flag = next((argument for argument in unknown if argument.startswith("-")), None)
+    if flag is None:
+        return f"{prog}: unexpected argument {unknown[0]!r}. All options: `{prog} --help`."
+    name = flag.partition("=")[0]
+    near = _nearest(name, _flags(options))
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    return f"{prog}: unknown option {name}. {hint}All options: `{prog} --help`."
+
+
+def _flags(options: type[Any]) -> list[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        parser = tyro.extras.get_parser(options, registry=_registry)
+    return [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
+
+
+def _nearest(name: str, flags: Sequence[str]) -> list[str]:
+    """Flags that look alike as a whole or, because prefixes are easily forgotten, in their last word."""
+    word = name.lstrip("-").replace("_", "-")
+    whole = {flag.removeprefix("--"): flag for flag in flags}
+    close = difflib.get_close_matches(word, whole, n=3, cutoff=0.7)
+    if close:
+        return [whole[name] for name in close]
+    last = word.rpartition(".")[2]
+    scored = [(difflib.SequenceMatcher(None, last, name.rpartition(".")[2]).ratio(), name) for name in whole]
+    return [whole[name] for ratio, name in sorted(scored, key=lambda entry: -entry[0])[:2] if ratio >= 0.6]

@@ -1,0 +1,128 @@
+"""`shoal envs` and `shoal presets`: what there is."""
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from rich.table import Table
+
+from shoal import presets
+from shoal.cli.arguments import Flag, Imports, parse
+from shoal.cli.terminal import console, count, emit, say
+from shoal.cli.worlds import blame, build_world, import_files
+from shoal.core.env import describe
+from shoal.core.errors import ShoalError
+from shoal.core.registry import ids
+from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
+from shoal.core.types import PyTree
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvsOptions:
+    """List the worlds: groups of agents, what they see and do."""
+
+    imports: Imports = ()  # a Python file that registers worlds
+    json: Flag = False  # one JSON object on stdout
+
+
+@dataclasses.dataclass(frozen=True)
+class PresetsOptions:
+    """List the presets: experiments that are ready to train."""
+
+    imports: Imports = ()  # a Python file that registers presets
+    json: Flag = False  # one JSON object on stdout
+
+
+def envs(args: Sequence[str]) -> int:
+    """Lists every known world. One that cannot be built is listed with the reason."""
+    options = parse(EnvsOptions, args, "shoal envs")
+    import_files(options.imports)
+    worlds = [_world(id) for id in ids()]
+    if options.json:
+        emit({"envs": worlds})
+        return 0
+    out = console()
+    table = Table("world", "group", "agents", "view", "actions", "kind", title="Worlds", title_justify="left")
+    for world in worlds:
+        if "error" in world:
+            table.add_row(world["id"], world["error"], style="red")
+            continue
+        for i, (name, group) in enumerate(world["groups"].items()):
+            head, kind = (world["id"], world["kind"]) if i == 0 else ("", "")
+            table.add_row(head, name, str(group["size"]), _shapes(group["view"]), group["action"], kind)
+        table.add_section()
+    out.print(table)
+    say(out, "Options and defaults of a world: shoal train WORLD --help")
+    return 0
+
+
+def list_presets(args: Sequence[str]) -> int:
+    """Lists every preset."""
+    options = parse(PresetsOptions, args, "shoal presets")
+    import_files(options.imports)
+    found = [_preset(name) for name in presets.names()]
+    if options.json:
+        emit({"presets": found})
+        return 0
+    out = console()
+    table = Table("preset", "world", "learners", "env steps", "what it is", title="Presets", title_justify="left")
+    for entry in found:
+        learners = ", ".join(f"{name} ({algorithm})" for name, algorithm in entry["learners"].items())
+        table.add_row(entry["name"], entry["env"], learners, count(entry["total_env_steps"]), entry["description"])
+    out.print(table)
+    say(out, "Train one: shoal train PRESET. The name of a world means its default preset.")
+    return 0
+
+
+def _world(id: str) -> dict[str, Any]:
+    try:
+        world = build_world(id, {})
+        with blame(id, "describing it"):
+            groups = describe(world).groups
+    except ShoalError as error:
+        return {"id": id, "error": str(error)}
+    return {
+        "id": id,
+        "kind": world.kind,
+        "description": (inspect.getdoc(type(world)) or "").partition("\n")[0],
+        "groups": {
+            name: {"size": group.size, "view": _view(group.observation), "action": action_text(group.action)}
+            for name, group in groups.items()
+        },
+        "options": {field.name: getattr(world, field.name) for field in dataclasses.fields(world) if field.init},  # pyright: ignore[reportArgumentType]
+    }
+
+
+def _preset(name: str) -> dict[str, Any]:
+    experiment = presets.get(name)
+    return {
+        "name": name,
+        "description": presets.describe(name),
+        "env": experiment.env,
+        "learners": {key: learner.algorithm.name for key, learner in experiment.learners.items()},  # pyright: ignore[reportAttributeAccessIssue]
+        "total_env_steps": experiment.total_env_steps,
+    }
+
+
+def _view(observation: PyTree) -> dict[str, list[int]]:
+    """Shape of each part of a view, by its path; a view of one part has the path ''."""
+    leaves = jax.tree_util.tree_leaves_with_path(observation, is_leaf=lambda leaf: isinstance(leaf, Box))
+    return {jax.tree_util.keystr(path, simple=True, separator="."): list(leaf.shape) for path, leaf in leaves}
+
+
+def _shapes(view: dict[str, list[int]]) -> str:
+    parts = [f"{name} {'x'.join(map(str, shape)) or 1}".strip() for name, shape in view.items()]
+    return ", ".join(parts)
+
+
+def action_text(space: ActionSpace) -> str:
+    """An action space in few words."""
+    match space:
+        case Discrete(n):
+            return f"{n} choices"
+        case MultiDiscrete(sizes):
+            return " x ".join(map(str, sizes)) + " choices"
+        case Box(shape, low, high):
+            return f"{'x'.join(map(str, shape)) or 1} numbers in [{low:g}, {high:g}]"

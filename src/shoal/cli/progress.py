@@ -1,0 +1,160 @@
+"""What is shown while training: a live table in a terminal, a plain line now and then elsewhere."""
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from shoal.cli.terminal import count, duration, say, size
+from shoal.execution.devices import memory_in_use
+from shoal.execution.train import Listener, Progress
+
+LINE_SECONDS = 3.0
+"""Plain lines are at least this far apart."""
+WINDOW_SECONDS = 10.0
+"""The rate shown is that of about the last so many seconds."""
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+class Reading(NamedTuple):
+    """Speeds at one moment, over all seeds; None while they are not known yet."""
+
+    env_rate: float | None
+    eta: float | None
+
+
+class Meter:
+    """Speed over the last few seconds. `seeds` trainings run side by side."""
+
+    def __init__(self, seeds: int, fresh: bool):
+        self.seeds = seeds
+        self.points: deque[tuple[float, int]] = deque([(0.0, 0)] if fresh else [])
+
+    def read(self, progress: Progress) -> Reading:
+        self.points.append((progress.seconds, progress.env_steps))
+        while len(self.points) > 2 and self.points[-1][0] - self.points[1][0] > WINDOW_SECONDS:
+            self.points.popleft()
+        (before, steps), (now, later) = self.points[0], self.points[-1]
+        if now <= before or later <= steps:
+            return Reading(None, None)
+        rate = (later - steps) / (now - before)
+        left = (progress.num_updates - progress.update) * progress.env_steps / max(progress.update, 1)
+        return Reading(rate * self.seeds, left / rate)
+
+
+@contextlib.contextmanager
+def showing(out: Console, title: str, seeds: int, agents: int, fresh: bool = True) -> Iterator[Listener]:
+    """A listener for `train` that shows how it goes, for as long as the context lasts."""
+    meter = Meter(seeds, fresh)
+    if not out.is_terminal:
+        yield _PlainLines(out, meter, agents)
+        return
+    view = _LiveTable(title, meter, agents)
+    with Live(get_renderable=view.render, console=out, refresh_per_second=4, transient=True):
+        yield view
+
+
+class _PlainLines:
+    """One line of text every few seconds, and one for the last update."""
+
+    def __init__(self, out: Console, meter: Meter, agents: int):
+        self.out, self.meter, self.agents = out, meter, agents
+        self.next = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        reading = self.meter.read(progress)
+        if time.monotonic() < self.next and progress.update < progress.num_updates:
+            return
+        self.next = time.monotonic() + LINE_SECONDS
+        parts = [f"update {progress.update}/{progress.num_updates}", f"{count(progress.env_steps)} env steps"]
+        if reading.env_rate is not None:
+            parts.append(
+                f"{count(reading.env_rate)} env steps/s, {count(reading.env_rate * self.agents)} agent steps/s"
+            )
+        if reading.eta is not None and progress.update < progress.num_updates:
+            parts.append(f"{duration(reading.eta)} left")
+        parts += [f"{name} {text}" for name, text in summary(progress.line).items()]
+        parts.append(size(memory_in_use()))
+        say(self.out, " | ".join(parts))
+        self.out.file.flush()
+
+
+class _LiveTable:
+    """A table that is drawn anew a few times a second."""
+
+    def __init__(self, title: str, meter: Meter, agents: int):
+        self.title, self.meter, self.agents = title, meter, agents
+        self.progress: Progress | None = None
+        self.reading = Reading(None, None)
+        self.history: dict[str, list[float]] = {}
+        self.began = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        self.reading = self.meter.read(progress)
+        if progress.line is not None and (self.progress is None or progress.line is not self.progress.line):
+            for name, value in returns(progress.line).items():
+                self.history.setdefault(name, []).append(value)
+        self.progress = progress
+
+    def render(self) -> Panel:
+        table = Table.grid(padding=(0, 2))
+        table.add_column(justify="right", style="dim", no_wrap=True)
+        table.add_column(no_wrap=True)
+        if self.progress is None:
+            table.add_row("compiling", duration(time.monotonic() - self.began))
+        else:
+            self._fill(table, self.progress)
+        return Panel(table, title=Text(self.title, style="bold"), title_align="left", border_style="cyan", expand=False)
+
+    def _fill(self, table: Table, progress: Progress) -> None:
+        rate, eta = self.reading
+        table.add_row("progress", ProgressBar(progress.num_updates, progress.update, width=40))
+        table.add_row("update", f"{progress.update} of {progress.num_updates}")
+        table.add_row("env steps", count(progress.env_steps))
+        if rate is not None:
+            table.add_row("rate", f"{count(rate)} env steps/s   {count(rate * self.agents)} agent steps/s")
+        left = f"   {duration(eta)} left" if eta is not None else ""
+        table.add_row("time", duration(progress.seconds) + left)
+        for name, text in summary(progress.line).items():
+            trend = sparkline(self.history.get(name, []))
+            table.add_row(name, f"{text:<12}{trend}")
+        table.add_row("memory", size(memory_in_use()))
+
+
+def returns(line: dict[str, Any] | None) -> dict[str, float]:
+    """Mean return of each group in a line of metrics, over all seeds, where episodes have ended."""
+    found = {name.replace("/", " "): value for name, value in (line or {}).items() if name.startswith("return/")}
+    means = {name: _mean(value) for name, value in found.items()}
+    return {name: mean for name, mean in means.items() if mean is not None}
+
+
+def summary(line: dict[str, Any] | None) -> dict[str, str]:
+    """The figures of a line of metrics that people look at first."""
+    shown = {name: f"{value:.2f}" for name, value in returns(line).items()}
+    length = _mean((line or {}).get("length"))
+    return shown | ({"episode length": f"{length:.1f}"} if length is not None else {})
+
+
+def sparkline(values: list[float], width: int = 30) -> str:
+    """A curve of one row of characters."""
+    if len(values) < 2:
+        return ""
+    picked = np.interp(np.linspace(0, len(values) - 1, min(width, len(values))), np.arange(len(values)), values)
+    low, high = float(picked.min()), float(picked.max())
+    scaled = (picked - low) / (high - low) * (len(BLOCKS) - 1) if high > low else np.zeros(len(picked))
+    return "".join(BLOCKS[round(float(level))] for level in scaled)
+
+
+def _mean(value: Any) -> float | None:
+    """The mean of a number or of one number a seed; None where no episode has ended."""
+    values = [entry for entry in (value if isinstance(value, list) else [value]) if entry is not None]
+    return float(np.mean(values)) if values else None

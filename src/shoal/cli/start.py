@@ -1,0 +1,76 @@
+"""What every command that computes does first, and what several of them share."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import DisallowNone, arg
+
+from shoal.core.errors import OptionError, require_positive
+from shoal.execution.devices import use_all_cores, use_compilation_cache
+from shoal.execution.experiment import Experiment
+from shoal.execution.run import Run, open_run
+
+Devices = Annotated[DisallowNone[int | None], arg(metavar="N")]
+Folder = Annotated[DisallowNone[str | None], arg(metavar="DIR")]
+
+
+def prepare() -> None:
+    """Every core becomes a device, and compiled programs are kept: to be called before JAX does anything."""
+    use_all_cores()
+    use_compilation_cache()
+
+
+def check_devices(devices: int | None) -> None:
+    """`--devices 0` would mean all but none."""
+    if devices is not None:
+        require_positive("run", devices=devices)
+
+
+def opened(run: str) -> Run:
+    """An existing run, by its folder."""
+    return open_run(Path(run))
+
+
+def pairs(texts: tuple[str, ...], option: str, meaning: str) -> dict[str, str]:
+    """`NAME=VALUE` arguments as a dict."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise OptionError(f"{option} must be {meaning}, got {text!r}")
+        found[name] = value
+    return found
+
+
+def outline(experiment: Experiment) -> str:
+    """One line that says what is trained."""
+    algorithms = {name: learner.algorithm.name for name, learner in experiment.learners.items()}  # pyright: ignore[reportAttributeAccessIssue]
+    frozen = [name for name, learner in experiment.learners.items() if learner.frozen]
+    who = ", ".join(f"{name} by {algorithm}" for name, algorithm in algorithms.items() if name not in frozen)
+    parts = [f"{experiment.env}: {who}"]
+    if frozen:
+        parts.append(f"frozen: {', '.join(frozen)}")
+    parts.append(f"{experiment.num_envs} copies x {experiment.num_steps} steps, {experiment.num_updates} updates")
+    last = experiment.seed + experiment.num_seeds - 1
+    parts.append(f"seed {experiment.seed}" if experiment.num_seeds == 1 else f"seeds {experiment.seed} to {last}")
+    return "; ".join(parts)
+
+
+def agents_of(experiment: Experiment) -> int:
+    """How many agents one copy of the world has."""
+    from shoal.core.registry import make
+
+    return sum(group.size for group in make(experiment.env, **experiment.env_options).groups.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class Hints:
+    """How to go on with a run, with the files that its world needs."""
+
+    run: Path
+    imports: tuple[str, ...] = ()
+
+    def __call__(self, command: str, rest: str = "") -> str:
+        files = "".join(f" --import {file}" for file in self.imports)
+        return f"shoal {command} {self.run}{files}{rest}"

@@ -1,0 +1,235 @@
+"""From `TARGET --num-envs 64 --env.num-agents 5 --algo.learning-rate 1e-3 ...` to an `Experiment`.
+
+The options of a target follow from it: those of its world, of its algorithm and of its learners, with its values as
+their defaults. So the target, `--import`, `--algo` and `--sharing` are looked for first, and the rest is parsed into
+dataclasses that are made to fit.
+"""
+
+import dataclasses
+import keyword
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
+
+from shoal.algorithms import ALGORITHMS, algorithm_class
+from shoal.cli.arguments import comments, parse, scan
+from shoal.cli.worlds import blame, build_world, has_options, import_files, options_of
+from shoal.core.algorithm import Algorithm
+from shoal.core.env import Env
+from shoal.core.errors import OptionError, unknown_name
+from shoal.execution.experiment import Experiment, Learner
+from shoal.presets import Sharing, describe, names, resolve, share, targets
+
+NOT_OPTIONS = ("env", "env_options", "learners")
+"""Fields of an experiment that other options stand for."""
+PRESET = "preset"
+"""Value of `--sharing` that leaves policies as the preset has them."""
+MIXED = "mixed"
+"""Value of `--algo` for an experiment whose learners have different algorithms."""
+KEPT = ("gamma", "critic", "normalise_views", "normalise_values", "network")
+"""Fields that another algorithm takes over from the preset's: they suit the world rather than the algorithm."""
+
+
+class Parsed(NamedTuple):
+    """An experiment, and the options of the command that is to run it."""
+
+    experiment: Experiment
+    command: Any
+
+
+def parse_target(command: type, args: Sequence[str], prog: str) -> Parsed:
+    """Reads a target and its options. `command` is the dataclass of the command's own options."""
+    import_files(scan(args, "--import"))
+    target, rest = _split(args)
+    if target is None:
+        _explain(command, args, prog)
+        raise OptionError(f"{prog}: which world or preset? For instance `{prog} demo`. Known: {', '.join(targets())}.")
+    with blame(target, "groups"):
+        experiment = _with_algorithm(resolve(target), scan(rest, "--algo"))
+    sharing: Any = scan(rest, "--sharing")
+    if sharing and sharing[-1] in get_args(Sharing):  # anything else is refused when all options are parsed
+        experiment = share(experiment, sharing[-1])
+    about = f"{target}: {describe(target)}." if target in names() else None
+    return _parse_options(command, experiment, rest, f"{prog} {target}", about)
+
+
+def _split(args: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The target and the other arguments. It comes first or, if it is known, anywhere."""
+    known = targets()
+    for place, argument in enumerate(args):
+        if argument in known or (place == 0 and not argument.startswith("-")):
+            return argument, [*args[:place], *args[place + 1 :]]
+    return None, list(args)
+
+
+def _explain(command: type, args: Sequence[str], prog: str) -> None:
+    """Help without a target: what can be named, and the options that every target has."""
+    if {"-h", "--help"} & set(args):
+        description = (
+            f"TARGET is a world or a preset: {', '.join(targets())}. "
+            f"`{prog} TARGET --help` also shows the options of its world and their defaults."
+        )
+        parse(_options_class(command, Experiment(env="-"), None), args, f"{prog} TARGET", description)
+
+
+def _with_algorithm(experiment: Experiment, names: Sequence[str]) -> Experiment:
+    """The experiment with all its learners changed to another algorithm, if one is named."""
+    if not names:
+        return experiment
+    cls = algorithm_class(names[-1])
+
+    def changed(learner: Learner) -> Learner:
+        old = learner.algorithm
+        if isinstance(old, cls):
+            return learner
+        kept = {name: getattr(old, name) for name in KEPT if hasattr(old, name)}
+        return dataclasses.replace(learner, algorithm=cls(**kept))
+
+    learners = {name: changed(learner) for name, learner in experiment.learners.items()}
+    return dataclasses.replace(experiment, learners=learners)
+
+
+def _parse_options(command: type, experiment: Experiment, args: Sequence[str], prog: str, about: str | None) -> Parsed:
+    world = build_world(experiment.env, experiment.env_options)
+    if len(experiment.learners) > 1 and _common_algorithm(experiment):
+        # `--algo.x` is meant for all learners, but each has its own defaults: so it is read once for each.
+        learners = {}
+        for name, learner in experiment.learners.items():
+            options = parse(_options_class(command, experiment, world, learner.algorithm), args, prog, about)
+            learners[name] = dataclasses.replace(learner, algorithm=options.algorithm)
+        experiment = dataclasses.replace(experiment, learners=learners)
+    options = parse(_options_class(command, experiment, world), args, prog, about)
+    plain = {name: getattr(options, name) for name in _plain_options()}
+    env_options = options_of(options.env) if hasattr(options, "env") else {}
+    experiment = dataclasses.replace(
+        experiment, env_options=env_options, learners=_learners(experiment, options), **plain
+    )
+    if options.sharing != PRESET:  # once more: the number of agents may have changed
+        experiment = share(experiment, options.sharing)
+    experiment = _frozen(experiment, options.freeze)
+    return Parsed(_with_weights(experiment, options.weights), options.run)
+
+
+def _options_class(
+    command: type, experiment: Experiment, world: Env | None, algorithm: Algorithm | None = None
+) -> type[Any]:
+    """A dataclass of all options, with the experiment's values as defaults."""
+    common = _common_algorithm(experiment) or MIXED
+    algorithm = algorithm or next(iter(experiment.learners.values())).algorithm
+    help = comments(Experiment)
+    fields: list[Any] = [("run", OmitArgPrefixes[command], command())]
+    fields += [
+        (name, type(getattr(experiment, name)), _field(getattr(experiment, name), help.get(name, "")))
+        for name in _plain_options()
+    ]
+    fields += [
+        ("algo", Literal[tuple(sorted({common, *ALGORITHMS}))], _field(common, "the algorithm of all learners")),
+        ("sharing", Literal[PRESET, *get_args(Sharing)], _field(PRESET, "who shares a policy: group, all or none")),
+        ("freeze", _repeated("NAME"), _field((), "a learner that plays but does not learn")),
+        ("weights", _repeated("NAME=RUN"), _field((), "start a learner from the weights of another run")),
+    ]
+    if world is not None and has_options(world):
+        fields.append(("env", Annotated[type(world), arg(help=f"Options of {experiment.env}.")], world))
+    if common != MIXED:
+        help_text = "Options of the algorithm" + (", for all learners." if len(experiment.learners) > 1 else ".")
+        fields.append(("algorithm", Annotated[type(algorithm), arg(name="algo", help=help_text)], algorithm))
+    if len(experiment.learners) > 1:
+        fields.append(_learners_field(experiment))
+    return dataclasses.make_dataclass("Options", fields, frozen=True)
+
+
+def options_exist(world: Env) -> bool:
+    """Whether a world has options at all."""
+    return any(field.init for field in dataclasses.fields(world))  # pyright: ignore[reportArgumentType]
+
+
+def _learners_field(experiment: Experiment) -> tuple[str, type, Any]:
+    fields = []
+    for name, learner in experiment.learners.items():
+        kind = Annotated[type(learner.algorithm), arg(help=f"Options of the learner {name!r} alone.")]
+        own = [
+            ("algorithm", kind, learner.algorithm),
+            ("frozen", bool, _field(learner.frozen, "it plays but does not learn")),
+            ("weights", DisallowNone[str | None], _field(learner.weights, "run folder to start from")),
+        ]
+        cls = dataclasses.make_dataclass("LearnerOptions", own, frozen=True)
+        fields.append((_identifier(name), cls, cls()))
+    cls = dataclasses.make_dataclass("LearnersOptions", fields, frozen=True)
+    return "learners", cls, cls()
+
+
+def _learners(experiment: Experiment, options: Any) -> dict[str, Learner]:
+    if len(experiment.learners) == 1:
+        ((name, learner),) = experiment.learners.items()
+        return {name: dataclasses.replace(learner, algorithm=options.algorithm)}
+    changed = {}
+    for name, learner in experiment.learners.items():
+        own = getattr(options.learners, _identifier(name))
+        changed[name] = dataclasses.replace(
+            learner, algorithm=own.algorithm, frozen=own.frozen, weights=own.weights or None
+        )
+    return changed
+
+
+def _frozen(experiment: Experiment, names: Sequence[str]) -> Experiment:
+    learners = dict(experiment.learners)
+    for text in names:
+        name = _learner_named(text, learners, "--freeze")
+        learners[name] = dataclasses.replace(learners[name], frozen=True)
+    if all(learner.frozen for learner in learners.values()):
+        raise OptionError("every learner is frozen: nothing would be trained. Leave one to learn.")
+    return dataclasses.replace(experiment, learners=learners)
+
+
+def _with_weights(experiment: Experiment, texts: Sequence[str]) -> Experiment:
+    learners = dict(experiment.learners)
+    for text in texts:
+        name, equals, run = text.partition("=")
+        if not equals and len(learners) == 1:
+            name, run = next(iter(learners)), text
+        if not run:
+            raise OptionError(f"--weights must be NAME=RUN, a learner's name and a run folder, got {text!r}")
+        name = _learner_named(name, learners, "--weights")
+        learners[name] = dataclasses.replace(learners[name], weights=run)
+    return dataclasses.replace(experiment, learners=learners)
+
+
+def _learner_named(text: str, learners: dict[str, Learner], option: str) -> str:
+    """The learner that a user means by its name or by the name of its only policy."""
+    if text in learners:
+        return text
+    for name, learner in learners.items():
+        if text not in {seat.partition("[")[0] for seats in learner.policies.values() for seat in seats}:
+            continue
+        if len(learner.policies) == 1 and len(next(iter(learner.policies.values()))) == 1:
+            return name
+        raise OptionError(
+            f"{option} {text}: the learner {name!r} plays others too. Name it instead, or add --sharing group."
+        )
+    raise OptionError(f"{option}: {unknown_name('learner', text, learners)}")
+
+
+def _plain_options() -> list[str]:
+    return [field.name for field in dataclasses.fields(Experiment) if field.name not in NOT_OPTIONS]
+
+
+def _common_algorithm(experiment: Experiment) -> str | None:
+    """The name of the algorithm that all learners have in common, if they have."""
+    names = {learner.algorithm.name for learner in experiment.learners.values()}  # pyright: ignore[reportAttributeAccessIssue]
+    return names.pop() if len(names) == 1 else None
+
+
+def _field(default: Any, help: str) -> Any:
+    return dataclasses.field(default=default, metadata={"help": help} if help else {})
+
+
+def _repeated(metavar: str) -> Any:
+    return Annotated[UseAppendAction[tuple[str, ...]], arg(metavar=metavar)]
+
+
+def _identifier(name: str) -> str:
+    """A learner's name as the name of a field."""
+    text = re.sub(r"\W", "_", name)
+    return f"{text}_" if keyword.iskeyword(text) or not text.isidentifier() else text

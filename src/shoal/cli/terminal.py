@@ -1,0 +1,65 @@
+"""What the command line writes: text for people on stdout, or one JSON object there and the text on stderr."""
+
+import json
+import math
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+PIPE_WIDTH = 160
+"""Columns of a table that is not written to a terminal."""
+
+
+def console(json_on_stdout: bool = False) -> Console:
+    """Where text for people goes: stdout, or stderr if stdout is kept for JSON. Text is never taken for markup."""
+    stream = sys.stderr if json_on_stdout else sys.stdout
+    width = None if stream.isatty() else PIPE_WIDTH
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def say(out: Console, text: str = "", style: str = "") -> None:
+    """One line of text, however long: a path that is cut in two cannot be copied."""
+    out.print(text, style=style, soft_wrap=True)
+
+
+def complain(message: str) -> None:
+    """An error, for people, on stderr."""
+    err = Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
+    err.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+
+
+def emit(result: dict[str, Any]) -> None:
+    """The result, for programs: the only thing on stdout."""
+    sys.stdout.write(json.dumps(_finite(result), indent=2, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def count(number: float) -> str:
+    """A large number in few letters: 950, 12.3k, 4.56M, 1.2G."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= size:
+            return f"{number / size:.3g}{letter}" if abs(number) < 999.5 * size else f"{number / size:.0f}{letter}"
+    return f"{number:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as 0:42, 12:03 or 3:01:15."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def size(bytes: float) -> str:
+    """Bytes as 12 MB or 3.4 GB."""
+    return f"{bytes / 1e9:.1f} GB" if bytes >= 1e9 else f"{bytes / 1e6:.0f} MB"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null."""
+    if isinstance(value, dict):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

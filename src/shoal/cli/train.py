@@ -1,0 +1,152 @@
+"""`shoal train TARGET` and `shoal resume RUN`."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+
+from shoal.cli.arguments import Flag, Imports, RunFolder, parse
+from shoal.cli.pictures import draw, replay
+from shoal.cli.progress import returns, showing, summary
+from shoal.cli.start import Devices, Folder, Hints, agents_of, check_devices, opened, outline, prepare
+from shoal.cli.targets import parse_target
+from shoal.cli.terminal import console, count, duration, emit, say
+from shoal.cli.worlds import blame, check_world, import_files
+from shoal.core.errors import require_positive
+from shoal.execution import train as trainer
+from shoal.execution.experiment import Experiment, cast
+from shoal.execution.logging import read_metrics
+from shoal.execution.run import Run, check_new, default_path
+from shoal.execution.train import Listener, Result
+
+INTERRUPTED = 130
+"""Exit code of a run that was stopped and can be resumed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOptions:
+    """Options of `shoal train` itself."""
+
+    run_dir: Folder = None  # new folder for the run; by default one below runs/
+    devices: Devices = None  # use only the first N devices (on a CPU, cores)
+    checkpoint_minutes: float = 1.0  # time between two checkpoints
+    imports: Imports = ()  # a Python file that registers worlds or presets
+    json: Flag = False  # one JSON object on stdout, everything else on stderr
+
+
+@dataclasses.dataclass(frozen=True)
+class ResumeOptions:
+    """Go on with a run that was stopped, to the same bits as if it had not been."""
+
+    run: RunFolder  # folder of the run
+    devices: Devices = None  # use only the first N devices (on a CPU, cores)
+    checkpoint_minutes: float = 1.0  # time between two checkpoints
+    imports: Imports = ()  # a Python file that registers worlds or presets
+    json: Flag = False  # one JSON object on stdout, everything else on stderr
+
+
+def train(args: Sequence[str]) -> int:
+    """Trains a world or a preset in a new run folder."""
+    prepare()
+    experiment, options = parse_target(TrainOptions, args, "shoal train")
+    check_devices(options.devices)
+    require_positive("shoal train", checkpoint_minutes=options.checkpoint_minutes)
+    folder = Path(options.run_dir) if options.run_dir else default_path(experiment)
+    check_new(folder)
+    check_world(experiment)
+
+    def start(listener: Listener) -> Result:
+        return trainer.train(
+            experiment,
+            folder,
+            devices=options.devices,
+            listener=listener,
+            checkpoint_seconds=60 * options.checkpoint_minutes,
+        )
+
+    return _run(Run(folder, experiment), start, options, fresh=True)
+
+
+def resume(args: Sequence[str]) -> int:
+    """Continues a run from its newest checkpoint."""
+    prepare()
+    options = parse(ResumeOptions, args, "shoal resume")
+    check_devices(options.devices)
+    require_positive("shoal resume", checkpoint_minutes=options.checkpoint_minutes)
+    import_files(options.imports)
+    run = opened(options.run)
+    check_world(run.experiment)
+
+    def start(listener: Listener) -> Result:
+        return trainer.resume(
+            run.path, devices=options.devices, listener=listener, checkpoint_seconds=60 * options.checkpoint_minutes
+        )
+
+    return _run(run, start, options, fresh=False)
+
+
+def _run(run: Run, start: Callable[[Listener], Result], options: Any, fresh: bool) -> int:
+    out, experiment = console(options.json), run.experiment
+    say(out, outline(experiment), style="bold")
+    say(out, f"run folder: {run.path}; compiling for {len(jax.local_devices()[: options.devices])} devices ...")
+    with showing(out, experiment.env, experiment.num_seeds, agents_of(experiment), fresh) as listener:
+        result = start(listener)
+    hints = Hints(run.path, options.imports)
+    last = _last_line(run)
+    _report(out, experiment, result, last)
+    if result.interrupted:
+        say(out, f"stopped and saved. Go on with: {hints('resume')}", style="bold yellow")
+        pictures: dict[str, str | None] = {}
+    else:
+        pictures = _pictures(out, run, result)
+        say(out, f"next: {hints('watch', ' --open')}")
+        say(out, f"      {hints('eval')}")
+    if options.json:
+        emit(_summary(run, result, last) | pictures)
+    return INTERRUPTED if result.interrupted else 0
+
+
+def _last_line(run: Run) -> dict[str, Any] | None:
+    """The newest metrics of the whole run, also of what was done before it was resumed."""
+    lines = read_metrics(run.metrics)
+    return lines[-1] if lines else None
+
+
+def _report(out: Console, experiment: Experiment, result: Result, last: dict[str, Any] | None) -> None:
+    steps = result.update * experiment.num_envs * experiment.num_steps * experiment.num_seeds
+    rate = f", {count(steps / result.seconds)} env steps/s" if result.seconds > 0 else ""
+    say(
+        out, f"{count(steps)} env steps in {duration(result.seconds)}{rate}; compiled in {result.compile_seconds:.1f} s"
+    )
+    figures = [f"{name} {text}" for name, text in summary(last).items()]
+    if figures:
+        say(out, "last: " + " | ".join(figures))
+
+
+def _pictures(out: Console, run: Run, result: Result) -> dict[str, str | None]:
+    """Writes `curves.png` and `replay.html` into the run folder, as far as it can be done, and says so."""
+    policies = result.policies
+    if run.experiment.num_seeds > 1:
+        policies = jax.tree.map(lambda leaf: leaf[0], policies)
+    curves, why = draw(run)
+    say(out, f"curves: {curves}" if curves else f"no curves.png: {why}")
+    with blame(run.experiment.env, "scene"):
+        page, why = replay(run.path / "replay.html", cast(run.experiment), policies, update=result.update)
+    say(out, f"replay: {page}" if page else f"no replay.html: {why}")
+    return {"curves": curves and str(curves), "replay": page and str(page)}
+
+
+def _summary(run: Run, result: Result, last: dict[str, Any] | None) -> dict[str, Any]:
+    experiment = run.experiment
+    return {
+        "run_dir": str(run.path),
+        "interrupted": result.interrupted,
+        "updates": result.update,
+        "env_steps": result.update * experiment.num_envs * experiment.num_steps,
+        "seconds": result.seconds,
+        "compile_s": result.compile_seconds,
+        "training_return": {name.removeprefix("return "): value for name, value in returns(last).items()},
+    }

@@ -1,0 +1,294 @@
+"""`tag/continuous`: taggers hunt many runners in a square.
+
+**Rules.** `num_taggers` taggers and `num_runners` runners move in the square [0, L]², L = `side`. They start anywhere
+in it, at rest, heading in one of the four directions of the axes. In each step an agent changes its acceleration a and
+turns, then moves:
+
+    a ← a + Δa,  θ ← (θ + Δθ) mod 2π,  v ← clip(v + a, 0, max_speed * skill),  a ← 0 if v is at either bound,
+    (x, y) ← clip((x, y) + v (cos θ, sin θ), 0, L)
+
+A runner whose nearest tagger is closer than `tagging_distance` × L is tagged, and leaves the game unless
+`runners_leave` is False. Who has left neither moves nor acts, and is not paid.
+
+**Actions.** Two choices, of Δa and of Δθ: 0 changes nothing, 1 .. `num_accelerations` (`num_turns`) are evenly spaced
+from the least to the greatest change.
+
+**Observation**, with k = `num_neighbours`: for each of the k nearest others in the game, nearest first, 7 values, then
+one for the time; `7 k + 1` in all. Where fewer than k others are left, the rest is 0. With `full_view`, all others in
+order of number, whether in the game or not. Δ is the other's value minus one's own.
+
+| value | what |
+|---|---|
+| Δx / (√2 L), Δy / (√2 L) | where the other is |
+| Δv / max_speed | how much faster it is |
+| Δa / max_speed | how much more it accelerates |
+| Δθ / 2π | how it is turned, both angles being within [0, 2π) |
+| role | 1 for a tagger, 0 for a runner |
+| in the game | 1, or 0 for one that has left |
+| t / `max_steps` | time, once, at the end |
+
+**Reward.** For agents in the game: `step_penalty` is paid by taggers, `step_reward` goes to runners, `edge_penalty` is
+paid by who was clipped at the edge; a tagged runner pays `tag_penalty`, and its nearest tagger gets `tag_reward` for
+each runner it tags. After step `max_steps` the runners still in the game get `end_reward`.
+
+**End.** Terminated after `max_steps` steps and when no runner is left. Time is part of the game and of the view, and
+its end is paid for, so the last step is an end like any other, with nothing to bootstrap from.
+
+**Source.** `TagContinuous` of WarpDrive 2.7.1 (Lan et al. 2022, JMLR 23). Version 1. Departures: every episode draws
+its own start, where the release draws one for all copies and episodes; a tagger is paid for each of several runners
+that it tags at once, where the release loses some in a race; the views show who is in the game after the step, where
+the release shows it from before the tags; a runner tagged in the last step does not get the end reward.
+"""
+
+import dataclasses
+import math
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.env import Env
+from shoal.core.errors import require
+from shoal.core.spaces import MultiDiscrete
+from shoal.core.types import Circles, Group, Lines, Observation, Outcome, Scene
+from shoal.envs._options import require_above_zero, require_finite, require_flag, require_not_negative, require_whole
+from shoal.ops.neighbours import k_nearest
+
+_TWO_PI = 2.0 * math.pi
+
+
+class Params(NamedTuple):
+    """See the fields of `TagContinuous`."""
+
+    side: float | jax.Array
+    max_speed: float | jax.Array
+    tagger_skill: float | jax.Array
+    runner_skill: float | jax.Array
+    max_acceleration: float | jax.Array
+    max_turn: float | jax.Array
+    tagging_distance: float | jax.Array
+    tag_reward: float | jax.Array
+    tag_penalty: float | jax.Array
+    end_reward: float | jax.Array
+    step_penalty: float | jax.Array
+    step_reward: float | jax.Array
+    edge_penalty: float | jax.Array
+
+
+class State(NamedTuple):
+    """Taggers come first, then runners; all but `t` are `[n]`."""
+
+    x: jax.Array
+    y: jax.Array
+    speed: jax.Array
+    heading: jax.Array
+    acceleration: jax.Array
+    in_game: jax.Array
+    t: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class TagContinuous(Env):
+    """Taggers hunt many runners in a square."""
+
+    num_taggers: int = 10
+    num_runners: int = 100
+    max_steps: int = 500  # length of an episode
+    full_view: bool = False  # see all others instead of the nearest ones
+    num_neighbours: int = 10  # how many of the nearest others are seen
+    runners_leave: bool = True  # whether a tagged runner leaves the game
+    num_accelerations: int = 20  # choices of acceleration besides none
+    num_turns: int = 20  # choices of turn besides none
+    side: float = 20.0  # of the square
+    max_speed: float = 1.0
+    tagger_skill: float = 1.0  # multiplies max_speed for taggers
+    runner_skill: float = 1.0  # multiplies max_speed for runners
+    max_acceleration: float = 0.1  # changes of acceleration range from minus this to this
+    max_turn: float = 0.75 * math.pi  # turns range from minus this to this, in radians
+    tagging_distance: float = 0.02  # as a share of the side
+    tag_reward: float = 10.0  # to a tagger, for each runner
+    tag_penalty: float = 10.0  # paid by a tagged runner
+    end_reward: float = 1.0  # to runners in the game after the last step
+    step_penalty: float = 0.0  # paid by taggers in every step
+    step_reward: float = 0.0  # to runners in every step
+    edge_penalty: float = 0.0  # paid for being clipped at the edge
+
+    kind: ClassVar[str] = "competitive"
+
+    def __post_init__(self):
+        owner = "tag/continuous"
+        sizes = "num_taggers", "num_runners", "max_steps", "num_neighbours", "num_accelerations", "num_turns"
+        require_whole(owner, 1, **{name: getattr(self, name) for name in sizes})
+        require_flag(owner, full_view=self.full_view, runners_leave=self.runners_leave)
+        others = self.num_agents - 1
+        allowed = f"at most the number of other agents, {others}"
+        require(self.full_view or self.num_neighbours <= others, owner, "num_neighbours", self.num_neighbours, allowed)
+        require_finite(owner, **self.default_params()._asdict())
+        require_above_zero(owner, side=self.side, max_speed=self.max_speed)
+        skills = {"tagger_skill": self.tagger_skill, "runner_skill": self.runner_skill}
+        bounds = {"max_acceleration": self.max_acceleration, "max_turn": self.max_turn}
+        require_not_negative(owner, **skills, **bounds, tagging_distance=self.tagging_distance)
+        require(self.tagging_distance <= 1, owner, "tagging_distance", self.tagging_distance, "between 0 and 1")
+
+    @property
+    def num_agents(self) -> int:
+        return self.num_taggers + self.num_runners
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        action = MultiDiscrete((self.num_accelerations + 1, self.num_turns + 1))
+        return {"tagger": Group(self.num_taggers, action), "runner": Group(self.num_runners, action)}
+
+    def default_params(self) -> Params:
+        return Params(*(getattr(self, name) for name in Params._fields))
+
+    def reset(self, key: jax.Array, params: Params) -> State:
+        n = self.num_agents
+        draw = jax.random.uniform(key, (3, n))
+        heading = (math.pi / 2) * jnp.floor(4.0 * draw[2])
+        still = jnp.zeros(n)
+        x, y = params.side * draw[0], params.side * draw[1]
+        return State(x, y, still, heading, still, jnp.ones(n, bool), jnp.int32(0))
+
+    def step(
+        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
+    ) -> tuple[State, Outcome]:
+        del key
+        state, clipped = self._move(state, jnp.concatenate([actions["tagger"], actions["runner"]]), params)
+        caught, tags = self._tags(state, params)
+        first = self.num_taggers
+        running = state.in_game[first:]
+        staying = running & ~caught if self.runners_leave else running
+        over = state.t >= self.max_steps
+        edge = params.edge_penalty * clipped
+        runner_reward = (
+            params.step_reward
+            - edge[first:]
+            - params.tag_penalty * caught.astype(jnp.float32)
+            + jnp.where(over, params.end_reward, 0.0) * staying.astype(jnp.float32)
+        )
+        reward = {
+            "tagger": params.tag_reward * tags - params.step_penalty - edge[:first],
+            "runner": jnp.where(running, runner_reward, 0.0),
+        }
+        state = state._replace(in_game=jnp.concatenate([state.in_game[:first], staying]))
+        terminated = over | ~jnp.any(staying)
+        return state, Outcome(reward, terminated, jnp.bool_(False), {"tags": jnp.sum(tags)})
+
+    def observe(self, state: State, params: Params) -> dict[str, Observation]:
+        scaled = self._scaled(state, params)
+        others = self._all_others(scaled, state) if self.full_view else self._nearest_others(scaled, state)
+        first = self.num_taggers
+        running = state.in_game[first:]
+        return {
+            "tagger": Observation(self._rows(others[:first], state)),
+            "runner": Observation(self._rows(others[first:], state), active=running, present=running),
+        }
+
+    def global_state(self, state: State, params: Params) -> jax.Array:
+        """Every agent's place, speed, acceleration, heading, role and whether it is in the game; then the time."""
+        scaled = jnp.concatenate([self._scaled(state, params), self._flags(state)], axis=1)
+        return jnp.append(scaled.ravel(), self._time(state))
+
+    def scene(self, state: State, params: Params) -> Scene:
+        n, side = self.num_agents, self.side
+        corners = params.side * jnp.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+        walls = Lines(corners, jnp.roll(corners, -1, axis=0), jnp.zeros(4, jnp.int32), jnp.ones(4, bool))
+        taggers = tuple(f"tagger_{i}" for i in range(self.num_taggers))
+        runners = tuple(f"runner_{i}" for i in range(self.num_runners))
+        circles = Circles(
+            position=jnp.stack([state.x, state.y], axis=-1),
+            radius=jnp.full(n, 0.01 * side),
+            colour=jnp.where(self._is_tagger(), 4, 1),
+            visible=state.in_game,
+            heading=state.heading,
+            names=taggers + runners,
+        )
+        margin = 0.03 * side
+        return Scene(bounds=(-margin, -margin, side + margin, side + margin), lines=walls, circles=circles)
+
+    def _is_tagger(self) -> jax.Array:
+        return jnp.arange(self.num_agents) < self.num_taggers
+
+    def _move(self, state: State, action: jax.Array, params: Params) -> tuple[State, jax.Array]:
+        """The state after the moves, and 1 for who was clipped at the edge."""
+        faster = _change(action[:, 0], self.num_accelerations, params.max_acceleration)
+        turn = _change(action[:, 1], self.num_turns, params.max_turn)
+        heading = jnp.mod(state.heading + turn, _TWO_PI)
+        top = params.max_speed * jnp.where(self._is_tagger(), params.tagger_skill, params.runner_skill)
+        acceleration = state.acceleration + faster
+        speed = jnp.clip(state.speed + acceleration, 0.0, top)
+        acceleration = jnp.where((speed <= 0.0) | (speed >= top), 0.0, acceleration)
+        aim_x, aim_y = state.x + speed * jnp.cos(heading), state.y + speed * jnp.sin(heading)
+        x, y = jnp.clip(aim_x, 0.0, params.side), jnp.clip(aim_y, 0.0, params.side)
+        clipped = state.in_game & ((x != aim_x) | (y != aim_y))
+        new = {"x": x, "y": y, "speed": speed, "heading": heading, "acceleration": acceleration}
+        kept = {name: jnp.where(state.in_game, value, getattr(state, name)) for name, value in new.items()}
+        return state._replace(**kept, t=state.t + 1), clipped.astype(jnp.float32)
+
+    def _tags(self, state: State, params: Params) -> tuple[jax.Array, jax.Array]:
+        """Which runners are caught, bool [runners], and how many each tagger caught, [taggers]."""
+        first = self.num_taggers
+        away_x = state.x[:first, None] - state.x[None, first:]
+        away_y = state.y[:first, None] - state.y[None, first:]
+        distance = away_x * away_x + away_y * away_y
+        nearest = jnp.min(distance, axis=0)
+        reach = params.tagging_distance * params.side
+        caught = state.in_game[first:] & (nearest < reach * reach)
+        tagger = jax.lax.broadcasted_iota(jnp.int32, distance.shape, 0)
+        who = jnp.min(jnp.where(distance == nearest[None], tagger, first), axis=0)  # the first, if several are nearest
+        tags = jnp.sum(((tagger == who[None]) & caught[None]).astype(jnp.float32), axis=1)
+        return caught, tags
+
+    def _scaled(self, state: State, params: Params) -> jax.Array:
+        """x, y, v, a and θ `[n, 5]` on the scale of the views."""
+        across, fast = math.sqrt(2.0) * params.side, params.max_speed
+        columns = [
+            state.x / across,
+            state.y / across,
+            state.speed / fast,
+            state.acceleration / fast,
+            state.heading / _TWO_PI,
+        ]
+        return jnp.stack(columns, axis=-1)
+
+    def _flags(self, state: State) -> jax.Array:
+        """Role and being in the game, `[n, 2]`."""
+        return jnp.stack([self._is_tagger(), state.in_game], axis=-1).astype(jnp.float32)
+
+    def _nearest_others(self, scaled: jax.Array, state: State) -> jax.Array:
+        """What each agent sees of its nearest others, `[n, k, 7]`."""
+        position = jnp.stack([state.x, state.y], axis=-1)
+        index, valid = k_nearest(position, state.in_game, self.num_neighbours)
+        seen = jnp.concatenate([scaled, self._flags(state)], axis=1)[index]
+        return jnp.where(valid[:, :, None], _relative(seen, scaled), 0.0)
+
+    def _all_others(self, scaled: jax.Array, state: State) -> jax.Array:
+        """What each agent sees of all others, `[n, n - 1, 7]`."""
+        n = self.num_agents
+        seen = jnp.concatenate([scaled, self._flags(state)], axis=1)
+        before_own = jnp.arange(n - 1)[None, :] < jnp.arange(n)[:, None]
+        others = jnp.where(before_own[:, :, None], seen[None, :-1], seen[None, 1:])
+        return _relative(others, scaled)
+
+    def _rows(self, others: jax.Array, state: State) -> jax.Array:
+        """Views: what is seen of others, `[n, m, 7]`, as flat rows, and the time."""
+        n, m, values = others.shape
+        return jnp.concatenate([others.reshape(n, m * values), jnp.broadcast_to(self._time(state), (n, 1))], axis=1)
+
+    def _time(self, state: State) -> jax.Array:
+        return state.t.astype(jnp.float32) / self.max_steps
+
+
+def _change(choice: jax.Array, num_choices: int, largest: float | jax.Array) -> jax.Array:
+    """What a choice stands for: 0 is no change, 1 .. num_choices are evenly spaced from -largest to largest.
+
+    A lone choice besides 0 stands for -largest.
+    """
+    position = (choice - 1).astype(jnp.float32) * (2.0 / max(num_choices - 1, 1)) - 1.0
+    return jnp.where(choice == 0, 0.0, largest * position)
+
+
+def _relative(seen: jax.Array, own: jax.Array) -> jax.Array:
+    """The first five values of `seen` `[n, m, 7]` minus one's own; the two flags stay as they are."""
+    return seen - jnp.pad(own, ((0, 0), (0, seen.shape[-1] - own.shape[-1])))[:, None]

@@ -1,0 +1,51 @@
+"""Who shares a policy with whom: one policy a group, one for everybody, or one an agent."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+from shoal.core.env import Env
+from shoal.core.errors import require
+from shoal.core.registry import make
+from shoal.execution.experiment import Experiment, Learner
+
+Sharing = Literal["group", "all", "none"]
+SHARED = "shared"
+"""Name of the learner and of the policy that everybody shares."""
+
+
+def share(experiment: Experiment, sharing: Sharing) -> Experiment:
+    """The same experiment with its seats dealt anew.
+
+    group: one policy a group; all: one for everybody; none: one an agent. Each group has a learner of its own, but for
+    `all`. A group keeps the algorithm, the weights and the frozen state of the learner that played its first seat.
+    """
+    require(sharing in ("group", "all", "none"), "experiment", "sharing", sharing, "'group', 'all' or 'none'")
+    world = make(experiment.env, **experiment.env_options)
+    owners = _owners(experiment.learners, world)
+    if sharing == "all":
+        everybody = {SHARED: tuple(world.groups)}
+        learners = {SHARED: dataclasses.replace(next(iter(owners.values())), policies=everybody)}
+    else:
+        learners = {
+            name: dataclasses.replace(owner, policies=_policies(name, world, sharing)) for name, owner in owners.items()
+        }
+    return dataclasses.replace(experiment, learners=learners)
+
+
+def _policies(group: str, world: Env, sharing: Sharing) -> dict[str, tuple[str, ...]]:
+    size = world.groups[group].size
+    if sharing == "group" or size == 1:
+        return {group: (group,)}
+    return {f"{group}_{i}": (f"{group}[{i}]",) for i in range(size)}
+
+
+def _owners(learners: Mapping[str, Learner], world: Env) -> dict[str, Learner]:
+    """The learner of each group's first seat."""
+    owners = {}
+    for learner in learners.values():
+        for seat in [seat for seats in learner.policies.values() for seat in seats] or list(world.groups):
+            group, _, index = seat.partition("[")
+            if not index or index.startswith(("0]", "0:")):
+                owners[group] = learner
+    return {name: owners.get(name) or next(iter(learners.values())) for name in world.groups}

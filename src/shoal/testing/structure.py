@@ -1,0 +1,22 @@
+"""The quick part of `check_env`: declarations, and the shapes of what the methods return. Nothing is played."""
+
+from shoal.core.env import Env
+from shoal.testing._declarations import check_declarations
+from shoal.testing._explain import explain
+from shoal.testing._shapes import check_shapes
+from shoal.testing.report import Findings, Report
+
+
+def check_structure(env: Env) -> Report:
+    """Traces every method of a world once: fast enough to be done before every run."""
+    findings = Findings()
+    groups = check_declarations(env, findings)
+    if groups is not None:
+        check_shapes(env, groups, findings)
+    return Report(type(env).__name__, findings.all())
+
+
+def in_words(error: Exception, method: str) -> str:
+    """What went wrong when a world's method raised, and where in its code."""
+    _, where, what, _ = explain(error, method)
+    return f"{where}: {what}"

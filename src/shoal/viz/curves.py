@@ -1,0 +1,219 @@
+"""`curves.png`: how a run learnt. Returns on top, everything else that was logged as small panels below.
+
+A thick line is a centred moving average; what was measured stays visible behind it, as a thin line for one seed and
+as the band between the least and the greatest for several.
+"""
+
+import dataclasses
+import io
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.core.errors import OptionError, ShoalError, require
+from shoal.viz.replay import write_file
+
+_INK, _MUTED, _FAINT = "#1b1f26", "#667080", "#e7eaef"
+_COLOURS = ("#2f6fde", "#ec7a2c", "#2e9f5c", "#d93f4c", "#8157d1", "#149b9b", "#dba510", "#8b94a1")
+_COUNTERS = frozenset({"env_steps", "update", "updates", "episodes"})  # they only count, there is nothing to see
+_COLUMNS = 4
+_WIDTH, _RETURNS_HEIGHT, _PANEL_HEIGHT, _HEAD_HEIGHT = 11.0, 3.5, 1.65, 0.95  # inches
+_SMOOTHING = 24  # an average reaches this part of the curve to either side
+
+
+class MissingMatplotlibError(ShoalError, ImportError):
+    """Curves were asked for, but matplotlib is not installed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Curve:
+    """One metric: env steps `[rows]` and values `[rows, seeds]`; NaN where a seed has none, but some seed has."""
+
+    name: str
+    steps: np.ndarray
+    values: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        return np.nanmean(self.values, axis=1)
+
+
+def draw_curves(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]], *, title: str) -> None:
+    """Draws the learning curves of a run as a PNG.
+
+    rows: the lines of `metrics.jsonl`, each with `env_steps` and flat names: `return` (of all groups), `return/GROUP`,
+    `length`, `loss/...`. A value is a number, a list with one number a seed, or None where there is none. What is not
+    a number is left out, and so are counters.
+    """
+    figure_class, canvas_class = _matplotlib()
+    curves = _curves(rows)
+    if not curves:
+        raise OptionError("draw_curves: rows must hold at least one row with `env_steps` and a finite metric, got none")
+    returns = [curve for curve in curves if _is_return(curve.name)]
+    others = [curve for curve in curves if not _is_return(curve.name)]
+    figure = figure_class(dpi=144, facecolor="white")
+    canvas = canvas_class(figure)
+    _draw(figure, returns, others, title)
+    image = io.BytesIO()
+    with warnings.catch_warnings():  # a title in a script that the font lacks is drawn with boxes
+        warnings.simplefilter("ignore")
+        canvas.print_png(image)
+    write_file(path, image.getvalue())
+
+
+def _matplotlib() -> tuple[Any, Any]:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingMatplotlibError("drawing curves needs matplotlib: pip install 'shoal[viz]'") from error
+    return Figure, FigureCanvasAgg
+
+
+def _is_return(name: str) -> bool:
+    return name == "return" or name.startswith("return/")
+
+
+def _curves(rows: Sequence[Mapping[str, Any]]) -> list[_Curve]:
+    """The metrics in the order in which they first appear, each over the rows in which it is finite.
+
+    Not every row has a return: lines go on to the next row in which an episode ended.
+    """
+    for row in rows:
+        require("env_steps" in row, "draw_curves", "rows", sorted(row), "rows that each have `env_steps`")
+    names = dict.fromkeys(name for row in rows for name in row if name not in _COUNTERS)
+    steps = np.array([row["env_steps"] for row in rows], np.float64)
+    tables = {name: _table([row.get(name) for row in rows]) for name in names}
+    known = {name: np.isfinite(table).any(1) for name, table in tables.items()}
+    return [_Curve(name, steps[known[name]], table[known[name]]) for name, table in tables.items() if known[name].any()]
+
+
+def _table(column: list[Any]) -> np.ndarray:
+    """One metric as `[rows, seeds]`."""
+    cells = [cell if isinstance(cell, list | tuple) else [cell] for cell in column]
+    table = np.full((len(cells), max(map(len, cells), default=1)), np.nan)
+    for row, cell in zip(table, cells, strict=True):
+        row[: len(cell)] = [_number(value) for value in cell]
+    return table
+
+
+def _number(value: Any) -> float:
+    numeric = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if numeric else math.nan
+
+
+def _smooth(values: np.ndarray) -> np.ndarray:
+    """A centred moving average; at the ends, over the part of the window that there is."""
+    window = np.ones(2 * (len(values) // _SMOOTHING) + 1)
+    return np.convolve(values, window, "same") / np.convolve(np.ones(len(values)), window, "same")
+
+
+def _draw(figure: Any, returns: list[_Curve], others: list[_Curve], title: str) -> None:
+    small_rows = [others[i : i + _COLUMNS] for i in range(0, len(others), _COLUMNS)]
+    top = total = _HEAD_HEIGHT + _RETURNS_HEIGHT * bool(returns) + _PANEL_HEIGHT * len(small_rows)
+    figure.set_size_inches(_WIDTH, total)
+    _head(figure, [*returns, *others], title, total)
+    top -= _HEAD_HEIGHT
+    last_step = max(curve.steps[-1] for curve in [*returns, *others])
+    if returns:
+        longest = max(len(curve.name.removeprefix("return/")) for curve in returns)
+        margin = min(0.85 + 0.075 * longest, _WIDTH / 3)
+        _draw_returns(_panel(figure, 0, 1, top, total, last_step, margin), returns)
+        top -= _RETURNS_HEIGHT
+    for row in small_rows:
+        for column, curve in enumerate(row):
+            _draw_small(_panel(figure, column, _COLUMNS, top, total, last_step, margin=0.15), curve)
+        top -= _PANEL_HEIGHT
+
+
+def _head(figure: Any, curves: list[_Curve], title: str, total: float) -> None:
+    steps, seeds = max(curve.steps[-1] for curve in curves), max(curve.values.shape[1] for curve in curves)
+    detail = f"{_short(steps)} environment steps" + (f", mean and range of {seeds} seeds" if seeds > 1 else "")
+    options = {"ha": "left", "parse_math": False}
+    figure.text(0.3 / _WIDTH, 1 - 0.42 / total, title, fontsize=14, fontweight="bold", color=_INK, **options)
+    figure.text(0.3 / _WIDTH, 1 - 0.68 / total, detail, fontsize=9.5, color=_MUTED, **options)
+
+
+def _panel(figure: Any, column: int, columns: int, top: float, total: float, last_step: float, margin: float) -> Any:
+    """Axes in one cell of a row; lengths in inches, so that text has the same room whatever the figure's height."""
+    height = _RETURNS_HEIGHT if columns == 1 else _PANEL_HEIGHT
+    cell = (_WIDTH - 0.3) / columns
+    left, low = 0.3 + column * cell + 0.5, top - height + 0.4
+    width, tall = cell - 0.5 - margin, height - 0.4 - 0.32
+    axes = figure.add_axes((left / _WIDTH, low / total, width / _WIDTH, tall / total))
+    axes.set_xlim(0, last_step or 1)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color("#c9cfd8")
+    axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, colors=_MUTED, labelsize=8, pad=4)
+    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
+    axes.yaxis.set_major_formatter(lambda value, _: _short(value))
+    axes.locator_params(axis="x", nbins=8 if columns == 1 else 3)
+    axes.locator_params(axis="y", nbins=5 if columns == 1 else 3)
+    axes.margins(y=0.1)
+    return axes
+
+
+def _draw_returns(axes: Any, returns: list[_Curve]) -> None:
+    """Every group's return, and that of all groups in black; each line is named at its end."""
+    groups = [curve for curve in returns if curve.name != "return"]
+    totals = [curve for curve in returns if curve.name == "return"] if len(groups) != 1 else []
+    ends = []
+    for curve, colour in [*zip(groups, _cycle(len(groups)), strict=True), *((curve, _INK) for curve in totals)]:
+        _draw_curve(axes, curve, colour, width=2.0)
+        name = curve.name.removeprefix("return/") if curve.name != "return" else "all" if groups else "return"
+        ends.append((float(_smooth(curve.mean)[-1]), name, colour))
+    axes.set_title("Mean episode return", loc="left", fontsize=10.5, color=_INK, pad=8)
+    axes.set_xlabel("environment steps", fontsize=8.5, color=_MUTED, loc="right", labelpad=2)
+    _name_ends(axes, ends)
+
+
+def _draw_small(axes: Any, curve: _Curve) -> None:
+    _draw_curve(axes, curve, _COLOURS[0], width=1.5)
+    axes.set_title(curve.name, loc="left", fontsize=9, color=_INK, pad=5, parse_math=False)
+
+
+def _draw_curve(axes: Any, curve: _Curve, colour: str, width: float) -> None:
+    mean = curve.mean
+    if curve.values.shape[1] > 1:
+        low, high = np.nanmin(curve.values, axis=1), np.nanmax(curve.values, axis=1)
+        axes.fill_between(curve.steps, low, high, color=colour, alpha=0.16, linewidth=0)
+    else:
+        axes.plot(curve.steps, mean, color=colour, alpha=0.28, linewidth=0.9)
+    alone = len(mean) == 1
+    axes.plot(
+        curve.steps, _smooth(mean), color=colour, linewidth=width, marker="o" if alone else None, clip_on=not alone
+    )
+
+
+def _name_ends(axes: Any, ends: list[tuple[float, str, str]]) -> None:
+    """Names and last values to the right of the lines, moved apart where they would overlap."""
+    low, high = axes.get_ylim()
+    room = 0.085 * (high - low)
+    ends = sorted(ends)
+    heights = [end for end, _, _ in ends]
+    for i in range(1, len(heights)):
+        heights[i] = max(heights[i], heights[i - 1] + room)
+    surplus = max(0.0, heights[-1] - high)
+    heights = [height - surplus for height in heights]
+    transform = axes.get_yaxis_transform()
+    for height, (end, name, colour) in zip(heights, ends, strict=True):
+        text = f"{name}  {_short(end)}"
+        axes.text(1.012, height, text, color=colour, fontsize=9.5, va="center", transform=transform, parse_math=False)
+
+
+def _cycle(count: int) -> list[str]:
+    return [_COLOURS[i % len(_COLOURS)] for i in range(count)]
+
+
+def _short(value: float) -> str:
+    """`1234567` as `1.23M`: three digits and a suffix."""
+    for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size * 0.9995:
+            return f"{value / size:.3g}{suffix}".replace("-", "−")
+    return f"{value:.3g}".replace("-", "−")

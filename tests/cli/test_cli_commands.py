@@ -1,0 +1,249 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+import shoal as package
+from shoal.cli import progress, watch
+from shoal.execution.logging import read_metrics
+from shoal.presets import names
+
+from .conftest import SMALL, assert_refused
+
+
+def test_overview_and_version(shoal):
+    overview = shoal()
+    assert overview.code == 0
+    assert overview == shoal("--help") == shoal("-h")
+    for words in ("train TARGET", "resume RUN", "bench env WORLD", "doctor", "shoal train demo"):
+        assert words in overview.out
+    assert shoal("--version").out == f"shoal {package.__version__}\n"
+    bench = shoal("bench", "--help").out
+    assert "bench env" in bench
+    assert "resume" not in bench
+
+
+def test_help_of_train_without_and_with_a_target(shoal):
+    general = shoal("train", "--help")
+    assert general.code == 0
+    for words in ("TARGET is a world or a preset", "demo", "--run-dir", "--import", "--algo.learning-rate"):
+        assert words in general.out
+    assert "--env." not in general.out
+    special = shoal("train", "mpe/simple_tag", "--help")
+    assert special.code == 0
+    for words in ("--env.num-adversaries", "who hunt (default: 3)", "--learners.agent.frozen", "copies of the world"):
+        assert words in special.out
+
+
+@pytest.mark.parametrize("command", ["resume", "eval", "watch", "envs", "presets", "doctor", "bench env", "bench train"])
+def test_every_command_has_help(shoal, command):
+    outcome = shoal(*command.split(), "--help")
+    assert outcome.code == 0
+    assert f"usage: shoal {command}" in outcome.out
+    assert "--json" in outcome.out
+
+
+def test_envs(shoal, world):
+    outcome = shoal("envs", "--import", world)
+    assert outcome.code == 0
+    for words in ("mpe/simple_spread", "tag/continuous", "21 x 21 choices", "test/tiny", "prey", "mixed"):
+        assert words in outcome.out
+    listed = {entry["id"]: entry for entry in shoal("envs", "--json").json["envs"]}
+    assert set(listed) == {"mpe/simple_spread", "mpe/simple_tag", "tag/continuous", "tag/grid"}
+    assert listed["mpe/simple_spread"]["groups"] == {"agent": {"size": 3, "view": {"": [18]}, "action": "5 choices"}}
+    assert listed["mpe/simple_spread"]["options"]["num_agents"] == 3
+
+
+def test_a_world_that_cannot_be_described_is_listed_with_the_reason(shoal, tmp_path):
+    file = tmp_path / "no_groups.py"
+    file.write_text(
+        "import dataclasses, shoal\n"
+        "@shoal.register('test/no_groups')\n"
+        "@dataclasses.dataclass(frozen=True)\n"
+        "class NoGroups(shoal.Env):\n    pass\n"
+    )
+    listed = {entry["id"]: entry for entry in shoal("envs", "--import", file, "--json").json["envs"]}
+    assert "must define the property `groups`" in listed["test/no_groups"]["error"]
+    assert "must define the property `groups`" in shoal("envs", "--import", file).out
+
+
+def test_presets(shoal):
+    assert [entry["name"] for entry in shoal("presets", "--json").json["presets"]] == names()
+    assert "reference/simple_spread_ippo" in shoal("presets").out
+
+
+def test_doctor(shoal, monkeypatch):
+    report = shoal("doctor", "--json").json
+    assert report["devices"][0]["platform"] == "cpu"
+    assert {"shoal", "jax", "python"} <= set(report["versions"])
+    assert report["cache"]["folder"]
+    monkeypatch.setattr("shoal.cli.doctor.importlib.util.find_spec", lambda name: None)
+    assert "pip install 'shoal[viz]'" in shoal("doctor").out
+
+
+def test_a_run_folder_has_everything(trained):
+    files = {path.name for path in trained.iterdir()}
+    assert {"config.json", "metrics.jsonl", "checkpoints", "curves.png", "replay.html"} <= files
+    assert (trained / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "test/tiny" in (trained / "replay.html").read_text()
+
+
+def test_eval_reports_per_group_and_in_all(shoal, world, trained):
+    result = shoal("eval", trained, "--import", world, "--episodes", "8", "--json").json
+    means = result["mean_return"]
+    assert means["prey"] == 8.0  # 2 for each of 4 steps
+    assert means["all"] == pytest.approx(means["hunter"] + means["prey"], abs=1e-4)
+    assert set(result["standard_error"]) == {"hunter", "prey", "all"}
+    assert (result["episodes"], result["updates"], result["env_steps"]) == (8, 3, 96)
+    assert len(result["weights_sha256"]) == 64
+    random = shoal("eval", trained, "--import", world, "--episodes", "8", "--random", "--json").json
+    assert random["mean_return"]["hunter"] != means["hunter"]
+    text = shoal("eval", trained, "--import", world, "--episodes", "8").out
+    assert "hunter" in text
+    assert result["weights_sha256"] in text
+
+
+def test_watch_writes_a_page(shoal, world, trained, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("shoal.cli.watch.webbrowser.open", lambda url: opened.append(url) or True)
+    page = tmp_path / "page.html"
+    outcome = shoal("watch", trained, "--import", world, "--output", page, "--open")
+    assert (outcome.code, outcome.out) == (0, f"{page}\n")
+    assert opened == [page.as_uri()]
+    assert "<script" in page.read_text()
+    assert shoal("watch", trained, "--import", world, "--output", page, "--json").json["replay"] == str(page)
+    assert_refused(shoal("watch", trained, "--import", world, "--training", "1"), "training must be between 0 and 0")
+
+
+def test_watch_serves_on_loopback_and_nothing_but_the_page(tmp_path, monkeypatch):
+    page = tmp_path / "replay.html"
+    page.write_text("hello")
+    (tmp_path / "secret").write_text("no")
+    servers = []
+    serve = watch.http.server.ThreadingHTTPServer.serve_forever
+    monkeypatch.setattr(
+        watch.http.server.ThreadingHTTPServer, "serve_forever", lambda self: servers.append(self) or serve(self, 0.01)
+    )
+    thread = threading.Thread(target=watch._serve, args=(page, 0, watch.console()))
+    thread.start()
+    while not servers:
+        pass
+    host, port = servers[0].server_address
+    assert host == "127.0.0.1"
+    assert urllib.request.urlopen(f"http://127.0.0.1:{port}/").read() == b"hello"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/secret")
+    servers[0].shutdown()
+    thread.join()
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bits(shoal, world, trained, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    show = progress._PlainLines.__call__
+
+    def interrupt(self, news):
+        show(self, news)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(progress._PlainLines, "__call__", interrupt)
+        stopped = shoal("train", "test/tiny", "--import", world, "--run-dir", run, *SMALL, "--json")
+    assert stopped.code == 130
+    assert stopped.json["interrupted"]
+    assert stopped.json["updates"] < 3
+    assert f"shoal resume {run} --import {world}" in stopped.err
+    resumed = shoal("resume", run, "--import", world)
+    assert resumed.code == 0
+    assert "curves: " in resumed.out
+    assert "replay: " in resumed.out
+    hashes = [shoal("eval", r, "--import", world, "--episodes", "1", "--json").json["weights_sha256"] for r in (run, trained)]
+    assert hashes[0] == hashes[1]
+
+
+def test_interrupting_before_anything_happened(shoal, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shoal.cli.listings.envs", interrupt)
+    outcome = shoal("envs")
+    assert (outcome.code, outcome.out) == (130, "")
+
+
+def test_frozen_opponents_and_several_seeds(shoal, world, trained, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # as if it were not installed
+    run = tmp_path / "run"
+    outcome = shoal(
+        *("train", "test/tiny", "--import", world, "--run-dir", run, *SMALL, "--num-seeds", "2", "--seed", "5"),
+        *("--freeze", "prey", "--weights", f"prey={trained}"),
+    )
+    assert outcome.code == 0
+    assert "no curves.png: drawing curves needs matplotlib: pip install 'shoal[viz]'" in outcome.out
+    assert (run / "replay.html").is_file()
+    names = {name for line in read_metrics(run / "metrics.jsonl") for name in line}
+    assert any("loss/" in name and "hunter" in name for name in names)
+    assert not any("loss/" in name and "prey" in name for name in names)
+    result = shoal("eval", run, "--import", world, "--episodes", "4", "--json").json
+    assert result["mean_return"]["prey"] == [8.0, 8.0]
+    assert len(result["mean_return"]["hunter"]) == 2
+    assert len(set(result["weights_sha256"])) == 2
+    crossed = shoal("eval", trained, "--import", world, "--episodes", "4", "--opponent", f"hunter={run}", "--json").json
+    plain = shoal("eval", trained, "--import", world, "--episodes", "4", "--json").json
+    assert crossed["mean_return"]["hunter"] == pytest.approx(result["mean_return"]["hunter"][0], abs=1e-5)
+    assert crossed["weights_sha256"] not in (plain["weights_sha256"], *result["weights_sha256"][1:])
+    assert_refused(shoal("eval", trained, "--import", world, "--opponent", "huntr=x"), "Did you mean 'hunter'?")
+
+
+def test_a_shared_policy_is_still_evaluated_per_group(shoal, world, tmp_path):
+    run = tmp_path / "run"
+    args = ["train", "test/tiny", "--import", world, "--run-dir", run, *SMALL, "--sharing", "all", "--json"]
+    assert shoal(*args).json["updates"] == 3
+    result = shoal("eval", run, "--import", world, "--episodes", "4", "--json").json
+    assert set(result["mean_return"]) == {"hunter", "prey", "all"}
+    assert result["mean_return"]["prey"] == 8.0
+
+
+BENCH_KEYS = {
+    *("env_steps_per_s", "agent_steps_per_s", "env_steps_per_cpu_s", "compile_s", "steps", "device", "versions"),
+}
+
+
+def test_bench_env(shoal, world):
+    outcome = shoal(
+        *("bench", "env", "test/tiny", "--import", world, "--env.hunters", "3"),
+        *("--num-envs", "4", "--num-steps", "10", "--seconds", "0.05", "--json"),
+    )
+    assert BENCH_KEYS <= set(outcome.json)
+    assert outcome.json["agents"] == 4
+    assert outcome.json["agent_steps_per_s"] == pytest.approx(4 * outcome.json["env_steps_per_s"])
+    assert outcome.json["options"] == {"hunters": 3}
+
+
+def test_bench_train(shoal, world):
+    outcome = shoal("bench", "train", "test/tiny", "--import", world, *SMALL, "--seconds", "0.05", "--json")
+    assert BENCH_KEYS <= set(outcome.json)
+    assert outcome.json["steps"] == outcome.json["updates"] * 32
+
+
+def test_a_reader_that_goes_away_is_no_error():
+    script = "import sys; from shoal.cli import main; sys.exit(main(['--help']))"
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait()) == (b"", 0)
+    process.stderr.close()
+
+
+def test_the_installed_command_prints_one_json_object(tmp_path):
+    command = [sys.executable, "-c", "import sys; from shoal.cli import main; sys.exit(main())", "train", "nowhere"]
+    outcome = subprocess.run([*command, "--json"], capture_output=True, text=True, cwd=tmp_path)
+    assert (outcome.returncode, outcome.stdout) == (2, "")
+    assert outcome.stderr.startswith("error: unknown world or preset 'nowhere'")
+    assert list(tmp_path.iterdir()) == []
+    listed = subprocess.run([*command[:3], "presets", "--json"], capture_output=True, text=True, cwd=tmp_path)
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert json.loads(listed.stdout)["presets"]

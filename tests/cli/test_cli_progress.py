@@ -1,0 +1,84 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from shoal.cli.progress import Meter, returns, showing, sparkline, summary
+from shoal.cli.terminal import count, duration, size
+from shoal.execution.train import Progress
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0"), (950, "950"), (1234, "1.23k"), (999_900, "1e+03k"), (4_560_000, "4.56M"), (2e9, "2G")]
+)
+def test_counts_are_short(number, text):
+    if number == 999_900:
+        text = "1000k"
+    assert count(number) == text
+
+
+def test_durations_and_sizes():
+    assert [duration(s) for s in (0, 42.4, 723, 10875)] == ["0:00", "0:42", "12:03", "3:01:15"]
+    assert [size(b) for b in (12e6, 3.44e9)] == ["12 MB", "3.4 GB"]
+
+
+def test_the_rate_is_that_of_the_last_seconds_and_counts_all_seeds():
+    meter = Meter(seeds=2, fresh=True)
+    slow = meter.read(Progress(1, 10, 100, 1.0, 0.0))
+    assert slow.env_rate == pytest.approx(200)
+    assert slow.eta == pytest.approx(9)
+    for second in range(2, 40):
+        fast = meter.read(Progress(second, 100, 1000 * second, float(second), 0.0))
+    assert fast.env_rate == pytest.approx(2000)
+    assert fast.eta == pytest.approx(100 - 39)
+
+
+def test_a_resumed_run_does_not_count_what_was_done_before():
+    meter = Meter(seeds=1, fresh=False)
+    assert meter.read(Progress(50, 100, 5000, 5.0, 0.0)).env_rate is None
+    assert meter.read(Progress(51, 100, 5100, 7.0, 0.0)).env_rate == pytest.approx(50)
+
+
+def test_returns_are_means_over_seeds_that_have_ended_an_episode():
+    line = {"return/a": [1.0, None, 3.0], "return/b": None, "return": 9.0, "length": 4.0}
+    assert returns(line) == {"return a": 2.0}
+    assert summary(line) == {"return a": "2.00", "episode length": "4.0"}
+    assert summary(None) == {}
+
+
+def test_sparkline_rises_with_its_values():
+    assert sparkline([0.0, 1.0]) == "▁█"
+    assert sparkline([3.0]) == ""
+    assert sparkline([2.0, 2.0, 2.0]) == "▁▁▁"
+    assert len(sparkline([float(i) for i in range(500)], width=30)) == 30
+
+
+def progress(update):
+    line = {"return/a": -3.5 + update, "length": 25.0}
+    return Progress(update, 4, update * 100, 0.1 * update, 1.0, line)
+
+
+def test_plain_lines_have_no_control_characters():
+    out = Console(file=io.StringIO(), width=160)
+    with showing(out, "a world", seeds=1, agents=3) as listener:
+        for update in range(1, 5):
+            listener(progress(update))
+    text = out.file.getvalue()
+    first, last = text.splitlines()  # those between came too soon
+    assert text.isascii()
+    assert text.replace("\n", "").isprintable()
+    assert first.startswith("update 1/4 | 100 env steps | 1k env steps/s | 3k agent steps/s | 0:00 left | return a -2.50")
+    assert last.startswith("update 4/4 | 400 env steps")
+    assert "left" not in last
+
+
+def test_the_live_table_shows_everything_and_leaves_nothing_behind():
+    out = Console(file=io.StringIO(), width=100, force_terminal=True)
+    with showing(out, "a world", seeds=1, agents=3) as listener:
+        listener(progress(1))
+        listener(progress(2))
+        drawn = Console(file=io.StringIO(), width=100)
+        drawn.print(listener.render())
+    text = drawn.file.getvalue()
+    for words in ("a world", "2 of 4", "env steps/s", "agent steps/s", "left", "-1.50", "25.0", "MB", "▁█"):
+        assert words in text

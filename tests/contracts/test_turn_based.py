@@ -1,0 +1,118 @@
+"""A turn-based game with players who drop out: who acts, who is paid, and what the update sees."""
+
+import jax
+import numpy as np
+import pytest
+
+from shoal.algorithms import PPO
+from shoal.algorithms import _actor_critic as ac
+from shoal.core.env import describe
+from shoal.core.algorithm import LearnerSpec
+from shoal.core.registry import register
+from shoal.core.vectorise import Vectorised
+from shoal.execution.evaluate import evaluate
+from shoal.execution.experiment import Experiment, Learner, cast
+from shoal.execution.rollout import Policies, experience, rollout
+from shoal.execution.train import train
+from shoal.networks.torsos import Network
+from tests.worlds.last_card import PAY, LastCard
+
+register("test/last_card", LastCard)
+
+
+def play(recurrent, steps=24, copies=32):
+    env = LastCard()
+    groups = describe(env).groups
+    algorithm = PPO(minibatches=2, epochs=1, network=Network(hidden=(16,), recurrent=recurrent, recurrent_size=8))
+    state = algorithm.init(jax.random.key(0), LearnerSpec(groups, None))
+    actor = Policies({"player": algorithm}, groups)
+    vectorised = Vectorised(env, copies)
+    worlds = vectorised.reset(jax.random.key(1))
+    memory = actor.initial_memory(state.params, copies)
+    run = jax.jit(lambda params, worlds, memory: rollout(vectorised, actor, params, worlds, memory, steps))
+    after, last, kept = run(state.params, worlds, memory)
+    return algorithm, state, experience(kept, memory, after, last)
+
+
+@pytest.fixture(scope="module", params=["none", "gru", "lstm"])
+def played(request):
+    return play(request.param)
+
+
+def test_one_moves_others_wait_or_are_gone(played):
+    _, _, whole = played
+    obs = whole.tracks["player"].observation
+    assert (np.asarray(obs.active).sum(-1) == 1).all()
+    assert (np.asarray(obs.present) >= np.asarray(obs.active)).all()
+    assert 0 < (~np.asarray(obs.present)).mean() < 1, "somebody drops out"
+    chosen = np.take_along_axis(np.asarray(obs.legal), np.asarray(whole.tracks["player"].action)[..., None], -1)[..., 0]
+    assert chosen[np.asarray(obs.active)].all(), "only legal actions are played"
+
+
+def test_the_update_recomputes_what_acting_recorded(played):
+    """Log-probabilities in the update equal those of acting: memory resets, waits and is stored at the same places."""
+    algorithm, state, whole = played
+    _, batches = algorithm.prepare(state, whole)
+    batch = batches["player"]
+    log_prob, _, value = jax.jit(ac.evaluate)(state.params["player"], state.params["player"].weights, batch)
+    weight = np.asarray(batch.actor_weight) > 0
+    np.testing.assert_allclose(np.asarray(log_prob)[weight], np.asarray(batch.log_prob)[weight], atol=1e-5)
+    assert weight.sum() == whole.first.size, "one decision a step"
+
+
+def test_feed_forward_updates_work_on_movers_only():
+    algorithm, state, whole = play("none")
+    _, batches = algorithm.prepare(state, whole)
+    batch, track = batches["player"], whole.tracks["player"]
+    assert batch.action.shape == (24, 32, 1)
+    active = np.asarray(track.observation.active)
+    np.testing.assert_array_equal(np.asarray(batch.action)[..., 0], np.asarray(track.action)[active].reshape(24, 32))
+    view = np.asarray(track.observation.view)[active].reshape(24, 32, -1)
+    np.testing.assert_array_equal(np.asarray(batch.observation.view)[:, :, 0], view)
+
+
+def test_winners_are_paid_for_their_last_decision(played):
+    """With λ = γ = 1 a target is the rest of one's own payoff, whoever moved in between, up to the rollout's edge."""
+    _, _, whole = played
+    track = whole.tracks["player"]
+    algorithm = PPO(gamma=1.0, gae_lambda=1.0, network=Network(hidden=(16,)))
+    state = algorithm.init(jax.random.key(0), LearnerSpec(describe(LastCard()).groups, None))
+    batch = ac.ActorCriticLearner._batch(
+        algorithm, state.params["player"].replace(movers=None), track.replace(memory=(), last_memory=()), whole, state.hyper
+    )
+    reward, ended = np.asarray(track.reward), np.asarray(whole.terminated)
+    active, present = np.asarray(track.observation.active), np.asarray(track.observation.present)
+    checked = 0
+    for copy in range(8):
+        for player in range(3):
+            for t in range(24):
+                ends = [s for s in range(t, 24) if ended[s, copy] or not present[s, copy, player]]
+                if not active[t, copy, player] or not ends:
+                    continue
+                rest = reward[t : ends[0] + 1, copy, player].sum()
+                np.testing.assert_allclose(batch.target[t, copy, player], rest, atol=1e-5)
+                checked += 1
+    assert checked > 30
+
+
+def test_it_learns_what_cards_are_worth():
+    """Paying two buys nothing, so all come to pay one a turn: the highest card then wins 6 and the lowest loses 3."""
+    experiment = Experiment(
+        "test/last_card",
+        learners={"l": Learner(PPO(learning_rate=3e-3, gamma=1.0, anneal=True, network=Network(hidden=(32,))))},
+        num_envs=256,
+        num_steps=32,
+        total_env_steps=400_000,
+    )
+    result = train(experiment, devices=1)
+    roles = cast(experiment)
+    params = roles.env.default_params()
+    keys = jax.random.split(jax.random.key(0), 256)
+    view = jax.vmap(lambda key: roles.env.observe(roles.env.reset(key, params), params)["player"].view[0])(keys)
+    policy = result.policies["player"]
+    logits, value, _ = jax.vmap(lambda view: policy.network.apply(policy.weights, view, None, ()))(view)
+    assert float(jax.nn.softmax(logits)[:, PAY].min()) > 0.9
+    card = np.asarray(view[:, 0])
+    np.testing.assert_allclose(np.asarray(value)[card == card.max()], 6.0, atol=1.2)
+    np.testing.assert_allclose(np.asarray(value)[card == card.min()], -3.0, atol=0.8)
+    assert abs(evaluate(roles, result.policies, 512).total_mean_return) < 1e-3, "the game is zero-sum"

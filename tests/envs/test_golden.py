@@ -1,0 +1,126 @@
+"""Golden playthroughs: each world played from a fixed key with fixed actions, as it was when its rules were last agreed.
+
+A change here means that a world has changed: raise the version in its docstring and say so in the changelog. To write
+the files anew, run the tests with SHOAL_REGENERATE_GOLDEN=1 and look at the difference.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from shoal.core.registry import make
+from shoal.core.spaces import Box, Discrete, MultiDiscrete
+
+FOLDER = Path(__file__).parent / "golden"
+REGENERATE = bool(os.environ.get("SHOAL_REGENERATE_GOLDEN"))
+NUM_STEPS = 12
+
+PLAYS = {
+    "simple_spread": ("mpe/simple_spread", {}),
+    "simple_spread_continuous": ("mpe/simple_spread", {"num_agents": 2, "continuous": True, "max_steps": 12}),
+    "simple_tag": ("mpe/simple_tag", {"num_good": 2}),
+    "tag_grid": ("tag/grid", {"num_taggers": 2, "grid_length": 4, "max_steps": 12}),
+    "tag_grid_partial": ("tag/grid", {"num_taggers": 2, "grid_length": 4, "full_view": False}),
+    "tag_continuous": (
+        "tag/continuous",
+        {"num_taggers": 1, "num_runners": 3, "num_neighbours": 2, "side": 3.0, "tagging_distance": 0.2},
+    ),
+    "tag_continuous_full": ("tag/continuous", {"num_taggers": 1, "num_runners": 2, "full_view": True, "side": 3.0}),
+}
+
+
+def fixed_action(space, agent, t):
+    """An action that depends on nothing but the agent's number and the time; no random numbers are involved."""
+    number = (7 * agent + 5 * t + agent * t * t) % 97
+    match space:
+        case Discrete(n):
+            return number % n
+        case MultiDiscrete(sizes):
+            return [(number + 3 * i) % size for i, size in enumerate(sizes)]
+        case Box(shape):
+            return [(number + 3 * i) % 11 / 10 for i in range(shape[0])]
+
+
+def playthrough(id, options):
+    """Everything that is handed out in `NUM_STEPS` steps, one episode after another."""
+    env = make(id, **options)
+    params = env.default_params()
+    key = jax.random.key(2024)
+    reset, step, observe = jax.jit(env.reset), jax.jit(env.step), jax.jit(env.observe)
+    state = reset(key, params)
+    lines = [{"views": views(observe(state, params))}]
+    for t in range(NUM_STEPS):
+        actions = {}
+        for name, group in env.groups.items():
+            rows = [fixed_action(group.action, 10 * len(actions) + i, t) for i in range(group.size)]
+            actions[name] = jnp.array(rows, jnp.float32 if isinstance(group.action, Box) else jnp.int32)
+        state, outcome = step(jax.random.fold_in(key, t), state, actions, params)
+        lines.append(
+            {
+                "rewards": {name: plain(reward) for name, reward in outcome.reward.items()},
+                "terminated": bool(outcome.terminated),
+                "truncated": bool(outcome.truncated),
+                "views": views(observe(state, params)),
+            }
+        )
+        if outcome.terminated | outcome.truncated:
+            state = reset(jax.random.fold_in(key, t), params)
+    return lines
+
+
+def views(observation):
+    """Views, and who is active where that is said."""
+    shown = {name: plain(seen.view) for name, seen in observation.items()}
+    active = {f"{name} active": plain(seen.active) for name, seen in observation.items() if seen.active is not None}
+    return shown | active
+
+
+def plain(array):
+    """An array as lists of numbers, rounded as far as a float32 is meaningful."""
+    return np.round(np.asarray(array, np.float64), 6).tolist()
+
+
+def assert_same(ours, golden, where):
+    """Compares trees of plain data: numbers to 1e-5, all else exactly."""
+    if isinstance(golden, dict):
+        assert set(ours) == set(golden), where
+        for name, value in golden.items():
+            assert_same(ours[name], value, f"{where}, {name}")
+    elif isinstance(golden, list):
+        np.testing.assert_allclose(ours, golden, atol=1e-5, rtol=1e-5, err_msg=where)
+    else:
+        assert ours == golden, where
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_golden(name):
+    id, options = PLAYS[name]
+    file = FOLDER / f"{name}.json"
+    steps = playthrough(id, options)
+    if REGENERATE:
+        lines = ",\n".join(json.dumps(step) for step in steps)
+        file.write_text(f'{{"world": {json.dumps(id)}, "options": {json.dumps(options)}, "steps": [\n{lines}\n]}}\n')
+    golden = json.loads(file.read_text())
+    assert (golden["world"], golden["options"]) == (id, options)
+    assert len(golden["steps"]) == len(steps)
+    for t, (step, expected) in enumerate(zip(steps, golden["steps"], strict=True)):
+        assert_same(step, expected, f"{name}, step {t}")
+
+
+def test_every_golden_file_is_played():
+    assert {file.stem for file in FOLDER.glob("*.json")} == set(PLAYS)
+
+
+def test_golden_playthroughs_are_eventful():
+    """They would notice little if nothing happened in them."""
+    tags = json.loads((FOLDER / "tag_continuous.json").read_text())["steps"][1:]
+    assert any(-10 in step["rewards"]["runner"] for step in tags)
+    for name in ("tag_grid", "tag_grid_partial"):
+        steps = json.loads((FOLDER / f"{name}.json").read_text())["steps"][1:]
+        assert any(step["terminated"] for step in steps), name
+        assert any(min(step["rewards"]["tagger"]) < -0.05 for step in steps), name

@@ -1,0 +1,112 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from shoal.core.errors import OptionError, ShoalError
+from shoal.networks.torsos import GRU, LSTM, Encoder, Network, Torso, initial_carry
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden": (64, 0)}, r"Network: hidden must be .* at least 1, got \(64, 0\)"),
+        ({"hidden": 64}, "Network: hidden must be a tuple"),
+        ({"filters": (1.5,)}, "Network: filters must be"),
+        ({"recurrent_size": 0}, "Network: recurrent_size must be at least 1, got 0"),
+        ({"activation": "thanh"}, "Network: unknown activation 'thanh'. Did you mean 'tanh'"),
+        ({"recurrent": "rnn"}, "Network: unknown recurrent 'rnn'"),
+        ({"dtype": "float64"}, "Network: unknown dtype 'float64'. Did you mean .*'float32'"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(OptionError, match=message) as caught:
+        Network(**options)
+    assert isinstance(caught.value, ShoalError)
+
+
+def test_lists_become_tuples_so_that_configs_hash():
+    config = Network(hidden=[32, 16], filters=[])  # pyright: ignore[reportArgumentType]
+    assert config == Network(hidden=(32, 16), filters=())
+    assert hash(config) == hash(Network(hidden=(32, 16), filters=()))
+
+
+def test_gru_by_hand():
+    # One unit. Input gates come in as they are: reset 0, update 1, new 0.5; carry 2.
+    weights = jnp.array([[1.0, -1.0, 0.5]]), jnp.array([0.25])
+    y, carry = GRU.step(jnp.array([0.0, 1.0, 0.5]), weights, jnp.array([2.0]))
+    reset, update = sigmoid(0 + 2), sigmoid(1 - 2)
+    new = np.tanh(0.5 + reset * (1 + 0.25))
+    expected = (1 - update) * new + update * 2
+    np.testing.assert_allclose(y, [expected], rtol=1e-6)
+    np.testing.assert_allclose(carry, [expected], rtol=1e-6)
+
+
+def test_lstm_by_hand():
+    # One unit, carry c = 3, h = 0.5: gates are the input's plus h times the weights.
+    x, weights = jnp.array([0.0, 1.0, 0.5, -1.0]), jnp.array([[2.0, -2.0, 1.0, 4.0]])
+    y, (c, h) = LSTM.step(x, weights, (jnp.array([3.0]), jnp.array([0.5])))
+    expected_c = sigmoid(1 - 1) * 3 + sigmoid(0 + 1) * np.tanh(0.5 + 0.5)
+    expected_h = sigmoid(-1 + 2) * np.tanh(expected_c)
+    np.testing.assert_allclose(c, [expected_c], rtol=1e-6)
+    np.testing.assert_allclose([y, h], [[expected_h]] * 2, rtol=1e-6)
+
+
+def test_mlp_by_hand():
+    torso = Torso(Network(hidden=(1,)))
+    weights = {"params": {"layers_0": {"kernel": jnp.array([[0.5], [0.25]]), "bias": jnp.array([-1.0])}}}
+    y, carry = torso.apply(weights, jnp.array([2.0, 4.0]), ())
+    np.testing.assert_allclose(y, [np.tanh(1 + 1 - 1)], rtol=1e-6)
+    assert carry == ()
+
+
+def test_initial_weights_are_orthogonal_and_biases_zero():
+    torso = Torso(Network(hidden=(16, 8), recurrent="gru", recurrent_size=8))
+    carry = initial_carry(torso.config)
+    params = jax.jit(torso.init)(jax.random.key(0), jnp.zeros(4), carry)["params"]
+    wide, square = params["layers_0"]["kernel"], params["layers_1"]["kernel"]
+    np.testing.assert_allclose(wide @ wide.T, 2 * np.eye(4), atol=1e-5)
+    np.testing.assert_allclose(square.T @ square, 2 * np.eye(8), atol=1e-5)
+    for gate in jnp.split(params["cell"]["kernel"], 3, axis=1):
+        np.testing.assert_allclose(gate @ gate.T, np.eye(8), atol=1e-5)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        assert "kernel" in str(path[-1]) or not leaf.any()
+
+
+def encode(config, seen):
+    encoder = Encoder(config)
+    weights = jax.jit(encoder.init, static_argnums=2)(jax.random.key(0), seen, 0)
+    return encoder.apply(weights, seen, 0), encoder, weights
+
+
+def test_leaves_are_flattened_cast_and_joined_by_name():
+    seen = {"b": jnp.array([[1, 2], [3, 4]]), "a": jnp.array(True), "c": jnp.array([7.0])}
+    out, *_ = encode(Network(), seen)
+    np.testing.assert_array_equal(out, [1, 1, 2, 3, 4, 7])
+    assert out.dtype == jnp.float32
+
+
+def test_images_of_bytes_are_scaled():
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 5, 3)).astype(np.uint8)
+    out, encoder, weights = encode(Network(filters=(4, 6)), jnp.asarray(pixels))
+    assert out.shape == (5 * 5 * 6,)  # small images keep their resolution
+    np.testing.assert_allclose(encoder.apply(weights, jnp.float32(pixels / 255), 0), out, rtol=1e-5, atol=1e-6)
+    vector = jnp.asarray(pixels[0, 0])  # only images are scaled
+    np.testing.assert_array_equal(encode(Network(), vector)[0], vector)
+
+
+def test_large_images_shrink():
+    out, *_ = encode(Network(filters=(2, 3)), jnp.zeros((20, 12, 1)))
+    assert out.shape == (10 * 6 * 3,)  # halved once; a side of 6 is small
+
+
+def test_convolution_by_hand():
+    # A kernel of ones over an image of ones counts the neighbours that are inside.
+    encoder = Encoder(Network(filters=(1,), activation="relu"))
+    weights = {"params": {"Conv_0": {"kernel": jnp.ones((3, 3, 1, 1)), "bias": jnp.zeros(1)}}}
+    out = encoder.apply(weights, jnp.ones((3, 3, 1)), 0)
+    np.testing.assert_allclose(out, [4, 6, 4, 6, 9, 6, 4, 6, 4])

@@ -1,0 +1,106 @@
+"""Learning curves: what is drawn, what is left out, and what happens when it cannot be."""
+
+import sys
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from shoal.core.errors import OptionError, ShoalError
+from shoal.viz import curves, draw_curves
+
+
+def _rows(count: int, seeds: int = 0) -> list[dict]:
+    def value(x: float):
+        return x if not seeds else [x + seed for seed in range(seeds)]
+
+    return [
+        {
+            "update": i,
+            "env_steps": 1000 * i,
+            "return": value(float(i)),
+            "return/tagger": value(2.0 * i),
+            "return/runner": value(-1.0 * i) if i % 2 else None,
+            "length": value(20.0),
+            "loss/policy": float("nan"),
+            "note": "text",
+        }
+        for i in range(count)
+    ]
+
+
+def _pixels(path) -> np.ndarray:
+    return matplotlib.image.imread(path)[:, :, :3]
+
+
+def _has_colour(pixels: np.ndarray, colour: str, at_least: int = 50) -> bool:
+    wanted = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return bool((np.abs(pixels - wanted).max(-1) < 0.02).sum() >= at_least)
+
+
+def test_rows_become_curves():
+    found = {curve.name: curve for curve in curves._curves(_rows(5, seeds=2))}
+    assert list(found) == ["return", "return/tagger", "return/runner", "length"]
+    np.testing.assert_array_equal(found["return/tagger"].values, [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]])
+    np.testing.assert_array_equal(found["return/tagger"].mean, [0.5, 2.5, 4.5, 6.5, 8.5])
+    np.testing.assert_array_equal(found["return/runner"].steps, [1000, 3000])  # the rows in between have none
+
+
+def test_a_seed_without_a_value_is_left_out_of_the_mean():
+    (curve,) = curves._curves([{"env_steps": 0, "x": [1.0, None, 3.0]}, {"env_steps": 1, "x": [None, None, None]}])
+    np.testing.assert_array_equal(curve.steps, [0])
+    np.testing.assert_array_equal(curve.mean, [2.0])
+
+
+def test_smoothing_by_hand():
+    values = np.zeros(24)
+    values[[0, 10]] = 3.0
+    smooth = curves._smooth(values)  # a window of three, two at the ends
+    np.testing.assert_allclose(smooth[[0, 1, 2, 9, 10, 11, 12]], [1.5, 1, 0, 1, 1, 1, 0], atol=1e-12)
+    np.testing.assert_array_equal(curves._smooth(np.arange(5.0)), np.arange(5.0))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.25, "0.25"), (-12.34, "−12.3"), (999.9, "1k"), (25600, "25.6k"), (1234567, "1.23M"), (2e9, "2G")],
+)
+def test_numbers_are_short(value, text):
+    assert curves._short(value) == text
+
+
+def test_a_line_for_every_group_and_all(tmp_path):
+    draw_curves(tmp_path / "curves.png", _rows(60), title="A title with $maths_ and <tags>")
+    pixels = _pixels(tmp_path / "curves.png")
+    assert pixels.shape[1] == 1584
+    assert all(_has_colour(pixels, colour) for colour in (curves._COLOURS[0], curves._COLOURS[1], curves._INK))
+    assert not _has_colour(pixels, curves._COLOURS[2])
+
+
+def test_several_seeds_draw_a_band(tmp_path):
+    draw_curves(tmp_path / "one.png", [{"env_steps": i, "return/a": 1.0 * i} for i in range(9)], title="one")
+    draw_curves(tmp_path / "two.png", [{"env_steps": i, "return/a": [1.0 * i, 3.0 * i]} for i in range(9)], title="two")
+    band = "#dee8fa"  # the first colour at 16 % over white
+    assert not _has_colour(_pixels(tmp_path / "one.png"), band, at_least=5000)
+    assert _has_colour(_pixels(tmp_path / "two.png"), band, at_least=5000)
+
+
+@pytest.mark.parametrize("rows", [_rows(1), [{"env_steps": 0, "length": 3}], [{"env_steps": 5, "return": 1.0}]])
+def test_little_data_is_drawn(tmp_path, rows):
+    draw_curves(tmp_path / "curves.png", rows, title="文")  # a script that the font may lack
+    assert _pixels(tmp_path / "curves.png").std() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [([], "got none"), ([{"env_steps": 1, "loss": None}], "got none"), ([{"loss": 1.0}], "each have `env_steps`")],
+)
+def test_nothing_to_draw_is_named(tmp_path, rows, message):
+    with pytest.raises(OptionError, match=message):
+        draw_curves(tmp_path / "curves.png", rows, title="t")
+
+
+def test_missing_matplotlib_says_what_to_install(tmp_path, monkeypatch):
+    for module in ("matplotlib.figure", "matplotlib.backends.backend_agg"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ShoalError, match=r"pip install 'shoal\[viz\]'"):
+        draw_curves(tmp_path / "curves.png", _rows(3), title="t")

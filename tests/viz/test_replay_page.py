@@ -1,0 +1,418 @@
+"""The replay page in a real browser: Chromium, driven over a pipe with the DevTools protocol."""
+
+import base64
+import io
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from shoal.core.types import Circles, Labels, Lines, Polygons, Scene
+from shoal.viz import write_replay
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-pipe",
+)
+# The browser reads commands from descriptor 3 and answers on 4: this puts our pipes there and becomes the browser.
+_LAUNCHER = """
+import fcntl, os, sys
+reading, writing = (fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3])
+os.dup2(reading, 3)
+os.dup2(writing, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+_LENGTH = 200
+
+
+class Browser:
+    """One page of a headless browser."""
+
+    def __init__(self, executable: str, profile: str):
+        commands, self._commands = os.pipe()
+        self._answers, answers = os.pipe()
+        launch = [sys.executable, "-c", _LAUNCHER, str(commands), str(answers), executable, *_FLAGS]
+        self._process = subprocess.Popen(
+            [*launch, f"--user-data-dir={profile}", "about:blank"],
+            pass_fds=(commands, answers),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(commands)
+        os.close(answers)
+        self._unread = b""
+        self._calls = 0
+        self._session: str | None = None
+        self.events: list[dict[str, Any]] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **params: Any) -> Any:
+        self._calls += 1
+        message = {"id": self._calls, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._commands, json.dumps(message).encode() + b"\0")
+        while (answer := self._read()).get("id") != self._calls:
+            self.events.append(answer)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def _read(self, timeout: float = 30.0) -> dict[str, Any]:
+        deadline = time.monotonic() + timeout
+        while b"\0" not in self._unread:
+            ready, _, _ = select.select([self._answers], [], [], max(0.0, deadline - time.monotonic()))
+            chunk = os.read(self._answers, 1 << 16) if ready else b""
+            assert chunk, "the browser does not answer" if not ready else "the browser has gone"
+            self._unread += chunk
+        message, self._unread = self._unread.split(b"\0", 1)
+        return json.loads(message)
+
+    def js(self, expression: str) -> Any:
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
+
+    def wait(self, condition: str, timeout: float = 10.0) -> None:
+        deadline = time.monotonic() + timeout
+        while not self.js(condition):
+            assert time.monotonic() < deadline, f"still not true: {condition}"
+            time.sleep(0.02)
+
+    def open(self, path: os.PathLike[str], width: int = 900, height: int = 640, scheme: str = "light") -> None:
+        """Loads a page from disk; forgets what the one before logged."""
+        media = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call("Emulation.setEmulatedMedia", features=media)
+        self.call("Page.navigate", url="about:blank")
+        self.events.clear()
+        self.call("Page.navigate", url=f"file://{path}")
+        self.wait("Boolean(window.shoal)")
+
+    def settle(self) -> None:
+        """Waits until everything asked for has been drawn."""
+        self.js("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))")
+
+    def key(self, key: str, shift: bool = False) -> None:
+        text = {"text": key} if len(key) == 1 else {}
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, modifiers=8 * shift, **text)
+
+    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        at = {"button": "left", "clickCount": 1}
+        self.call("Input.dispatchMouseEvent", type="mousePressed", x=start[0], y=start[1], **at)
+        if end != start:
+            self.call("Input.dispatchMouseEvent", type="mouseMoved", x=end[0], y=end[1], buttons=1, button="left")
+        self.call("Input.dispatchMouseEvent", type="mouseReleased", x=end[0], y=end[1], **at)
+
+    def click(self, selector: str) -> None:
+        box = self.js(f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({_box(selector)})")
+        self.drag(tuple(box), tuple(box))
+
+    def choose(self, selector: str, value: Any) -> None:
+        element = f"document.querySelector({json.dumps(selector)})"
+        self.js(f"{element}.value = {json.dumps(value)}; {element}.dispatchEvent(new Event('change'))")
+
+    def screenshot(self) -> np.ndarray:
+        image = base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
+        return matplotlib.image.imread(io.BytesIO(image))[:, :, :3]
+
+    def complaints(self) -> list[dict[str, Any]]:
+        """Exceptions, console errors and warnings, blocked resources, and requests that leave the file."""
+        self.settle()
+        return [event for event in self.events if _is_complaint(event)]
+
+    def close(self) -> None:
+        self._session = None
+        try:
+            self.call("Browser.close")
+            self._process.wait(10)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            os.close(self._commands)
+            os.close(self._answers)
+
+
+def _box(selector: str) -> str:
+    return f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
+
+
+def _is_complaint(event: dict[str, Any]) -> bool:
+    params = event.get("params", {})
+    match event.get("method"):
+        case "Runtime.exceptionThrown":
+            return True
+        case "Runtime.consoleAPICalled":
+            return params["type"] in ("error", "warning", "assert")
+        case "Log.entryAdded":
+            return params["entry"]["level"] in ("error", "warning")
+        case "Network.requestWillBeSent":
+            return not params["request"]["url"].startswith(("file:", "data:", "about:"))
+    return False
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    executable = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if executable is None:
+        pytest.skip(f"no browser: none of {', '.join(_BROWSERS)} is installed")
+    browser = Browser(executable, str(tmp_path_factory.mktemp("profile")))
+    yield browser
+    browser.close()
+
+
+def _scene() -> Scene:
+    """Ten world units square. Movers 0 and 1 go right, the second wraps around between frames 50 and 51; the ghost
+    vanishes after frame 30; the place stands still."""
+    frame = np.arange(_LENGTH)
+    right = 1 + 0.04 * frame
+    wrapped = np.where(frame <= 50, 7.5 + 0.04 * frame, 0.5 + 0.04 * (frame - 51))
+    still = np.full(_LENGTH, 5.0)
+    position = np.stack([[right, still], [wrapped, still - 2], [still, still + 3], [still, still]], axis=1)
+    position = position.transpose(2, 1, 0)
+    every = np.ones((_LENGTH, 4))
+    visible = every > 0
+    visible[31:, 2] = False
+    circles = Circles(
+        position=position,
+        radius=every * 0.3,
+        colour=(every * [1, 2, 3, 0]).astype(int),
+        visible=visible,
+        heading=np.where(np.arange(4) == 0, 0.1 + 6.0 * (frame[:, None] % 2), np.nan),
+        names=("mover 0", "mover 1", "ghost"),
+    )
+    one = np.ones((_LENGTH, 1), bool)
+    return Scene(
+        bounds=(0.0, 0.0, 10.0, 10.0),
+        polygons=Polygons(points=np.tile([[[1, 1], [2, 1], [2, 2]]], (_LENGTH, 1, 1, 1)), colour=5 * one, visible=one),
+        lines=Lines(start=position[:, :1], end=position[:, 3:], colour=6 * one, visible=one),
+        circles=circles,
+        labels=Labels(position=position[:, 3:], visible=one, text=("home",)),
+    )
+
+
+@pytest.fixture(scope="module")
+def replay(tmp_path_factory):
+    path = tmp_path_factory.mktemp("replay") / "replay.html"
+    series = {"mover return": np.linspace(-1, 5, _LENGTH), "other": np.full(_LENGTH, np.nan)}
+    ends = np.arange(_LENGTH) == 120
+    write_replay(path, _scene(), title="A <b>test</b>", subtitle="sub", series=series, episode_ends=ends)
+    return path
+
+
+@pytest.fixture
+def page(browser, replay):
+    """The page, just opened; whatever a test does with it must not make it complain."""
+    browser.open(replay)
+    yield browser
+    assert browser.complaints() == []
+
+
+def test_it_plays_by_itself_and_pauses(page):
+    assert page.js("shoal.playing")
+    page.wait("shoal.frame >= 4")
+    page.key(" ")
+    assert not page.js("shoal.playing")
+    held = page.js("shoal.time")
+    time.sleep(0.15)
+    assert page.js("shoal.time") == held
+    page.click("#play")
+    page.wait(f"shoal.playing && shoal.time > {held} + 1")
+    assert page.js("document.querySelector('#play').getAttribute('aria-label')") == "Pause"
+
+
+def test_it_starts_over(page):
+    page.js(f"shoal.seek({_LENGTH - 3})")
+    page.wait(f"shoal.frame === {_LENGTH - 1}")
+    page.wait("shoal.frame < 20")
+
+
+def test_scrubbing_jumps_and_goes_on(page):
+    left, width, y = page.js(f"(({{x, y, width, height}}) => [x, width, y + height / 2])({_box('#scrub')})")
+    page.drag((left + 12, y), (left + 0.75 * width, y))
+    frame = page.js("shoal.frame")
+    assert 0.7 * _LENGTH < frame < 0.85 * _LENGTH
+    assert page.js("shoal.playing")
+    page.js("shoal.pause(); shoal.seek(0)")
+    page.drag((left + width / 2, y), (left + width / 2, y))
+    assert abs(page.js("shoal.frame") - _LENGTH / 2) < 0.05 * _LENGTH
+    assert not page.js("shoal.playing")
+
+
+def test_keys_step_through_frames(page):
+    page.js("shoal.seek(10)")
+    page.key("ArrowRight")
+    frame = page.js("shoal.time")
+    assert frame == int(frame)
+    assert not page.js("shoal.playing")
+    page.key("ArrowRight", shift=True)
+    assert page.js("shoal.time") == frame + 10
+    page.key("ArrowLeft")
+    assert page.js("shoal.time") == frame + 9
+    page.key("End")
+    assert page.js("shoal.frame") == _LENGTH - 1
+    page.key("Home")
+    page.settle()
+    assert page.js("document.querySelector('#counter').textContent") == f"1 / {_LENGTH}  ·  episode 1"
+
+
+def test_speed_changes_how_fast_time_goes(page):
+    def frames_in_a_while(speed: float) -> float:
+        page.choose("#speed", str(speed))
+        assert page.js("shoal.speed") == speed
+        begin = "shoal.seek(0); shoal.play(); const begin = performance.now()"
+        later = "setTimeout(() => done(shoal.time / (performance.now() - begin)), 250)"
+        return page.js(f"new Promise((done) => {{ {begin}; {later}; }})")
+
+    assert frames_in_a_while(8) > 5 * frames_in_a_while(0.25) > 0
+    page.key("]")
+    assert page.js("shoal.speed") == 0.5
+
+
+def test_following_moves_the_camera(page):
+    page.js("shoal.pause(); shoal.seek(50)")
+    before = page.js("shoal.camera")
+    assert (before["x"], before["y"]) == (5, 5)
+    page.choose("#follow", "0")
+    assert page.js("shoal.followed") == "mover 0"
+    page.wait("Math.abs(shoal.camera.x - 3) < 0.01 && Math.abs(shoal.agent('mover 0').x - 3) < 0.01")
+    assert page.js("shoal.camera.scale") > 1.5 * before["scale"]
+    page.js("shoal.seek(180)")
+    page.wait("Math.abs(shoal.camera.x - (1 + 0.04 * 180)) < 0.01")
+    page.key("Escape")
+    page.wait("shoal.camera.x === 5 && shoal.followed === null")
+
+
+def test_clicking_an_agent_follows_it_and_dragging_lets_go(page):
+    page.js("shoal.pause(); shoal.seek(20)")
+    page.settle()
+    x, y = page.js("(({screenX, screenY}) => [screenX, screenY])(shoal.agent('ghost'))")
+    page.drag((x + 3, y), (x + 3, y))
+    assert page.js("shoal.followed") == "ghost"
+    page.wait("Math.abs(shoal.camera.y - 8) < 0.01")
+    page.drag((300, 300), (360, 300))
+    assert page.js("shoal.followed") is None
+    assert page.js("shoal.camera.x") < 5
+
+
+def test_the_wheel_zooms_about_the_pointer(page):
+    page.js("shoal.pause(); shoal.seek(20)")
+    page.settle()
+    place = page.js("(({screenX, screenY}) => [screenX, screenY])(shoal.agent('mover 1'))")
+    scale = page.js("shoal.camera.scale")
+    page.call("Input.dispatchMouseEvent", type="mouseWheel", x=place[0], y=place[1], deltaX=0, deltaY=-100)
+    page.wait(f"shoal.camera.scale > 1.1 * {scale}")
+    after = page.js("(({screenX, screenY}) => [screenX, screenY])(shoal.agent('mover 1'))")
+    np.testing.assert_allclose(after, place, atol=0.5)
+
+
+def test_movement_is_smooth_except_where_it_must_not_be(page):
+    def agent(name: str, when: float) -> dict[str, float]:
+        return page.js(f"(shoal.pause(), shoal.seek({when}), shoal.agent({json.dumps(name)}))")
+
+    assert agent("mover 0", 10.5)["x"] == pytest.approx(1.42, abs=2e-3)
+    assert agent("mover 0", 11)["x"] == pytest.approx(1.44, abs=1e-3)
+    assert agent("mover 1", 50.9)["x"] == pytest.approx(9.5, abs=1e-3)  # it wraps around: no gliding back
+    assert agent("mover 1", 51)["x"] == pytest.approx(0.5, abs=1e-3)
+    assert agent("mover 0", 120.5)["x"] == pytest.approx(5.8, abs=1e-3)  # an episode ends
+    shortest = 0.1 + (6.0 - 2 * np.pi) / 2  # from 0.1 to 6.1 through 0, not through 3
+    assert agent("mover 0", 10.5)["heading"] == pytest.approx(shortest, abs=1e-3)
+    assert agent("ghost", 30)["presence"] == 1
+    assert agent("ghost", 30.75)["presence"] == pytest.approx(0.25)
+    assert agent("ghost", 31)["presence"] == 0
+
+
+def test_panels_say_who_is_there_and_what_they_got(page):
+    page.js("shoal.pause(); shoal.seek(40)")
+    page.settle()
+    legend = page.js("[...document.querySelectorAll('#legend li')].map((row) => row.innerText.split('\\n').join('|'))")
+    assert [row.replace("\t", "|") for row in legend] == ["mover|2", "ghost|0 / 1"]
+    numbers = page.js("[...document.querySelectorAll('figure .number')].map((number) => number.textContent)")
+    assert numbers == ["0.21", "–"]  # -1 + 6 * 40 / 199
+    assert page.js("document.querySelector('h1').textContent") == "A <b>test</b>".replace("/", "/\u200b")
+    assert page.js("document.title") == "A <b>test</b>"
+
+
+def test_controls_have_names_and_can_be_reached(page):
+    nameless = "[...document.querySelectorAll('button, select, input, canvas')].filter((e) => !e.ariaLabel).length"
+    assert page.js(nameless) == 0
+    page.js("document.activeElement.blur()")
+    reached = []
+    for _ in range(9):
+        page.call("Input.dispatchKeyEvent", type="keyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        reached.append(page.js("document.activeElement.id"))
+    assert reached == ["play", "back", "forward", "scrub", "speed", "follow", "trails", "fit", "help"]
+
+
+def test_pictures_show_the_world_and_change(browser, replay):
+    browser.open(replay)
+    browser.js("shoal.pause(); shoal.seek(10)")
+    browser.settle()
+    first = browser.screenshot()
+    browser.js("shoal.seek(110)")
+    browser.settle()
+    second = browser.screenshot()
+    assert first.shape == (640, 900, 3)
+    assert len(np.unique((first * 255).astype(int).reshape(-1, 3), axis=0)) > 50
+    assert (np.abs(first - second).max(-1) > 0.1).mean() > 0.001
+    blue = np.array([0x2F, 0x6F, 0xDE]) / 255
+    x, y = browser.js("(({screenX, screenY}) => [screenX, screenY])(shoal.agent('mover 0'))")
+    np.testing.assert_allclose(second[round(y), round(x)], blue, atol=0.02)
+    browser.open(replay, width=390, height=700, scheme="dark")
+    browser.js("shoal.pause(); shoal.seek(10)")
+    browser.settle()
+    small = browser.screenshot()
+    assert small.mean() < 0.25 < first.mean()
+    overflow = "document.documentElement.scrollWidth > innerWidth"
+    assert not browser.js(overflow)
+    right = browser.js(
+        "Math.max(...[...document.querySelectorAll('#transport *')].map((e) => e.getBoundingClientRect().right))"
+    )
+    assert right <= 390
+    assert browser.complaints() == []
+
+
+def test_text_is_never_code(browser, tmp_path):
+    nasty = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
+    circles = _scene().circles.replace(names=(nasty,))
+    label = Labels(position=np.full((_LENGTH, 1, 2), 5.0), visible=np.ones((_LENGTH, 1), bool), text=(nasty,))
+    scene = Scene(bounds=(0.0, 0.0, 10.0, 10.0), circles=circles, labels=label)
+    series = {nasty: np.zeros(_LENGTH)}
+    write_replay(tmp_path / "nasty.html", scene, title=nasty, subtitle=nasty, series=series)
+    browser.open(tmp_path / "nasty.html")
+    browser.wait("shoal.frame >= 1")
+    assert browser.js("[typeof window.hacked, document.images.length]") == ["undefined", 0]
+    assert browser.js("document.title") == nasty
+    assert browser.js("document.querySelector('#subtitle').textContent") == nasty
+    assert browser.js("document.querySelector('#follow').options[1].text") == nasty
+    assert browser.complaints() == []
+
+
+def test_one_frame_and_one_shape_are_enough(browser, tmp_path):
+    one = np.ones((1, 1), bool)
+    circles = Circles(position=np.zeros((1, 1, 2)), radius=one * 0.1, colour=one * 1, visible=one)
+    write_replay(tmp_path / "still.html", Scene(circles=circles), title="still", series={"a": np.zeros(1)})
+    browser.open(tmp_path / "still.html")
+    browser.settle()
+    assert browser.js("[shoal.playing, shoal.frame, shoal.followed]") == [False, 0, None]
+    assert browser.complaints() == []

@@ -1,0 +1,1 @@
+"""Small worlds with known answers, for the tests of everything that plays worlds."""
