@@ -64,7 +64,7 @@ class Tiny(Env):
 '''
 SMALL = [
     *("--num-envs", "4", "--num-steps", "8", "--total-env-steps", "96"),
-    *("--algo.network.hidden", "4", "--algo.epochs", "1", "--algo.minibatches", "1"),
+    *("--algo", "a2c", "--algo.network.hidden", "4"),
 ]
 """Three updates of a network that compiles quickly."""
 

@@ -1,7 +1,7 @@
 import pytest
 
 from shoal.algorithms import A2C, PPO
-from shoal.cli.arguments import scan, whole_number
+from shoal.cli.arguments import _headline, scan, whole_number
 from shoal.cli.targets import parse_target
 from shoal.cli.train import TrainOptions
 from shoal.core.errors import OptionError, ShoalError, UnknownNameError
@@ -26,6 +26,13 @@ def test_other_texts_are_not_whole_numbers(text):
 def test_scan_finds_every_value_of_an_option():
     args = ["--import", "a.py", "--import=b.py", "--imports", "c.py", "--import"]
     assert scan(args, "--import") == ["a.py", "b.py"]
+
+
+def test_the_first_section_of_a_box_is_the_message():
+    drawn = "╭─ Bad ─╮\n│ it is \x1b[1mwrong\x1b[0m, │\n│ really │\n│ ────── │\n│ see --help │\n╰───────╯\n"
+    plain = " Bad value \n --------- \n  it is wrong,\n  really\n  -------\n  see --help\n"
+    assert _headline(drawn) == _headline(plain) == "it is wrong, really"
+    assert _headline("just words\n") == "just words"
 
 
 def test_a_target_alone_is_its_preset():
@@ -68,7 +75,9 @@ def test_options_for_all_learners_leave_their_own_values_alone():
     before = parse("reference/tag_continuous_a2c").learners
     after = parse("reference/tag_continuous_a2c", "--algo.gamma", "0.5").learners
     assert {name: learner.algorithm.gamma for name, learner in after.items()} == {"tagger": 0.5, "runner": 0.5}
-    rates = [{name: learner.algorithm.learning_rate for name, learner in learners.items()} for learners in (before, after)]
+    rates = [
+        {name: learner.algorithm.learning_rate for name, learner in learners.items()} for learners in (before, after)
+    ]
     assert rates[0] == rates[1] == {"tagger": 1e-3, "runner": 5e-3}
 
 

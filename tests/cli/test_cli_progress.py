@@ -9,11 +9,9 @@ from shoal.execution.train import Progress
 
 
 @pytest.mark.parametrize(
-    ("number", "text"), [(0, "0"), (950, "950"), (1234, "1.23k"), (999_900, "1e+03k"), (4_560_000, "4.56M"), (2e9, "2G")]
+    ("number", "text"), [(0, "0"), (950, "950"), (1234, "1.23k"), (999_900, "1000k"), (4_560_000, "4.56M"), (2e9, "2G")]
 )
 def test_counts_are_short(number, text):
-    if number == 999_900:
-        text = "1000k"
     assert count(number) == text
 
 
@@ -67,7 +65,9 @@ def test_plain_lines_have_no_control_characters():
     first, last = text.splitlines()  # those between came too soon
     assert text.isascii()
     assert text.replace("\n", "").isprintable()
-    assert first.startswith("update 1/4 | 100 env steps | 1k env steps/s | 3k agent steps/s | 0:00 left | return a -2.50")
+    assert first.startswith(
+        "update 1/4 | 100 env steps | 1k env steps/s, 3k agent steps/s | 0:00 left | return a -2.50"
+    )
     assert last.startswith("update 4/4 | 400 env steps")
     assert "left" not in last
 

@@ -75,7 +75,7 @@ def revealing_bank(algorithm, spec):
 
 @pytest.fixture(scope="module")
 def played():
-    env = shoal.make("tag/grid", num_taggers=2, size=6, max_steps=20)
+    env = shoal.make("tag/grid", num_taggers=2, grid_length=6, max_steps=20)
     groups = describe(env).groups
     algorithm = PPO(minibatches=1, epochs=1, network=Network(hidden=(8,)))
     learner_spec = LearnerSpec({"tagger": groups["tagger"]}, None)
@@ -95,7 +95,7 @@ def test_opponents_are_drawn_per_episode_and_copy(played):
     *_, steps = played
     index = np.asarray(steps.extras["runner"]["index"])
     first = np.asarray(steps.first)
-    assert first.sum() > 4 * COPIES
+    assert first.sum() > 3 * COPIES
     changes = index[1:] != index[:-1]
     assert not (changes & ~first[1:]).any(), "an opponent stays for the whole episode"
     assert changes[first[1:]].mean() > 0.9, "a new episode draws anew"

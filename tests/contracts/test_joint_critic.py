@@ -24,6 +24,6 @@ def test_a_joint_critic_trains_two_different_groups():
     # Both groups are paid the same; standing still costs about 33, the learnt policy well under half of it.
     assert last["return"] > 0.5 * first["return"]
     # Each group's policy has its own shape, and the critic's weights are not a policy's.
-    shapes = {name: p.weights["params"]["Dense_1"]["kernel"].shape for name, p in result.policies.items()}
+    shapes = {name: p.weights["params"]["Dense_0"]["kernel"].shape for name, p in result.policies.items()}
     assert shapes == {"scout": (32, 3), "carrier": (32, 1)}
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.policies))

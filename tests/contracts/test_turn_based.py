@@ -6,8 +6,9 @@ import pytest
 
 from shoal.algorithms import PPO
 from shoal.algorithms import _actor_critic as ac
-from shoal.core.env import describe
+from shoal import Observation
 from shoal.core.algorithm import LearnerSpec
+from shoal.core.env import describe
 from shoal.core.registry import register
 from shoal.core.vectorise import Vectorised
 from shoal.execution.evaluate import evaluate
@@ -15,7 +16,7 @@ from shoal.execution.experiment import Experiment, Learner, cast
 from shoal.execution.rollout import Policies, experience, rollout
 from shoal.execution.train import train
 from shoal.networks.torsos import Network
-from tests.worlds.last_card import PAY, LastCard
+from tests.worlds.last_card import FOLD, LastCard
 
 register("test/last_card", LastCard)
 
@@ -96,13 +97,13 @@ def test_winners_are_paid_for_their_last_decision(played):
 
 
 def test_it_learns_what_cards_are_worth():
-    """Paying two buys nothing, so all come to pay one a turn: the highest card then wins 6 and the lowest loses 3."""
+    """Who cannot win folds at once and loses the ante, 1; the highest card stays in and wins what others paid."""
     experiment = Experiment(
         "test/last_card",
-        learners={"l": Learner(PPO(learning_rate=3e-3, gamma=1.0, anneal=True, network=Network(hidden=(32,))))},
+        learners={"l": Learner(PPO(learning_rate=3e-3, gamma=1.0, anneal=True, normalise_values=True, network=Network(hidden=(64, 64))))},
         num_envs=256,
         num_steps=32,
-        total_env_steps=400_000,
+        total_env_steps=800_000,
     )
     result = train(experiment, devices=1)
     roles = cast(experiment)
@@ -110,9 +111,13 @@ def test_it_learns_what_cards_are_worth():
     keys = jax.random.split(jax.random.key(0), 256)
     view = jax.vmap(lambda key: roles.env.observe(roles.env.reset(key, params), params)["player"].view[0])(keys)
     policy = result.policies["player"]
-    logits, value, _ = jax.vmap(lambda view: policy.network.apply(policy.weights, view, None, ()))(view)
-    assert float(jax.nn.softmax(logits)[:, PAY].min()) > 0.9
-    card = np.asarray(view[:, 0])
-    np.testing.assert_allclose(np.asarray(value)[card == card.max()], 6.0, atol=1.2)
-    np.testing.assert_allclose(np.asarray(value)[card == card.min()], -3.0, atol=0.8)
+    algorithm = experiment.learners["l"].algorithm
+    logits, _ = jax.vmap(lambda view: policy.network.apply(policy.weights, view, (), method="actor"))(view)
+    value = jax.vmap(lambda view: algorithm.value(policy, Observation(view), ()))(view)
+    fold, card = np.asarray(jax.nn.softmax(logits)[:, FOLD]), np.asarray(view[:, 0])
+    lowest, highest = card == card.min(), card == card.max()
+    assert fold[lowest].min() > 0.9
+    assert fold[highest].max() < 0.1
+    np.testing.assert_allclose(np.asarray(value)[lowest], -1.0, atol=0.3)
+    assert np.asarray(value)[highest].min() > 1.0
     assert abs(evaluate(roles, result.policies, 512).total_mean_return) < 1e-3, "the game is zero-sum"

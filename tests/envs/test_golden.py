@@ -1,4 +1,4 @@
-"""Golden playthroughs: each world played from a fixed key with fixed actions, as it was when its rules were last agreed.
+"""Golden playthroughs: each world played from a fixed key with fixed actions, as it was when its rules were agreed.
 
 A change here means that a world has changed: raise the version in its docstring and say so in the changelog. To write
 the files anew, run the tests with SHOAL_REGENERATE_GOLDEN=1 and look at the difference.
@@ -24,8 +24,8 @@ PLAYS = {
     "simple_spread": ("mpe/simple_spread", {}),
     "simple_spread_continuous": ("mpe/simple_spread", {"num_agents": 2, "continuous": True, "max_steps": 12}),
     "simple_tag": ("mpe/simple_tag", {"num_good": 2}),
-    "tag_grid": ("tag/grid", {"num_taggers": 2, "grid_length": 4, "max_steps": 12}),
-    "tag_grid_partial": ("tag/grid", {"num_taggers": 2, "grid_length": 4, "full_view": False}),
+    "tag_grid": ("tag/grid", {"num_taggers": 2, "grid_length": 2, "max_steps": 7}),
+    "tag_grid_partial": ("tag/grid", {"num_taggers": 3, "grid_length": 2, "full_view": False}),
     "tag_continuous": (
         "tag/continuous",
         {"num_taggers": 1, "num_runners": 3, "num_neighbours": 2, "side": 3.0, "tagging_distance": 0.2},
@@ -122,5 +122,5 @@ def test_golden_playthroughs_are_eventful():
     assert any(-10 in step["rewards"]["runner"] for step in tags)
     for name in ("tag_grid", "tag_grid_partial"):
         steps = json.loads((FOLDER / f"{name}.json").read_text())["steps"][1:]
-        assert any(step["terminated"] for step in steps), name
+        assert any(max(step["rewards"]["tagger"]) > 9 for step in steps), name
         assert any(min(step["rewards"]["tagger"]) < -0.05 for step in steps), name

@@ -98,6 +98,18 @@ def test_turning_right_wraps():
     np.testing.assert_allclose(state.heading, [1.25 * math.pi, 0.0, 0.0], atol=1e-5)
 
 
+def test_opposite_actions_cancel_whatever_the_rounding():
+    """Left and right again is a heading of 0, not of 2 pi; as fast as it got, it stops, and then is at the bound."""
+    env = small()
+    state = make_state([[5, 5], [1, 1], [9, 9]])
+    for action in ((16, 1), (0, 20), (1, 0)):  # +0.0579, 0, -0.1: then a = -0.0421 and v = 0.0737
+        state, _ = step(env, state, [action, NOTHING, NOTHING])
+    assert abs(float(state.heading[0])) < 1e-5
+    np.testing.assert_allclose(state.speed[0], 0.14 / 1.9, atol=1e-6)
+    state, _ = step(env, state, [(7, 0), NOTHING, NOTHING])  # -0.0316 more: a = -0.0737, which stops it exactly
+    np.testing.assert_allclose([state.speed[0], state.acceleration[0]], [0.0, 0.0], atol=1e-7)
+
+
 def test_skill_limits_speed():
     env = small(tagger_skill=2.0, runner_skill=0.5)
     state, _ = step(env, make_state([[5, 5], [1, 1], [9, 1]], speed=0.45, acceleration=1.0))

@@ -393,7 +393,7 @@ def test_pictures_show_the_world_and_change(browser, replay):
 
 
 def test_text_is_never_code(browser, tmp_path):
-    nasty = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>"
+    nasty = "<img src=x onerror=window.hacked=1></script><script>window.hacked=1</script>"
     circles = _scene().circles.replace(names=(nasty,))
     label = Labels(position=np.full((_LENGTH, 1, 2), 5.0), visible=np.ones((_LENGTH, 1), bool), text=(nasty,))
     scene = Scene(bounds=(0.0, 0.0, 10.0, 10.0), circles=circles, labels=label)

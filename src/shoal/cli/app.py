@@ -47,8 +47,12 @@ EXAMPLES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
+    if argv is None:  # the whole process is ours
+        argv = sys.argv[1:]
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]  # not all can show "▁"
     try:
-        code = _run(list(sys.argv[1:] if argv is None else argv))
+        code = _run(list(argv))
         sys.stdout.flush()
         return code
     except SystemExit as stop:  # help was printed

@@ -105,11 +105,17 @@ def _own_error(stop: BaseException) -> ShoalError | None:
 
 
 def _headline(box: str) -> str:
-    """What tyro says in the first part of its box, as one line; if there is no box, all of it."""
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()
-    inside = [line.strip("│| ") for line in lines if line.startswith(("│", "|"))]
-    until = next((i for i, line in enumerate(inside) if line and not line.strip("─-")), len(inside))
-    return " ".join(line.strip() for line in inside[:until]) or box.strip()
+    """The first section below the title of tyro's box, which is drawn with lines or, in plain ASCII, with dashes."""
+    sections: list[list[str]] = [[]]
+    for line in re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines():
+        text = line.strip("│| ")
+        if text.startswith(("╭", "╰")) or not text.strip("─-"):
+            sections.append([])
+        else:
+            sections[-1].append(text)
+    filled = [" ".join(section) for section in sections if section]
+    titled = bool(sections[0]) and len(filled) > 1
+    return filled[1 if titled else 0] if filled else box.strip()
 
 
 def _unknown_option(options: type[Any], unknown: Sequence[str], prog: str) -> str:

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -12,11 +12,20 @@ PIPE_WIDTH = 160
 """Columns of a table that is not written to a terminal."""
 
 
+class _Console(Console):
+    """Text is never taken for markup, and a reader that went away is reported to the caller."""
+
+    def __init__(self, stream: TextIO, width: int | None = None):
+        super().__init__(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console(json_on_stdout: bool = False) -> Console:
-    """Where text for people goes: stdout, or stderr if stdout is kept for JSON. Text is never taken for markup."""
+    """Where text for people goes: stdout, or stderr if stdout is kept for JSON."""
     stream = sys.stderr if json_on_stdout else sys.stdout
-    width = None if stream.isatty() else PIPE_WIDTH
-    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    return _Console(stream, None if stream.isatty() else PIPE_WIDTH)
 
 
 def say(out: Console, text: str = "", style: str = "") -> None:
@@ -26,8 +35,7 @@ def say(out: Console, text: str = "", style: str = "") -> None:
 
 def complain(message: str) -> None:
     """An error, for people, on stderr."""
-    err = Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
-    err.print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+    _Console(sys.stderr).print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
 
 
 def emit(result: dict[str, Any]) -> None:

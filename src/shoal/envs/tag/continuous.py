@@ -22,7 +22,7 @@ order of number, whether in the game or not. Δ is the other's value minus one's
 | Δx / (√2 L), Δy / (√2 L) | where the other is |
 | Δv / max_speed | how much faster it is |
 | Δa / max_speed | how much more it accelerates |
-| Δθ / 2π | how it is turned, both angles being within [0, 2π) |
+| Δθ / 2π | how it is turned, both angles being within [0, 2π), up to rounding |
 | role | 1 for a tagger, 0 for a runner |
 | in the game | 1, or 0 for one that has left |
 | t / `max_steps` | time, once, at the end |
@@ -55,6 +55,9 @@ from shoal.envs._options import require_above_zero, require_finite, require_flag
 from shoal.ops.neighbours import k_nearest
 
 _TWO_PI = 2.0 * math.pi
+_HAIR = 1e-4
+"""Headings, speeds and edges are compared with this much slack, relative to a step's size: opposite actions cancel
+exactly on paper, and rounding, which differs between devices, must not turn a heading of 0 into one of 2π."""
 
 
 class Params(NamedTuple):
@@ -214,14 +217,16 @@ class TagContinuous(Env):
         """The state after the moves, and 1 for who was clipped at the edge."""
         faster = _change(action[:, 0], self.num_accelerations, params.max_acceleration)
         turn = _change(action[:, 1], self.num_turns, params.max_turn)
-        heading = jnp.mod(state.heading + turn, _TWO_PI)
+        heading = jnp.mod(state.heading + turn + _HAIR, _TWO_PI) - _HAIR
         top = params.max_speed * jnp.where(self._is_tagger(), params.tagger_skill, params.runner_skill)
         acceleration = state.acceleration + faster
         speed = jnp.clip(state.speed + acceleration, 0.0, top)
-        acceleration = jnp.where((speed <= 0.0) | (speed >= top), 0.0, acceleration)
+        at_bound = (speed <= _HAIR * top) | (speed >= (1.0 - _HAIR) * top)
+        acceleration = jnp.where(at_bound, 0.0, acceleration)
         aim_x, aim_y = state.x + speed * jnp.cos(heading), state.y + speed * jnp.sin(heading)
         x, y = jnp.clip(aim_x, 0.0, params.side), jnp.clip(aim_y, 0.0, params.side)
-        clipped = state.in_game & ((x != aim_x) | (y != aim_y))
+        beyond = jnp.maximum(jnp.abs(aim_x - x), jnp.abs(aim_y - y))
+        clipped = state.in_game & (beyond > _HAIR * top)
         new = {"x": x, "y": y, "speed": speed, "heading": heading, "acceleration": acceleration}
         kept = {name: jnp.where(state.in_game, value, getattr(state, name)) for name, value in new.items()}
         return state._replace(**kept, t=state.t + 1), clipped.astype(jnp.float32)
