@@ -87,7 +87,7 @@ def play(env, count, squeeze):
     return jax.tree.map(np.asarray, run())
 
 
-def assert_agrees(env, count, tolerance=1e-5, synchronise=True):
+def assert_agrees(env, count, synchronise=True):
     """Plays `count` episodes with both, mpe2 put into our state before every step (or before the first one only)."""
     theirs = reference(env)
     steps = play(env, count, squeeze=synchronise)
@@ -104,9 +104,9 @@ def assert_agrees(env, count, tolerance=1e-5, synchronise=True):
             for group, size in ((name, group.size) for name, group in env.groups.items()):
                 members = [f"{group}_{i}" for i in range(size)]
                 expected = np.stack([views[name] for name in members])
-                np.testing.assert_allclose(seen[group].view, expected, atol=tolerance, rtol=1e-5, err_msg=where)
+                np.testing.assert_allclose(seen[group].view, expected, atol=1e-5, err_msg=where)
                 expected = np.array([rewards[name] for name in members])
-                np.testing.assert_allclose(ours.reward[group], expected, atol=tolerance, rtol=1e-5, err_msg=where)
+                np.testing.assert_allclose(ours.reward[group], expected, atol=1e-5, err_msg=where)
             assert set(terminated.values()) == {bool(ours.terminated)} == {False}, where
             assert set(truncated.values()) == {bool(ours.truncated)} == {t == env.max_steps - 1}, where
     return steps
@@ -142,7 +142,7 @@ def test_agrees_with_mpe2(env, count):
 
 @pytest.mark.parametrize("env", [SimpleSpread(), SimpleTag()], ids=["spread", "tag"])
 def test_agrees_with_mpe2_over_whole_episodes(env):
-    assert_agrees(env, 8, synchronise=False, tolerance=1e-4)
+    assert_agrees(env, 8, synchronise=False)
 
 
 def test_spaces_and_sizes():

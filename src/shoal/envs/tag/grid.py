@@ -110,7 +110,9 @@ class TagGrid(Env):
         del key, params
         centre = jnp.full(self.num_taggers, self.grid_length // 2, jnp.int32)
         corner = jnp.zeros(1, jnp.int32)
-        return State(Cells(centre, centre), Cells(corner, corner), jnp.int32(0))
+        state = State(Cells(centre, centre), Cells(corner, corner), jnp.int32(0))
+        # The start is a constant; without the barrier XLA works out the first view of every copy while it compiles.
+        return jax.lax.optimization_barrier(state)
 
     def step(
         self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
