@@ -39,30 +39,21 @@ class Owl(shoal.Env):
         mice = state["angle"][1:] + jnp.where(state["free"], 0.2 * (actions["mouse"] - 1), 0.0)
         caught = state["free"] & (jnp.cos(mice - owl) > 0.98)
         state = {"angle": jnp.concatenate([owl, mice]), "free": state["free"] & ~caught, "t": state["t"] + 1}
-        reward = {"owl": jnp.sum(caught, keepdims=True) * 1.0, "mouse": -1.0 * caught}
+        reward = {"owl": 1.0 * jnp.sum(caught, keepdims=True), "mouse": -1.0 * caught}
         return state, shoal.Outcome(reward, terminated=~jnp.any(state["free"]), truncated=state["t"] >= 30)
 
     def observe(self, state, params):
         away, free = state["angle"][1:] - state["angle"][0], state["free"]
         seen = jnp.stack([jnp.sin(away), jnp.cos(away), free], axis=1)
-        return {
-            "owl": shoal.Observation(seen.reshape(1, -1)),
-            "mouse": shoal.Observation(seen, active=free, present=free),
-        }
-
-
-def main():
-    print(check_env(Owl()))
-    learners = {
-        "owl": Learner(PPO(learning_rate=2e-3), {"owl": ("owl",)}),
-        "mouse": Learner(PPO(), {"mouse": ("mouse",)}, frozen=True),  # plays as it was made: about at random
-    }
-    sizes = {"num_envs": 64, "num_steps": 32, "total_env_steps": 100_000}
-    result = train(Experiment("example/owl", learners=learners, randomise=True, **sizes))
-    caught = [line["return/owl"] for line in result.lines]
-    print(f"mice caught in an episode: {caught[0]:.2f} at first, {caught[-1]:.2f} in the end")
-    return caught
+        mice = shoal.Observation(seen, active=free, present=free)
+        return {"owl": shoal.Observation(seen.reshape(1, -1)), "mouse": mice}
 
 
 if __name__ == "__main__":
-    main()
+    print(check_env(Owl()))
+    owl = Learner(PPO(learning_rate=2e-3), {"owl": ("owl",)})
+    mice = Learner(PPO(), {"mouse": ("mouse",)}, frozen=True)  # they play as they were made: about at random
+    sizes = {"num_envs": 64, "num_steps": 32, "total_env_steps": 100_000}
+    result = train(Experiment("example/owl", learners={"owl": owl, "mouse": mice}, randomise=True, **sizes))
+    caught = [line["return/owl"] for line in result.lines]
+    print(f"mice caught in an episode: {caught[0]:.2f} at first, {caught[-1]:.2f} in the end")

@@ -34,7 +34,7 @@ def main(total_env_steps=300_000):
 
 def report(progress):
     """Called after every call of the compiled program, while the next one is already running."""
-    if progress.line and progress.update % 20 == 0:
+    if progress.line:
         print(f"update {progress.update} of {progress.num_updates}: return {progress.line['return']:.1f}")
 
 

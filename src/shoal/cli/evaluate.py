@@ -36,7 +36,7 @@ class EvalOptions:
     random: Flag = False  # play at random, for comparison
     opponent: Annotated[
         UseAppendAction[tuple[str, ...]], arg(metavar="POLICY=RUN")
-    ] = ()  # take a policy from elsewhere
+    ] = ()  # take a policy from another run; POLICY=random plays at random
     imports: Imports = ()  # a Python file that registers worlds
     json: Flag = False  # one JSON object on stdout
 
@@ -70,6 +70,9 @@ def _load(run: Run, index: int, opponents: dict[str, str]) -> tuple[Cast, dict[s
     for name, other in opponents.items():
         if name not in policies:
             raise OptionError(f"--opponent: {unknown_name('policy', name, policies)}")
+        if other == "random":
+            del policies[name]
+            continue
         policies |= weights_from(str(Path(other)), {name: policies[name]})
     return roles, policies, meta
 

@@ -4,6 +4,7 @@
 just ended, say), it is cheaper to gather them, work on the small batch, and scatter the results back.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ def for_rows(
 
     The work is done on 0, E/32, E/4 or E rows, the smallest of these tiers that holds them all. Under `vmap` the
     mapped axis joins the rows, as long as `shared` is not mapped; if it is, every row is worked on and selected from.
+    On an accelerator, where a branch costs a round trip to the host, little work is done for every row as well.
     `work` maps a batch of rows to a batch of results and may close over static values only.
     """
 
@@ -51,6 +53,8 @@ def for_rows(
 
 
 def _tiered(work, mask, shared, rows, default):
+    if jax.default_backend() != "cpu" and _is_little(work, shared, rows, default):
+        return _dense(work, mask, shared, rows, default)
     total = mask.shape[0]
     sizes = sorted({-(-total // 32), -(-total // 4)} - {total})
     count = jnp.sum(mask, dtype=jnp.int32)
@@ -75,3 +79,44 @@ def _dense(work, mask, shared, rows, default):
         return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
 
     return jax.tree.map(select, work(shared, rows), default)
+
+
+BRANCH_SECONDS = 12e-6
+"""What a branch inside a loop costs on a GPU: the host has to learn which way to go (measured on an H200)."""
+ELEMENTS_PER_SECOND = 2.5e12
+"""Elementary operations a second in fused kernels, to the same end."""
+BYTES_PER_SECOND = 4e12
+
+
+def _is_little(work, shared, rows, default) -> bool:
+    """Whether working on all rows should take less time than branching, and copying the results out of a branch."""
+    elements = _elements(jax.make_jaxpr(work)(shared, rows).jaxpr)
+    copied = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(default))
+    return elements / ELEMENTS_PER_SECOND < BRANCH_SECONDS + 2 * copied / BYTES_PER_SECOND
+
+
+def _elements(jaxpr) -> int:
+    """How many elements all operations of a program write, those of inner programs included."""
+    total = 0
+    for equation in jaxpr.eqns:
+        inner = [p for p in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program) if _is_program(p)]
+        repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+        total += repeats * sum(_elements(getattr(program, "jaxpr", program)) for program in inner)
+        if not inner:
+            total += _weight(equation) * sum(getattr(var.aval, "size", 0) for var in equation.outvars)
+    return total
+
+
+def _weight(equation) -> int:
+    """What an element costs: a hash of 20 rounds, a product as long as its contraction, or a plain operation."""
+    name = equation.primitive.name
+    if name.startswith(("random_", "threefry")):
+        return 100
+    if name == "dot_general":
+        ((contracted, _), _) = equation.params["dimension_numbers"]
+        return max(1, math.prod(equation.invars[0].aval.shape[axis] for axis in contracted) // 6)
+    return 1
+
+
+def _is_program(value) -> bool:
+    return hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns")

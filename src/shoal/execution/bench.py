@@ -21,7 +21,7 @@ from shoal.core.version import VERSION
 from shoal.execution.devices import AXIS, make_mesh
 from shoal.execution.experiment import Experiment
 from shoal.execution.fused import MAX_UPDATES, build
-from shoal.execution.rollout import RandomActions, Step, rollout
+from shoal.execution.rollout import Step, random_policies, rollout
 
 
 @struct.dataclass
@@ -45,8 +45,9 @@ def checksum(step: Step) -> Checksum:
 
 def random_rollout(vectorised: Vectorised, worlds: Worlds, num_steps: int) -> tuple[Worlds, Checksum]:
     """Steps all copies with random actions; checksums `[T]`."""
-    actor = RandomActions(describe(vectorised.env).groups)
-    worlds, _, sums = rollout(vectorised, actor, (), worlds, (), num_steps, keep=checksum)
+    groups = describe(vectorised.env).groups
+    empty = {name: () for name in groups}
+    worlds, _, sums = rollout(vectorised, random_policies(groups), empty, worlds, empty, num_steps, keep=checksum)
     return worlds, sums
 
 

@@ -14,7 +14,7 @@ from shoal.core.errors import WorldError, require_positive
 from shoal.core.regroup import Regrouped
 from shoal.core.types import PyTree, Scene
 from shoal.execution.experiment import Cast
-from shoal.execution.rollout import Actor, Policies, RandomActions, step
+from shoal.execution.rollout import Actor, Policies, Uniform, step
 
 BATCH = 4096
 """Episodes played at once at most."""
@@ -51,9 +51,10 @@ class Evaluation:
 def evaluate(
     roles: Cast, policies: dict[str, PyTree] | None, episodes: int = 1024, seed: int = 0, explore: bool = False
 ) -> Evaluation:
-    """Plays `episodes` episodes with the policies by group; with None, at random."""
+    """Plays `episodes` episodes with the policies by name; those left out (None: all) play at random."""
     require_positive("evaluate", episodes=episodes)
-    played, program = [], play(roles, policies is None, explore)
+    actor, policies = _seated(roles, policies, explore)
+    played, program = [], play(roles, actor)
     for start in range(0, episodes, BATCH):
         ids = jnp.arange(start, min(start + BATCH, episodes), dtype=jnp.uint32)
         returns, lengths, ended = program(policies, jax.random.key(seed), ids)
@@ -67,9 +68,8 @@ def evaluate(
     )
 
 
-def play(roles: Cast, random: bool, explore: bool):
+def play(roles: Cast, actor: Actor):
     """The compiled program `(policies, key, copy ids) -> returns by group [E], lengths [E], ended [E]`."""
-    actor = _actor(roles, random, explore)
 
     @jax.jit
     def program(policies, key, ids):
@@ -108,7 +108,7 @@ def record(
     roles: Cast, policies: dict[str, PyTree] | None, seed: int = 0, explore: bool = False, max_steps: int = 2000
 ) -> Recording:
     """Plays one episode and keeps a picture of every step."""
-    actor = _actor(roles, policies is None, explore)
+    actor, policies = _seated(roles, policies, explore)
     vectorised = roles.vectorised(1)
 
     def picture(state, params):
@@ -162,7 +162,9 @@ def _world(env: Env) -> Env:
     return env.env if isinstance(env, Regrouped) else env
 
 
-def _actor(roles: Cast, random: bool, explore: bool) -> Actor:
-    if random:
-        return RandomActions(roles.spec.groups)
-    return Policies(roles.algorithms, roles.spec.groups, explore)
+def _seated(roles: Cast, policies: dict[str, PyTree] | None, explore: bool) -> tuple[Actor, dict[str, PyTree]]:
+    """Who plays: the given policies, and uniformly random play for the groups that have none."""
+    given = policies or {}
+    groups = roles.spec.groups
+    algorithms = {name: roles.algorithms[name] if name in given else Uniform(groups[name].action) for name in groups}
+    return Policies(algorithms, groups, explore), {name: given.get(name, ()) for name in groups}

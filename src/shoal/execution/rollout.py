@@ -6,7 +6,7 @@ or whatever an actor keeps per copy) is reset where an episode begins and stands
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,11 @@ from flax import struct
 from jax import lax
 
 from shoal.core.agents import mover_index, over_agents, pick, pick_observation, place
-from shoal.core.algorithm import Algorithm, Experience, Track
+from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Track
+from shoal.core.errors import OptionError
 from shoal.core.keys import Use, agent_keys, use_key
 from shoal.core.rows import for_rows
-from shoal.core.spaces import Box
+from shoal.core.spaces import ActionSpace, Box
 from shoal.core.types import Group, Observation, PyTree
 from shoal.core.vectorise import Vectorised, Worlds
 from shoal.ops.distributions import distribution, num_parameters
@@ -133,38 +134,37 @@ class Policies:
 
 
 @dataclasses.dataclass(frozen=True)
-class RandomActions:
-    """Uniformly random legal actions: the baseline, and the actor of `shoal bench env`."""
+class Uniform:
+    """Uniformly random legal actions, as an algorithm that never learns: the baseline, and what `bench` plays."""
 
-    groups: Mapping[str, Group]
+    action: ActionSpace
+    name: ClassVar[str] = "uniform"
+    needs_state: ClassVar[bool] = False
 
-    def initial_memory(self, params: PyTree, num_envs: int) -> PyTree:
-        del params, num_envs
+    def init(self, key: jax.Array, spec: LearnerSpec) -> Any:
+        raise OptionError("uniformly random play cannot be trained; choose an algorithm")
+
+    def initial_memory(self, params: PyTree) -> PyTree:
         return ()
 
-    def act(self, params: PyTree, memory: PyTree, worlds: Worlds) -> Acts:
-        del params
-        keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
-        actions = {}
-        start = 0
-        for name, group in self.groups.items():
-            own = jax.vmap(lambda key, s=start, n=group.size: agent_keys(key, s, n))(keys)
-            start += group.size
-            draw = jax.vmap(jax.vmap(lambda key, legal, g=group: random_action(g, key, legal)))
-            actions[name] = draw(own, worlds.observation[name].legal)
-        return Acts(actions, memory, {name: {} for name in self.groups})
+    def act(
+        self, params: PyTree, observation: Observation, memory: PyTree, key: jax.Array, explore: bool
+    ) -> ActOutput:
+        if observation.legal is None or isinstance(self.action, Box):
+            return ActOutput(self.action.sample(key), memory)
+        logits = jnp.zeros(num_parameters(self.action))
+        return ActOutput(distribution(self.action, logits, observation.legal).sample(key), memory)
 
-    def final_value(self, params: PyTree, rows: PyTree) -> dict[str, jax.Array]:
-        del params
-        count = jax.tree.leaves(rows[0])[0].shape[0]
-        return {name: jnp.zeros((count, group.size)) for name, group in self.groups.items()}
+    def value(self, params: PyTree, observation: Observation, memory: PyTree) -> jax.Array:
+        return jnp.float32(0.0)
+
+    def update(self, state: Any, experience: Experience, key: jax.Array, axis: str | None = None) -> Any:
+        return state, {}
 
 
-def random_action(group: Group, key: jax.Array, legal: jax.Array | None) -> jax.Array:
-    """One agent's uniformly random action."""
-    if legal is None or isinstance(group.action, Box):
-        return group.action.sample(key)
-    return distribution(group.action, jnp.zeros(num_parameters(group.action)), legal).sample(key)
+def random_policies(groups: Mapping[str, Group]) -> Policies:
+    """The actor that plays every group at random; its params are empty, by group."""
+    return Policies({name: Uniform(group.action) for name, group in groups.items()}, groups)
 
 
 def step(
