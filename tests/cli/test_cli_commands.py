@@ -175,6 +175,22 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(shoal, world, trained, tmp_
     assert hashes[0] == hashes[1]
 
 
+def test_a_run_stopped_before_its_first_checkpoint_begins_anew(shoal, world, trained, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shoal.execution.train._Loop.run", interrupt)
+        stopped = shoal("train", "test/tiny", "--import", world, "--run-dir", run, *SMALL)
+    assert stopped.code == 130
+    assert f"Go on with: shoal resume {run}" in stopped.out
+    assert shoal("resume", run, "--import", world, "--json").json["updates"] == 3
+    evaluated = [shoal("eval", r, "--import", world, "--episodes", "4", "--json").json for r in (run, trained)]
+    assert evaluated[0]["weights_sha256"] == evaluated[1]["weights_sha256"]
+
+
 def test_interrupting_before_anything_happened(shoal, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt

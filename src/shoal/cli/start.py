@@ -7,6 +7,7 @@ from typing import Annotated
 from tyro.conf import DisallowNone, arg
 
 from shoal.core.errors import OptionError, require_positive
+from shoal.core.registry import make
 from shoal.execution.devices import use_all_cores, use_compilation_cache
 from shoal.execution.experiment import Experiment
 from shoal.execution.run import Run, open_run
@@ -59,8 +60,6 @@ def outline(experiment: Experiment) -> str:
 
 def agents_of(experiment: Experiment) -> int:
     """How many agents one copy of the world has."""
-    from shoal.core.registry import make
-
     return sum(group.size for group in make(experiment.env, **experiment.env_options).groups.values())
 
 

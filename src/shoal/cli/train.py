@@ -91,10 +91,16 @@ def resume(args: Sequence[str]) -> int:
 def _run(run: Run, start: Callable[[Listener], Result], options: Any, fresh: bool) -> int:
     out, experiment = console(options.json), run.experiment
     say(out, outline(experiment), style="bold")
-    say(out, f"run folder: {run.path}; compiling for {len(jax.local_devices()[: options.devices])} devices ...")
-    with showing(out, experiment.env, experiment.num_seeds, agents_of(experiment), fresh) as listener:
-        result = start(listener)
+    devices = len(jax.local_devices()[: options.devices])
+    say(out, f"run folder: {run.path}; compiling for {devices} device{'s' * (devices > 1)} ...")
     hints = Hints(run.path, options.imports)
+    try:
+        with showing(out, experiment.env, experiment.num_seeds, agents_of(experiment), fresh) as listener:
+            result = start(listener)
+    except KeyboardInterrupt:  # while compiling, or twice: what was saved last is what there is
+        if (run.path / "config.json").exists():
+            say(out, f"stopped. Go on with: {hints('resume')}", style="bold yellow")
+        raise
     last = _last_line(run)
     _report(out, experiment, result, last)
     if result.interrupted:
