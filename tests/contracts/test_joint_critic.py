@@ -20,7 +20,7 @@ def test_a_joint_critic_trains_two_different_groups():
     assert set(spec.groups) == {"scout", "carrier"}
     result = train(experiment, devices=1)
     first, last = result.lines[0], result.lines[-1]
-    assert last["loss/value_loss"] < first["loss/value_loss"]
+    assert last["value_loss"] < first["value_loss"]
     # Both groups are paid the same; standing still costs about 33, the learnt policy well under half of it.
     assert last["return"] > 0.5 * first["return"]
     # Each group's policy has its own shape, and the critic's weights are not a policy's.

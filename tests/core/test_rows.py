@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.core.rows import for_rows
+from shoal.core.rows import for_rows, worth_branching
 
 
 def work(shared, rows):
@@ -58,3 +58,23 @@ def test_the_work_is_done_on_few_rows_only():
     jaxpr = str(jax.make_jaxpr(program)(*stacked))
     assert "cond[" in jaxpr
     assert "f32[4,3]" in jaxpr, "a tier of 128 / 32 rows"
+
+
+def test_much_work_is_worth_a_branch_on_an_accelerator(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    rows = np.zeros((2000, 64), np.float32)
+
+    def little(rows):
+        return rows + 1.0
+
+    def hashes(rows):
+        draw = jax.vmap(lambda row: jax.random.normal(jax.random.key(row[0].astype(int)), (64,)))
+        return draw(rows)
+
+    def repeated(rows):
+        return jax.lax.fori_loop(0, 3000, lambda _, x: x * 1.1, rows)
+
+    assert not worth_branching(little, rows, rows)
+    assert worth_branching(repeated, rows, rows)
+    many = np.zeros((20_000, 64), np.float32)
+    assert worth_branching(hashes, many, many)

@@ -94,6 +94,29 @@ def test_copies_do_not_depend_on_their_neighbours():
     np.testing.assert_array_equal(whole.state["left"][16:32], part.state["left"])
 
 
+@pytest.mark.parametrize("seeds", [None, 3])
+def test_the_way_of_accelerators_gives_the_same(monkeypatch, seeds):
+    """Where a branch is dear, every copy is reset and selected from: the same worlds come out."""
+
+    def play():
+        vectorised = Vectorised(Countdown(limit=4), 64, randomise=True)
+        keys = jax.random.key(3) if seeds is None else jax.random.split(jax.random.key(3), seeds)
+        lift = (lambda f, axes: f) if seeds is None else jax.vmap
+        worlds = lift(vectorised.reset, 0)(keys)
+        step = jax.jit(lift(vectorised.step, (0, None)))
+        text = str(jax.make_jaxpr(step)(worlds, ONES))
+        for _ in range(7):
+            worlds, _, ended = step(worlds, ONES)
+        return text, (worlds.state, worlds.params, worlds.observation, ended.observation)
+
+    branches, expected = play()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    selects, got = play()
+    assert "cond[" in branches
+    assert "cond[" not in selects
+    jax.tree.map(np.testing.assert_array_equal, got, expected)
+
+
 def test_every_episode_is_an_independent_draw():
     vectorised = Vectorised(Countdown(), 512)
     worlds = vectorised.reset(jax.random.key(0))

@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -253,41 +253,34 @@ def lines(folder):
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
+TRAINING = """
+import sys, time, pathlib, jax
+jax.config.update("jax_num_cpu_devices", 1)
+sys.path.insert(0, {root!r})
+from tests.execution.test_fused import small
+from shoal.execution.train import train, resume
+path = pathlib.Path(sys.argv[1])
+begin = resume if (path / "config.json").exists() else lambda path, **kw: train(small(total_env_steps=160 * 150), path, **kw)
+print("ready", flush=True)
+begin(path, checkpoint_seconds=0.0, listener=lambda progress: time.sleep(0.02))
+"""
+
+
 @pytest.mark.slow
 def test_sigkill_at_any_moment_then_resume(tmp_path):
-    """Killed again and again at random moments, a run still ends with the bits of an uninterrupted one."""
-    script = textwrap.dedent(
-        """
-        import sys, pathlib, jax
-        jax.config.update("jax_num_cpu_devices", 1)
-        sys.path.insert(0, {root!r})
-        from tests.execution.test_fused import small
-        from shoal.execution.train import train, resume
-        from shoal.execution import checkpoint
-        path = pathlib.Path(sys.argv[1])
-        slow = lambda progress: __import__("time").sleep(0.02)
-        if checkpoint.latest(path / "checkpoints"):
-            resume(path, checkpoint_seconds=0.0, listener=slow)
-        else:
-            import shutil; shutil.rmtree(path, ignore_errors=True)
-            train(small(total_env_steps=160 * 150), path, checkpoint_seconds=0.0, listener=slow)
-        """
-    ).format(root=os.getcwd())
-    command = [sys.executable, "-c", script]
-    subprocess.run([*command, str(tmp_path / "whole")], check=True)
+    """Killed six times at random moments, a run still ends with the bits of an uninterrupted one."""
+    root = str(Path(__file__).parents[2])
+    command = [sys.executable, "-c", TRAINING.format(root=root)]
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, stdout=subprocess.DEVNULL)
     generator = np.random.default_rng(0)
-    kills = 0
-    while True:
-        process = subprocess.Popen([*command, str(tmp_path / "parts")])
-        try:
-            process.wait(timeout=float(generator.uniform(3.0, 9.0)))
-            assert process.returncode == 0
-            break
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            kills += 1
-    assert kills >= 1
+    for delay in generator.uniform(0.0, 8.0, 6):
+        process = subprocess.Popen([*command, str(tmp_path / "parts")], stdout=subprocess.PIPE)
+        assert process.stdout
+        process.stdout.readline()
+        time.sleep(delay)
+        process.kill()
+        process.wait()
+    subprocess.run([*command, str(tmp_path / "parts")], check=True, stdout=subprocess.DEVNULL)
     whole, parts = (weights_sha256(load_policies(tmp_path / name)[1]) for name in ("whole", "parts"))
     assert whole == parts
     assert lines(tmp_path / "whole") == lines(tmp_path / "parts")

@@ -115,6 +115,24 @@ def regroup(env: Env, seats: Mapping[str, Sequence[str]]) -> Env:
     return Regrouped(env, plan)
 
 
+def original(env: Env) -> Env:
+    """The world itself, whoever plays for whom."""
+    return env.env if isinstance(env, Regrouped) else env
+
+
+def group_rewards(env: Env, reward: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Rewards `[..., n]` by policy, summed over the agents of each of the world's own groups."""
+    if not isinstance(env, Regrouped):
+        return {name: jnp.sum(value, -1) for name, value in reward.items()}
+    totals: dict[str, jax.Array] = {name: jnp.float32(0.0) for name in env.env.groups}
+    for name, parts in env.plan:
+        begin = 0
+        for part in parts:
+            totals[part.group] += jnp.sum(reward[name][..., begin : begin + part.size], -1)
+            begin += part.size
+    return totals
+
+
 def parse_seats(text: str, groups: Mapping[str, Group]) -> Part:
     """`"agent"`, `"agent[2]"` or `"agent[1:3]"` as a part of a group."""
     match = _SEATS.fullmatch(text)

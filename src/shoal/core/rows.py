@@ -53,7 +53,7 @@ def for_rows(
 
 
 def _tiered(work, mask, shared, rows, default):
-    if jax.default_backend() != "cpu" and _is_little(work, shared, rows, default):
+    if not worth_branching(lambda rows: work(shared, rows), rows, default):
         return _dense(work, mask, shared, rows, default)
     total = mask.shape[0]
     sizes = sorted({-(-total // 32), -(-total // 4)} - {total})
@@ -75,10 +75,16 @@ def _gathered(work, size, mask, shared, rows, default):
 
 
 def _dense(work, mask, shared, rows, default):
+    return select_rows(mask, work(shared, rows), default)
+
+
+def select_rows(mask: jax.Array, new: PyTree, old: PyTree) -> PyTree:
+    """`new` in the rows where `mask` holds, `old` in the others."""
+
     def select(new, old):
         return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
 
-    return jax.tree.map(select, work(shared, rows), default)
+    return jax.tree.map(select, new, old)
 
 
 BRANCH_SECONDS = 12e-6
@@ -88,11 +94,16 @@ ELEMENTS_PER_SECOND = 2.5e12
 BYTES_PER_SECOND = 4e12
 
 
-def _is_little(work, shared, rows, default) -> bool:
-    """Whether working on all rows should take less time than branching, and copying the results out of a branch."""
-    elements = _elements(jax.make_jaxpr(work)(shared, rows).jaxpr)
+def worth_branching(work: Callable[[PyTree], PyTree], rows: PyTree, default: PyTree) -> bool:
+    """Whether doing the work for few rows saves time. On a CPU it does; on an accelerator only if it is much work.
+
+    There, working on all rows is compared with branching and copying the results out of a branch.
+    """
+    if jax.default_backend() == "cpu":
+        return True
+    elements = _elements(jax.make_jaxpr(work)(rows).jaxpr)
     copied = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(default))
-    return elements / ELEMENTS_PER_SECOND < BRANCH_SECONDS + 2 * copied / BYTES_PER_SECOND
+    return elements / ELEMENTS_PER_SECOND > BRANCH_SECONDS + 2 * copied / BYTES_PER_SECOND
 
 
 def _elements(jaxpr) -> int:

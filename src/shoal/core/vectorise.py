@@ -16,7 +16,8 @@ from flax import struct
 from shoal.core.env import Env
 from shoal.core.errors import require_positive
 from shoal.core.keys import Use, copy_keys, use_key
-from shoal.core.rows import for_rows
+from shoal.core.regroup import group_rewards, original
+from shoal.core.rows import for_rows, select_rows, worth_branching
 from shoal.core.types import Observation, Outcome, PyTree
 
 
@@ -25,8 +26,8 @@ class Worlds:
     """The copies of a world; leaves are `[E, ...]`, but for the clock.
 
     key: each copy's own chain. clock: uint32 steps since the start. params: each copy's own, or None when all have the
-    default ones. first: an episode begins here. returns: rewards of the episode so far, summed over each group.
-    length: its steps so far.
+    default ones. first: an episode begins here. returns: rewards of the episode so far, summed over each of the world's
+    groups. length: its steps so far.
     """
 
     key: jax.Array
@@ -82,7 +83,7 @@ class Vectorised:
             state=state,
             observation=observation,
             first=jnp.ones(count, bool),
-            returns={name: jnp.zeros(count) for name in self.env.groups},
+            returns={name: jnp.zeros(count) for name in original(self.env).groups},
             length=jnp.zeros(count, jnp.int32),
         )
 
@@ -92,13 +93,10 @@ class Vectorised:
         keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.STEP))(worlds.key)
         state, outcome = self._each(self.env.step, count, worlds.params, keys, worlds.state, actions)
         final = self._each(self._observe, count, worlds.params, state)
-        returns = {name: worlds.returns[name] + jnp.sum(outcome.reward[name], -1) for name in worlds.returns}
+        gained = group_rewards(self.env, outcome.reward)
+        returns = {name: worlds.returns[name] + gained[name] for name in worlds.returns}
         ended = Ended(outcome.terminated | outcome.truncated, state, final, returns, worlds.length + 1)
-        # The clock travels with the rows: it is the same for all, but a vmap over seeds would map it if it were shared.
-        rows = (jnp.broadcast_to(worlds.clock, ended.mask.shape), worlds.key, worlds.params)
-        params, state, observation = for_rows(
-            lambda _, rows: self._begin(rows), ended.mask, (), rows, (worlds.params, state, final)
-        )
+        params, state, observation = self._renewed(worlds, ended)
         worlds = Worlds(
             key=worlds.key,
             clock=worlds.clock + 1,
@@ -110,6 +108,17 @@ class Vectorised:
             length=jnp.where(ended.mask, 0, ended.length),
         )
         return worlds, outcome, ended
+
+    def _renewed(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree, dict[str, Observation]]:
+        """Params, state and observation, those of a new episode in the copies that ended."""
+        # The clock travels with the rows: it is the same for all, but a vmap over seeds would map it if it were shared.
+        rows = (jnp.broadcast_to(worlds.clock, ended.mask.shape), worlds.key, worlds.params)
+        default = (worlds.params, ended.state, ended.observation)
+        if worth_branching(self._begin, rows, default):
+            return for_rows(lambda _, rows: self._begin(rows), ended.mask, (), rows, default)
+        # Observing once, after the choice, is cheaper than choosing between two observations.
+        params, state, _ = select_rows(ended.mask, self._begin(rows), default)
+        return params, state, self._each(self._observe, ended.mask.shape[0], params, state)
 
     def _begin(self, rows: tuple[jax.Array, jax.Array, PyTree]) -> tuple[PyTree, PyTree, dict[str, Observation]]:
         clock, keys, params = rows

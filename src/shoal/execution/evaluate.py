@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shoal.core.env import Env
 from shoal.core.errors import WorldError, require_positive
-from shoal.core.regroup import Regrouped
+from shoal.core.regroup import group_rewards, original
 from shoal.core.types import PyTree, Scene
 from shoal.execution.experiment import Cast
 from shoal.execution.rollout import Actor, Policies, Uniform, step
@@ -88,7 +87,7 @@ def play(roles: Cast, actor: Actor):
             lengths = lengths + ~ended
             return worlds, memory, returns, ended | record.terminated | record.truncated, lengths
 
-        zeros = {name: jnp.zeros(ids.shape[0]) for name in _world(roles.env).groups}
+        zeros = {name: jnp.zeros(ids.shape[0]) for name in original(roles.env).groups}
         start = (worlds, memory, zeros, jnp.zeros(ids.shape[0], bool), jnp.zeros(ids.shape[0], jnp.int32))
         _, _, returns, ended, lengths = lax.while_loop(unfinished, body, start)
         return returns, lengths, ended
@@ -129,7 +128,7 @@ def record(
     worlds = jax.jit(vectorised.reset)(jax.random.key(seed))
     memory = actor.initial_memory(policies, 1)
     frames = [jax.tree.map(lambda leaf: np.asarray(leaf)[None], jax.jit(picture)(worlds.state, worlds.params))]
-    rewards = [{name: np.zeros(1) for name in _world(roles.env).groups}]
+    rewards = [{name: np.zeros(1) for name in original(roles.env).groups}]
     over, played = False, 0
     while not over and played < max_steps:
         (worlds, memory), chunk = some(policies, worlds, memory, 50)
@@ -142,24 +141,6 @@ def record(
     joined = jax.tree.map(lambda *parts: np.concatenate(parts), *frames)
     returns = {name: np.cumsum(np.concatenate([part[name] for part in rewards])) for name in rewards[0]}
     return Recording(joined, returns)
-
-
-def group_rewards(env: Env, reward: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Rewards `[..., n]` by policy, summed over the agents of each group of the world."""
-    if not isinstance(env, Regrouped):
-        return {name: jnp.sum(value, -1) for name, value in reward.items()}
-    totals: dict[str, jax.Array] = {name: jnp.float32(0.0) for name in env.env.groups}
-    for name, parts in env.plan:
-        begin = 0
-        for part in parts:
-            totals[part.group] += jnp.sum(reward[name][..., begin : begin + part.size], -1)
-            begin += part.size
-    return totals
-
-
-def _world(env: Env) -> Env:
-    """The world itself, whoever plays for whom."""
-    return env.env if isinstance(env, Regrouped) else env
 
 
 def _seated(roles: Cast, policies: dict[str, PyTree] | None, explore: bool) -> tuple[Actor, dict[str, PyTree]]:

@@ -151,8 +151,8 @@ class Program:
         )
         whole = experience(steps, carry.memory, worlds, memory)
         learners, metrics = self._learn(carry, whole, axis)
-        metrics |= _step_metrics(steps, axis)
         latch = nonfinite.check(carry.latch, carry, steps, learners, metrics, share, axis)
+        metrics |= _step_metrics(steps, axis)
         metrics["fault"] = jnp.max(latch.kind)
         if axis:
             metrics["fault"] = lax.pmax(metrics["fault"], axis)
@@ -166,7 +166,7 @@ class Program:
                 continue
             own = whole.replace(tracks={group: whole.tracks[group] for group in spec.groups})
             learners[name], results = algorithm.update(learners[name], own, jax.random.fold_in(key, i), axis)
-            metrics |= {f"loss/{metric}": value for metric, value in results.items()}
+            metrics |= results
         return learners, metrics
 
 

@@ -37,11 +37,14 @@ def clear(devices: int) -> Latch:
 def check(
     latch: Latch, carry: Any, steps: Any, learners: PyTree, metrics: dict[str, jax.Array], share: int, axis: str | None
 ) -> Latch:
-    """The latch after one update; keeps the first fault. `share` is the number of copies on this device."""
+    """The latch after one update; keeps the first fault.
+
+    `metrics` are the learners'; `share` is the number of copies on this device.
+    """
     first_copy = lax.axis_index(axis) * share if axis else 0
     found = clear(1)
     # Later checks overwrite earlier ones, so the cause comes last: a bad view makes everything after it bad.
-    for code, tree in ((4, _floats(learners)), (3, [v for k, v in metrics.items() if k.startswith("loss/")])):
+    for code, tree in ((4, _floats(learners)), (3, list(metrics.values()))):
         bad = ~_all_finite(tree)
         found = jax.tree.map(lambda old, new, bad=bad: jnp.where(bad, new, old), found, _at(code, carry.update))
     views = {name: obs.view for name, obs in steps.observation.items()}

@@ -61,7 +61,7 @@ class Params(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """Where the agents of a group are; int32 `[n]`."""
+    """Where the agents of a group are; int16 `[n]`, which halves the memory that a step moves."""
 
     x: jax.Array
     y: jax.Array
@@ -108,8 +108,8 @@ class TagGrid(Env):
 
     def reset(self, key: jax.Array, params: Params) -> State:
         del key, params
-        centre = jnp.full(self.num_taggers, self.grid_length // 2, jnp.int32)
-        corner = jnp.zeros(1, jnp.int32)
+        centre = jnp.full(self.num_taggers, self.grid_length // 2, jnp.int16)
+        corner = jnp.zeros(1, jnp.int16)
         state = State(Cells(centre, centre), Cells(corner, corner), jnp.int32(0))
         # The start is a constant; without the barrier XLA works out the first view of every copy while it compiles.
         return jax.lax.optimization_barrier(state)
@@ -164,9 +164,9 @@ class TagGrid(Env):
         return Cells(x, y), (bumps_x | bumps_y).astype(jnp.float32)
 
     def _slide(self, place: jax.Array, up: jax.Array, down: jax.Array) -> tuple[jax.Array, jax.Array]:
-        aim = place + up.astype(jnp.int32) - down.astype(jnp.int32)
+        aim = place.astype(jnp.int32) + up.astype(jnp.int32) - down.astype(jnp.int32)
         new = jnp.clip(aim, 0, self.grid_length)
-        return new, new != aim
+        return new.astype(jnp.int16), new != aim
 
     def _full_view(self, state: State) -> dict[str, jax.Array]:
         own = jnp.eye(self.num_taggers + 1)
@@ -204,7 +204,8 @@ def _everybody(state: State) -> Cells:
 
 def _nearest(tagger: Cells, runner: Cells) -> Cells:
     """The cell of the tagger nearest to the runner, the first one if several are."""
-    distance = (tagger.x - runner.x) ** 2 + (tagger.y - runner.y) ** 2
+    apart = jax.tree.map(lambda a, b: a.astype(jnp.int32) - b.astype(jnp.int32), tagger, runner)
+    distance = apart.x**2 + apart.y**2
     # Two plain minima: argmin, which carries pairs, does not vectorise.
     n = distance.shape[0]
     first = jnp.min(jnp.where(distance == jnp.min(distance), jnp.arange(n), n))
