@@ -1,9 +1,11 @@
 """IPPO written by hand in the plainest JAX, as a yardstick: no framework, one file, a full shuffle of every sample.
 
-It trains the set-up of the preset `reference/simple_spread_ippo` on the same world. `compare_ippo.py` times both in one run.
+It trains the set-up of the preset `reference/simple_spread_ippo` on the same world; `compare_ippo.py` times both in one
+run.
 """
 
 import dataclasses
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +26,18 @@ class Plain:
 
     def __post_init__(self):
         object.__setattr__(self, "env", shoal.make("mpe/simple_spread"))
-        object.__setattr__(self, "optimiser", optax.chain(optax.clip_by_global_norm(MAX_NORM), optax.adam(RATE, eps=1e-5)))
+        object.__setattr__(
+            self, "optimiser", optax.chain(optax.clip_by_global_norm(MAX_NORM), optax.adam(RATE, eps=1e-5))
+        )
 
     def init(self, key):
         key, reset_key, actor_key, critic_key = jax.random.split(key, 4)
         state = jax.vmap(self.env.reset, (0, None))(jax.random.split(reset_key, self.num_envs), self.params)
         view = self.observe(state)
-        weights = {"actor": _mlp(actor_key, (view.shape[-1], 64, 64, 5)), "critic": _mlp(critic_key, (view.shape[-1], 64, 64, 1))}
+        weights = {
+            "actor": _mlp(actor_key, (view.shape[-1], 64, 64, 5)),
+            "critic": _mlp(critic_key, (view.shape[-1], 64, 64, 1)),
+        }
         return key, state, view, weights, self.optimiser.init(weights)
 
     @property
@@ -42,7 +49,9 @@ class Plain:
 
     def update(self, carry):
         key, state, view, weights, moments = carry
-        (key, state, view), steps = jax.lax.scan(lambda c, _: self._step(weights, c), (key, state, view), length=NUM_STEPS)
+        (key, state, view), steps = jax.lax.scan(
+            lambda c, _: self._step(weights, c), (key, state, view), length=NUM_STEPS
+        )
         last = _forward(weights["critic"], view)[..., 0]
 
         def back(following, step):
@@ -94,9 +103,10 @@ class Plain:
 
 
 def _mlp(key, sizes):
-    keys = jax.random.split(key, len(sizes) - 1)
     init = jax.nn.initializers.orthogonal(2**0.5)
-    return [(init(k, pair), jnp.zeros(pair[1])) for k, pair in zip(keys, zip(sizes[:-1], sizes[1:], strict=True), strict=True)]
+    shapes = list(itertools.pairwise(sizes))
+    keys = jax.random.split(key, len(shapes))
+    return [(init(key, shape), jnp.zeros(shape[1])) for key, shape in zip(keys, shapes, strict=True)]
 
 
 def _forward(layers, x):

@@ -2,7 +2,8 @@
 
     python benchmarks/tag_continuous_learns.py benchmarks/results/tag_continuous --env-steps 20_000_000
 
-Both play against the same runners, those trained beside them and frozen. Keeps the learning curve as JSON and as a picture.
+Both play against the same runners, those trained beside them and frozen. Keeps the learning curve as JSON and as a
+picture.
 """
 
 import argparse
@@ -33,7 +34,12 @@ def main() -> None:
         outcome = evaluate(roles, policies, args.episodes, explore=True)
         figures[name] = {"mean_return": outcome.mean_return, "standard_error": outcome.standard_error}
         print(name, figures[name], flush=True)
-    kept = {"experiment": experiment.to_dict(), "versions": versions(), "seconds": result.seconds, "evaluation": figures}
+    kept = {
+        "experiment": experiment.to_dict(),
+        "versions": versions(),
+        "seconds": result.seconds,
+        "evaluation": figures,
+    }
     kept |= {"compile_seconds": result.compile_seconds, "curve": result.lines}
     args.output.with_suffix(".json").write_text(json.dumps(kept) + "\n")
     draw_curves(args.output.with_suffix(".png"), result.lines, title="tag/continuous, A2C, one policy a side")

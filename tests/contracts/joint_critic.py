@@ -1,5 +1,6 @@
-"""A tiny actor-critic whose one critic sees every group at once: proof that the algorithm contract can hold MADDPG, QMIX
-and their kin. The actors differ in views and actions; the critic gets all views of a copy, so it cannot be computed by
+"""A tiny actor-critic whose one critic sees every group at once: proof that the contract can hold MADDPG, QMIX and kin.
+
+The actors differ in views and actions; the critic gets all views of a copy, so it cannot be computed by
 one agent alone: `value` is not used, and `update` values whole copies from the experience.
 """
 
@@ -45,7 +46,10 @@ class State:
 class JointCritic:
     name: ClassVar[str] = "joint_critic"
     learning_rate: float = 3e-3
-    needs_state: ClassVar[bool] = False
+
+    @property
+    def needs_state(self):
+        return False
 
     def init(self, key, spec):
         params, width = {}, 0
@@ -94,7 +98,16 @@ class JointCritic:
         reward = sum(track.reward.mean(-1) for track in tracks.values()) / len(tracks)
         # The world here only truncates, and with this horizon ignoring what comes after is good enough for a fixture.
         advantage, target = advantages(
-            reward, value, jnp.zeros_like(value), last_value, experience.terminated, experience.truncated, None, None, 0.9, 0.9
+            reward,
+            value,
+            jnp.zeros_like(value),
+            last_value,
+            experience.terminated,
+            experience.truncated,
+            None,
+            None,
+            0.9,
+            0.9,
         )
         advantage, target = jax.lax.stop_gradient((advantage, target))
         loss = jnp.mean(jnp.square(value - target))

@@ -111,7 +111,7 @@ def test_the_drawn_policy_is_the_one_that_acts(played):
 
 
 def test_the_learner_learns_from_its_own_seats_only(played):
-    algorithm, state, worlds, after, steps = played
+    algorithm, state, worlds, _, steps = played
     memory = {"tagger": (), "runner": ()}
     whole = experience(steps, memory, worlds, memory)
     own = whole.replace(tracks={"tagger": whole.tracks["tagger"]})

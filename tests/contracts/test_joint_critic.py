@@ -16,7 +16,7 @@ def test_a_joint_critic_trains_two_different_groups():
     experiment = Experiment(
         "test/two_teams", learners={"team": Learner(JointCritic())}, num_envs=128, num_steps=20, total_env_steps=400_000
     )
-    algorithm, spec = cast(experiment).learners["team"]
+    _, spec = cast(experiment).learners["team"]
     assert set(spec.groups) == {"scout", "carrier"}
     result = train(experiment, devices=1)
     first, last = result.lines[0], result.lines[-1]

@@ -31,9 +31,11 @@ def join_experience(a, b):
     tracks = {}
     for name, left in a.tracks.items():
         right = b.tracks[name]
-        timed = [f for f in ("observation", "action", "reward", "extras", "final_value")]
+        timed = ("observation", "action", "reward", "extras", "final_value")
         whole = {f: join(getattr(left, f), getattr(right, f), 1) for f in timed}
-        whole |= {f: join(getattr(left, f), getattr(right, f), 0) for f in ("memory", "last_observation", "last_memory")}
+        whole |= {
+            f: join(getattr(left, f), getattr(right, f), 0) for f in ("memory", "last_observation", "last_memory")
+        }
         tracks[name] = left.replace(**whole)
     flags = {f: join(getattr(a, f), getattr(b, f), 1) for f in ("first", "terminated", "truncated")}
     return a.replace(tracks=tracks, **flags)
@@ -47,7 +49,9 @@ class OutsideActor:
         self.actor = Policies(roles.algorithms, roles.spec.groups)
         self.worlds = self.vectorised.reset(key, ids)
         self.memory = self.actor.initial_memory(policies, len(ids))
-        self.step = jax.jit(lambda policies, worlds, memory: step(self.vectorised, self.actor, policies, worlds, memory))
+        self.step = jax.jit(
+            lambda policies, worlds, memory: step(self.vectorised, self.actor, policies, worlds, memory)
+        )
 
     def collect(self, policies, num_steps):
         before, steps = jax.device_get(self.memory), []

@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
+from shoal import Observation
 from shoal.algorithms import PPO
 from shoal.algorithms import _actor_critic as ac
-from shoal import Observation
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
 from shoal.core.registry import register
@@ -55,7 +55,7 @@ def test_the_update_recomputes_what_acting_recorded(played):
     algorithm, state, whole = played
     _, batches = algorithm.prepare(state, whole)
     batch = batches["player"]
-    log_prob, _, value = jax.jit(ac.evaluate)(state.params["player"], state.params["player"].weights, batch)
+    log_prob, _, _ = jax.jit(ac.evaluate)(state.params["player"], state.params["player"].weights, batch)
     weight = np.asarray(batch.actor_weight) > 0
     np.testing.assert_allclose(np.asarray(log_prob)[weight], np.asarray(batch.log_prob)[weight], atol=1e-5)
     assert weight.sum() == whole.first.size, "one decision a step"
@@ -79,7 +79,11 @@ def test_winners_are_paid_for_their_last_decision(played):
     algorithm = PPO(gamma=1.0, gae_lambda=1.0, network=Network(hidden=(16,)))
     state = algorithm.init(jax.random.key(0), LearnerSpec(describe(LastCard()).groups, None))
     batch = ac.ActorCriticLearner._batch(
-        algorithm, state.params["player"].replace(movers=None), track.replace(memory=(), last_memory=()), whole, state.hyper
+        algorithm,
+        state.params["player"].replace(movers=None),
+        track.replace(memory=(), last_memory=()),
+        whole,
+        state.hyper,
     )
     reward, ended = np.asarray(track.reward), np.asarray(whole.terminated)
     active, present = np.asarray(track.observation.active), np.asarray(track.observation.present)
@@ -100,7 +104,11 @@ def test_it_learns_what_cards_are_worth():
     """Who cannot win folds at once and loses the ante, 1; the highest card stays in and wins what others paid."""
     experiment = Experiment(
         "test/last_card",
-        learners={"l": Learner(PPO(learning_rate=3e-3, gamma=1.0, anneal=True, normalise_values=True, network=Network(hidden=(64, 64))))},
+        learners={
+            "l": Learner(
+                PPO(learning_rate=3e-3, gamma=1.0, anneal=True, normalise_values=True, network=Network(hidden=(64, 64)))
+            )
+        },
         num_envs=256,
         num_steps=32,
         total_env_steps=800_000,

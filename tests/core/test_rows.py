@@ -32,7 +32,9 @@ def batch(seed, size, count):
 @pytest.mark.parametrize("size", [1, 2, 5, 64, 100])
 def test_every_tier(size):
     program = jax.jit(lambda *args: for_rows(work, *args))
-    for count in sorted({0, 1, 2, size // 32, size // 32 + 1, size // 4, size // 4 + 1, size - 1, size} & set(range(size + 1))):
+    for count in sorted(
+        {0, 1, 2, size // 32, size // 32 + 1, size // 4, size // 4 + 1, size - 1, size} & set(range(size + 1))
+    ):
         mask, rows, default = batch(count, size, count)
         out = program(mask, jnp.float32(2.0), rows, default)
         jax.tree.map(np.testing.assert_array_equal, out, plain(mask, np.float32(2.0), rows, default))

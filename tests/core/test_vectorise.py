@@ -52,7 +52,9 @@ def plain_copy(env, copy_id, num_steps):
     state = env.reset(use_key(key, jnp.uint32(0), Use.RESET), params)
     rows, episode = [], 0.0
     for clock in range(1, num_steps + 1):
-        state, outcome = env.step(use_key(key, jnp.uint32(clock), Use.STEP), state, {"a": jnp.ones(2, jnp.int32)}, params)
+        state, outcome = env.step(
+            use_key(key, jnp.uint32(clock), Use.STEP), state, {"a": jnp.ones(2, jnp.int32)}, params
+        )
         episode += float(outcome.reward["a"].sum())
         ended = bool(outcome.terminated | outcome.truncated)
         final = env.observe(state, params)["a"].view

@@ -44,7 +44,9 @@ def weights_after(experiment, updates, devices):
 LEARNERS = {
     "ppo": Learner(PPO(minibatches=2, epochs=2, network=SMALL)),
     "mappo": Learner(PPO(minibatches=2, epochs=2, network=SMALL, critic="global", normalise_values=True)),
-    "recurrent": Learner(PPO(minibatches=2, epochs=1, network=Network(hidden=(16,), recurrent="gru", recurrent_size=8))),
+    "recurrent": Learner(
+        PPO(minibatches=2, epochs=1, network=Network(hidden=(16,), recurrent="gru", recurrent_size=8))
+    ),
     "a2c": Learner(A2C(network=SMALL, normalise_views=True)),
 }
 
@@ -58,7 +60,9 @@ def test_two_devices_agree_with_one(name):
     moved = max(jax.tree.leaves(jax.tree.map(lambda a, b: float(np.abs(a - b).max()), start, one)))
     assert moved > 1e-4
     for name, policy in one.items():
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), policy.weights, two[name].weights)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-6), policy.weights, two[name].weights
+        )
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), one, two)  # statistics are larger
 
 
@@ -159,7 +163,7 @@ def test_weights_from_another_run(tmp_path):
 
 
 def test_copies_must_divide_into_minibatches():
-    with pytest.raises(OptionError, match="multiple of the number of minibatches, 2, got 15. Try 16"):
+    with pytest.raises(OptionError, match=r"multiple of the number of minibatches, 2, got 15\. Try 16"):
         build(small(num_envs=15))
 
 
@@ -205,7 +209,9 @@ def test_nan_is_traced_to_its_source(tmp_path, where, devices):
     kind = {"view": "observation", "reward": "reward"}[where]
     # A view of time 25 is seen at step 25; the reward of time 25 is paid by step 24.
     step = {"view": 25, "reward": 24}[where]
-    words = rf"the {kind} of agent right\[{agent}\] in copy 11 at step {step} of update 2 of world 'test/poisoned' is NaN"
+    words = (
+        rf"the {kind} of agent right\[{agent}\] in copy 11 at step {step} of update 2 of world 'test/poisoned' is NaN"
+    )
     with pytest.raises(NonFiniteError, match=words):
         train(experiment, tmp_path / "run", devices=devices, checkpoint_seconds=0.0)
     saved = checkpoint.latest(open_run(tmp_path / "run").checkpoints)
@@ -230,7 +236,9 @@ def test_resume_gives_the_same_bits(tmp_path):
     assert not finished.interrupted
     whole, parts = (load_policies(tmp_path / name) for name in ("whole", "parts"))
     assert weights_sha256(whole[1]) == weights_sha256(parts[1])
-    everything = [checkpoint.read_arrays(checkpoint.latest(tmp_path / name / "checkpoints")) for name in ("whole", "parts")]
+    everything = [
+        checkpoint.read_arrays(checkpoint.latest(tmp_path / name / "checkpoints")) for name in ("whole", "parts")
+    ]
     jax.tree.map(np.testing.assert_array_equal, *everything)
     assert lines(tmp_path / "whole") == lines(tmp_path / "parts")
 
@@ -260,9 +268,12 @@ sys.path.insert(0, {root!r})
 from tests.execution.test_fused import small
 from shoal.execution.train import train, resume
 path = pathlib.Path(sys.argv[1])
-begin = resume if (path / "config.json").exists() else lambda path, **kw: train(small(total_env_steps=160 * 150), path, **kw)
+options = dict(checkpoint_seconds=0.0, listener=lambda progress: time.sleep(0.02))
 print("ready", flush=True)
-begin(path, checkpoint_seconds=0.0, listener=lambda progress: time.sleep(0.02))
+if (path / "config.json").exists():
+    resume(path, **options)
+else:
+    train(small(total_env_steps=160 * 150), path, **options)
 """
 
 

@@ -24,8 +24,7 @@ from shoal.ops.distributions import distribution
 from shoal.ops.returns import advantages
 
 
-@struct.dataclass
-class Policy:
+class Policy(struct.PyTreeNode):
     """One group's policy: weights, the statistics its inputs and values are normalised by, and its network."""
 
     weights: PyTree
@@ -35,8 +34,7 @@ class Policy:
     movers: int | None = struct.field(pytree_node=False, default=None)
 
 
-@struct.dataclass
-class LearnerState:
+class LearnerState(struct.PyTreeNode):
     """Everything a learner carries from update to update. `hyper` holds its float hyper-parameters, traced."""
 
     params: dict[str, Policy]
@@ -45,8 +43,7 @@ class LearnerState:
     updates: jax.Array
 
 
-@struct.dataclass
-class Batch:
+class Batch(struct.PyTreeNode):
     """What one group's loss is computed from; leaves are `[T, E, n, ...]`, memory `[E, n, ...]`."""
 
     observation: Observation
@@ -78,7 +75,7 @@ class ActorCriticLearner:
     normalise_values: bool = False  # running mean and variance of the value targets
     normalise_advantages: bool = True  # zero mean, unit variance in each minibatch
     chunk_samples: int = 0  # samples whose gradient is computed at once; 0: as many as suits the device
-    network: Network = Network()
+    network: Network = Network()  # noqa: RUF009, it is frozen
 
     def __post_init__(self):
         owner = type(self).__name__
@@ -111,12 +108,10 @@ class ActorCriticLearner:
     def initial_memory(self, params: Policy) -> PyTree:
         return params.network.initial_memory()
 
-    def act(
-        self, params: Policy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool
-    ) -> ActOutput:
+    def act(self, params: Policy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool) -> ActOutput:
         """One agent's action, with its log-probability and value. Greedy if not `explore`."""
         view = _normalised_view(params, observation.view)
-        parameters, value, memory = params.network.apply(params.weights, view, observation.state, memory)
+        parameters, value, memory = _apply(params.network, params.weights, view, observation.state, memory)
         dist = distribution(params.network.action, parameters, observation.legal)
         action = dist.sample(key) if explore else dist.mode()
         extras = {"log_prob": dist.log_prob(action), "value": _natural_value(params, value)}
@@ -125,7 +120,7 @@ class ActorCriticLearner:
     def value(self, params: Policy, observation: Observation, memory: PyTree) -> jax.Array:
         """What one agent can expect from here on."""
         view = _normalised_view(params, observation.view)
-        value, _ = params.network.apply(params.weights, view, observation.state, memory, method="critic")
+        value, _ = _apply(params.network, params.weights, view, observation.state, memory, method="critic")
         return _natural_value(params, value)
 
     def prepare(
@@ -161,7 +156,7 @@ class ActorCriticLearner:
         rate = state.hyper["learning_rate"]
         if self.anneal:
             rate = rate * jnp.maximum(0.0, 1.0 - state.updates / state.hyper["total_updates"])
-        weights = optax.apply_updates(weights, jax.tree.map(lambda step: -rate * step, direction))
+        weights = jax.tree.map(lambda old, step: old - rate * step, weights, direction)
         params = {name: policy.replace(weights=weights[name]) for name, policy in state.params.items()}
         return state.replace(params=params, optimiser=optimiser)
 
@@ -216,7 +211,9 @@ def _movers_only(batch: Batch, policy: Policy) -> Batch:
     index = mover_index(observation.active, policy.movers)
     fields = ("action", "log_prob", "advantage", "target", "actor_weight", "critic_weight")
     picked = {field: pick(getattr(batch, field), index) for field in fields}
-    return batch.replace(**picked | {"critic_weight": picked["actor_weight"]}, observation=pick_observation(observation, index))
+    return batch.replace(
+        **picked | {"critic_weight": picked["actor_weight"]}, observation=pick_observation(observation, index)
+    )
 
 
 def evaluate(policy: Policy, weights: PyTree, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -225,11 +222,11 @@ def evaluate(policy: Policy, weights: PyTree, batch: Batch) -> tuple[jax.Array, 
     obs = batch.observation
 
     def unroll(view, state, memory, first, active):
-        parameters, values, _ = network.apply(weights, view, state, memory, first, active, method="unroll")
+        parameters, values, _ = _apply(network, weights, view, state, memory, first, active, method="unroll")
         return parameters, values
 
     def single(observation):
-        parameters, value, _ = network.apply(weights, observation.view, observation.state, ())
+        parameters, value, _ = _apply(network, weights, observation.view, observation.state, ())
         return parameters, value
 
     def judge(parameters, legal, action):
@@ -292,7 +289,9 @@ def take_envs(batches: dict[str, Batch], index: jax.Array) -> dict[str, Batch]:
 
 def total_weights(batch: Batch, axis: str | None) -> tuple[jax.Array, jax.Array]:
     """Decisions and views that count, over all devices; at least 1, so that an empty batch gives 0 and not NaN."""
-    sizes = [weighted_sum(jnp.ones_like(batch.advantage), weight) for weight in (batch.actor_weight, batch.critic_weight)]
+    sizes = [
+        weighted_sum(jnp.ones_like(batch.advantage), weight) for weight in (batch.actor_weight, batch.critic_weight)
+    ]
     actor, critic = lax.psum(sizes, axis) if axis else sizes
     return jnp.maximum(actor, 1.0), jnp.maximum(critic, 1.0)
 
@@ -326,6 +325,10 @@ def _weights(params: dict[str, Policy]) -> dict[str, PyTree]:
 
 def _optimiser(hyper: dict[str, Any]) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(hyper["max_grad_norm"]), optax.scale_by_adam(eps=ADAM_EPS))
+
+
+def _apply(network: ActorCritic, weights: PyTree, *args: PyTree, method: str | None = None) -> Any:
+    return network.apply(weights, *args, method=method)
 
 
 def _normalised_view(policy: Policy, view: PyTree) -> PyTree:

@@ -7,7 +7,7 @@ policies is the same pytree with one more leading axis.
 """
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 from flax import struct
@@ -28,8 +28,7 @@ class LearnerSpec:
     total_updates: int = 1
 
 
-@struct.dataclass
-class ActOutput:
+class ActOutput(struct.PyTreeNode):
     """action: one agent's action. memory: its new recurrent carry. extras: what `update` wants recorded."""
 
     action: jax.Array
@@ -37,8 +36,7 @@ class ActOutput:
     extras: dict[str, jax.Array] = struct.field(default_factory=dict)
 
 
-@struct.dataclass
-class Track:
+class Track(struct.PyTreeNode):
     """Experience of one group; leaves are `[T, E, n, ...]`.
 
     final_value: the value of an episode's final view where the step ended an episode, else 0. memory: the carry
@@ -55,8 +53,7 @@ class Track:
     last_memory: PyTree
 
 
-@struct.dataclass
-class Experience:
+class Experience(struct.PyTreeNode):
     """What happened in `T` steps of `E` copies. `first`: this step begins an episode. Flags are `[T, E]`."""
 
     tracks: dict[str, Track]
@@ -72,8 +69,13 @@ class LearnerState(Protocol):
 
 
 class Algorithm(Protocol):
-    """A frozen dataclass: static choices are its fields; its floats are copied into the learner state by `init`,
-    as float32 arrays, and read from there, so that they can be vmapped over and changed without compiling anew."""
+    """What learns.
+
+    A frozen dataclass: static choices are its fields; its floats are copied into the learner state by `init`,
+    as float32 arrays, and read from there, so that they can be vmapped over and changed without compiling anew.
+    """
+
+    name: ClassVar[str]
 
     @property
     def needs_state(self) -> bool:

@@ -32,8 +32,7 @@ class Group:
     movers: int | None = None
 
 
-@struct.dataclass
-class Observation:
+class Observation(struct.PyTreeNode):
     """What the agents of one group see.
 
     view: array or dict of arrays `[n, ...]`.
@@ -50,8 +49,7 @@ class Observation:
     state: PyTree = None
 
 
-@struct.dataclass
-class Outcome:
+class Outcome(struct.PyTreeNode):
     """What a step led to.
 
     reward: per group, float32 `[n]`. terminated: the episode is over, nothing comes after. truncated: it was cut
@@ -64,8 +62,7 @@ class Outcome:
     metrics: dict[str, jax.Array] = struct.field(default_factory=dict)
 
 
-@struct.dataclass
-class Circles:
+class Circles(struct.PyTreeNode):
     """Discs; a finite `heading` (radians) draws a nose. Named circles can be followed in a replay."""
 
     position: jax.Array  # [k, 2]
@@ -76,30 +73,26 @@ class Circles:
     names: tuple[str, ...] = struct.field(pytree_node=False, default=())
 
 
-@struct.dataclass
-class Polygons:
+class Polygons(struct.PyTreeNode):
     points: jax.Array  # [k, corners, 2]
     colour: jax.Array  # [k] int32
     visible: jax.Array  # [k] bool
 
 
-@struct.dataclass
-class Lines:
+class Lines(struct.PyTreeNode):
     start: jax.Array  # [k, 2]
     end: jax.Array  # [k, 2]
     colour: jax.Array  # [k] int32
     visible: jax.Array  # [k] bool
 
 
-@struct.dataclass
-class Labels:
+class Labels(struct.PyTreeNode):
     position: jax.Array  # [k, 2]
     visible: jax.Array  # [k] bool
     text: tuple[str, ...] = struct.field(pytree_node=False, default=())
 
 
-@struct.dataclass
-class Scene:
+class Scene(struct.PyTreeNode):
     """A picture of a world as arrays; drawn by `shoal.viz`, never by the world.
 
     Palette: 0 grey, 1 blue, 2 orange, 3 green, 4 red, 5 purple, 6 teal, 7 yellow. Later kinds are drawn on top:

@@ -21,8 +21,7 @@ from shoal.core.rows import for_rows, select_rows, worth_branching
 from shoal.core.types import Observation, Outcome, PyTree
 
 
-@struct.dataclass
-class Worlds:
+class Worlds(struct.PyTreeNode):
     """The copies of a world; leaves are `[E, ...]`, but for the clock.
 
     key: each copy's own chain. clock: uint32 steps since the start. params: each copy's own, or None when all have the
@@ -40,8 +39,7 @@ class Worlds:
     length: jax.Array
 
 
-@struct.dataclass
-class Ended:
+class Ended(struct.PyTreeNode):
     """What is known of the episodes that a step ended; leaves are `[E, ...]`, meaningful where `mask` holds."""
 
     mask: jax.Array

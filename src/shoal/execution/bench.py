@@ -1,5 +1,6 @@
-"""Benchmarks: the very rollout and update that training uses, timed. Compilation is measured apart from steady speed."""
+"""Benchmarks: the very rollout and update that training uses, timed; compilation is measured apart."""
 
+import importlib.metadata
 import platform
 import time
 from collections.abc import Callable
@@ -24,8 +25,7 @@ from shoal.execution.fused import MAX_UPDATES, build
 from shoal.execution.rollout import Step, random_policies, rollout
 
 
-@struct.dataclass
-class Checksum:
+class Checksum(struct.PyTreeNode):
     """Sums over all that a rollout handed out: they prove that it was computed, and that it was the right thing."""
 
     views: jax.Array
@@ -46,7 +46,7 @@ def checksum(step: Step) -> Checksum:
 def random_rollout(vectorised: Vectorised, worlds: Worlds, num_steps: int) -> tuple[Worlds, Checksum]:
     """Steps all copies with random actions; checksums `[T]`."""
     groups = describe(vectorised.env).groups
-    empty = {name: () for name in groups}
+    empty = dict.fromkeys(groups, ())
     worlds, _, sums = rollout(vectorised, random_policies(groups), empty, worlds, empty, num_steps, keep=checksum)
     return worlds, sums
 
@@ -92,9 +92,11 @@ def bench_env(
     agents = sum(group.size for group in env.groups.values())
     result = _result(timing, num_envs * num_steps, agents, compile_s, mesh)
     sums = {name: float(value) for name, value in vars(timing["last"]).items()}
-    return {"env": id, "options": options or {}, "num_envs": num_envs, "num_steps": num_steps} | result | {
-        "checksum": sums
-    }
+    return (
+        {"env": id, "options": options or {}, "num_envs": num_envs, "num_steps": num_steps}
+        | result
+        | {"checksum": sums}
+    )
 
 
 def bench_train(experiment: Experiment, *, devices: int | None = None, seconds: float = 10.0) -> dict[str, Any]:
@@ -125,14 +127,13 @@ def bench_train(experiment: Experiment, *, devices: int | None = None, seconds: 
 def versions() -> dict[str, str]:
     """What a result depends on."""
     import flax
-    import jaxlib
     import optax
 
     return {
         "shoal": VERSION,
         "python": platform.python_version(),
         "jax": jax.__version__,
-        "jaxlib": jaxlib.__version__,
+        "jaxlib": importlib.metadata.version("jaxlib"),
         "flax": flax.__version__,
         "optax": optax.__version__,
         "numpy": np.__version__,

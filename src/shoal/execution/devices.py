@@ -3,8 +3,8 @@
 XLA runs most small operations of a scan on one core, so sharding over emulated devices is what uses the others.
 """
 
+import contextlib
 import os
-import warnings
 
 import jax
 import numpy as np
@@ -15,19 +15,17 @@ AXIS = "copies"
 
 def use_all_cores() -> None:
     """Makes every CPU core a device. Has an effect only before JAX has been used for the first time."""
-    if os.environ.get("JAX_NUM_CPU_DEVICES") or "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+    if os.environ.get("JAX_NUM_CPU_DEVICES") or "xla_force_host_platform_device_count" in os.environ.get(
+        "XLA_FLAGS", ""
+    ):
         return  # the user has said how many
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
-        except RuntimeError:
-            pass  # backends are already up: whoever started them chose the number of devices
+    with contextlib.suppress(RuntimeError):  # JAX is up already: whoever started it chose the number of devices
+        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
 def use_compilation_cache() -> str:
     """Keeps compiled programs on disk, so that the second start is quick. Returns the folder."""
-    folder = jax.config.jax_compilation_cache_dir
+    folder = jax.config.values["jax_compilation_cache_dir"]
     if not folder:
         root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         folder = os.path.join(root, "shoal", "xla")

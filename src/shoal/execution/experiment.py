@@ -20,11 +20,11 @@ from shoal.core.vectorise import Vectorised
 class Learner:
     """An algorithm and the policies it trains.
 
-    `policies` maps a policy's name to the seats it plays, written as `group`, `group[2]` or `group[1:3]`; empty means one
-    policy for each group. A frozen learner plays but does not learn. `weights` is a run folder to start from.
+    `policies` maps a policy's name to the seats it plays, written as `group`, `group[2]` or `group[1:3]`; empty means
+    one policy for each group. A frozen learner plays but does not learn. `weights` is a run folder to start from.
     """
 
-    algorithm: Algorithm = PPO()
+    algorithm: Algorithm = PPO()  # noqa: RUF009, it is frozen
     policies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     frozen: bool = False
     weights: str | None = None
@@ -40,7 +40,7 @@ class Experiment:
     num_envs: int = 1024  # copies of the world
     num_steps: int = 128  # steps of each copy between two updates
     total_env_steps: int = 1_000_000  # transitions of one copy, all agents together; rounded up to whole updates
-    seed: int = 0
+    seed: int = 0  # of everything random
     num_seeds: int = 1  # independent trainings side by side, with seeds seed, seed + 1, ...
     randomise: bool = False  # each episode draws its parameters from the world's sample_params
 

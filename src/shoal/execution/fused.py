@@ -30,8 +30,7 @@ MAX_UPDATES = 256
 """Updates that one call can make: the rows of the metrics table it returns."""
 
 
-@struct.dataclass
-class Carry:
+class Carry(struct.PyTreeNode):
     """All that a run is, on the device. With several seeds, every leaf has a leading axis of seeds."""
 
     worlds: Worlds
@@ -57,7 +56,9 @@ class Program:
     def names(self) -> tuple[str, ...]:
         """Names of the columns of the metrics table."""
         carry = jax.eval_shape(self._init_all)
-        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), carry) if self._seeds else carry
+        one = (
+            jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), carry) if self._seeds else carry
+        )
         _, metrics = jax.eval_shape(functools.partial(self._update, axis=None), one)
         return tuple(metrics)
 
@@ -101,12 +102,9 @@ class Program:
         def fill(spec, tree):
             return jax.tree.map(lambda _: spec, tree)
 
-        return Carry(
+        return fill(whole, carry).replace(
             worlds=fill(split, carry.worlds).replace(clock=whole),
             memory=fill(split, carry.memory),
-            learners=fill(whole, carry.learners),
-            key=whole,
-            update=whole,
             latch=fill(split, carry.latch),
         )
 
@@ -123,9 +121,7 @@ class Program:
             learners[name] = algorithm.init(jax.random.fold_in(learner_key, i), spec)
         worlds = self.cast.vectorised().reset(world_key)
         memory = self._actor.initial_memory(policies_of(learners), self.experiment.num_envs)
-        return Carry(
-            worlds, memory, learners, update_key, jnp.int32(0), nonfinite.clear(self.mesh.size)
-        )
+        return Carry(worlds, memory, learners, update_key, jnp.int32(0), nonfinite.clear(self.mesh.size))
 
     @functools.cached_property
     def _actor(self) -> Policies:

@@ -17,8 +17,7 @@ from shoal.core.types import PyTree
 KINDS = ("", "observation", "reward", "loss", "weights")
 
 
-@struct.dataclass
-class Latch:
+class Latch(struct.PyTreeNode):
     """First fault seen by each device, `[devices]`; kind 0 means none. `group` and `agent` count within the world."""
 
     kind: jax.Array
@@ -83,8 +82,8 @@ def _located(found: Latch, code: int, number: int, leaves: list, carry: Any, fir
 
     def look(found: Latch) -> Latch:
         del found
-        bad = sum((~jnp.isfinite(leaf)).reshape(*leaf.shape[:3], -1).any(-1).astype(jnp.int32) for leaf in leaves)
-        time, copy, agent = jnp.unravel_index(jnp.argmax(bad > 0), bad.shape)
+        bad = jnp.stack([(~jnp.isfinite(leaf)).reshape(*leaf.shape[:3], -1).any(-1) for leaf in leaves]).any(0)
+        time, copy, agent = jnp.unravel_index(jnp.argmax(bad), bad.shape)
         return _at(code, carry.update, carry.worlds.clock - 1 + time, first_copy + copy, number, agent)
 
     return lax.cond(_all_finite(leaves), lambda found: found, look, found)

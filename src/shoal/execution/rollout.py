@@ -24,8 +24,7 @@ from shoal.core.vectorise import Vectorised, Worlds
 from shoal.ops.distributions import distribution, num_parameters
 
 
-@struct.dataclass
-class Acts:
+class Acts(struct.PyTreeNode):
     """What all agents do in one step, by group: actions `[E, n, ...]`, new memory, and what is to be recorded."""
 
     action: dict[str, jax.Array]
@@ -33,8 +32,7 @@ class Acts:
     extras: dict[str, dict[str, jax.Array]]
 
 
-@struct.dataclass
-class Episodes:
+class Episodes(struct.PyTreeNode):
     """Sums over the episodes that ended: how many, their returns by group, their lengths."""
 
     count: jax.Array
@@ -42,8 +40,7 @@ class Episodes:
     length: jax.Array
 
 
-@struct.dataclass
-class Step:
+class Step(struct.PyTreeNode):
     """All that one step of all copies brought: leaves are `[E, ...]`."""
 
     observation: dict[str, Observation]
@@ -139,7 +136,10 @@ class Uniform:
 
     action: ActionSpace
     name: ClassVar[str] = "uniform"
-    needs_state: ClassVar[bool] = False
+
+    @property
+    def needs_state(self) -> bool:
+        return False
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> Any:
         raise OptionError("uniformly random play cannot be trained; choose an algorithm")
@@ -147,9 +147,7 @@ class Uniform:
     def initial_memory(self, params: PyTree) -> PyTree:
         return ()
 
-    def act(
-        self, params: PyTree, observation: Observation, memory: PyTree, key: jax.Array, explore: bool
-    ) -> ActOutput:
+    def act(self, params: PyTree, observation: Observation, memory: PyTree, key: jax.Array, explore: bool) -> ActOutput:
         if observation.legal is None or isinstance(self.action, Box):
             return ActOutput(self.action.sample(key), memory)
         logits = jnp.zeros(num_parameters(self.action))
@@ -218,7 +216,7 @@ def rollout(
 
 
 def experience(steps: Step, memory: PyTree, worlds: Worlds, last_memory: PyTree) -> Experience:
-    """Stacked steps as learners want them. `memory` is from before the first step, `last_memory` from after the last."""
+    """Stacked steps as learners want them; `memory` is from before the first step, `last_memory` from after the last."""
     tracks = {
         name: Track(
             observation=steps.observation[name],

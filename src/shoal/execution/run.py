@@ -67,7 +67,9 @@ def create(path: Path, experiment: Experiment, version: str) -> Run:
         config = {"format": FORMAT, "shoal": version, "experiment": experiment.to_dict()}
         write_atomically(path / "config.json", json.dumps(config, indent=2) + "\n")
     except OSError as error:
-        raise RunError(f"cannot create the run folder {path}: {error.strerror or error}. Choose another --run-dir.") from error
+        raise RunError(
+            f"cannot create the run folder {path}: {error.strerror or error}. Choose another --run-dir."
+        ) from error
     return Run(path, experiment)
 
 

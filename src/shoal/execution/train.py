@@ -1,7 +1,7 @@
 """The host's side of training: it says how many updates to make, reads metrics one call behind, saves checkpoints.
 
-Nothing here is in the loop that the device runs: calls are dispatched ahead, and the table of one call is read while the
-next one is being computed.
+Nothing here is in the loop that the device runs: calls are dispatched ahead, and the table of one call is read while
+the next one is being computed.
 """
 
 import contextlib
@@ -183,9 +183,7 @@ class _Loop:
         if self.listener:
             steps = self.update * self.steps_per_update
             newest = self.lines[-1] if self.lines else None
-            self.listener(
-                Progress(self.update, self.total, steps, self._seconds(), self.compile_seconds, newest)
-            )
+            self.listener(Progress(self.update, self.total, steps, self._seconds(), self.compile_seconds, newest))
         self.fault |= bool(rows[..., self.program.names.index("fault")].any())
 
     def _check(self, carry: Carry) -> None:

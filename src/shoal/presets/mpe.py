@@ -8,9 +8,9 @@ from shoal.presets._registry import preset
 @preset("mpe/simple_spread", "three agents learn to cover three landmarks: PPO, one policy for all, about a minute")
 def simple_spread() -> Experiment:
     algorithm = PPO(
-        learning_rate=1e-3,
+        learning_rate=3e-3,
         gamma=0.95,
-        gae_lambda=0.9,
+        gae_lambda=0.95,
         entropy_coef=0.005,
         anneal=True,
         normalise_values=True,
@@ -18,7 +18,7 @@ def simple_spread() -> Experiment:
     return Experiment(
         env="mpe/simple_spread",
         learners={"agent": Learner(algorithm, {"agent": ("agent",)})},
-        num_envs=128,
+        num_envs=256,
         num_steps=25,
         total_env_steps=2_000_000,
     )

@@ -19,7 +19,9 @@ from shoal.viz.replay import write_file
 
 _INK, _MUTED, _FAINT = "#1b1f26", "#667080", "#e7eaef"
 _COLOURS = ("#2f6fde", "#ec7a2c", "#2e9f5c", "#d93f4c", "#8157d1", "#149b9b", "#dba510", "#8b94a1")
-_COUNTERS = frozenset({"env_steps", "update", "updates", "episodes", "seconds"})  # they only count, there is nothing to see
+_COUNTERS = frozenset(
+    {"env_steps", "update", "updates", "episodes", "seconds"}
+)  # they only count, there is nothing to see
 _COLUMNS = 4
 _WIDTH, _RETURNS_HEIGHT, _PANEL_HEIGHT, _HEAD_HEIGHT = 11.0, 3.5, 1.65, 0.95  # inches
 _SMOOTHING = 24  # an average reaches this part of the curve to either side

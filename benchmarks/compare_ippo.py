@@ -1,0 +1,58 @@
+"""Times the preset `reference/simple_spread_ippo` against the plain hand-written loop of `plain_ippo.py`, in one run.
+
+    python benchmarks/compare_ippo.py benchmarks/results/compare_ippo.json
+
+Rates are environment steps per CPU-second of the process and per second of wall time.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import jax
+from plain_ippo import NUM_STEPS, Plain
+
+from shoal.execution.devices import use_all_cores
+
+use_all_cores()
+
+from shoal import presets  # noqa: E402
+from shoal.execution.bench import bench_train, versions  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--seconds", type=float, default=15.0)
+    args = parser.parse_args()
+    rows = {}
+    for devices in (1, len(jax.devices())):
+        result = bench_train(presets.get("reference/simple_spread_ippo"), seconds=args.seconds, devices=devices)
+        rows[f"shoal, {devices} device(s)"] = (result["env_steps_per_cpu_s"], result["env_steps_per_s"])
+    for shuffle in (True, False):
+        rows[f"plain, {'full shuffle' if shuffle else 'no shuffle'}"] = plain(shuffle, args.seconds)
+    for name, (cpu, wall) in rows.items():
+        print(f"{name:24s} {cpu / 1e3:8.1f} k env steps per CPU-s {wall / 1e3:8.1f} k per s")
+    names = list(rows)
+    ratio = rows[names[1]][0] / rows["plain, full shuffle"][0]
+    cores = rows[names[1]][1] / rows[names[0]][1]
+    print(f"against the plain loop with a full shuffle: {ratio:.2f}x per CPU-second; all cores against one: {cores:.2f}x")
+    kept = {"rows": rows, "ratio_per_cpu_s": ratio, "ratio_cores": cores, "versions": versions()}
+    args.output.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def plain(shuffle: bool, seconds: float) -> tuple[float, float]:
+    loop = Plain(shuffle=shuffle)
+    update = jax.jit(loop.update, donate_argnums=0)
+    carry = jax.block_until_ready(update(jax.jit(loop.init)(jax.random.key(0))))
+    calls, cpu, wall = 0, time.process_time(), time.perf_counter()
+    while time.perf_counter() - wall < seconds:
+        carry = jax.block_until_ready(update(carry))
+        calls += 1
+    steps = calls * loop.num_envs * NUM_STEPS
+    return steps / (time.process_time() - cpu), steps / (time.perf_counter() - wall)
+
+
+if __name__ == "__main__":
+    main()
