@@ -216,7 +216,7 @@ def rollout(
 
 
 def experience(steps: Step, memory: PyTree, worlds: Worlds, last_memory: PyTree) -> Experience:
-    """Stacked steps as learners want them; `memory` is from before the first step, `last_memory` from after the last."""
+    """Stacked steps as learners want them; `memory` is from before the first, `last_memory` from after the last."""
     tracks = {
         name: Track(
             observation=steps.observation[name],
