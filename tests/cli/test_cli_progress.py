@@ -80,5 +80,5 @@ def test_the_live_table_shows_everything_and_leaves_nothing_behind():
         drawn = Console(file=io.StringIO(), width=100)
         drawn.print(listener.render())
     text = drawn.file.getvalue()
-    for words in ("a world", "2 of 4", "env steps/s", "agent steps/s", "left", "-1.50", "25.0", "MB", "▁█"):
+    for words in ("a world", "2 of 4", "env steps/s", "agent steps/s", "left", "-1.50", "25.0", "memory", "▁█"):
         assert words in text
