@@ -91,7 +91,7 @@ def test_messages_are_learnt():
     assert reached > 1.5 * without_words
 
 
-@pytest.mark.parametrize("recurrent", ["none", "gru", "lstm"])
+@pytest.mark.parametrize("recurrent", ["none", "gru", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_memory_needs_a_recurrent_network(recurrent):
     network = Network(hidden=(16,), recurrent=recurrent, recurrent_size=16)
     algorithm = PPO(learning_rate=5e-3, minibatches=2, network=network)

@@ -123,8 +123,9 @@ def test_every_episode_is_an_independent_draw():
     vectorised = Vectorised(Countdown(), 512)
     worlds = vectorised.reset(jax.random.key(0))
     starts = [np.asarray(worlds.state["left"])]
+    step = jax.jit(vectorised.step)
     for _ in range(30):
-        worlds, _, ended = vectorised.step(worlds, {"a": jnp.ones((512, 2), jnp.int32)})
+        worlds, _, ended = step(worlds, {"a": jnp.ones((512, 2), jnp.int32)})
         starts.append(np.asarray(worlds.state["left"])[np.asarray(ended.mask)])
     counts = np.bincount(np.concatenate(starts), minlength=6)[1:]
     assert counts.min() > 0.9 * counts.mean()

@@ -1,0 +1,144 @@
+"""The examples run, and what the documentation says is so: its code, its commands, its tables, its links."""
+
+import contextlib
+import io
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+
+import shoal
+from shoal.algorithms import ALGORITHMS
+from shoal.cli import main
+from shoal.cli.app import COMMANDS
+from shoal.cli.arguments import parse
+from shoal.cli.bench import BenchTrainOptions
+from shoal.cli.evaluate import EvalOptions
+from shoal.cli.targets import parse_target
+from shoal.cli.train import ResumeOptions, TrainOptions
+from shoal.cli.watch import WatchOptions
+from shoal.core.env import describe
+from shoal.core.registry import import_file, world_class
+from shoal.testing import check_env
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = (ROOT / "README.md").read_text()
+CODE = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def printed(run):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        run()
+    return out.getvalue()
+
+
+def table(heading):
+    """The rows of the first table below a heading of the README, without its first two lines."""
+    lines = README.split(f"\n{heading}\n", 1)[1].splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("|"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_are_short(path):
+    assert len(path.read_text().splitlines()) <= 60
+
+
+def test_own_world():
+    text = printed(lambda: runpy.run_path(str(ROOT / "examples" / "own_world.py"), run_name="__main__"))
+    assert "Owl keeps the environment contract" in text
+    first, last = map(float, re.search(r"([\d.]+) at first, ([\d.]+) in the end", text).groups())
+    assert first < 2 < 2.5 < last
+
+
+def test_train_from_python():
+    module = runpy.run_path(str(ROOT / "examples" / "train_from_python.py"))
+    scores = {}
+    text = printed(lambda: scores.update(module["main"](total_env_steps=100_000)))
+    assert "updates in" in text
+    assert scores["trained"] > scores["random"] + 10
+
+
+def test_own_world_of_the_readme(tmp_path):
+    file, run = tmp_path / "meet.py", tmp_path / "run"
+    file.write_text(CODE[0])
+    import_file(str(file))
+    check_env(world_class("my/meet")(), num_steps=30, num_envs=2)
+    small = ["--num-envs", "8", "--num-steps", "25", "--total-env-steps", "400", "--env.num-agents", "6"]
+    small += ["--algo", "a2c", "--algo.network.hidden", "4"]
+    text = printed(lambda: main(["train", "my/meet", "--import", str(file), *small, "--run-dir", str(run)]))
+    assert "next: shoal watch" in text
+    written = {path.name for path in run.iterdir()}
+    promised = {row[0].strip("`/") for row in table("## What a run leaves behind")}
+    assert written == promised
+
+
+def test_python_of_the_readme():
+    text = printed(lambda: exec(compile(CODE[1], "README.md", "exec"), {}))
+    assert float(re.fullmatch(r"\{'agent': (-[\d.]+)\}\n", text)[1]) > -70
+
+
+def commands():
+    lines = re.findall(r"^\$ (shoal .*)$", README, re.MULTILINE)
+    found = [part for line in lines for part in line.split("#")[0].split(";")]
+    return [shlex.split(command)[1:] for command in found]
+
+
+@pytest.mark.parametrize("words", [words for words in commands() if "--import" not in words], ids=" ".join)
+def test_commands_of_the_readme_can_be_parsed(words):
+    words = ["a-run" if word == "runs/..." else word for word in words]
+    match words:
+        case ["train", *rest]:
+            parse_target(TrainOptions, rest, "shoal train")
+        case ["bench", "train", *rest]:
+            parse_target(BenchTrainOptions, rest, "shoal bench train")
+        case ["resume" | "eval" | "watch" as name, *rest]:
+            options = {"resume": ResumeOptions, "eval": EvalOptions, "watch": WatchOptions}
+            parse(options[name], rest, f"shoal {name}")
+        case _:
+            assert " ".join(words) in COMMANDS or words[:3] == ["bench", "env", "tag/grid"]
+
+
+def test_every_command_is_shown():
+    shown = {" ".join(words[: 2 if words[0] == "bench" else 1]) for words in commands()}
+    assert shown == set(COMMANDS)
+
+
+def test_the_table_of_worlds():
+    rows = {row[0].strip("`"): row for row in table("## Worlds")}
+    assert sorted(rows) == [id for id in shoal.ids() if id.split("/")[0] in ("mpe", "tag")]
+    for id, (_, agents, sees, *_) in rows.items():
+        groups = describe(shoal.make(id)).groups.values()
+        assert {str(group.size) for group in groups} == set(re.findall(r"\d+", agents))
+        assert {str(group.observation.shape[0]) for group in groups} <= set(re.findall(r"\d+", sees))
+
+
+def test_the_table_of_algorithms():
+    assert [row[0].strip("`") for row in table("## Algorithms")] == sorted(ALGORITHMS, reverse=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = page.read_text()
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text) + re.findall(r"(?:src|srcset)=\"([^\"]+)\"", text)
+    for link in links:
+        assert link.startswith("https://") or (page.parent / link).is_file(), link
+    for page_link, anchor in re.findall(r"\]\(([^)#\s]*)#([^)]*)\)", text):
+        target = (page.parent / page_link if page_link else page).read_text()
+        headings = [re.sub(r"[^\w\- ]", "", title).lower() for title in re.findall(r"^#+ (.*)$", target, re.MULTILINE)]
+        assert anchor in [title.replace(" ", "-") for title in headings], anchor
+
+
+def test_pictures_are_small():
+    for picture in (ROOT / "docs" / "images").iterdir():
+        assert picture.stat().st_size < 200_000, picture
