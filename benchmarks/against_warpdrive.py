@@ -11,8 +11,6 @@ import json
 import time
 from pathlib import Path
 
-import jax
-
 from shoal import presets
 from shoal.execution.bench import bench_env, bench_train
 
@@ -42,25 +40,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path)
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--only", default="", help="measure rows whose name contains this; keep the other rows")
     args = parser.parse_args()
-    rows = []
+    rows = {}
+    if args.only and args.output.exists():
+        rows = {(row["kind"], row["name"]): row for row in json.loads(args.output.read_text())["rows"]}
     for id, options, num_envs, num_steps, peer, who in WORLDS:
+        if args.only not in id:
+            continue
         result = bench_env(id, options, num_envs=num_envs, num_steps=num_steps, seconds=args.seconds)
-        rows.append(_row("step", f"{id} {options or ''} x {num_envs}", result, peer, who))
+        _add(rows, "step", f"{id} {options or ''} x {num_envs}", result, peer, who)
     for name, changes, peer, who in TRAINING:
         experiment = dataclasses.replace(presets.get(name), **changes)
+        if args.only not in experiment.env:
+            continue
         result = bench_train(experiment, seconds=args.seconds)
-        rows.append(_row("train", f"{name} {changes or ''}", result, peer, who))
-    args.output.write_text(json.dumps({"date": time.strftime("%Y-%m-%d"), "rows": rows}, indent=1) + "\n")
+        _add(rows, "train", f"{name} {changes or ''}", result, peer, who)
+    kept = {"date": time.strftime("%Y-%m-%d"), "rows": list(rows.values())}
+    args.output.write_text(json.dumps(kept, indent=1) + "\n")
 
 
-def _row(kind, name, result, peer, who):
+def _add(rows, kind, name, result, peer, who):
     ratio = result["env_steps_per_s"] / peer if peer else None
-    shown = f"{ratio:6.1f}x {who}" if ratio else ""
-    memory = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0) / 2**30
+    rows[kind, name] = {"kind": kind, "name": name, "peer": who, "peer_env_steps_per_s": peer, "ratio": ratio} | result
     rates = f"{result['env_steps_per_s'] / 1e6:10.3f} M env/s {result['agent_steps_per_s'] / 1e6:10.1f} M agent/s"
-    print(f"{kind:6s} {name:70s} {rates}  compile {result['compile_s']:5.1f} s  {memory:5.1f} GiB  {shown}", flush=True)
-    return {"kind": kind, "name": name, "peer": who, "peer_env_steps_per_s": peer, "ratio": ratio} | result
+    shown = f"{ratio:6.1f}x {who}" if ratio else ""
+    print(f"{kind:6s} {name:70s} {rates}  compile {result['compile_s']:5.1f} s  {shown}", flush=True)
 
 
 if __name__ == "__main__":
