@@ -242,6 +242,22 @@ def test_resume_gives_the_same_bits(tmp_path):
     assert lines(tmp_path / "whole") == lines(tmp_path / "parts")
 
 
+def test_resuming_on_other_devices_is_said(tmp_path):
+    stopped = train(small(), tmp_path / "run", devices=2, listener=Stopper(after=3), checkpoint_seconds=0.0)
+    assert stopped.interrupted
+    with pytest.warns(UserWarning, match=r"was on 2 device\(s\) and goes on with 1"):
+        resume(tmp_path / "run", devices=1)
+
+
+def test_devices_that_are_not_there():
+    with pytest.raises(OptionError, match="devices must be between 1 and 2"):
+        build(small(), devices=3)
+    with pytest.raises(OptionError, match=r"multiple of 4 \(2 devices x 2 minibatches\), got 18. Try 20"):
+        build(small(num_envs=18), devices=2)
+    assert build(small()).mesh.size == 1, "so few copies are not worth a second core"
+    assert build(small(num_envs=128)).mesh.size == 2
+
+
 class Stopper:
     """Asks the loop to stop, as Ctrl-C does."""
 

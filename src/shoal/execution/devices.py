@@ -10,7 +10,10 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
+from shoal.core.errors import OptionError, require
+
 AXIS = "copies"
+MIN_SHARE = 64
 
 
 def use_all_cores() -> None:
@@ -34,13 +37,23 @@ def use_compilation_cache() -> str:
     return folder
 
 
-def make_mesh(num_envs: int, parts: int, limit: int | None = None) -> Mesh:
-    """A mesh over as many local devices as the copies can be spread over evenly.
+def make_mesh(num_envs: int, parts: int, count: int | None = None) -> Mesh:
+    """A mesh over `count` local devices or, by default, over as many as the copies can be spread over evenly.
 
-    Each device's share of the copies must be a multiple of `parts`, the number of minibatches.
+    Each device's share of the copies must be a multiple of `parts`, the number of minibatches. By default a CPU core is
+    given no less than `MIN_SHARE` copies: with fewer, waiting for each other costs more than a second core brings.
     """
-    devices = jax.local_devices()[:limit]
-    count = max(n for n in range(1, len(devices) + 1) if n == 1 or num_envs % (n * parts) == 0)
+    devices = jax.local_devices()
+    if count is None:
+        least = MIN_SHARE if devices[0].platform == "cpu" else 1
+        fits = [n for n in range(2, len(devices) + 1) if num_envs % (n * parts) == 0 and num_envs // n >= least]
+        count = max([1, *fits])
+    require(1 <= count <= len(devices), "experiment", "devices", count, f"between 1 and {len(devices)}, all there are")
+    if num_envs % (count * parts):
+        raise OptionError(
+            f"num_envs must be a multiple of {count * parts} ({count} devices x {parts} minibatches), got {num_envs}. "
+            f"Try {-(-num_envs // (count * parts)) * count * parts}, or fewer devices."
+        )
     return Mesh(np.array(devices[:count]), (AXIS,), axis_types=(AxisType.Auto,))
 
 

@@ -4,8 +4,10 @@ A line covers a fixed number of updates, whatever the size of the calls that mad
 same lines as an uninterrupted one (but for times).
 """
 
+import contextlib
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,25 +59,31 @@ class MetricsLog:
     def __init__(self, folder: Path, keep_until: int | None = None):
         """Lines after the update `keep_until` are dropped: they are about to be written again by a resumed run."""
         self.path = folder / "metrics.jsonl"
-        if keep_until is not None and self.path.exists():
-            kept = [line for line in read_metrics(self.path) if line["update"] <= keep_until]
-            write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept))
-        try:
+        with self._explained():
+            if keep_until is not None and self.path.exists():
+                kept = [line for line in read_metrics(self.path) if line["update"] <= keep_until]
+                write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept))
             self._file = open(self.path, "a")  # noqa: SIM115, held open for the whole run
-        except OSError as error:
-            raise RunError(f"cannot write {self.path}: {error.strerror or error}") from error
-        self._board = _board(folder)
+            self._board = _board(folder)
 
     def write(self, line: dict[str, Any]) -> None:
-        try:
+        with self._explained():
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()
+            if self._board is not None:
+                for name, value in line.items():
+                    if isinstance(value, int | float) and name not in ("update", "env_steps"):
+                        self._board.add_scalar(name, value, line["env_steps"])
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            raise RunError(f"cannot write {self.path}: {error.strerror or error}. Make room and resume.") from error
-        if self._board is not None:
-            for name, value in line.items():
-                if isinstance(value, int | float) and name not in ("update", "env_steps"):
-                    self._board.add_scalar(name, value, line["env_steps"])
+            reason = error.strerror or error
+            raise RunError(
+                f"cannot write metrics to {self.path}: {reason}. Make room or give write permission, then resume."
+            ) from error
 
     def close(self) -> None:
         self._file.close()

@@ -9,6 +9,7 @@ import dataclasses
 import signal
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -80,12 +81,25 @@ def resume(
     listener: Listener | None = None,
     checkpoint_seconds: float = 60.0,
 ) -> Result:
-    """Continues a run from its newest checkpoint, to the same bits as if it had never stopped."""
+    """Continues a run from its newest checkpoint, to the same bits as if it had never stopped.
+
+    It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
+    """
     run = open_run(Path(run_dir))
-    program = build(run.experiment, devices)
     newest = checkpoint.latest(run.checkpoints)
     if newest is None:  # stopped before the first one, while compiling
+        program = build(run.experiment, devices)
         return _Loop(program, run, listener, checkpoint_seconds).run(_with_weights(program, program.init()), None)
+    before = checkpoint.read_meta(newest)["devices"]
+    if devices is None and before <= len(jax.local_devices()):
+        devices = before
+    program = build(run.experiment, devices)
+    if program.mesh.size != before:
+        warnings.warn(
+            f"this run was on {before} device(s) and goes on with {program.mesh.size}: its results will agree with an "
+            "uninterrupted run to rounding, not to the bit",
+            stacklevel=2,
+        )
     carry, meta = restore(program, newest)
     return _Loop(program, run, listener, checkpoint_seconds).run(carry, meta)
 
