@@ -132,7 +132,7 @@ def test_links_lead_somewhere(page):
     text = page.read_text()
     links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text) + re.findall(r"(?:src|srcset)=\"([^\"]+)\"", text)
     for link in links:
-        assert link.startswith("https://") or (page.parent / link).is_file(), link
+        assert link.startswith("https://") or (page.parent / link).exists(), link
     for page_link, anchor in re.findall(r"\]\(([^)#\s]*)#([^)]*)\)", text):
         target = (page.parent / page_link if page_link else page).read_text()
         headings = [re.sub(r"[^\w\- ]", "", title).lower() for title in re.findall(r"^#+ (.*)$", target, re.MULTILINE)]

@@ -300,12 +300,11 @@ def test_sigkill_at_any_moment_then_resume(tmp_path):
     subprocess.run([*command, str(tmp_path / "whole")], check=True, stdout=subprocess.DEVNULL)
     generator = np.random.default_rng(0)
     for delay in generator.uniform(0.0, 8.0, 6):
-        process = subprocess.Popen([*command, str(tmp_path / "parts")], stdout=subprocess.PIPE)
-        assert process.stdout
-        process.stdout.readline()
-        time.sleep(delay)
-        process.kill()
-        process.wait()
+        with subprocess.Popen([*command, str(tmp_path / "parts")], stdout=subprocess.PIPE) as process:
+            assert process.stdout
+            process.stdout.readline()
+            time.sleep(delay)
+            process.kill()
     subprocess.run([*command, str(tmp_path / "parts")], check=True, stdout=subprocess.DEVNULL)
     whole, parts = (weights_sha256(load_policies(tmp_path / name)[1]) for name in ("whole", "parts"))
     assert whole == parts
