@@ -1,5 +1,8 @@
 """Shoal: train many interacting agents, worlds and weights in one compiled program."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from shoal import envs as _envs  # registers the worlds that ship with the package
 from shoal.core.env import Env, Spec, describe
 from shoal.core.errors import ShoalError
@@ -8,27 +11,62 @@ from shoal.core.spaces import Box, Discrete, MultiDiscrete
 from shoal.core.types import Circles, Group, Labels, Lines, Observation, Outcome, Polygons, Scene
 from shoal.core.version import VERSION
 
+if TYPE_CHECKING:
+    from shoal.algorithms import A2C, PPO
+    from shoal.execution.evaluate import evaluate
+    from shoal.execution.experiment import Experiment, Learner, cast
+    from shoal.execution.train import resume, train
+    from shoal.networks.torsos import Network
+
 __version__ = VERSION
 
+_LATE = {  # imported when first used: a world's author needs none of them
+    "A2C": "shoal.algorithms",
+    "PPO": "shoal.algorithms",
+    "Experiment": "shoal.execution.experiment",
+    "Learner": "shoal.execution.experiment",
+    "Network": "shoal.networks.torsos",
+    "cast": "shoal.execution.experiment",
+    "evaluate": "shoal.execution.evaluate",
+    "resume": "shoal.execution.train",
+    "train": "shoal.execution.train",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module 'shoal' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATE[name]), name)
+
+
 __all__ = [
+    "A2C",
+    "PPO",
     "Box",
     "Circles",
     "Discrete",
     "Env",
+    "Experiment",
     "Group",
     "Labels",
+    "Learner",
     "Lines",
     "MultiDiscrete",
+    "Network",
     "Observation",
     "Outcome",
     "Polygons",
     "Scene",
     "ShoalError",
     "Spec",
+    "cast",
     "describe",
+    "evaluate",
     "ids",
     "make",
     "register",
+    "resume",
+    "train",
 ]
 
 del _envs

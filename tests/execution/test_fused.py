@@ -185,11 +185,14 @@ class Poisoned(shoal.Env):
         state = {"t": state["t"] + 1, "number": state["number"]}
         bad = self._bad(state) & (self.where == "reward")
         reward = {"left": jnp.zeros(2), "right": jnp.where(bad & (jnp.arange(3) == 1), jnp.inf, 0.0)}
-        return state, shoal.Outcome(reward, jnp.bool_(False), jnp.bool_(False))
+        cut = (state["t"] == 28) & (self.where == "final")
+        spread = jnp.where((state["t"] == 28) & (self.where == "metrics"), jnp.nan, 0.0)
+        return state, shoal.Outcome(reward, jnp.bool_(False), cut, {"spread": spread})
 
     def observe(self, state, params):
         bad = self._bad(state) & (self.where == "view")
         right = jnp.where(bad & (jnp.arange(3) == 2), jnp.nan, state["number"])[:, None]
+        right = jnp.where((state["t"] == 28) & (self.where == "final"), jnp.nan, right)
         return {"left": shoal.Observation(jnp.zeros((2, 1))), "right": shoal.Observation(right)}
 
     def _bad(self, state):
@@ -216,6 +219,19 @@ def test_nan_is_traced_to_its_source(tmp_path, where, devices):
     saved = checkpoint.latest(open_run(tmp_path / "run").checkpoints)
     assert checkpoint.read_meta(saved)["update"] <= 2
     assert all(np.isfinite(a).all() for a in checkpoint.read_arrays(saved).values() if a.dtype.kind == "f")
+
+
+def test_nan_in_a_final_view_is_blamed_on_the_world():
+    experiment = small("test/poisoned", env_options={"where": "final"}, total_env_steps=160 * 4)
+    words = r"the observation of agent right\[0\] in copy 0 at step 28 of update 2 of world"
+    with pytest.raises(NonFiniteError, match=words):
+        train(experiment, devices=1)
+
+
+def test_nan_in_the_metrics_of_a_world(tmp_path):
+    experiment = small("test/poisoned", env_options={"where": "metrics"}, total_env_steps=160 * 4)
+    with pytest.raises(NonFiniteError, match=r"metrics that `step` returns became NaN or infinite in update 2"):
+        train(experiment, tmp_path / "run", devices=1, checkpoint_seconds=0.0)
 
 
 def test_nan_in_the_loss_is_reported():

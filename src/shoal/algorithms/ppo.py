@@ -31,7 +31,9 @@ class PPO(ac.ActorCriticLearner):
 
     def __post_init__(self):
         super().__post_init__()
-        require_positive("PPO", epochs=self.epochs, minibatches=self.minibatches, clip_eps=self.clip_eps)
+        require_positive("PPO", epochs=self.epochs, minibatches=self.minibatches)
+        if isinstance(self.clip_eps, int | float):  # under vmap it is a tracer and must not be inspected
+            require_positive("PPO", clip_eps=self.clip_eps)
 
     def update(
         self, state: ac.LearnerState, experience: Experience, key: jax.Array, axis: str | None = None

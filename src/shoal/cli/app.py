@@ -29,7 +29,7 @@ COMMANDS = {
     "train": Command("train", "train", "TARGET", "train a world or a preset; makes a run folder"),
     "resume": Command("train", "resume", "RUN", "go on with a run that was stopped"),
     "eval": Command("evaluate", "run", "RUN", "mean return of a run's policies over many episodes"),
-    "watch": Command("watch", "run", "RUN", "write a page that plays an episode, and open it"),
+    "watch": Command("watch", "run", "RUN", "write a page that plays an episode"),
     "envs": Command("listings", "envs", "", "the worlds there are"),
     "presets": Command("listings", "list_presets", "", "the experiments that are ready to train"),
     "bench env": Command("bench", "env", "WORLD", "how fast a world steps here"),

@@ -16,7 +16,7 @@ from shoal.cli.arguments import Flag, parse
 from shoal.cli.start import prepare
 from shoal.cli.terminal import console, emit, say, size
 from shoal.execution.bench import versions
-from shoal.execution.devices import use_compilation_cache
+from shoal.execution.devices import num_cores, use_compilation_cache
 
 OPTIONAL = {
     "matplotlib": ("learning curves (curves.png)", "pip install 'shoal[viz]'"),
@@ -49,7 +49,7 @@ def _examine() -> dict[str, Any]:
     browser = _browser()
     report = {
         "devices": [_device(device) for device in jax.local_devices()],
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": num_cores(),
         "versions": versions(),
         "cache": _cache(Path(use_compilation_cache())),
         "packages": packages,

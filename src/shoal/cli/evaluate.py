@@ -34,9 +34,7 @@ class EvalOptions:
     seed: int = 0  # of the episodes
     explore: Flag = False  # sample actions as in training, instead of taking the likeliest
     random: Flag = False  # play at random, for comparison
-    opponent: Annotated[
-        UseAppendAction[tuple[str, ...]], arg(metavar="POLICY=RUN")
-    ] = ()  # take a policy from another run; POLICY=random plays at random
+    opponent: Opponents = ()  # take a policy from another run, or let it play at random: POLICY=random
     imports: Imports = ()  # a Python file that registers worlds
     json: Flag = False  # one JSON object on stdout
 

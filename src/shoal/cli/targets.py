@@ -140,11 +140,6 @@ def _options_class(
     return dataclasses.make_dataclass("Options", fields, frozen=True)
 
 
-def options_exist(world: Env) -> bool:
-    """Whether a world has options at all."""
-    return any(field.init for field in dataclasses.fields(world))  # pyright: ignore[reportArgumentType]
-
-
 def _learners_field(experiment: Experiment) -> tuple[str, type, Any]:
     fields = []
     for name, learner in experiment.learners.items():

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from shoal.core.env import Env, describe
 from shoal.core.errors import OptionError, unknown_name
+from shoal.core.spaces import Box, num_logits
 from shoal.core.types import Group, Observation, Outcome, PyTree, Scene, Seat
 
 _SEATS = re.compile(r"(?P<group>[^\[\]]+)(\[(?P<start>\d+)(?P<range>:(?P<stop>\d*))?\])?")
@@ -81,7 +82,9 @@ class Regrouped(Env):
         return state, outcome.replace(reward={name: _deal(outcome.reward, parts) for name, parts in self.plan})
 
     def observe(self, state: PyTree, params: PyTree) -> dict[str, Observation]:
-        old = {name: _filled(obs, self.env.groups[name].size) for name, obs in self.env.observe(state, params).items()}
+        seen = self.env.observe(state, params)
+        masked = any(obs.legal is not None for obs in seen.values())
+        old = {name: _filled(obs, self.env.groups[name], masked) for name, obs in seen.items()}
         return {name: _deal(old, parts) for name, parts in self.plan}
 
     def global_state(self, state: PyTree, params: PyTree) -> PyTree:
@@ -159,8 +162,11 @@ def _check_alike(name: str, groups: list[Group], parts: tuple[Part, ...]) -> Non
             )
 
 
-def _filled(obs: Observation, size: int) -> Observation:
-    everyone = jnp.ones(size, bool)
+def _filled(obs: Observation, group: Group, masked: bool) -> Observation:
+    """Observations of groups that may be merged must have the same parts."""
+    everyone = jnp.ones(group.size, bool)
+    if masked and obs.legal is None and not isinstance(group.action, Box):
+        obs = obs.replace(legal=jnp.ones((group.size, num_logits(group.action)), bool))
     return obs.replace(
         active=everyone if obs.active is None else obs.active,
         present=everyone if obs.present is None else obs.present,

@@ -5,6 +5,7 @@ XLA runs most small operations of a scan on one core, so sharding over emulated 
 
 import contextlib
 import os
+import resource
 
 import jax
 import numpy as np
@@ -23,7 +24,12 @@ def use_all_cores() -> None:
     ):
         return  # the user has said how many
     with contextlib.suppress(RuntimeError):  # JAX is up already: whoever started it chose the number of devices
-        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+        jax.config.update("jax_num_cpu_devices", num_cores())
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def use_compilation_cache() -> str:
@@ -62,5 +68,7 @@ def memory_in_use() -> int:
     stats = jax.local_devices()[0].memory_stats()
     if stats and "bytes_in_use" in stats:
         return int(stats["bytes_in_use"])
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    if os.path.exists("/proc/self/statm"):
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the most so far, in bytes on a Mac

@@ -111,7 +111,9 @@ class Program:
     def _init_all(self) -> Carry:
         seed = self.experiment.seed
         if self._seeds:
-            return jax.vmap(self._init)(jnp.arange(self.experiment.num_seeds, dtype=jnp.uint32) + jnp.uint32(seed))
+            seeds = jnp.arange(self.experiment.num_seeds, dtype=jnp.uint32) + jnp.uint32(seed)
+            # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
+            return lax.map(self._init, seeds)
         return self._init(jnp.uint32(seed))
 
     def _init(self, seed: jax.Array) -> Carry:
@@ -147,7 +149,7 @@ class Program:
         )
         whole = experience(steps, carry.memory, worlds, memory)
         learners, metrics = self._learn(carry, whole, axis)
-        latch = nonfinite.check(carry.latch, carry, steps, learners, metrics, share, axis)
+        latch = nonfinite.check(carry.latch, carry, steps, worlds.observation, learners, metrics, share, axis)
         metrics |= _step_metrics(steps, axis)
         metrics["fault"] = jnp.max(latch.kind)
         if axis:

@@ -12,9 +12,9 @@ from flax import struct
 from jax import lax
 
 from shoal.core.errors import NonFiniteError
-from shoal.core.types import PyTree
+from shoal.core.types import Observation, PyTree
 
-KINDS = ("", "observation", "reward", "loss", "weights")
+KINDS = ("", "observation", "reward", "loss", "weights", "metrics")
 
 
 class Latch(struct.PyTreeNode):
@@ -34,22 +34,33 @@ def clear(devices: int) -> Latch:
 
 
 def check(
-    latch: Latch, carry: Any, steps: Any, learners: PyTree, metrics: dict[str, jax.Array], share: int, axis: str | None
+    latch: Latch,
+    carry: Any,
+    steps: Any,
+    last: dict[str, Observation],
+    learners: PyTree,
+    metrics: dict[str, jax.Array],
+    share: int,
+    axis: str | None,
 ) -> Latch:
     """The latch after one update; keeps the first fault.
 
-    `metrics` are the learners'; `share` is the number of copies on this device.
+    `last` is the observation after the last step, `metrics` are the learners', `share` is the number of copies on this
+    device.
     """
     first_copy = lax.axis_index(axis) * share if axis else 0
     found = clear(1)
     # Later checks overwrite earlier ones, so the cause comes last: a bad view makes everything after it bad.
-    for code, tree in ((4, _floats(learners)), (3, list(metrics.values()))):
-        bad = ~_all_finite(tree)
+    for code, leaves in ((5, list(steps.metrics.values())), (4, _floats(learners)), (3, list(metrics.values()))):
+        bad = ~_all_finite(leaves)
         found = jax.tree.map(lambda old, new, bad=bad: jnp.where(bad, new, old), found, _at(code, carry.update))
-    views = {name: obs.view for name, obs in steps.observation.items()}
-    for code, by_group in ((2, steps.reward), (1, views)):
-        for number, (_, tree) in reversed(list(enumerate(sorted(by_group.items())))):
-            found = _located(found, code, number, _floats(tree), carry, first_copy)
+    for number, name in reversed(list(enumerate(sorted(steps.reward)))):
+        found = _located(found, 2, number, [steps.reward[name]], carry, first_copy)
+        # The value of a final view is not finite if the view is not; the views themselves are not kept.
+        found = _located(found, 1, number, [steps.final_value[name]], carry, first_copy, after=1)
+        following = jax.tree.map(lambda leaf: leaf[None], _seen(last[name], lead=1))
+        found = _located(found, 1, number, _floats(following), carry, first_copy, after=steps.first.shape[0])
+        found = _located(found, 1, number, _floats(_seen(steps.observation[name])), carry, first_copy)
     return jax.tree.map(lambda old, new: jnp.where(latch.kind > 0, old, new), latch, found)
 
 
@@ -61,14 +72,19 @@ def report(latch: Latch, world: str, groups: list[str]) -> NonFiniteError | None
         return None
     kind, update, step, copy, group, agent = min(faults, key=lambda fault: (fault[1], fault[0], fault[2]))
     where = f"update {update} of world {world!r}"
+    if len(flat[0]) > 1 and latch.kind.ndim > 1:
+        where += f" (training {int(np.argmax(latch.kind.any(-1)))} of those side by side)"
     if KINDS[kind] in ("observation", "reward"):
         name = sorted(groups)[group]
         what = f"the {KINDS[kind]} of agent {name}[{agent}] in copy {copy} at step {step} of {where} is NaN or infinite"
         advice = "Check the world's `step` and `observe` with shoal.testing.check_env."
+    elif KINDS[kind] == "metrics":
+        what = f"the metrics that `step` returns became NaN or infinite in {where}"
+        advice = "Check the world's `Outcome.metrics`."
     else:
         what = f"the {KINDS[kind]} became NaN or infinite in {where}"
         advice = "Try a smaller learning rate or max_grad_norm, or larger minibatches."
-    return NonFiniteError(f"{what}. {advice} The last checkpoint is from before it happened.")
+    return NonFiniteError(f"{what}. {advice}")
 
 
 def _at(kind: int, update: jax.Array, step: Any = 0, copy: Any = 0, group: int = 0, agent: Any = 0) -> Latch:
@@ -76,7 +92,13 @@ def _at(kind: int, update: jax.Array, step: Any = 0, copy: Any = 0, group: int =
     return Latch(*(jnp.asarray(value, jnp.int32).reshape(1) for value in values))
 
 
-def _located(found: Latch, code: int, number: int, leaves: list, carry: Any, first_copy: Any) -> Latch:
+def _seen(observation: Observation, lead: int = 2) -> PyTree:
+    """View and global state, the latter with an axis of agents after the `lead` first axes, as the former has."""
+    return observation.view, jax.tree.map(lambda leaf: jnp.expand_dims(leaf, lead), observation.state)
+
+
+def _located(found: Latch, code: int, number: int, leaves: list, carry: Any, first_copy: Any, after: int = 0) -> Latch:
+    """The latch, set if a leaf `[T, E, n, ...]` is not finite; `after` counts the steps from time to blame."""
     if not leaves:
         return found
 
@@ -84,7 +106,7 @@ def _located(found: Latch, code: int, number: int, leaves: list, carry: Any, fir
         del found
         bad = jnp.stack([(~jnp.isfinite(leaf)).reshape(*leaf.shape[:3], -1).any(-1) for leaf in leaves]).any(0)
         time, copy, agent = jnp.unravel_index(jnp.argmax(bad), bad.shape)
-        return _at(code, carry.update, carry.worlds.clock - 1 + time, first_copy + copy, number, agent)
+        return _at(code, carry.update, carry.worlds.clock - 1 + time + after, first_copy + copy, number, agent)
 
     return lax.cond(_all_finite(leaves), lambda found: found, look, found)
 

@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from shoal.core.errors import NonFiniteError
 from shoal.core.types import PyTree
 from shoal.core.version import VERSION
 from shoal.execution import checkpoint, latch
@@ -203,6 +204,8 @@ class _Loop:
     def _check(self, carry: Carry) -> None:
         experiment = self.program.experiment
         error = latch.report(jax.device_get(carry.latch), experiment.env, list(self.program.cast.spec.groups))
+        if error and self.folder:
+            raise NonFiniteError(f"{error} The last checkpoint in {self.folder.path} is from before it happened.")
         if error:
             raise error
 
