@@ -3,6 +3,7 @@
 Whole batches are checked with one pass over memory; the exact place is looked for only if something was found.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -104,7 +105,8 @@ def _located(found: Latch, code: int, number: int, leaves: list, carry: Any, fir
 
     def look(found: Latch) -> Latch:
         del found
-        bad = jnp.stack([(~jnp.isfinite(leaf)).reshape(*leaf.shape[:3], -1).any(-1) for leaf in leaves]).any(0)
+        flags = [(~jnp.isfinite(leaf)).reshape(*leaf.shape[:3], -1).any(-1) for leaf in leaves]
+        bad = functools.reduce(jnp.logical_or, flags)  # a global state is everybody's: it has one agent
         time, copy, agent = jnp.unravel_index(jnp.argmax(bad), bad.shape)
         return _at(code, carry.update, carry.worlds.clock - 1 + time + after, first_copy + copy, number, agent)
 
