@@ -212,7 +212,7 @@ def test_nan_is_traced_to_its_source(tmp_path, where, devices):
     # A view of time 25 is seen at step 25; the reward of time 25 is paid by step 24.
     step = {"view": 25, "reward": 24}[where]
     words = (
-        rf"the {kind} of agent right\[{agent}\] in copy 11 at step {step} of update 2 of world 'test/poisoned' is NaN"
+        rf"the {kind} of agent right\[{agent}\] in copy 11 at step {step} of the run is NaN or infinite, in update 3"
     )
     with pytest.raises(NonFiniteError, match=words):
         train(experiment, tmp_path / "run", devices=devices, checkpoint_seconds=0.0)
@@ -223,14 +223,14 @@ def test_nan_is_traced_to_its_source(tmp_path, where, devices):
 
 def test_nan_in_a_final_view_is_blamed_on_the_world():
     experiment = small("test/poisoned", env_options={"where": "final"}, total_env_steps=160 * 4)
-    words = r"the observation of agent right\[0\] in copy 0 at step 28 of update 2 of world"
+    words = r"the observation of agent right\[0\] in copy 0 at step 28 of the run is NaN or infinite, in update 3"
     with pytest.raises(NonFiniteError, match=words):
         train(experiment, devices=1)
 
 
 def test_nan_in_the_metrics_of_a_world(tmp_path):
     experiment = small("test/poisoned", env_options={"where": "metrics"}, total_env_steps=160 * 4)
-    with pytest.raises(NonFiniteError, match=r"metrics that `step` returns became NaN or infinite in update 2"):
+    with pytest.raises(NonFiniteError, match=r"metrics that `step` returns became NaN or infinite in update 3"):
         train(experiment, tmp_path / "run", devices=1, checkpoint_seconds=0.0)
 
 

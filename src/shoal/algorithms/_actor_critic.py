@@ -75,7 +75,7 @@ class ActorCriticLearner:
     normalise_values: bool = False  # running mean and variance of the value targets
     normalise_advantages: bool = True  # zero mean, unit variance in each minibatch
     chunk_samples: int = 0  # samples whose gradient is computed at once; 0: as many as suits the device
-    network: Network = Network()  # noqa: RUF009, it is frozen
+    network: Network = dataclasses.field(default_factory=Network)  # torsos of actor and critic
 
     def __post_init__(self):
         owner = type(self).__name__

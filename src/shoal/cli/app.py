@@ -13,7 +13,7 @@ from shoal.cli.terminal import complain, console
 from shoal.core.errors import ShoalError, unknown_name
 from shoal.core.version import VERSION
 
-DONE, WRONG, INTERRUPTED = 0, 2, 130
+DONE, WRONG, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
 
 
 class Command(NamedTuple):
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+        return BROKEN_PIPE
     except Exception as error:
         message = _readable(error)
         if message is None or os.environ.get("SHOAL_DEBUG"):

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from shoal.core.errors import RunError
 from shoal.core.types import PyTree
 from shoal.execution.evaluate import record
 from shoal.execution.experiment import Cast
@@ -19,7 +20,7 @@ def draw(run: Run) -> tuple[Path | None, str]:
         return None, "there are no metrics yet"
     try:
         draw_curves(path, rows, title=run.experiment.env)
-    except MissingMatplotlibError as error:
+    except (MissingMatplotlibError, RunError) as error:  # the run itself is saved: a picture less is no failure
         return None, str(error)
     return path, ""
 

@@ -53,6 +53,8 @@ def world_class(id: str) -> type[Env]:
         target = _worlds[id] = getattr(importlib.import_module(module), name)
     if not (isinstance(target, type) and issubclass(target, Env) and dataclasses.is_dataclass(target)):
         raise WorldError(f"the world {id!r} must be a frozen dataclass derived from shoal.Env, got {target!r}")
+    if not target.__dataclass_params__.frozen:  # pyright: ignore[reportAttributeAccessIssue]
+        raise WorldError(f"the world {id!r} is not frozen: write `@dataclasses.dataclass(frozen=True)` above its class")
     return target
 
 

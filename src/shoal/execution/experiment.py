@@ -24,7 +24,7 @@ class Learner:
     one policy for each group. A frozen learner plays but does not learn. `weights` is a run folder to start from.
     """
 
-    algorithm: Algorithm = PPO()  # noqa: RUF009, it is frozen
+    algorithm: Algorithm = dataclasses.field(default_factory=PPO)
     policies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     frozen: bool = False
     weights: str | None = None

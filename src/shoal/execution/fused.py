@@ -55,17 +55,20 @@ class Program:
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the columns of the metrics table."""
-        carry = jax.eval_shape(self._init_all)
+        carry = self.shapes()
         one = (
             jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), carry) if self._seeds else carry
         )
         _, metrics = jax.eval_shape(functools.partial(self._update, axis=None), one)
         return tuple(metrics)
 
-    @functools.cached_property
-    def init(self):
-        """`init() -> Carry`: fresh worlds and learners, laid out over the devices."""
-        return jax.jit(self._init_all, out_shardings=self.shardings)
+    def init(self) -> Carry:
+        """Fresh worlds and learners, made on one device, then laid out over all."""
+        return jax.device_put(jax.jit(self._init_all)(), self.shardings)
+
+    def shapes(self) -> Carry:
+        """The carry's shapes; nothing is computed."""
+        return jax.eval_shape(self._init_all)
 
     @functools.cached_property
     def advance(self):
@@ -95,7 +98,7 @@ class Program:
 
     def _specs(self) -> Carry:
         """Which leaves are split over the devices: those with an axis of copies."""
-        carry = jax.eval_shape(self._init_all)
+        carry = self.shapes()
         lead = (None,) if self._seeds else ()
         split, whole = P(*lead, AXIS), P()
 

@@ -72,12 +72,13 @@ def report(latch: Latch, world: str, groups: list[str]) -> NonFiniteError | None
     if not faults:
         return None
     kind, update, step, copy, group, agent = min(faults, key=lambda fault: (fault[1], fault[0], fault[2]))
-    where = f"update {update} of world {world!r}"
+    where = f"update {update + 1} of world {world!r}"
     if len(flat[0]) > 1 and latch.kind.ndim > 1:
         where += f" (training {int(np.argmax(latch.kind.any(-1)))} of those side by side)"
     if KINDS[kind] in ("observation", "reward"):
         name = sorted(groups)[group]
-        what = f"the {KINDS[kind]} of agent {name}[{agent}] in copy {copy} at step {step} of {where} is NaN or infinite"
+        place = f"agent {name}[{agent}] in copy {copy} at step {step} of the run"
+        what = f"the {KINDS[kind]} of {place} is NaN or infinite, in {where}"
         advice = "Check the world's `step` and `observe` with shoal.testing.check_env."
     elif KINDS[kind] == "metrics":
         what = f"the metrics that `step` returns became NaN or infinite in {where}"

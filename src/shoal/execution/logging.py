@@ -72,8 +72,9 @@ class MetricsLog:
             self._file.flush()
             if self._board is not None:
                 for name, value in line.items():
-                    if isinstance(value, int | float) and name not in ("update", "env_steps"):
-                        self._board.add_scalar(name, value, line["env_steps"])
+                    values = [v for v in (value if isinstance(value, list) else [value]) if v is not None]
+                    if values and name not in ("update", "env_steps"):
+                        self._board.add_scalar(name, sum(values) / len(values), line["env_steps"])  # mean over seeds
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -86,19 +87,23 @@ class MetricsLog:
             ) from error
 
     def close(self) -> None:
-        self._file.close()
-        if self._board is not None:
-            self._board.close()
+        with contextlib.suppress(OSError):  # a full disk has been reported by then
+            self._file.close()
+            if self._board is not None:
+                self._board.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a `metrics.jsonl`; a last line cut short by a crash is left out."""
+    """The lines of a `metrics.jsonl`; what a crash has cut short or damaged, and what follows it, is left out."""
     lines = []
-    for text in path.read_text().splitlines():
+    for text in path.read_text(errors="replace").splitlines():
         try:
-            lines.append(json.loads(text))
+            line = json.loads(text)
         except ValueError:
             break
+        if not isinstance(line, dict) or not isinstance(line.get("update"), int):
+            break
+        lines.append(line)
     return lines
 
 

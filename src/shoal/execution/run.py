@@ -4,11 +4,13 @@ Nothing else is needed to resume or reproduce it, but the world's own code when 
 executes code. Files are replaced atomically.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,11 @@ from shoal.core.errors import RunError, ShoalError, unknown_name
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint
 from shoal.execution.experiment import Cast, Experiment, cast
+
+try:
+    import fcntl
+except ImportError:  # not on this system: then nothing is held
+    fcntl = None
 
 FORMAT = 1
 
@@ -97,6 +104,20 @@ def open_run(path: Path) -> Run:
         raise RunError(f"{config} is damaged or cut short: it has no entry 'experiment'") from error
     except ShoalError as error:
         raise RunError(f"{config}: {error}") from error
+
+
+@contextlib.contextmanager
+def held(run: Run) -> Iterator[None]:
+    """Keeps other processes from training in the same folder; let go when the process ends, however it ends."""
+    if fcntl is None:
+        yield
+        return
+    with open(run.path / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunError(f"another process is training in {run.path}: wait for it, or stop it first") from error
+        yield
 
 
 def latest_checkpoint(run: Run) -> Path:

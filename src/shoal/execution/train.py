@@ -25,7 +25,7 @@ from shoal.execution import checkpoint, latch
 from shoal.execution.experiment import Experiment
 from shoal.execution.fused import MAX_UPDATES, Carry, Program, build, policies_of
 from shoal.execution.logging import Aggregator, MetricsLog
-from shoal.execution.run import Run, create, open_run, weights_from
+from shoal.execution.run import Run, create, held, open_run, weights_from
 
 CALL_SECONDS = 0.5
 """How long one call of the program should take: long enough to hide the host, short enough to stop soon."""
@@ -107,7 +107,7 @@ def resume(
 
 def restore(program: Program, path: Path) -> tuple[Carry, dict[str, Any]]:
     """A program's carry as a checkpoint holds it, laid out over the devices."""
-    shapes = jax.eval_shape(program.init)
+    shapes = program.shapes()
     stored = checkpoint.load(path, shapes.replace(latch=None))
     untripped = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes.latch)
     carry = jax.device_put(stored.replace(latch=untripped), program.shardings)
@@ -129,6 +129,10 @@ class _Loop:
         self.fault = False
 
     def run(self, carry: Carry, meta: dict[str, Any] | None) -> Result:
+        with held(self.folder) if self.folder else contextlib.nullcontext():
+            return self._run(carry, meta)
+
+    def _run(self, carry: Carry, meta: dict[str, Any] | None) -> Result:
         meta = meta or {"update": 0, "pending": [], "seconds": 0.0}
         self.update = meta["update"]
         self.log = MetricsLog(self.folder.path, keep_until=self.update) if self.folder else None
@@ -141,9 +145,9 @@ class _Loop:
         advance = self.program.advance.lower(carry, self.program.counts[0]).compile()
         self.compile_seconds = time.perf_counter() - began
         self.began = time.perf_counter()
-        if self.folder and self.update == 0:
-            self._save(carry)
         try:
+            if self.folder and self.update == 0:
+                self._save(carry)
             with _stop_requested() as stopped:
                 carry = self._loop(advance, carry, stopped)
         finally:
