@@ -82,7 +82,9 @@ def test_a_world_that_breaks_the_contract(shoal, world, tmp_path, mode, words):
 def test_a_world_that_returns_nan(shoal, world, tmp_path):
     run = tmp_path / "run"
     outcome = shoal("train", "test/tiny", "--import", world, "--env.mode", "nan", "--run-dir", run, *SMALL, "--json")
-    assert_refused_at_the_end(outcome, "the reward of agent prey[0] in copy 0 at step 2 of update 0", "'test/tiny'")
+    assert_refused_at_the_end(
+        outcome, "the reward of agent prey[0] in copy 0 at step 2 of the run", "in update 1 of world 'test/tiny'"
+    )
     assert checkpoint.read_meta(checkpoint.latest(run / "checkpoints"))["update"] == 0
 
 

@@ -256,13 +256,13 @@ def test_bench_train(shoal, world):
     assert outcome.json["steps"] == outcome.json["updates"] * 32
 
 
-def test_a_reader_that_goes_away_is_no_error():
+def test_a_reader_that_goes_away_is_no_news_but_no_success():
     script = "import sys; from shoal.cli import main; sys.exit(main(['--help']))"
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
     with process.stderr:
         assert process.stderr.read() == b""
-    assert process.wait() == 0
+    assert process.wait() == 141, "as if SIGPIPE had ended it"
 
 
 def test_the_installed_command_prints_one_json_object(tmp_path):

@@ -17,12 +17,12 @@ import pytest
 
 import shoal
 from shoal.algorithms import A2C, PPO
-from shoal.core.errors import NonFiniteError, OptionError
+from shoal.core.errors import NonFiniteError, OptionError, RunError
 from shoal.core.registry import register
 from shoal.execution import checkpoint
 from shoal.execution.experiment import Experiment, Learner
 from shoal.execution.fused import build, policies_of
-from shoal.execution.run import load_policies, open_run, weights_sha256
+from shoal.execution.run import create, held, load_policies, open_run, weights_sha256
 from shoal.execution.train import resume, train
 from shoal.networks.torsos import Network
 
@@ -256,6 +256,14 @@ def test_resume_gives_the_same_bits(tmp_path):
     ]
     jax.tree.map(np.testing.assert_array_equal, *everything)
     assert lines(tmp_path / "whole") == lines(tmp_path / "parts")
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path):
+    run = create(tmp_path / "run", small(), "0")
+    with held(run), pytest.raises(RunError, match="another process is training in"), held(run):
+        pass
+    with held(run):
+        pass
 
 
 def test_resuming_on_other_devices_is_said(tmp_path):

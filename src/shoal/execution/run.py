@@ -112,12 +112,14 @@ def held(run: Run) -> Iterator[None]:
     if fcntl is None:
         yield
         return
-    with open(run.path / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise RunError(f"another process is training in {run.path}: wait for it, or stop it first") from error
+    folder = os.open(run.path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+    except BlockingIOError as error:
+        raise RunError(f"another process is training in {run.path}: wait for it, or stop it first") from error
+    finally:
+        os.close(folder)
 
 
 def latest_checkpoint(run: Run) -> Path:
