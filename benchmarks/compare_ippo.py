@@ -7,6 +7,8 @@ Rates are environment steps per CPU-second of the process and per second of wall
 
 import argparse
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -27,9 +29,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0)
     args = parser.parse_args()
     rows = {}
-    for devices in (1, len(jax.devices())):
-        result = bench_train(presets.get("reference/simple_spread_ippo"), seconds=args.seconds, devices=devices)
-        rows[f"shoal, {devices} device(s)"] = (result["env_steps_per_cpu_s"], result["env_steps_per_s"])
+    result = on_one_core(args.seconds)
+    rows["shoal, one core"] = (result["env_steps_per_cpu_s"], result["env_steps_per_s"])
+    result = bench_train(presets.get("reference/simple_spread_ippo"), seconds=args.seconds)
+    rows[f"shoal, {len(jax.devices())} cores"] = (result["env_steps_per_cpu_s"], result["env_steps_per_s"])
     for shuffle in (True, False):
         rows[f"plain, {'full shuffle' if shuffle else 'no shuffle'}"] = plain(shuffle, args.seconds)
     for name, (cpu, wall) in rows.items():
@@ -41,6 +44,14 @@ def main() -> None:
     print(f"all cores against one: {cores:.2f}x in wall time")
     kept = {"rows": rows, "ratio_per_cpu_s": ratio, "ratio_cores": cores, "versions": versions()}
     args.output.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def on_one_core(seconds: float) -> dict:
+    """The same in a process that may use one core only; with one device alone, XLA would still use others."""
+    script = "import os, sys; os.sched_setaffinity(0, {0}); from shoal.cli import main; sys.exit(main(sys.argv[1:]))"
+    arguments = ["bench", "train", "reference/simple_spread_ippo", "--json", "--seconds", str(seconds)]
+    done = subprocess.run([sys.executable, "-c", script, *arguments], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
 
 
 def plain(shuffle: bool, seconds: float) -> tuple[float, float]:
