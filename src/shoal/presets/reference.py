@@ -1,8 +1,8 @@
 """Set-ups that others have published, to compare speeds and returns with. Not tuned: see the worlds' own presets.
 
 The tag set-ups follow WarpDrive 2.7.1. Its value loss is the plain mean squared error with coefficient 1, ours is half
-of it, hence 2. Its advantages are discounted returns minus values, which is λ = 1; its actor and critic share their
-hidden layers.
+of it, hence 2. Its advantages are discounted returns minus values, which is λ = 1; that its actor and critic share
+their hidden layers, and for tag/grid the ReLU, the value coefficient and the entropy bonus, are assumed, not checked.
 """
 
 from shoal.algorithms import A2C, PPO
