@@ -80,7 +80,8 @@ def test_equals_one_copy_at_a_time():
             assert bool(got.mask[copy]) == ended
             assert bool(worlds.first[copy]) == ended
             assert bool(outcome.truncated[copy]) == truncated
-            np.testing.assert_array_equal(got.observation["a"].view[copy], final)
+            seen = vectorised.observe(got.params, got.state, 64)
+            np.testing.assert_array_equal(seen["a"].view[copy], final)
             np.testing.assert_array_equal(worlds.observation["a"].view[copy], view)
             if ended:
                 assert float(got.returns["a"][copy]) == returns
@@ -109,7 +110,7 @@ def test_the_way_of_accelerators_gives_the_same(monkeypatch, seeds):
         text = str(jax.make_jaxpr(step)(worlds, ONES))
         for _ in range(7):
             worlds, _, ended = step(worlds, ONES)
-        return text, (worlds.state, worlds.params, worlds.observation, ended.observation)
+        return text, (worlds.state, worlds.params, worlds.observation, ended.state, ended.params)
 
     branches, expected = play()
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import OptionError
+from shoal.ops import kernels
+from shoal.ops.kernels.build import SLOTS
 from shoal.ops.neighbours import k_nearest
 
 nearest = jax.jit(k_nearest, static_argnums=2)
@@ -75,3 +77,76 @@ def test_far_apart_living_agents_still_count():
 def test_k_must_be_positive():
     with pytest.raises(OptionError, match="k must be greater than 0, got 0"):
         k_nearest(jnp.zeros((3, 2)), jnp.ones(3, bool), 0)
+
+
+def test_many_agents_against_brute_force():
+    """Beyond 200 agents another plain form is used."""
+    random = np.random.default_rng(1)
+    position = random.integers(0, 40, (1, 230, 2)).astype(np.float32)
+    alive = random.random((1, 230)) < 0.7
+    index, valid = jax.jit(jax.vmap(lambda p, a: k_nearest(p, a, 6)))(position, alive)
+    expected_index, expected_valid = brute_force(position[0], alive[0], 6)
+    np.testing.assert_array_equal(index[0], expected_index)
+    np.testing.assert_array_equal(valid[0], expected_valid)
+
+
+def test_any_number_of_mapped_axes():
+    random = np.random.default_rng(2)
+    position = random.random((2, 3, 8, 2)).astype(np.float32)
+    alive = random.random((3, 8)) < 0.7  # not mapped by the outer one
+    both = jax.vmap(jax.vmap(lambda p, a: k_nearest(p, a, 3)), in_axes=(0, None))
+    index, valid = jax.jit(both)(position, alive)
+    for outer in range(2):
+        for inner in range(3):
+            one_index, one_valid = nearest(position[outer, inner], alive[inner], 3)
+            np.testing.assert_array_equal(index[outer, inner], one_index)
+            np.testing.assert_array_equal(valid[outer, inner], one_valid)
+
+
+def test_gradients_flow_past_the_choice():
+    position = jnp.array([[0.0, 0], [1, 0], [3, 0]])
+
+    def to_nearest(position):
+        index, _ = k_nearest(position, jnp.ones(3, bool), 1)
+        return jnp.sum((position[index[:, 0]] - position) ** 2)
+
+    # Pairs (0, 1), (1, 0), (2, 1): the derivatives of 1, 1 and 4 by the three places.
+    np.testing.assert_allclose(jax.grad(to_nearest)(position)[:, 0], [-4.0, 0.0, 4.0], atol=1e-6)
+
+
+@pytest.mark.parametrize(("position", "alive"), [((4, 3), (4,)), ((4, 2), (5,)), ((2,), (2,))])
+def test_shapes_are_checked(position, alive):
+    with pytest.raises(OptionError, match="k_nearest"):
+        k_nearest(jnp.zeros(position), jnp.ones(alive, bool), 2)
+
+
+@pytest.mark.parametrize(
+    ("worlds", "n", "k", "kernel", "grid"),
+    [
+        (7, 40, 3, "brute_4", (7, 1)),
+        (7, 110, 10, "brute_10", (7, 1)),
+        (2, 1000, 10, "cells_10", (2, 1)),
+        (2, 1000, 50, "cells_32", (2, 1)),
+        (3, 10_000, 8, "brute_8", (3, 40)),
+    ],
+)
+def test_on_cuda_it_is_a_kernel(worlds, n, k, kernel, grid):
+    """What is handed to XLA there; that the kernel is right takes a GPU: benchmarks/neighbours.py."""
+    position = jax.ShapeDtypeStruct((worlds, n, 2), jnp.float32)
+    alive = jax.ShapeDtypeStruct((worlds, n), bool)
+    traced = jax.jit(jax.vmap(lambda p, a: k_nearest(p, a, k))).trace(position, alive)
+    text = traced.lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("__gpu$xla.gpu.ptx") == 1
+    assert f'name = "shoal_nearest_{kernel}"' in text
+    assert f"grid_x = {grid[0]} : i32, grid_y = {grid[1]} : i32" in text
+    assert "top_k" not in text
+    assert "__gpu$xla.gpu.ptx" not in traced.lower(lowering_platforms=("cpu",)).as_text()
+
+
+@pytest.mark.parametrize("form", ["brute", "cells"])
+@pytest.mark.parametrize("slots", SLOTS)
+def test_the_kernels_are_built_from_the_source_that_is_here(form, slots):
+    """If this fails, run `python -m shoal.ops.kernels.build` where CUDA's compiler is."""
+    text = kernels.ptx(f"shoal_nearest_{form}_{slots}")
+    assert text.startswith(f"// built from {kernels.fingerprint()}\n")
+    assert f".visible .entry shoal_nearest_{form}_{slots}(" in text

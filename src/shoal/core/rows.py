@@ -112,16 +112,19 @@ def _elements(jaxpr) -> int:
     for equation in jaxpr.eqns:
         inner = [p for p in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program) if _is_program(p)]
         repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-        total += repeats * sum(_elements(getattr(program, "jaxpr", program)) for program in inner)
+        costs = [_elements(getattr(program, "jaxpr", program)) for program in inner]
+        total += repeats * (min(costs) if equation.params.get("branches_platforms") else sum(costs))
         if not inner:
             total += _weight(equation) * sum(getattr(var.aval, "size", 0) for var in equation.outvars)
     return total
 
 
 def _weight(equation) -> int:
-    """What an element costs: a hash of 20 rounds, a product as long as its contraction, or a plain operation."""
+    """What an element costs: a hash of 20 rounds, a search for neighbours, a product as long as its contraction, or 1."""
     name = equation.primitive.name
     if name.startswith(("random_", "threefry")):
+        return 16
+    if name == "ffi_call":
         return 100
     if name == "dot_general":
         ((contracted, _), _) = equation.params["dimension_numbers"]

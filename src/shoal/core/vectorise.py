@@ -1,8 +1,8 @@
 """Many copies of a world at once, with auto-reset: the one place where episodes end and begin.
 
 Only the copies whose episode ended are reset (see `rows.for_rows`), and every episode starts from an independent
-draw. The final observation of an ended episode is handed out beside the new one, so that its value can be bootstrapped
-from.
+draw. Views are made once a step, after the resets. The final state of an ended episode is handed out beside the new
+one; `Vectorised.observe` makes its view where that is wanted, to bootstrap from its value.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from shoal.core.env import Env
 from shoal.core.errors import require_positive
 from shoal.core.keys import Use, copy_keys, use_key
 from shoal.core.regroup import group_rewards, original
-from shoal.core.rows import for_rows, select_rows, worth_branching
+from shoal.core.rows import for_rows
 from shoal.core.types import Observation, Outcome, PyTree
 
 
@@ -43,8 +43,8 @@ class Ended(struct.PyTreeNode):
     """What is known of the episodes that a step ended; leaves are `[E, ...]`, meaningful where `mask` holds."""
 
     mask: jax.Array
+    params: PyTree  # of the episode that ended
     state: PyTree  # the final one, before the new episode began
-    observation: dict[str, Observation]  # the final one
     returns: dict[str, jax.Array]
     length: jax.Array
 
@@ -73,13 +73,13 @@ class Vectorised:
         copy_ids = jnp.arange(self.num_envs, dtype=jnp.uint32) if copy_ids is None else copy_ids
         count = copy_ids.shape[0]
         keys = copy_keys(key, copy_ids)
-        params, state, observation = self._begin((jnp.zeros(count, jnp.uint32), keys, params))
+        params, state = self._begin((jnp.zeros(count, jnp.uint32), keys, params))
         return Worlds(
             key=keys,
             clock=jnp.uint32(1),
             params=params,
             state=state,
-            observation=observation,
+            observation=self.observe(params, state, count),
             first=jnp.ones(count, bool),
             returns={name: jnp.zeros(count) for name in original(self.env).groups},
             length=jnp.zeros(count, jnp.int32),
@@ -90,42 +90,40 @@ class Vectorised:
         count = worlds.first.shape[0]
         keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.STEP))(worlds.key)
         state, outcome = self._each(self.env.step, count, worlds.params, keys, worlds.state, actions)
-        final = self._each(self._observe, count, worlds.params, state)
         gained = group_rewards(self.env, outcome.reward)
         returns = {name: worlds.returns[name] + gained[name] for name in worlds.returns}
-        ended = Ended(outcome.terminated | outcome.truncated, state, final, returns, worlds.length + 1)
-        params, state, observation = self._renewed(worlds, ended)
+        ended = Ended(outcome.terminated | outcome.truncated, worlds.params, state, returns, worlds.length + 1)
+        params, state = self._renewed(worlds, ended)
         worlds = Worlds(
             key=worlds.key,
             clock=worlds.clock + 1,
             params=params,
             state=state,
-            observation=observation,
+            observation=self.observe(params, state, count),
             first=ended.mask,
             returns={name: jnp.where(ended.mask, 0.0, value) for name, value in returns.items()},
             length=jnp.where(ended.mask, 0, ended.length),
         )
         return worlds, outcome, ended
 
-    def _renewed(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree, dict[str, Observation]]:
-        """Params, state and observation, those of a new episode in the copies that ended."""
+    def observe(self, params: PyTree, state: PyTree, count: int) -> dict[str, Observation]:
+        """What `count` copies in these states see."""
+        return self._each(self._observe, count, params, state)
+
+    def _renewed(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree]:
+        """Params and state, those of a new episode in the copies that ended."""
         # The clock travels with the rows: it is the same for all, but a vmap over seeds would map it if it were shared.
         rows = (jnp.broadcast_to(worlds.clock, ended.mask.shape), worlds.key, worlds.params)
-        default = (worlds.params, ended.state, ended.observation)
-        if worth_branching(self._begin, rows, default):
-            return for_rows(lambda _, rows: self._begin(rows), ended.mask, (), rows, default)
-        # Observing once, after the choice, is cheaper than choosing between two observations.
-        params, state, _ = select_rows(ended.mask, self._begin(rows), default)
-        return params, state, self._each(self._observe, ended.mask.shape[0], params, state)
+        default = (worlds.params, ended.state)
+        return for_rows(lambda _, rows: self._begin(rows), ended.mask, (), rows, default)
 
-    def _begin(self, rows: tuple[jax.Array, jax.Array, PyTree]) -> tuple[PyTree, PyTree, dict[str, Observation]]:
+    def _begin(self, rows: tuple[jax.Array, jax.Array, PyTree]) -> tuple[PyTree, PyTree]:
         clock, keys, params = rows
         keys = jax.vmap(lambda key, clock: use_key(key, clock, Use.RESET))(keys, clock)
         if self.randomise:
             keys, draw = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
             params = jax.vmap(self.env.sample_params)(draw)
-        state = self._each(self.env.reset, clock.shape[0], params, keys)
-        return params, state, self._each(self._observe, clock.shape[0], params, state)
+        return params, self._each(self.env.reset, clock.shape[0], params, keys)
 
     def _observe(self, state: PyTree, params: PyTree) -> dict[str, Observation]:
         observation = self.env.observe(state, params)

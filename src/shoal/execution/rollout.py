@@ -173,7 +173,13 @@ def step(
     following, outcome, ended = vectorised.step(worlds, acts.action)
     zeros = jax.tree.map(jnp.zeros_like, outcome.reward)
     cut = outcome.truncated & ~outcome.terminated
-    final_value = for_rows(actor.final_value, cut, params, (ended.observation, acts.memory), zeros)
+
+    def final_value_of(params: PyTree, rows: tuple[jax.Array, PyTree, PyTree, PyTree]) -> dict[str, jax.Array]:
+        first, settings, state, memory = rows
+        return actor.final_value(params, (vectorised.observe(settings, state, first.shape[0]), memory))
+
+    rows = (worlds.first, ended.params, ended.state, acts.memory)  # `first` only tells how many rows these are
+    final_value = for_rows(final_value_of, cut, params, rows, zeros)
     weight = ended.mask.astype(jnp.float32)
     episodes = Episodes(
         count=jnp.sum(weight),

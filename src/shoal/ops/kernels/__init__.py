@@ -1,0 +1,59 @@
+"""Hand-made GPU kernels, as PTX that ships with the package: the user needs no compiler.
+
+XLA takes PTX in a custom call of its own, compiles it with the rest of the program and launches it like any kernel of
+its making, inside CUDA graphs too. The ways not taken: Pallas has no sorting into cells (no scatter into shared memory)
+and its brute force is several times slower; compiling CUDA at run time needs a library that not every install has, and
+a launcher in C or a call back into Python at every step; a binary in a wheel means a wheel a platform and a compiler
+to build it.
+
+`neighbours.cu` is the source, `build.py` turns it into `*.ptx.gz` (that takes CUDA's `nvcc`, at the developer's only).
+"""
+
+import functools
+import gzip
+import hashlib
+from pathlib import Path
+
+import jax
+import numpy as np
+
+_FOLDER = Path(__file__).parent
+
+
+def call(
+    kernel: str,
+    result: jax.ShapeDtypeStruct,
+    *operands: jax.Array,
+    grid: tuple[int, int],
+    threads: int,
+    shared: int = 0,
+) -> jax.Array:
+    """Launches a kernel on the current CUDA device, as part of the program that is being traced.
+
+    It gets the operands' addresses, then the result's. shared: bytes of dynamic shared memory.
+    """
+    launch = jax.ffi.ffi_call("__gpu$xla.gpu.ptx", result)
+    return launch(
+        *operands,
+        name=kernel,
+        kernel_type="ptx",
+        kernel_data=ptx(kernel),
+        grid_x=np.int32(grid[0]),
+        grid_y=np.int32(grid[1]),
+        grid_z=np.int32(1),
+        block_x=np.int32(threads),
+        block_y=np.int32(1),
+        block_z=np.int32(1),
+        shared_mem_bytes=np.int32(shared),
+    )
+
+
+@functools.cache
+def ptx(kernel: str) -> str:
+    """The code of a kernel that ships with the package."""
+    return gzip.decompress((_FOLDER / f"{kernel}.ptx.gz").read_bytes()).decode()
+
+
+def fingerprint() -> str:
+    """Of the source that the kernels are built from; each built file carries it in its first line."""
+    return hashlib.sha256((_FOLDER / "neighbours.cu").read_bytes()).hexdigest()[:16]
