@@ -120,7 +120,7 @@ def _elements(jaxpr) -> int:
 
 
 def _weight(equation) -> int:
-    """What an element costs: a hash of 20 rounds, a search for neighbours, a product as long as its contraction, or 1."""
+    """What an element costs: a hash of 20 rounds, a kernel of ours, a product as long as its contraction, or 1."""
     name = equation.primitive.name
     if name.startswith(("random_", "threefry")):
         return 16

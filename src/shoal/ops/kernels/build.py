@@ -1,4 +1,4 @@
-"""Builds the kernels: `python -m shoal.ops.kernels.build`. Needs CUDA's compiler `nvcc`; users of the package do not."""
+"""Builds the kernels: `python -m shoal.ops.kernels.build`. It needs CUDA's compiler `nvcc`; users do not."""
 
 import gzip
 import re
