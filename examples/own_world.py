@@ -1,6 +1,5 @@
-"""A world of one's own: an owl hunts mice around a pond. It is checked, then the owl learns for a few seconds.
-
-Two groups see different things, caught mice leave the game, the owl's speed is drawn anew for every episode.
+"""An owl hunts mice around a pond. Two groups see different things, caught mice leave the game, and the owl's speed is
+drawn anew for every episode. The world is checked, then the owl learns for a few seconds.
 """
 
 import dataclasses
@@ -8,11 +7,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-import shoal
-from shoal.algorithms import PPO
-from shoal.execution.experiment import Experiment, Learner
-from shoal.execution.train import train
-from shoal.testing import check_env
+import shoal.testing
 
 
 @shoal.register("example/owl")
@@ -45,15 +40,21 @@ class Owl(shoal.Env):
     def observe(self, state, params):
         away, free = state["angle"][1:] - state["angle"][0], state["free"]
         seen = jnp.stack([jnp.sin(away), jnp.cos(away), free], axis=1)
-        mice = shoal.Observation(seen, active=free, present=free)
-        return {"owl": shoal.Observation(seen.reshape(1, -1)), "mouse": mice}
+        return {"owl": shoal.Observation(seen.reshape(1, -1)), "mouse": shoal.Observation(seen, None, free, free)}
+
+    def scene(self, state, params):
+        x, y = jnp.cos(state["angle"]), jnp.sin(state["angle"])
+        is_mouse = jnp.arange(1 + self.num_mice) > 0
+        radius, colour = jnp.where(is_mouse, 0.06, 0.12), jnp.where(is_mouse, 2, 1)
+        circles = shoal.Circles(jnp.stack([x, y], axis=1), radius, colour, visible=jnp.append(True, state["free"]))
+        return shoal.Scene(bounds=(-1.2, -1.2, 1.2, 1.2), circles=circles)
 
 
 if __name__ == "__main__":
-    print(check_env(Owl()))
-    owl = Learner(PPO(learning_rate=2e-3), {"owl": ("owl",)})
-    mice = Learner(PPO(), {"mouse": ("mouse",)}, frozen=True)  # they play as they were made: about at random
+    print(shoal.testing.check_env(Owl()))
+    owl = shoal.Learner(shoal.PPO(learning_rate=2e-3), {"owl": ("owl",)})
+    mice = shoal.Learner(shoal.PPO(), {"mouse": ("mouse",)}, frozen=True)  # they play as they were made: at random
     sizes = {"num_envs": 64, "num_steps": 32, "total_env_steps": 100_000}
-    result = train(Experiment("example/owl", learners={"owl": owl, "mouse": mice}, randomise=True, **sizes))
+    result = shoal.train(shoal.Experiment("example/owl", learners={"owl": owl, "mouse": mice}, randomise=True, **sizes))
     caught = [line["return/owl"] for line in result.lines]
     print(f"mice caught in an episode: {caught[0]:.2f} at first, {caught[-1]:.2f} in the end")

@@ -116,7 +116,7 @@ def test_every_command_is_shown():
 
 def test_the_table_of_worlds():
     rows = {row[0].strip("`"): row for row in table("## Worlds")}
-    assert sorted(rows) == [id for id in shoal.ids() if id.split("/")[0] in ("mpe", "tag")]
+    assert {"mpe/simple_spread", "mpe/simple_tag", "tag/continuous", "tag/grid"} <= set(rows) <= set(shoal.ids())
     for id, (_, agents, sees, *_) in rows.items():
         groups = describe(shoal.make(id)).groups.values()
         assert {str(group.size) for group in groups} == set(re.findall(r"\d+", agents))

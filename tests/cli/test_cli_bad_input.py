@@ -88,6 +88,24 @@ def test_a_world_that_returns_nan(shoal, world, tmp_path):
     assert checkpoint.read_meta(checkpoint.latest(run / "checkpoints"))["update"] == 0
 
 
+@pytest.mark.parametrize(
+    ("groups", "words"),
+    [
+        ("{}", "NoGroups.groups is empty: a world needs at least one group of agents"),
+        ("[shoal.Group(1, shoal.Discrete(2))]", "NoGroups.groups is [Group(size=1"),
+        ("{'agent': 3}", "NoGroups.groups has the entry 'agent': 3"),
+        ("{0: shoal.Group(1, shoal.Discrete(2))}", "NoGroups.groups has the entry 0: Group(size=1"),
+    ],
+)
+def test_worlds_without_groups(shoal, tmp_path, groups, words):
+    file = tmp_path / "no_groups.py"
+    file.write_text(
+        "import dataclasses, shoal\n@shoal.register('test/no_groups')\n@dataclasses.dataclass(frozen=True)\n"
+        f"class NoGroups(shoal.Env):\n    @property\n    def groups(self):\n        return {groups}\n"
+    )
+    assert_refused(shoal("train", "test/no_groups", "--import", file), words, "shoal.Group(3, shoal.Discrete(5))")
+
+
 def assert_refused_at_the_end(outcome, *words):
     """Refused after training had begun: stderr has progress too, and stdout nothing."""
     assert (outcome.code, outcome.out) == (2, "")
@@ -137,7 +155,7 @@ def test_a_folder_that_is_no_run(shoal, tmp_path, command):
 
 @pytest.mark.parametrize("command", ["eval", "watch", "resume"])
 def test_a_run_of_a_world_that_is_not_imported(shoal, run, command):
-    assert_refused(shoal(command, run), "unknown world 'test/tiny'")
+    assert_refused(shoal(command, run), "unknown world 'test/tiny'", "--import FILE")
 
 
 @pytest.mark.parametrize("command", ["eval", "watch", "resume"])

@@ -57,7 +57,7 @@ def test_every_command_has_help(shoal, command):
 def test_envs(shoal, world):
     listed = {entry["id"]: entry for entry in shoal("envs", "--json").json["envs"]}
     shipped = {id for id in listed if not id.startswith("test/")}  # other tests may have registered worlds of theirs
-    assert shipped == {"mpe/simple_spread", "mpe/simple_tag", "tag/continuous", "tag/grid"}
+    assert {"battle/open", "mpe/simple_spread", "mpe/simple_tag", "tag/continuous", "tag/grid"} <= shipped
     assert listed["mpe/simple_spread"]["groups"] == {"agent": {"size": 3, "view": {"": [18]}, "action": "5 choices"}}
     assert listed["mpe/simple_spread"]["options"]["num_agents"] == 3
     outcome = shoal("envs", "--import", world)
@@ -176,6 +176,17 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(shoal, world, trained, tmp_
     assert hashes[0] == hashes[1]
 
 
+def test_a_finished_run_says_so_and_how_to_train_further(shoal, world, run):
+    (run / "replay.html").unlink()
+    again = shoal("resume", run, "--import", world)
+    assert again.code == 0
+    assert "is finished already: all of its 3 updates are made" in again.out
+    assert f"shoal train test/tiny --import {world} --weights hunter={run} --weights prey={run}" in again.out
+    assert (run / "replay.html").exists()  # what was missing is drawn
+    result = shoal("resume", run, "--import", world, "--json").json
+    assert (result["updates"], result["interrupted"]) == (3, False)
+
+
 def test_a_run_stopped_before_its_first_checkpoint_begins_anew(shoal, world, trained, tmp_path, monkeypatch):
     run = tmp_path / "run"
 
@@ -209,7 +220,7 @@ def test_frozen_opponents_and_several_seeds(shoal, world, trained, tmp_path, mon
         *("--freeze", "prey", "--weights", f"prey={trained}"),
     )
     assert outcome.code == 0
-    assert "no curves.png: drawing curves needs matplotlib: pip install 'shoal[viz]'" in outcome.out
+    assert "no curves.png: drawing needs matplotlib: pip install 'shoal[viz]'" in outcome.out
     assert (run / "replay.html").is_file()
     names = {name for line in read_metrics(run / "metrics.jsonl") for name in line}
     assert any("loss" in name and "hunter" in name for name in names)

@@ -78,5 +78,5 @@ def test_much_work_is_worth_a_branch_on_an_accelerator(monkeypatch):
 
     assert not worth_branching(little, rows, rows)
     assert worth_branching(repeated, rows, rows)
-    many = np.zeros((20_000, 64), np.float32)
+    many = np.zeros((100_000, 64), np.float32)
     assert worth_branching(hashes, many, many)

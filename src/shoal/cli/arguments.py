@@ -4,10 +4,11 @@ import contextlib
 import difflib
 import inspect
 import io
+import json
 import re
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
@@ -38,6 +39,31 @@ def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | N
         is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
         str_from_instance=lambda value: [str(value)],
     )
+
+
+@_registry.primitive_rule
+def _nested_tuples(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[tuple] | None:
+    """Tuples of tuples, such as a tensor of payoffs, as JSON: [[1, -1], [-1, 1]]."""
+    nested = any(get_origin(part) is tuple for part in get_args(info.type))
+    if get_origin(info.type) is not tuple or not nested:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="JSON",
+        instance_from_str=lambda text: _from_json(text[0]),
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda value: [json.dumps(value)],
+    )
+
+
+def _from_json(text: str) -> Any:
+    def frozen(value: Any) -> Any:
+        return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+    try:
+        return frozen(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{text!r} is not JSON such as [[1, -1], [-1, 1]]: {error}") from None
 
 
 def whole_number(text: str) -> int:

@@ -12,6 +12,7 @@ from shoal.cli.start import Devices, check_devices, outline, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, count, emit, say
 from shoal.cli.worlds import blame, build_world, check_world, has_options, import_files, options_of
+from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require_positive
 from shoal.core.registry import ids
@@ -28,6 +29,7 @@ class BenchEnvOptions:
     seconds: float = 5.0  # measure for about this long
     seed: int = 0  # of the worlds and the actions
     devices: Devices = None  # use only the first N devices (on a CPU, cores)
+    wrap: Wraps = ()
     imports: Imports = ()  # a Python file that registers worlds
     json: Flag = False  # one JSON object on stdout
 
@@ -55,13 +57,15 @@ def env(args: Sequence[str]) -> int:
     own = options.run
     check_devices(own.devices)
     require_positive("shoal bench env", num_envs=own.num_envs, num_steps=own.num_steps, seconds=own.seconds)
-    check_world(Experiment(env=world, env_options=chosen))
+    wrappers = parse_wrappers(own.wrap)
+    check_world(Experiment(env=world, env_options=chosen, wrappers=wrappers))
     out = console(own.json)
     say(out, f"{world}: {own.num_envs} copies, random actions; compiling ...")
     with blame(world, "stepping it"):
         result = bench_env(
             world,
             chosen,
+            wrappers,
             num_envs=own.num_envs,
             num_steps=own.num_steps,
             devices=own.devices,

@@ -17,6 +17,7 @@ from shoal.core.errors import ShoalError
 from shoal.core.registry import ids
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import PyTree
+from shoal.envs.wrappers import WRAPPERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,7 @@ def envs(args: Sequence[str]) -> int:
     import_files(options.imports)
     worlds = [_world(id) for id in ids()]
     if options.json:
-        emit({"envs": worlds})
+        emit({"envs": worlds, "wrappers": {name: _first_line(wrapper) for name, wrapper in WRAPPERS.items()}})
         return 0
     out = console()
     table = Table("world", "group", "agents", "view", "actions", "kind", title="Worlds", title_justify="left")
@@ -55,6 +56,7 @@ def envs(args: Sequence[str]) -> int:
         table.add_section()
     out.print(table)
     say(out, "Options and defaults of a world: shoal train WORLD --help")
+    say(out, f"Wrappers that can be put around a world with --wrap: {', '.join(WRAPPERS)}")
     return 0
 
 
@@ -86,13 +88,17 @@ def _world(id: str) -> dict[str, Any]:
     return {
         "id": id,
         "kind": world.kind,
-        "description": (inspect.getdoc(type(world)) or "").partition("\n")[0],
+        "description": _first_line(type(world)),
         "groups": {
             name: {"size": group.size, "view": _view(group.observation), "action": action_text(group.action)}
             for name, group in groups.items()
         },
         "options": {field.name: getattr(world, field.name) for field in dataclasses.fields(world) if field.init},  # pyright: ignore[reportArgumentType]
     }
+
+
+def _first_line(cls: type) -> str:
+    return (inspect.getdoc(cls) or "").partition("\n")[0]
 
 
 def _preset(name: str) -> dict[str, Any]:

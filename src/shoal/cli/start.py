@@ -6,10 +6,10 @@ from typing import Annotated
 
 from tyro.conf import DisallowNone, arg
 
-from shoal.core.errors import OptionError, require_positive
-from shoal.core.registry import make
+from shoal.core.errors import OptionError, RunError, UnknownNameError, require_positive
+from shoal.core.registry import world_class
 from shoal.execution.devices import use_all_cores, use_compilation_cache
-from shoal.execution.experiment import Experiment
+from shoal.execution.experiment import Experiment, make_world
 from shoal.execution.run import Run, open_run
 
 Devices = Annotated[DisallowNone[int | None], arg(metavar="N")]
@@ -29,8 +29,14 @@ def check_devices(devices: int | None) -> None:
 
 
 def opened(run: str) -> Run:
-    """An existing run, by its folder."""
-    return open_run(Path(run))
+    """An existing run, by its folder; its world must be known."""
+    found = open_run(Path(run))
+    try:
+        world_class(found.experiment.env)
+    except UnknownNameError as error:
+        file = "If it is a world of your own, name the file that registers it: --import FILE."
+        raise RunError(f"{run}: {error} {file}") from error
+    return found
 
 
 def pairs(texts: tuple[str, ...], option: str, meaning: str) -> dict[str, str]:
@@ -49,7 +55,8 @@ def outline(experiment: Experiment) -> str:
     algorithms = {name: learner.algorithm.name for name, learner in experiment.learners.items()}  # pyright: ignore[reportAttributeAccessIssue]
     frozen = [name for name, learner in experiment.learners.items() if learner.frozen]
     who = ", ".join(f"{name} by {algorithm}" for name, algorithm in algorithms.items() if name not in frozen)
-    parts = [f"{experiment.env}: {who}"]
+    around = ", ".join(wrapper.name for wrapper in experiment.wrappers)
+    parts = [f"{experiment.env}{f' ({around})' if around else ''}: {who}"]
     if frozen:
         parts.append(f"frozen: {', '.join(frozen)}")
     parts.append(f"{experiment.num_envs} copies x {experiment.num_steps} steps, {experiment.num_updates} updates")
@@ -60,7 +67,7 @@ def outline(experiment: Experiment) -> str:
 
 def agents_of(experiment: Experiment) -> int:
     """How many agents one copy of the world has."""
-    return sum(group.size for group in make(experiment.env, **experiment.env_options).groups.values())
+    return sum(group.size for group in make_world(experiment).groups.values())
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,13 +16,14 @@ from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
 from shoal.algorithms import ALGORITHMS, algorithm_class
 from shoal.cli.arguments import comments, parse, scan
 from shoal.cli.worlds import blame, build_world, has_options, import_files, options_of
+from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, unknown_name
 from shoal.execution.experiment import Experiment, Learner
 from shoal.presets import Sharing, describe, names, resolve, share, targets
 
-NOT_OPTIONS = ("env", "env_options", "learners")
+NOT_OPTIONS = ("env", "env_options", "wrappers", "learners")
 """Fields of an experiment that other options stand for."""
 PRESET = "preset"
 """Value of `--sharing` that leaves policies as the preset has them."""
@@ -103,9 +104,9 @@ def _parse_options(command: type, experiment: Experiment, args: Sequence[str], p
     options = parse(_options_class(command, experiment, world), args, prog, about)
     plain = {name: getattr(options, name) for name in _plain_options()}
     env_options = options_of(options.env) if hasattr(options, "env") else {}
-    experiment = dataclasses.replace(
-        experiment, env_options=env_options, learners=_learners(experiment, options), **plain
-    )
+    wrappers = (*experiment.wrappers, *parse_wrappers(options.wrap))
+    learners = _learners(experiment, options)
+    experiment = dataclasses.replace(experiment, env_options=env_options, wrappers=wrappers, learners=learners, **plain)
     if options.sharing != PRESET:  # once more: the number of agents may have changed
         experiment = share(experiment, options.sharing)
     experiment = _frozen(experiment, options.freeze)
@@ -125,6 +126,7 @@ def _options_class(
         for name in _plain_options()
     ]
     fields += [
+        ("wrap", Wraps, ()),
         ("algo", Literal[tuple(sorted({common, *ALGORITHMS}))], _field(common, "the algorithm of all learners")),
         ("sharing", Literal[PRESET, *get_args(Sharing)], _field(PRESET, "who shares a policy: group, all or none")),
         ("freeze", _repeated("NAME"), _field((), "a learner that plays but does not learn")),

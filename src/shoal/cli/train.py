@@ -16,10 +16,12 @@ from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, count, duration, emit, say
 from shoal.cli.worlds import blame, check_world, import_files
 from shoal.core.errors import require_positive
+from shoal.core.types import PyTree
+from shoal.execution import checkpoint
 from shoal.execution import train as trainer
 from shoal.execution.experiment import Experiment, cast
 from shoal.execution.logging import read_metrics
-from shoal.execution.run import Run, check_new, default_path
+from shoal.execution.run import Run, check_new, default_path, load_policies
 from shoal.execution.train import Listener, Result
 
 INTERRUPTED = 130
@@ -79,6 +81,9 @@ def resume(args: Sequence[str]) -> int:
     import_files(options.imports)
     run = opened(options.run)
     check_world(run.experiment)
+    newest = checkpoint.latest(run.checkpoints)
+    if newest and checkpoint.read_meta(newest)["update"] >= run.experiment.num_updates:
+        return _finished(run, options)
 
     def start(listener: Listener) -> Result:
         return trainer.resume(
@@ -86,6 +91,24 @@ def resume(args: Sequence[str]) -> int:
         )
 
     return _run(run, start, options, fresh=False)
+
+
+def _finished(run: Run, options: ResumeOptions) -> int:
+    """There is nothing left to do but to say so, and to draw what a kill at the very end may have left undrawn."""
+    out, experiment = console(options.json), run.experiment
+    _, policies, meta = load_policies(run.path)
+    say(out, f"{run.path} is finished already: all of its {experiment.num_updates} updates are made.", style="bold")
+    files = "".join(f" --import {file}" for file in options.imports)
+    weights = "".join(f" --weights {name}={run.path}" for name in experiment.learners)
+    say(out, "To train further, start a new run from its weights, with the same options:")
+    say(out, f"  shoal train {experiment.env}{files}{weights} --total-env-steps {experiment.total_env_steps}")
+    pictures = {name: str(run.path / file) for name, file in (("curves", "curves.png"), ("replay", "replay.html"))}
+    if not all(Path(file).exists() for file in pictures.values()):
+        pictures = _pictures(out, run, policies, meta["update"])
+    if options.json:
+        result = Result(policies, meta["update"], [], meta["seconds"], 0.0)
+        emit(_summary(run, result, _last_line(run)) | pictures)
+    return 0
 
 
 def _run(run: Run, start: Callable[[Listener], Result], options: Any, fresh: bool) -> int:
@@ -107,7 +130,10 @@ def _run(run: Run, start: Callable[[Listener], Result], options: Any, fresh: boo
         say(out, f"stopped and saved. Go on with: {hints('resume')}", style="bold yellow")
         pictures: dict[str, str | None] = {}
     else:
-        pictures = _pictures(out, run, result)
+        policies = result.policies
+        if experiment.num_seeds > 1:
+            policies = jax.tree.map(lambda leaf: leaf[0], policies)
+        pictures = _pictures(out, run, policies, result.update)
         say(out, f"next: {hints('watch', ' --open')}")
         say(out, f"      {hints('eval')}")
     if options.json:
@@ -132,15 +158,12 @@ def _report(out: Console, experiment: Experiment, result: Result, last: dict[str
         say(out, "last: " + " | ".join(figures))
 
 
-def _pictures(out: Console, run: Run, result: Result) -> dict[str, str | None]:
+def _pictures(out: Console, run: Run, policies: dict[str, PyTree], update: int) -> dict[str, str | None]:
     """Writes `curves.png` and `replay.html` into the run folder, as far as it can be done, and says so."""
-    policies = result.policies
-    if run.experiment.num_seeds > 1:
-        policies = jax.tree.map(lambda leaf: leaf[0], policies)
     curves, why = draw(run)
     say(out, f"curves: {curves}" if curves else f"no curves.png: {why}")
     with blame(run.experiment.env, "scene"):
-        page, why = replay(run.path / "replay.html", cast(run.experiment), policies, update=result.update)
+        page, why = replay(run.path / "replay.html", cast(run.experiment), policies, update=update)
     say(out, f"replay: {page}" if page else f"no replay.html: {why}")
     return {"curves": curves and str(curves), "replay": page and str(page)}
 

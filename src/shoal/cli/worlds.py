@@ -8,6 +8,7 @@ from typing import Any
 from shoal.core.env import Env
 from shoal.core.errors import ShoalError, WorldError
 from shoal.core.registry import import_file, make, world_class
+from shoal.envs.wrappers import wrap
 from shoal.execution.experiment import Experiment, cast
 from shoal.testing.structure import check_structure, in_words
 
@@ -44,7 +45,8 @@ def check_world(experiment: Experiment) -> None:
 
     Methods are traced and nothing is computed, so it takes a moment only; `shoal.testing.check_env` looks much closer.
     """
-    problems = check_structure(build_world(experiment.env, experiment.env_options)).problems
+    world = build_world(experiment.env, experiment.env_options)
+    problems = check_structure(wrap(world, experiment.wrappers)).problems
     if problems:
         first, *others = problems
         more = f" (and {len(others)} more: see shoal.testing.check_env)" if others else ""

@@ -75,11 +75,24 @@ class Spec:
     state: PyTree
 
 
+def groups_of(env: Env) -> dict[str, Group]:
+    """A world's groups; refuses, naming the property, what is not a mapping from names to groups."""
+    groups = env.groups
+    said = f"{type(env).__name__}.groups"
+    form = "It must be a dict of names and groups, such as {'agent': shoal.Group(3, shoal.Discrete(5))}"
+    if not isinstance(groups, Mapping):
+        raise WorldError(f"{said} is {groups!r}. {form}.")
+    if not groups:
+        raise WorldError(f"{said} is empty: a world needs at least one group of agents. {form}.")
+    for name, group in groups.items():
+        if not isinstance(name, str) or not isinstance(group, Group):
+            raise WorldError(f"{said} has the entry {name!r}: {group!r}. {form}.")
+    return dict(groups)
+
+
 def describe(env: Env) -> Spec:
     """Derives every shape of a world with `jax.eval_shape`; nothing is computed."""
-    groups = env.groups
-    if not groups:
-        raise WorldError(f"{type(env).__name__}.groups is empty: a world needs at least one group of agents")
+    groups = groups_of(env)
     key = jax.eval_shape(lambda: jax.random.key(0))
 
     def first(key: jax.Array) -> tuple[Any, Any]:

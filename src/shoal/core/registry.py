@@ -65,8 +65,7 @@ def make(id: str, **options: Any) -> Env:
     for option in options:
         if option not in known:
             raise OptionError(f"world {id!r}: {unknown_name('option', option, known)}")
-    # JSON knows lists only, but a world must be hashable.
-    return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in options.items()})
+    return cls(**{name: _hashable(value) for name, value in options.items()})
 
 
 def import_file(path: str) -> None:
@@ -84,6 +83,11 @@ def import_file(path: str) -> None:
         spec.loader.exec_module(module)
     except Exception as error:
         raise OptionError(f"--import {path}: {type(error).__name__}: {error}") from error
+
+
+def _hashable(value: Any) -> Any:
+    """JSON knows lists only, but a world must be hashable: lists become tuples, at every depth."""
+    return tuple(map(_hashable, value)) if type(value) in (list, tuple) else value
 
 
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:

@@ -5,6 +5,7 @@
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping, Sequence
 
@@ -123,17 +124,43 @@ def original(env: Env) -> Env:
     return env.env if isinstance(env, Regrouped) else env
 
 
-def group_rewards(env: Env, reward: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """Rewards `[..., n]` by policy, summed over the agents of each of the world's own groups."""
-    if not isinstance(env, Regrouped):
-        return {name: jnp.sum(value, -1) for name, value in reward.items()}
-    totals: dict[str, jax.Array] = {name: jnp.float32(0.0) for name in env.env.groups}
+def sides(env: Env) -> dict[str, tuple[Seat, ...]]:
+    """For whom returns are counted: the world's groups; in place of one whose seats several players share, these.
+
+    So both seats of a card game are counted apart, whose returns would cancel out in sum.
+    """
+    world = original(env)
+    player_of = {seat: player for player, seats in world.players.items() for seat in seats}
+    counted: dict[str, list[Seat]] = {}
+    for group, spec in world.groups.items():
+        seats = [(group, i) for i in range(spec.size)]
+        shared = len({player_of.get(seat) for seat in seats}) > 1
+        for seat in seats:
+            counted.setdefault(player_of.get(seat, group) if shared else group, []).append(seat)
+    return {name: tuple(seats) for name, seats in counted.items()}
+
+
+def side_rewards(env: Env, reward: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Rewards `[..., n]` by policy, summed over the seats of each side."""
+    by_group = _dealt_back(env, reward) if isinstance(env, Regrouped) else reward
+    totals = {}
+    for name, seats in sides(env).items():
+        whole = len({group for group, _ in seats}) == 1 and len(seats) == by_group[seats[0][0]].shape[-1]
+        parts = [jnp.sum(by_group[seats[0][0]], -1)] if whole else [by_group[group][..., i] for group, i in seats]
+        totals[name] = functools.reduce(jnp.add, parts)
+    return totals
+
+
+def _dealt_back(env: Regrouped, reward: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Rewards by policy as rewards by the world's own groups."""
+    pieces: dict[str, list[tuple[int, jax.Array]]] = {group: [] for group in env.env.groups}
     for name, parts in env.plan:
         begin = 0
         for part in parts:
-            totals[part.group] += jnp.sum(reward[name][..., begin : begin + part.size], -1)
+            pieces[part.group].append((part.start, reward[name][..., begin : begin + part.size]))
             begin += part.size
-    return totals
+    ordered = {group: [piece for _, piece in sorted(own, key=lambda pair: pair[0])] for group, own in pieces.items()}
+    return {group: own[0] if len(own) == 1 else jnp.concatenate(own, axis=-1) for group, own in ordered.items()}
 
 
 def parse_seats(text: str, groups: Mapping[str, Group]) -> Part:

@@ -16,7 +16,7 @@ from flax import struct
 from shoal.core.env import Env
 from shoal.core.errors import require_positive
 from shoal.core.keys import Use, copy_keys, use_key
-from shoal.core.regroup import group_rewards, original
+from shoal.core.regroup import side_rewards, sides
 from shoal.core.rows import for_rows
 from shoal.core.types import Observation, Outcome, PyTree
 
@@ -25,8 +25,8 @@ class Worlds(struct.PyTreeNode):
     """The copies of a world; leaves are `[E, ...]`, but for the clock.
 
     key: each copy's own chain. clock: uint32 steps since the start. params: each copy's own, or None when all have the
-    default ones. first: an episode begins here. returns: rewards of the episode so far, summed over each of the world's
-    groups. length: its steps so far.
+    default ones. first: an episode begins here. returns: rewards of the episode so far, summed over each side (see
+    `regroup.sides`). length: its steps so far.
     """
 
     key: jax.Array
@@ -81,7 +81,7 @@ class Vectorised:
             state=state,
             observation=self.observe(params, state, count),
             first=jnp.ones(count, bool),
-            returns={name: jnp.zeros(count) for name in original(self.env).groups},
+            returns={name: jnp.zeros(count) for name in sides(self.env)},
             length=jnp.zeros(count, jnp.int32),
         )
 
@@ -90,7 +90,7 @@ class Vectorised:
         count = worlds.first.shape[0]
         keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.STEP))(worlds.key)
         state, outcome = self._each(self.env.step, count, worlds.params, keys, worlds.state, actions)
-        gained = group_rewards(self.env, outcome.reward)
+        gained = side_rewards(self.env, outcome.reward)
         returns = {name: worlds.returns[name] + gained[name] for name in worlds.returns}
         ended = Ended(outcome.terminated | outcome.truncated, worlds.params, state, returns, worlds.length + 1)
         params, state = self._renewed(worlds, ended)

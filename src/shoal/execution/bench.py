@@ -15,12 +15,12 @@ from jax.sharding import PartitionSpec as P
 
 from shoal.core.env import describe
 from shoal.core.errors import require_positive
-from shoal.core.registry import make
 from shoal.core.types import PyTree
 from shoal.core.vectorise import Vectorised, Worlds
 from shoal.core.version import VERSION
+from shoal.envs.wrappers import Wrapper
 from shoal.execution.devices import AXIS, make_mesh
-from shoal.execution.experiment import Experiment
+from shoal.execution.experiment import Experiment, make_world
 from shoal.execution.fused import MAX_UPDATES, build
 from shoal.execution.rollout import Step, random_policies, rollout
 
@@ -54,6 +54,7 @@ def random_rollout(vectorised: Vectorised, worlds: Worlds, num_steps: int) -> tu
 def bench_env(
     id: str,
     options: dict[str, Any] | None = None,
+    wrappers: tuple[Wrapper, ...] = (),
     *,
     num_envs: int = 1024,
     num_steps: int = 1000,
@@ -63,7 +64,8 @@ def bench_env(
 ) -> dict[str, Any]:
     """Speed of a world under random actions, with its views and rewards consumed."""
     require_positive("bench", num_envs=num_envs, num_steps=num_steps, seconds=seconds)
-    env = make(id, **(options or {}))
+    experiment = Experiment(env=id, env_options=options or {}, wrappers=wrappers)
+    env = make_world(experiment)
     mesh = make_mesh(num_envs, 1, devices)
     share = Vectorised(env, num_envs // mesh.size)
     shapes = jax.eval_shape(share.reset, jax.random.key(seed))
@@ -93,7 +95,8 @@ def bench_env(
     result = _result(timing, num_envs * num_steps, agents, compile_s, mesh)
     sums = {name: float(value) for name, value in vars(timing["last"]).items()}
     return (
-        {"env": id, "options": options or {}, "num_envs": num_envs, "num_steps": num_steps}
+        {"env": id, "options": options or {}, "wrappers": experiment.to_dict()["wrappers"]}
+        | {"num_envs": num_envs, "num_steps": num_steps}
         | result
         | {"checksum": sums}
     )

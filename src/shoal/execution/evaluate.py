@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 
 from shoal.core.errors import WorldError, require_positive
-from shoal.core.regroup import group_rewards, original
+from shoal.core.regroup import side_rewards, sides
 from shoal.core.types import PyTree, Scene
 from shoal.execution.experiment import Cast
 from shoal.execution.rollout import Actor, Policies, Uniform, step
@@ -24,7 +24,8 @@ MAX_STEPS = 100_000
 class Evaluation:
     """Returns of many episodes, one entry each, by group of the world, whatever policies its agents share.
 
-    A group's return is the sum over its agents.
+    A group's return is the sum over its agents. A group whose seats several players share, as in card games, is told
+    apart by player instead.
     """
 
     returns: dict[str, np.ndarray]
@@ -82,12 +83,12 @@ def play(roles: Cast, actor: Actor):
         def body(state):
             worlds, memory, returns, ended, lengths = state
             worlds, memory, record = step(vectorised, actor, policies, worlds, memory)
-            gained = group_rewards(roles.env, record.reward)
+            gained = side_rewards(roles.env, record.reward)
             returns = {name: value + jnp.where(ended, 0.0, gained[name]) for name, value in returns.items()}
             lengths = lengths + ~ended
             return worlds, memory, returns, ended | record.terminated | record.truncated, lengths
 
-        zeros = {name: jnp.zeros(ids.shape[0]) for name in original(roles.env).groups}
+        zeros = {name: jnp.zeros(ids.shape[0]) for name in sides(roles.env)}
         start = (worlds, memory, zeros, jnp.zeros(ids.shape[0], bool), jnp.zeros(ids.shape[0], jnp.int32))
         _, _, returns, ended, lengths = lax.while_loop(unfinished, body, start)
         return returns, lengths, ended
@@ -120,7 +121,7 @@ def record(
             worlds, memory = carry
             acts = actor.act(policies, memory, worlds)
             following, outcome, ended = vectorised.step(worlds, acts.action)
-            rewards = {name: value[0] for name, value in group_rewards(roles.env, outcome.reward).items()}
+            rewards = {name: value[0] for name, value in side_rewards(roles.env, outcome.reward).items()}
             return (following, acts.memory), (picture(ended.state, worlds.params), rewards, ended.mask[0])
 
         return lax.scan(body, (worlds, memory), length=length)
@@ -128,7 +129,7 @@ def record(
     worlds = jax.jit(vectorised.reset)(jax.random.key(seed))
     memory = actor.initial_memory(policies, 1)
     frames = [jax.tree.map(lambda leaf: np.asarray(leaf)[None], jax.jit(picture)(worlds.state, worlds.params))]
-    rewards = [{name: np.zeros(1) for name in original(roles.env).groups}]
+    rewards = [{name: np.zeros(1) for name in sides(roles.env)}]
     over, played = False, 0
     while not over and played < max_steps:
         (worlds, memory), chunk = some(policies, worlds, memory, 50)

@@ -9,11 +9,12 @@ from typing import Any
 
 from shoal.algorithms import ALGORITHMS, PPO, algorithm_class
 from shoal.core.algorithm import Algorithm, LearnerSpec
-from shoal.core.env import Env, Spec, describe
+from shoal.core.env import Env, Spec, describe, groups_of
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
 from shoal.core.registry import make
 from shoal.core.regroup import regroup
 from shoal.core.vectorise import Vectorised
+from shoal.envs.wrappers import NOTHING, WRAPPERS, Wrapper, wrap, wrapper_class
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Experiment:
 
     env: str  # id of the world
     env_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # options that differ from its defaults
+    wrappers: tuple[Wrapper, ...] = ()  # what is put around the world, the innermost first
     learners: Mapping[str, Learner] = dataclasses.field(default_factory=lambda: {"learner": Learner()})
     num_envs: int = 1024  # copies of the world
     num_steps: int = 128  # steps of each copy between two updates
@@ -54,6 +56,11 @@ class Experiment:
         )
         require(0 <= self.seed < 2**32, "experiment", "seed", self.seed, "between 0 and 2^32 - 1")
         require(bool(self.learners), "experiment", "learners", self.learners, "at least one learner")
+        object.__setattr__(self, "wrappers", tuple(self.wrappers))
+        for wrapper in self.wrappers:
+            is_plan = isinstance(wrapper, Wrapper) and wrapper.env == NOTHING and wrapper.name in WRAPPERS
+            allowed = "known wrappers that are around no world yet, such as FrameStack(count=4)"
+            require(is_plan, "experiment", "wrappers", wrapper, allowed)
 
     @property
     def num_updates(self) -> int:
@@ -89,13 +96,24 @@ class Cast:
         return Vectorised(self.env, num_envs or self.experiment.num_envs, self.experiment.randomise, with_state)
 
 
+def make_world(experiment: Experiment) -> Env:
+    """The world of an experiment, its wrappers included: whoever plays an experiment gets its world from here."""
+    return wrap(make(experiment.env, **experiment.env_options), experiment.wrappers)
+
+
+def make_wrapper(data: Mapping[str, Any], where: str) -> Wrapper:
+    """A wrapper from plain data, `{"name": "frame_stack", "count": 4}`; `where` begins what is said if it is wrong."""
+    return _build(Wrapper, data, where)
+
+
 def cast(experiment: Experiment) -> Cast:
     """Builds the world and deals its seats to the policies."""
-    world = make(experiment.env, **experiment.env_options)
+    world = make_world(experiment)
+    groups = groups_of(world)
     seats: dict[str, tuple[str, ...]] = {}
     owned: dict[str, list[str]] = {}
     for name, learner in experiment.learners.items():
-        policies = learner.policies or {group: (group,) for group in world.groups}
+        policies = learner.policies or {group: (group,) for group in groups}
         for policy, chairs in policies.items():
             if policy in seats:
                 raise OptionError(f"the policy name {policy!r} is used twice; give each policy its own name")
@@ -112,9 +130,9 @@ def cast(experiment: Experiment) -> Cast:
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        fields = {field.name: _plain(getattr(value, field.name)) for field in _entries(type(value))}
         name = getattr(type(value), "name", None)
-        return {"name": name, **fields} if name in ALGORITHMS else fields
+        return {"name": name, **fields} if name in ALGORITHMS or name in WRAPPERS else fields
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, tuple | list):
@@ -122,12 +140,19 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _entries(cls: Any) -> list[dataclasses.Field]:
+    """The fields of a dataclass that are stored: all, but for the world that a wrapper is around."""
+    is_wrapper = isinstance(cls, type) and issubclass(cls, Wrapper)
+    return [field for field in dataclasses.fields(cls) if not (is_wrapper and field.name == "env")]
+
+
 def _build(cls: Any, data: Any, where: str) -> Any:
-    if cls is Algorithm:
+    if cls in (Algorithm, Wrapper):
         data = dict(_expect(data, Mapping, where))
-        cls = algorithm_class(str(data.pop("name", None)))
+        find = algorithm_class if cls is Algorithm else wrapper_class
+        cls = find(str(data.pop("name", None)))
     hints = typing.get_type_hints(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls)}
+    fields = [field.name for field in _entries(cls)]
     for key in _expect(data, Mapping, where):
         if key not in fields:
             raise OptionError(f"{where}: {unknown_name('entry', key, fields)}")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import RunError
-from shoal.execution.run import write_atomically
+from shoal.core.files import write_atomically
 
 
 class Aggregator:

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from shoal.core.errors import RunError, ShoalError, unknown_name
+from shoal.core.files import write_atomically
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint
 from shoal.execution.experiment import Cast, Experiment, cast
@@ -167,19 +168,6 @@ def weights_sha256(policies: dict[str, PyTree]) -> str:
         digest.update(f"{jax.tree_util.keystr(path)} {value.dtype} {value.shape}".encode())
         digest.update(value.tobytes())
     return digest.hexdigest()
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replaces a text file in one step: readers see the old one or the new one, whole."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _policy_shapes(roles: Cast) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from jax import lax
 
 from shoal.core.errors import OptionError, unknown_name
 from shoal.core.types import PyTree
+from shoal.networks.convolution import Conv
 
 Activation = Literal["tanh", "relu", "gelu", "silu"]
 Recurrent = Literal["none", "gru", "lstm"]
@@ -125,7 +126,7 @@ class Encoder(nn.Module):
         for width in self.config.filters:
             stride = 1 if min(x.shape[-3:-1]) <= _SMALL_SIDE else 2
             init = nn.initializers.orthogonal(math.sqrt(2))
-            x = nn.Conv(width, (3, 3), stride, kernel_init=init, dtype=jnp.dtype(self.config.dtype))(x)
+            x = Conv(width, stride, init, jnp.dtype(self.config.dtype))(x)
             x = _ACTIVATIONS[self.config.activation](x)
         return x
 

@@ -1,7 +1,13 @@
 """Ready experiments, by name: `get("demo")` is an `Experiment`, `shoal train demo` runs it."""
 
-from shoal.presets import mpe as _mpe  # importing them makes their presets known
+from shoal.presets import battle as _battle  # importing them makes their presets known
+from shoal.presets import cards as _cards
+from shoal.presets import control as _control
+from shoal.presets import matrix as _matrix
+from shoal.presets import mpe as _mpe
+from shoal.presets import pong as _pong
 from shoal.presets import reference as _reference
+from shoal.presets import swarm as _swarm
 from shoal.presets import tag as _tag
 from shoal.presets._registry import describe, get, names, preset, targets
 from shoal.presets.defaults import default_experiment, resolve
@@ -20,4 +26,4 @@ __all__ = [
     "targets",
 ]
 
-del _mpe, _reference, _tag
+del _battle, _cards, _control, _matrix, _mpe, _pong, _reference, _swarm, _tag

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -28,13 +29,17 @@ def check_declarations(env: Env, findings: Findings) -> dict[str, Group] | None:
     _check_hash(env, frozen, findings)
     if env.kind not in _KINDS:
         findings.add("kind", "kind", f"it is {env.kind!r}", f"Use one of {', '.join(_KINDS)}")
-    groups = attempt(findings, "groups", lambda: dict(env.groups))
+    groups = attempt(findings, "groups", lambda: env.groups)
     if groups is FAILED:
         return None
-    if not groups:
-        findings.add("groups", "groups", "there are none", "A world needs at least one group of agents")
-    if not all(_group_usable(name, group, findings) for name, group in groups.items()) or not groups:
+    if not isinstance(groups, Mapping) or not groups:
+        what = "there are none" if isinstance(groups, Mapping) else f"it is {groups!r}"
+        fix = "Return a dict with at least one group, such as {'agent': shoal.Group(3, shoal.Discrete(5))}"
+        findings.add("groups", "groups", what, fix)
         return None
+    if not all(_group_usable(name, group, findings) for name, group in groups.items()):
+        return None
+    groups = dict(groups)
     _check_players(env, groups, findings)
     return groups
 
@@ -53,6 +58,9 @@ def _check_hash(env: Env, frozen: bool, findings: Findings) -> None:
 
 def _group_usable(name: str, group: Any, findings: Findings) -> bool:
     where = f"groups[{name!r}]"
+    if not isinstance(name, str):
+        findings.add("groups", where, f"its name is {name!r}", "Name groups by strings")
+        return False
     if not isinstance(group, Group):
         findings.add("groups", where, f"it is {group!r}", "Return a `shoal.Group`")
         return False

@@ -51,7 +51,7 @@ def draw_curves(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]],
     `length`, `loss/...`. A value is a number, a list with one number a seed, or None where there is none. What is not
     a number is left out, and so are counters.
     """
-    figure_class, canvas_class = _matplotlib()
+    figure_class, canvas_class = matplotlib_classes()
     curves = _curves(rows)
     if not curves:
         raise OptionError("draw_curves: rows must hold at least one row with `env_steps` and a finite metric, got none")
@@ -67,12 +67,13 @@ def draw_curves(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]],
     write_file(path, image.getvalue())
 
 
-def _matplotlib() -> tuple[Any, Any]:
+def matplotlib_classes() -> tuple[Any, Any]:
+    """Figure and canvas, used without the parts of matplotlib that keep global state."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingMatplotlibError("drawing curves needs matplotlib: pip install 'shoal[viz]'") from error
+        raise MissingMatplotlibError("drawing needs matplotlib: pip install 'shoal[viz]'") from error
     return Figure, FigureCanvasAgg
 
 

@@ -20,13 +20,13 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.core.errors import OptionError, RunError, require
+from shoal.core.files import write_atomically
 from shoal.core.types import Circles, Labels, Lines, Polygons, Scene
 
 _MISSING = 65535
@@ -73,19 +73,11 @@ def write_replay(
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Writes a file so that at every moment the path holds either what it held before or all of `content`."""
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    """`write_atomically`, with an error that a user can read."""
     try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, target)
+        write_atomically(path, content)
     except OSError as error:
-        raise RunError(f"cannot write {target}: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _page(title: str, payload: dict[str, Any]) -> bytes:

@@ -18,15 +18,21 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.core.spaces import Box, Discrete
 from shoal.core.types import PyTree
 
 UNROLL = 16
 STEP_SECONDS = 0.1
 CONTACT_FORCE = 100.0
 CONTACT_MARGIN = 0.001
-NUM_MOVES = 5
-"""Stay, left, right, down, up."""
+
+
+class Gliding(NamedTuple):
+    """Parameters of worlds in which nothing collides."""
+
+    acceleration: float | jax.Array = 5.0
+    """Force of a move."""
+    damping: float | jax.Array = 0.25
+    """Share of the velocity that is lost in a step."""
 
 
 class Discs(NamedTuple):
@@ -46,22 +52,6 @@ def discs(position: jax.Array, radius: jax.Array | float) -> Discs:
     return Discs(x, y, jnp.broadcast_to(jnp.asarray(radius, x.dtype), x.shape))
 
 
-def action_space(continuous: bool) -> Discrete | Box:
-    """One of the five moves, or how hard to pull in each direction, from 0 to 1 (the first number has no effect)."""
-    return Box((NUM_MOVES,), low=0.0, high=1.0) if continuous else Discrete(NUM_MOVES)
-
-
-def steering(action: jax.Array, continuous: bool) -> jax.Array:
-    """The direction `[n, 2]` that actions ask for, each coordinate in [-1, 1].
-
-    Continuous actions are clipped to [0, 1]; a discrete one that is not a move is taken as staying.
-    """
-    if continuous:
-        pull = jnp.clip(action, 0.0, 1.0)
-        return pull[:, 2::2] - pull[:, 1::2]
-    return jnp.stack([_sign(action == 2, action == 1), _sign(action == 4, action == 3)], axis=-1)
-
-
 def moved(position: jax.Array, velocity: jax.Array) -> jax.Array:
     """Where the discs are a step later: the old velocity moves them, not the new one."""
     return position + velocity * STEP_SECONDS
@@ -70,6 +60,11 @@ def moved(position: jax.Array, velocity: jax.Array) -> jax.Array:
 def accelerated(velocity: jax.Array, force: jax.Array, damping: float | jax.Array) -> jax.Array:
     """The velocity a step later."""
     return velocity * (1.0 - damping) + force * STEP_SECONDS
+
+
+def glide(position: jax.Array, velocity: jax.Array, steer: jax.Array, params: Gliding) -> tuple[jax.Array, jax.Array]:
+    """Position and velocity a step later, of agents that pass through everything."""
+    return moved(position, velocity), accelerated(velocity, steer * params.acceleration, params.damping)
 
 
 def limited(velocity: jax.Array, max_speed: jax.Array) -> jax.Array:
@@ -98,6 +93,42 @@ def touching(this: Discs, other: Discs) -> jax.Array:
 def squared_distance(this: Discs, other: Discs) -> jax.Array:
     dx, dy = this.x - other.x, this.y - other.y
     return dx * dx + dy * dy
+
+
+def squared_length(vector: jax.Array) -> jax.Array:
+    """Of vectors `[..., 2]`, written out: a sum over the last axis would end a fusion."""
+    return vector[..., 0] ** 2 + vector[..., 1] ** 2
+
+
+def length(vector: jax.Array) -> jax.Array:
+    return jnp.sqrt(squared_length(vector))
+
+
+def picked(rows: jax.Array, index: jax.Array) -> jax.Array:
+    """`rows[index]` of few rows `[k, ...]`, without a gather; `index` may be an array, its axes come first."""
+    result = jnp.broadcast_to(rows[0], index.shape + rows.shape[1:])
+    lead = index.reshape(index.shape + (1,) * (rows.ndim - 1))
+    for i, row in enumerate(rows[1:], start=1):
+        result = jnp.where(lead == i, row, result)
+    return result
+
+
+def places_and_choices(
+    key: jax.Array, places: int, choices: tuple[int, ...]
+) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    """Places `[places, 2]` drawn evenly from the square [-1, 1]², and for each of `choices` one of that many."""
+    drawn = jax.random.uniform(key, (2 * places + len(choices),))
+    chosen = [
+        jnp.minimum((number * size).astype(jnp.int32), size - 1)
+        for number, size in zip(drawn[2 * places :], choices, strict=True)
+    ]
+    return 2.0 * drawn[: 2 * places].reshape(places, 2) - 1.0, tuple(chosen)
+
+
+def border_penalty(x: jax.Array) -> jax.Array:
+    """What an agent pays for the coordinate `x` (without sign) in worlds that want it to stay in the square."""
+    near = 10.0 * jnp.maximum(x - 0.9, 0.0)
+    return jnp.where(x < 1.0, near, jnp.minimum(jnp.exp(2.0 * x - 2.0), 10.0))
 
 
 def sum_over_others(pair: Pair, these: Discs, mirror: float) -> PyTree:
@@ -147,6 +178,11 @@ def least(values: jax.Array) -> jax.Array:
     return jnp.min(values, axis=0) if values.shape[0] > UNROLL else functools.reduce(jnp.minimum, values)
 
 
+def either(flags: jax.Array) -> jax.Array:
+    """Whether any flag along the first axis holds."""
+    return functools.reduce(jnp.logical_or, flags) if 0 < flags.shape[0] <= UNROLL else jnp.any(flags, axis=0)
+
+
 def without_own(rows: jax.Array) -> jax.Array:
     """For each i the rows of all others, `[n, n - 1, ...]`: 0 .. n - 1 without i, in that order."""
     n = rows.shape[0]
@@ -166,7 +202,3 @@ def side_by_side(parts: list[jax.Array]) -> jax.Array:
 
 def _rolled(tree: PyTree, shift: int) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.roll(leaf, shift), tree)
-
-
-def _sign(plus: jax.Array, minus: jax.Array) -> jax.Array:
-    return plus.astype(jnp.float32) - minus.astype(jnp.float32)

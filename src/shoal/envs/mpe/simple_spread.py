@@ -36,9 +36,11 @@ import jax.numpy as jnp
 
 from shoal.core.env import Env
 from shoal.core.errors import require
-from shoal.core.types import Circles, Group, Observation, Outcome, Scene
+from shoal.core.types import Group, Observation, Outcome, Scene
 from shoal.envs._options import require_finite, require_flag, require_whole
+from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
+from shoal.envs.mpe import _picture as picture
 
 _LANDMARK_RADIUS = 0.05  # only drawn
 
@@ -81,7 +83,7 @@ class SimpleSpread(Env):
 
     @property
     def groups(self) -> dict[str, Group]:
-        return {"agent": Group(self.num_agents, physics.action_space(self.continuous))}
+        return {"agent": Group(self.num_agents, acts.action_space(self.continuous))}
 
     def default_params(self) -> Params:
         return Params(local_ratio=self.local_ratio, acceleration=5.0, damping=0.25, radius=0.15)
@@ -95,7 +97,7 @@ class SimpleSpread(Env):
         self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
     ) -> tuple[State, Outcome]:
         del key
-        steer = physics.steering(actions["agent"], self.continuous) * params.acceleration
+        steer = acts.steering(actions["agent"], self.continuous) * params.acceleration
         agents = physics.discs(state.position, params.radius)
         contact = jnp.stack(physics.sum_over_others(physics.repulsion, agents, mirror=-1.0), axis=-1)
         state = State(
@@ -116,16 +118,10 @@ class SimpleSpread(Env):
         return {"agent": Observation(physics.side_by_side(seen))}
 
     def scene(self, state: State, params: Params) -> Scene:
-        n = self.num_agents
-        colour, radius = jnp.array([0, 1]), jnp.stack([jnp.float32(_LANDMARK_RADIUS), jnp.float32(params.radius)])
-        circles = Circles(
-            position=jnp.concatenate([state.landmark, state.position]),
-            radius=jnp.repeat(radius, n),
-            colour=jnp.repeat(colour, n),
-            visible=jnp.ones(2 * n, bool),
-            names=("",) * n + tuple(f"agent_{i}" for i in range(n)),
+        return picture.picture(
+            picture.Layer(state.landmark, _LANDMARK_RADIUS, picture.GREY),
+            picture.Layer(state.position, params.radius, picture.BLUE, "agent"),
         )
-        return Scene(bounds=(-1.5, -1.5, 1.5, 1.5), circles=circles)
 
     def _touches_and_distance(self, state: State, params: Params) -> tuple[jax.Array, jax.Array]:
         """How many others each agent touches, and the landmarks' distances to their nearest agents, summed."""

@@ -36,9 +36,11 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.env import Env
-from shoal.core.types import Circles, Group, Observation, Outcome, Scene
+from shoal.core.types import Group, Observation, Outcome, Scene
 from shoal.envs._options import require_flag, require_whole
+from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
+from shoal.envs.mpe import _picture as picture
 
 _CATCH = 10.0
 
@@ -83,7 +85,7 @@ class SimpleTag(Env):
 
     @property
     def groups(self) -> dict[str, Group]:
-        action = physics.action_space(self.continuous)
+        action = acts.action_space(self.continuous)
         return {"adversary": Group(self.num_adversaries, action), "agent": Group(self.num_good, action)}
 
     def default_params(self) -> Params:
@@ -99,7 +101,7 @@ class SimpleTag(Env):
     ) -> tuple[State, Outcome]:
         del key
         action = jnp.concatenate([actions["adversary"], actions["agent"]])
-        steer = physics.steering(action, self.continuous) * self._for_each(params.acceleration)[:, None]
+        steer = acts.steering(action, self.continuous) * self._for_each(params.acceleration)[:, None]
         force = steer + self._contact(state, params)
         velocity = physics.accelerated(state.velocity, force, params.damping)
         state = State(
@@ -113,7 +115,7 @@ class SimpleTag(Env):
         x, y = jnp.abs(state.position[self.num_adversaries :]).T
         reward = {
             "adversary": jnp.full(self.num_adversaries, _CATCH * catches),
-            "agent": -(_CATCH * touches + _border_penalty(x) + _border_penalty(y)),
+            "agent": -(_CATCH * touches + physics.border_penalty(x) + physics.border_penalty(y)),
         }
         return state, Outcome(reward, jnp.bool_(False), state.t >= self.max_steps, {"catches": catches})
 
@@ -130,18 +132,12 @@ class SimpleTag(Env):
         }
 
     def scene(self, state: State, params: Params) -> Scene:
-        sizes = self.num_obstacles, self.num_adversaries, self.num_good
-        radii = jnp.stack([jnp.float32(radius) for radius in (params.obstacle_radius, *params.radius)])
-        adversaries = tuple(f"adversary_{i}" for i in range(self.num_adversaries))
-        agents = tuple(f"agent_{i}" for i in range(self.num_good))
-        circles = Circles(
-            position=jnp.concatenate([state.obstacle, state.position]),
-            radius=jnp.repeat(radii, jnp.array(sizes), total_repeat_length=sum(sizes)),
-            colour=jnp.repeat(jnp.array([0, 4, 3]), jnp.array(sizes), total_repeat_length=sum(sizes)),
-            visible=jnp.ones(sum(sizes), bool),
-            names=("",) * self.num_obstacles + adversaries + agents,
+        first = self.num_adversaries
+        return picture.picture(
+            picture.Layer(state.obstacle, params.obstacle_radius, picture.GREY),
+            picture.Layer(state.position[:first], params.radius[0], picture.RED, "adversary"),
+            picture.Layer(state.position[first:], params.radius[1], picture.GREEN, "agent"),
         )
-        return Scene(bounds=(-1.5, -1.5, 1.5, 1.5), circles=circles)
 
     def _for_each(self, pair: tuple[float | jax.Array, float | jax.Array]) -> jax.Array:
         """One value for adversaries and one for agents, as an array `[n]` over both."""
@@ -162,9 +158,3 @@ class SimpleTag(Env):
         adversaries = physics.discs(state.position[: self.num_adversaries], params.radius[0])
         agents = physics.discs(state.position[self.num_adversaries :], params.radius[1])
         return physics.sum_over(physics.touching, agents, adversaries)
-
-
-def _border_penalty(x: jax.Array) -> jax.Array:
-    """What an agent pays for the coordinate `x` (without sign)."""
-    near = 10.0 * jnp.maximum(x - 0.9, 0.0)
-    return jnp.where(x < 1.0, near, jnp.minimum(jnp.exp(2.0 * x - 2.0), 10.0))

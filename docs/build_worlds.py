@@ -1,0 +1,180 @@
+"""Makes the pages of the worlds from their code: `python docs/build_worlds.py`; `--check` says what is out of date.
+
+A world's page is its module's docstring, a picture, its options and its speed. Pictures are of random play, some steps
+into an episode, from a fixed seed; they are drawn with `--pictures` only, since redrawing may change a few bytes.
+"""
+
+import argparse
+import dataclasses
+import inspect
+import json
+import re
+import sys
+from pathlib import Path
+
+import jax
+
+import shoal
+import shoal.envs
+from shoal.core.env import Env, describe
+from shoal.core.registry import world_class
+from shoal.core.spaces import Box, Discrete, MultiDiscrete
+from shoal.core.vectorise import Vectorised
+from shoal.execution.rollout import random_policies, rollout
+from shoal.viz import draw_scene
+
+FOLDER = Path(__file__).parent / "worlds"
+SPEEDS = Path(shoal.envs.__file__).parent / "speeds.json"
+KEEP_OUT = "test/"
+STEPS = {
+    "control/mountain_car": 60,
+    "control/mountain_car_continuous": 60,
+    "tag/grid": 60,
+    "battle/open": 30,
+    "pong": 30,
+}
+SHOWN = {"tag/grid": {"grid_length": 20, "num_taggers": 12}}  # options of the picture, where the defaults show little
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--pictures", nargs="*", default=None, help="draw these worlds (none named: all)")
+    args = parser.parse_args()
+    (FOLDER / "images").mkdir(parents=True, exist_ok=True)
+    if args.pictures is not None:
+        for id in args.pictures or worlds():
+            draw(id)
+    pages = {f"{slug(id)}.md": page(id) for id in worlds()} | {"README.md": index()}
+    stale = [name for name, text in pages.items() if not same(FOLDER / name, text)]
+    stale += [file.name for file in FOLDER.glob("*.md") if file.name not in pages]
+    if args.check:
+        print(f"out of date: {', '.join(stale)}; run python docs/build_worlds.py" if stale else "up to date")
+        return bool(stale)
+    for name in stale:
+        (FOLDER / name).write_text(pages[name]) if name in pages else (FOLDER / name).unlink()
+    print(f"{len(pages)} pages, {len(stale)} changed")
+    return 0
+
+
+def worlds() -> list[str]:
+    return [id for id in shoal.ids() if not id.startswith(KEEP_OUT)]
+
+
+def slug(id: str) -> str:
+    return id.replace("/", "_")
+
+
+def same(file: Path, text: str) -> bool:
+    return file.exists() and file.read_text() == text
+
+
+def page(id: str) -> str:
+    """A world's page."""
+    world = shoal.make(id)
+    module = sys.modules[type(world).__module__]
+    head, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n")
+    about = head.partition(": ")[2] or head
+    if type(world).__doc__ and f"`{id}`" not in head:  # a module of several worlds: each has its own first line
+        about = inspect.cleandoc(type(world).__doc__).partition("\n")[0]
+    parts = [
+        f"# {id}",
+        about[:1].upper() + about[1:],
+        f"![A moment of random play](images/{slug(id)}.png)",
+        f"`shoal train {id}` trains its default preset, `shoal bench env {id}` measures it.",
+        groups_table(world),
+        rest.strip(),
+        options_table(world),
+        "Generated from the code by `docs/build_worlds.py`.",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def index() -> str:
+    """The page that lists them all."""
+    speeds = json.loads(SPEEDS.read_text())
+    lines = [
+        "# Worlds",
+        "",
+        "Env steps count one transition of one copy, all its agents together. *CPU*: a second of one core's time, two",
+        "shared virtual cores, up to 1,024 copies. *H200*: a second on one NVIDIA H200, up to 65,536 copies. Random",
+        "actions, views and rewards consumed, default options; `benchmarks/worlds_speed.py` measures them.",
+        "",
+        "| | world | kind | agents | each sees | each does | CPU | H200 |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for id in worlds():
+        world = shoal.make(id)
+        groups = describe(world).groups.items()
+        cells = [
+            f'<img src="images/{slug(id)}.png" alt="" height="72">',
+            f"[{id}]({slug(id)}.md)",
+            world.kind,
+            "<br>".join(f"{group.size} {name}" for name, group in groups),
+            "<br>".join(seen(group.observation) for _, group in groups),
+            "<br>".join(done(group.action) for _, group in groups),
+            *(figure(speeds.get(id, {}).get(device)) for device in ("cpu", "h200")),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def groups_table(world: Env) -> str:
+    lines = ["| group | agents | each sees | each does |", "|---|---|---|---|"]
+    for name, group in describe(world).groups.items():
+        lines.append(f"| {name} | {group.size} | {seen(group.observation)} | {done(group.action)} |")
+    return "\n".join(lines)
+
+
+def options_table(world: Env) -> str:
+    """Options with their defaults, and the comments that stand behind them in the code."""
+    fields = dataclasses.fields(world)  # pyright: ignore[reportArgumentType]
+    if not fields:
+        return ""
+    notes = {}
+    for cls in reversed(type(world).__mro__):
+        if dataclasses.is_dataclass(cls):
+            notes |= dict(re.findall(r"^    (\w+): [^\n#]*?  # ([^\n]+)$", inspect.getsource(cls), re.MULTILINE))
+    lines = ["**Options.**", "", "| option | default | |", "|---|---|---|"]
+    lines += [f"| `{f.name}` | `{getattr(world, f.name)!r}` | {notes.get(f.name, '')} |" for f in fields if f.init]
+    return "\n".join(lines)
+
+
+def seen(observation) -> str:
+    leaves = jax.tree_util.tree_leaves_with_path(observation, is_leaf=lambda leaf: isinstance(leaf, Box))
+    shapes = [(jax.tree_util.keystr(path, simple=True), "×".join(map(str, leaf.shape)) or "1") for path, leaf in leaves]
+    return ", ".join(f"{name} {shape}".strip() for name, shape in shapes)
+
+
+def done(space) -> str:
+    match space:
+        case Discrete(n):
+            return f"{n} choices"
+        case MultiDiscrete(sizes):
+            return " × ".join(map(str, sizes)) + " choices"
+        case Box(shape, low, high):
+            return f"{'×'.join(map(str, shape)) or 1} numbers in [{low:g}, {high:g}]"
+
+
+def figure(speed: float | None) -> str:
+    if not speed:
+        return ""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if speed >= size:
+            return f"{speed / size:.2g}{unit}" if speed / size < 100 else f"{speed / size:.0f}{unit}"
+    return f"{speed:.0f}"
+
+
+def draw(id: str) -> None:
+    world = world_class(id)(**SHOWN.get(id, {}))
+    vectorised = Vectorised(world, 1)
+    groups = describe(world).groups
+    empty = dict.fromkeys(groups, ())
+    start = vectorised.reset(jax.random.key(3))
+    moment, _, _ = rollout(vectorised, random_policies(groups), empty, start, empty, STEPS.get(id, 8), lambda _: ())
+    state = jax.tree.map(lambda leaf: leaf[0], moment.state)
+    draw_scene(FOLDER / "images" / f"{slug(id)}.png", world.scene(state, world.default_params()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""Wrappers as they are typed: `--wrap agent_ids --wrap frame_stack:count=4`."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from tyro.conf import UseAppendAction, arg
+
+from shoal.cli.arguments import whole_number
+from shoal.core.errors import OptionError
+from shoal.envs.wrappers import WRAPPERS, Wrapper
+from shoal.execution.experiment import make_wrapper
+
+HELP = f"put a wrapper around the world ({', '.join(WRAPPERS)}); may be repeated, the innermost first"
+_SHOWN = arg(name="wrap", metavar="NAME[:OPTION=VALUE,...]", help=HELP, help_behavior_hint="")
+Wraps = Annotated[UseAppendAction[tuple[str, ...]], _SHOWN]
+
+
+def parse_wrappers(texts: Sequence[str]) -> tuple[Wrapper, ...]:
+    """The wrappers that these texts stand for."""
+    return tuple(_parse(text) for text in texts)
+
+
+def _parse(text: str) -> Wrapper:
+    name, colon, rest = text.partition(":")
+    data: dict[str, Any] = {"name": name}
+    for part in rest.split(",") if colon else ():
+        option, equals, value = part.partition("=")
+        if not (option and equals and value):
+            raise OptionError(f"--wrap must be NAME or NAME:OPTION=VALUE,OPTION=VALUE, got {text!r}")
+        data[option.replace("-", "_")] = _number(value)
+    return make_wrapper(data, f"--wrap {name}")
+
+
+def _number(text: str) -> Any:
+    """A number if it is one; wrappers have no other options."""
+    for kind in (whole_number, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text

@@ -1,0 +1,1 @@
+"""Battles: many against many on a grid."""

@@ -1,0 +1,123 @@
+"""What the card games have in common: who sits where, views as bits, and the picture of a card table."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.types import Circles, Labels, Lines, Polygons, Scene, Seat
+
+PLAYERS: dict[str, tuple[Seat, ...]] = {f"player_{i}": (("player", i),) for i in range(2)}
+"""One group of two seats, each a player of its own."""
+
+_BOUNDS = (-6.0, -4.0, 6.0, 4.0)
+_CARD = (1.6, 2.3)  # width and height
+_HANDS = ((-4.0, 0.0), (4.0, 0.0))
+_BOARD = (0.0, 0.0)
+_FELT, _GREY, _CHIP, _TURN, _CALL, _RAISE = 3, 0, 7, 7, 6, 4  # colours
+_OWN = (1, 2)
+
+
+def unpacked(bits: jax.Array, width: int) -> jax.Array:
+    """The lowest `width` bits of each number as 0.0 and 1.0, lowest first; `[..., width]`.
+
+    A view of zeros and ones is kept as one number: it then costs one fused pass to hand out, however wide it is.
+    """
+    return ((bits[..., None] >> jnp.arange(width)) & 1).astype(jnp.float32)
+
+
+def drawn(uniform: jax.Array, count: int) -> jax.Array:
+    """One of `count` equally likely outcomes from a uniform draw in [0, 1)."""
+    return jnp.minimum((uniform * count).astype(jnp.int32), count - 1)
+
+
+def without(index: jax.Array, *taken: jax.Array) -> jax.Array:
+    """The card number `index`, counting from 0, among those not `taken`, which must be given in rising order."""
+    for card in taken:
+        index = index + (index >= card)
+    return index
+
+
+def picture(
+    hands: jax.Array,
+    names: tuple[str, ...],
+    paid: jax.Array,
+    most: int,
+    turn: jax.Array,
+    betting: jax.Array,
+    folded: jax.Array,
+    board: tuple[jax.Array, jax.Array] | None = None,
+) -> Scene:
+    """A card table.
+
+    hands: cards `[2]`, of which `names` are the faces. paid: chips `[2]` in the pot, `most` at most. turn: bool `[2]`,
+    who is to move. betting: `[rounds, places, 2]`, whether that place was a call or a raise. folded: bool `[2]`. board:
+    the public card and whether it lies open.
+    """
+    places = [*_HANDS] if board is None else [*_HANDS, _BOARD]
+    cards = hands if board is None else jnp.append(hands, board[0])
+    is_open = jnp.ones(len(places), bool) if board is None else jnp.ones(3, bool).at[2].set(board[1])
+    colour = jnp.append(jnp.where(folded, _GREY, jnp.array(_OWN)), jnp.full(len(places) - 2, _GREY)).astype(jnp.int32)
+    return Scene(
+        bounds=_BOUNDS,
+        polygons=_felt_and_cards(places, colour),
+        lines=_frames(turn),
+        circles=_chips_and_bets(paid, most, betting),
+        labels=_faces(places, cards, names, is_open),
+    )
+
+
+def _felt_and_cards(places: list[tuple[float, float]], colour: jax.Array) -> Polygons:
+    """The table and the cards on it; one that is not open yet lies face down."""
+    corners = 24
+    angles = [2.0 * math.pi * i / corners for i in range(corners)]
+    felt = [(5.8 * math.cos(a), 3.8 * math.sin(a)) for a in angles]
+    width, height = _CARD
+    outline = [(-width, -height), (width, -height), (width, height), (-width, height)]
+    # All polygons of a scene have as many corners: those of a card are repeated.
+    cards = [[(x + dx / 2, y + dy / 2) for dx, dy in outline for _ in range(corners // 4)] for x, y in places]
+    return Polygons(
+        points=jnp.array([felt, *cards], jnp.float32),
+        colour=jnp.append(jnp.int32(_FELT), colour),
+        visible=jnp.ones(len(places) + 1, bool),
+    )
+
+
+def _frames(turn: jax.Array) -> Lines:
+    """A frame around the hand of who is to move."""
+    width, height = _CARD[0] / 2 + 0.2, _CARD[1] / 2 + 0.2
+    outline = [(-width, -height), (width, -height), (width, height), (-width, height)]
+    start = [(x + dx, y + dy) for x, y in _HANDS for dx, dy in outline]
+    end = [(x + dx, y + dy) for x, y in _HANDS for dx, dy in [*outline[1:], outline[0]]]
+    return Lines(
+        start=jnp.array(start, jnp.float32),
+        end=jnp.array(end, jnp.float32),
+        colour=jnp.full(8, _TURN, jnp.int32),
+        visible=jnp.repeat(turn, 4, total_repeat_length=8),
+    )
+
+
+def _chips_and_bets(paid: jax.Array, most: int, betting: jax.Array) -> Circles:
+    """Chips beside the hands, in columns of five, and above the board a row of dots for each round of betting."""
+    rounds, places, _ = betting.shape
+    chip = [(side * (2.5 - 0.5 * (i // 5)), -1.0 + 0.5 * (i % 5)) for side in (-1, 1) for i in range(most)]
+    bet = [(0.6 * (i - (places - 1) / 2), 2.6 - 0.6 * r) for r in range(rounds) for i in range(places)]
+    happened = betting.reshape(-1, 2) > 0
+    return Circles(
+        position=jnp.array(chip + bet, jnp.float32),
+        radius=jnp.full(len(chip) + len(bet), 0.22),
+        colour=jnp.append(
+            jnp.full(len(chip), _CHIP, jnp.int32), jnp.where(happened[:, 1], _RAISE, _CALL).astype(jnp.int32)
+        ),
+        visible=jnp.append((jnp.arange(most) < paid[:, None]).ravel(), happened.any(-1)),
+    )
+
+
+def _faces(places: list[tuple[float, float]], cards: jax.Array, names: tuple[str, ...], is_open: jax.Array) -> Labels:
+    """Texts are fixed, so every face is there at every place, and one of them is visible."""
+    shown = (jnp.arange(len(names)) == cards[:, None]) & is_open[:, None]
+    return Labels(
+        position=jnp.repeat(jnp.array(places, jnp.float32), len(names), axis=0),
+        visible=shown.ravel(),
+        text=names * len(places),
+    )

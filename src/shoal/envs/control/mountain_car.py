@@ -1,0 +1,71 @@
+"""`control/mountain_car`: an underpowered car must rock itself out of a valley.
+
+**Rules.** The car's position is between -1.2, where a wall stops it, and 0.6; its speed is at most 0.07. In each step
+the velocity changes by `0.001 throttle - 0.0025 cos(3 position)`, then the position by the velocity. It starts at rest
+at random in [-0.6, -0.4], near the lowest point.
+
+**Actions.** 0, 1, 2: throttle -1, 0, 1. A number that is not an action lets the car roll.
+
+**Observation**, 2 values: position and velocity.
+
+**Reward.** -1 for every step.
+
+**End.** Terminated when the car is at 0.5 or beyond with a velocity of at least `goal_velocity`; truncated after
+`max_steps` steps.
+
+**Source.** `MountainCar-v0` of Gymnasium 1.x (Moore 1990): the same views, rewards and ends from the same state and
+actions, to 1e-5. Version 1. One departure: float32 instead of float64.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.env import Env
+from shoal.core.spaces import Discrete
+from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.envs._options import require_finite, require_whole
+from shoal.envs.control import _hill as hill
+
+
+@dataclasses.dataclass(frozen=True)
+class MountainCar(Env):
+    """Rock a car out of a valley."""
+
+    max_steps: int = 200  # length of an episode
+    goal_velocity: float = 0.0  # how fast the car must be at the goal, at least
+
+    kind: ClassVar[str] = "cooperative"
+
+    def __post_init__(self):
+        require_whole("control/mountain_car", 1, max_steps=self.max_steps)
+        require_finite("control/mountain_car", goal_velocity=self.goal_velocity)
+
+    @property
+    def groups(self) -> dict[str, Group]:
+        return {"agent": Group(1, Discrete(3))}
+
+    def default_params(self) -> hill.Params:
+        return hill.Params(force=0.001, goal_position=0.5, goal_velocity=self.goal_velocity)
+
+    def reset(self, key: jax.Array, params: hill.Params) -> hill.State:
+        del params
+        return hill.start(key)
+
+    def step(
+        self, key: jax.Array, state: hill.State, actions: dict[str, jax.Array], params: hill.Params
+    ) -> tuple[hill.State, Outcome]:
+        del key
+        action = actions["agent"][0]
+        throttle = (action == 2).astype(jnp.float32) - (action == 0).astype(jnp.float32)
+        state, reached = hill.driven(state, throttle, params)
+        return state, Outcome({"agent": -jnp.ones(1)}, reached, state.t >= self.max_steps)
+
+    def observe(self, state: hill.State, params: hill.Params) -> dict[str, Observation]:
+        del params
+        return {"agent": Observation(jnp.stack([state.position, state.velocity])[None])}
+
+    def scene(self, state: hill.State, params: hill.Params) -> Scene:
+        return hill.picture(state, params)

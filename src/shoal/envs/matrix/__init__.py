@@ -1,0 +1,1 @@
+"""Games given by a table of payoffs: everybody chooses at once, once or again and again."""

@@ -1,0 +1,45 @@
+"""Payoff tensors as users give them: checked, and brought into one form."""
+
+from typing import Any
+
+import numpy as np
+
+from shoal.core.errors import require
+
+ALLOWED = (
+    "a tensor of finite numbers: [players, actions of player 0, actions of player 1, ...], or for two players one "
+    "matrix, what player 0 wins of player 1"
+)
+
+
+def payoff_tensor(owner: str, payoffs: Any) -> np.ndarray:
+    """Payoffs as float64 `[n, a1, ..., an]`; an `OptionError` says what is wrong with them."""
+    try:
+        tensor = np.asarray(payoffs)
+    except ValueError:  # numpy's word for it is "inhomogeneous"
+        require(False, owner, "payoffs", "rows of different lengths", ALLOWED)
+        raise
+    require(tensor.dtype.kind in "iuf", owner, "payoffs", _short(payoffs), ALLOWED)
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(tensor.astype(np.float32))
+    if not finite.all():
+        where = tuple(int(i) for i in np.argwhere(~finite)[0])
+        require(False, owner, f"payoffs[{', '.join(map(str, where))}]", float(tensor[where]), "a finite number")
+    require(tensor.ndim >= 2 and tensor.size > 0, owner, "payoffs", f"the shape {tensor.shape}", ALLOWED)
+    if tensor.ndim == 2:
+        tensor = np.stack([tensor, -tensor])
+    n = tensor.ndim - 1
+    allowed = f"{n}, one entry for each of the {n} players whose actions the other axes are (shape {tensor.shape})"
+    require(tensor.shape[0] == n, owner, "the first axis of payoffs", tensor.shape[0], allowed)
+    return tensor.astype(np.float64) + 0.0  # no negative zeros
+
+
+def as_tuples(value: Any) -> Any:
+    """Lists and arrays as nested tuples of floats, so that a world stays hashable."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return tuple(map(as_tuples, value)) if isinstance(value, list | tuple) else float(value)
+
+
+def _short(value: Any) -> Any:
+    text = repr(value)
+    return value if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,1 @@
+"""Pong for two, with a view of numbers or of pixels."""

@@ -1,0 +1,187 @@
+"""What all swarm worlds share: options, parameters, state, one step of flight, and the common part of the views.
+
+A world derives from `Swarm`, keeps a `SwarmState` in its state and a `SwarmParams` in its params, and calls `begin`,
+`advance` and `view`. A feature whose option is 0 (wind, gusts, pushes, noise, loss, messages, obstacles, lag) is left
+out of the compiled program: it costs nothing, and no random numbers are drawn for it.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from shoal.envs.swarm import _arena as arena
+from shoal.envs.swarm import _comms as comms
+from shoal.envs.swarm import _dynamics as dynamics
+from shoal.envs.swarm import _sensing as sensing
+from shoal.envs.swarm import _views as views
+from shoal.envs.swarm import _weather as weather
+from shoal.envs.swarm._dynamics import Body, Physics
+from shoal.envs.swarm._settings import Settings, SwarmParams
+
+_HAIR = 1e-3  # metres: an agent so near to an obstacle touches it
+
+
+class SwarmState(NamedTuple):
+    """Parts that a world's options leave out are None."""
+
+    body: Body
+    near: sensing.Near
+    heading: jax.Array | None  # [n, 2]
+    noise: jax.Array | None  # [n, 2 d] errors of position and velocity fixes
+    wind: weather.Wind | None
+    radio: comms.Radio | None
+    obstacle: jax.Array | None  # [obstacles, 2]
+    t: jax.Array
+
+
+class Swarm(Settings):
+    """Base of the swarm worlds: how a swarm begins, flies and sees."""
+
+    def begin(self, key: jax.Array, params: SwarmParams, obstacle: jax.Array | None = None) -> SwarmState:
+        """The swarm at the start of an episode: at rest, at random, outside of obstacles.
+
+        A world that places its obstacles itself hands over their centres.
+        """
+        place, stand, blow, err = jax.random.split(key, 4)
+        draw = jax.random.uniform(place, (self.size, 3))
+        position = self.radius + draw[:, :2] * (self.length - 2 * self.radius)
+        if self.num_obstacles and obstacle is None:
+            sizes = self.length, self.num_obstacles, self.obstacle_radius, self.radius
+            obstacle = arena.place_obstacles(stand, *sizes)
+        position = arena.clear(position, obstacle, self.obstacle_radius + self.radius)
+        body, heading = self._at_rest(position, 2.0 * math.pi * draw[:, 2], params)
+        return SwarmState(
+            body=body,
+            near=sensing.find_near(position, None, tuple(self.teams.values()), self.num_neighbours),
+            heading=heading,
+            noise=self._errors(err, params) if self.sensor_noise else None,
+            wind=weather.first_wind(blow, params.wind, params.gusts) if self.wind or self.gusts else None,
+            radio=self._radio() if self.message_size else None,
+            obstacle=obstacle,
+            t=jnp.int32(0),
+        )
+
+    def advance(
+        self,
+        key: jax.Array,
+        swarm: SwarmState,
+        action: jax.Array,
+        params: SwarmParams,
+        physics: Physics | None = None,
+        in_game: jax.Array | None = None,
+    ) -> SwarmState:
+        """The swarm a step later. `action` is `[n, a]`; agents not `in_game` stand still, unseen and unheard."""
+        flags = {"gusts": self.gusts, "pushes": self.pushes, "noise": self.sensor_noise, "loss": self._lossy}
+        drawn = [name for name, wanted in flags.items() if wanted]
+        keys = dict(zip(drawn, jax.random.split(key, len(drawn)), strict=True)) if drawn else {}
+        wind = swarm.wind
+        if wind is not None and self.gusts:
+            wind = weather.next_wind(keys["gusts"], wind, params.gusts, self.seconds)
+        physics = self.physics_of(params) if physics is None else physics
+        body = self._flown(keys, swarm._replace(wind=wind), action, params, physics, in_game)
+        near = sensing.find_near(body.position, in_game, tuple(self.teams.values()), self.num_neighbours)
+        return SwarmState(
+            body=body,
+            near=near,
+            heading=sensing.heading_of(body, swarm.heading) if swarm.heading is not None else None,
+            noise=self._errors(keys["noise"], params) if self.sensor_noise else None,
+            wind=wind,
+            radio=self._spoken(keys, swarm.radio, action, params, in_game),
+            obstacle=swarm.obstacle,
+            t=swarm.t + 1,
+        )
+
+    def meet(self, swarm: SwarmState) -> arena.Encounters:
+        """Where each agent's neighbours are and how they move, seen from it, without errors."""
+        return sensing.meet(swarm.body, swarm.near)
+
+    def costs(self, swarm: SwarmState, params: SwarmParams) -> tuple[jax.Array, jax.Array]:
+        """What each agent pays for touching others and obstacles and for flying too high or low, and its touches."""
+        touches = jnp.sum(arena.in_touch(self.meet(swarm), self.radius).astype(jnp.float32), axis=1)
+        if swarm.obstacle is not None:
+            _, gap = views.nearest_surface(swarm.body.position, swarm.obstacle, self.obstacle_radius)
+            touches = touches + (gap <= self.radius + _HAIR).astype(jnp.float32)
+        cost = params.touch_penalty * touches
+        if not self.is_planar:
+            cost = cost + 0.1 * jnp.abs(swarm.body.position[:, 2] / views.FLIGHT_HEIGHT - 1.0)
+        return cost, touches
+
+    def view(self, swarm: SwarmState, params: SwarmParams, task: list[jax.Array], located: bool = True) -> jax.Array:
+        """Views `[n, values]`: own motion, the nearest obstacle, the world's own parts `[n, ...]`, the neighbours.
+
+        Without `located` an agent is not told where it is.
+        """
+        reach, fastest = self.reach_of(params), self.physics_of(params).max_speed
+        parts = [views.own_motion(swarm.body, swarm.noise, swarm.heading, params.physics, fastest)]
+        if located:
+            parts.append(2.0 * views.fixes(swarm.body, swarm.noise)[0][:, :2] / self.length - 1.0)
+        if swarm.obstacle is not None:
+            parts.append(views.nearest_obstacle(swarm.body, swarm.noise, swarm.obstacle, self.obstacle_radius, reach))
+        cosine = math.cos(math.radians(self.field_of_view / 2)) if self.field_of_view < 360 else None
+        met = self.meet(swarm)
+        others = views.neighbours(
+            swarm.body, met, swarm.near, swarm.noise, reach, self.top_speed, swarm.heading, cosine
+        )
+        if swarm.radio is not None:
+            said = comms.hear(swarm.radio, swarm.near.who, sensing.within(met, reach))
+            others = jnp.concatenate([others, said], axis=-1)
+        return jnp.concatenate([part.reshape(self.size, -1) for part in (*parts, *task, others)], axis=-1)
+
+    @property
+    def _lossy(self) -> bool:
+        return bool(self.message_size and self.message_loss)
+
+    def _at_rest(self, position: jax.Array, angle: jax.Array, params: SwarmParams):
+        """Bodies at `position`, and their headings where a field of view needs them."""
+        if self.is_planar:
+            limited = self.field_of_view < 360
+            heading = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=-1) if limited else None
+            return dynamics.point_masses(position, bool(self.lag)), heading
+        height = jnp.full((self.size, 1), views.FLIGHT_HEIGHT)
+        raised = jnp.concatenate([position, height], axis=-1)
+        return dynamics.quadrotors(raised, angle, self.physics_of(params)), None
+
+    def _errors(self, key: jax.Array, params: SwarmParams) -> jax.Array:
+        return params.sensor_noise * jax.random.normal(key, (self.size, 4 if self.is_planar else 6))
+
+    def _radio(self) -> comms.Radio:
+        slots = self.num_neighbours * len(self.teams)
+        return comms.silence(self.size, slots, self.message_size, self.message_delay, self._lossy)
+
+    def _spoken(self, keys, radio, action, params, in_game) -> comms.Radio | None:
+        if radio is None:
+            return None
+        message = action[:, -self.message_size :]
+        radio = comms.speak(radio, message, self.message_tokens)
+        if in_game is not None:
+            said = jnp.where(in_game[None, :, None], radio.under_way, 0.0)
+            radio = radio._replace(under_way=said)
+        return comms.lose(radio, keys["loss"], params.message_loss) if self._lossy else radio
+
+    def _flown(self, keys, swarm: SwarmState, action, params: SwarmParams, physics: Physics, in_game) -> Body:
+        """The bodies a step later: contact, disturbances, motion, then what stands in the way."""
+        body, met = swarm.body, self.meet(swarm)
+        touching = arena.in_touch(met, self.radius) & sensing.mutual(met, swarm.near, tuple(self.teams.values()))
+        if in_game is not None:
+            touching = touching & in_game[:, None]
+        impulse, apart = arena.collide(met, swarm.near.who, touching, physics.mass, params.bounce, self.radius)
+        velocity = body.velocity + impulse
+        if self.pushes:
+            velocity = weather.pushed(keys["pushes"], velocity, params.pushes, self.seconds)
+        wind = None if swarm.wind is None else swarm.wind.mean + swarm.wind.gust
+        command = action[:, : 2 if self.is_planar else 4]
+        moved = dynamics.move(body._replace(velocity=velocity), command, physics, wind, self.seconds)
+        reach = self.obstacle_radius + self.radius
+        way = body.position, moved.position + apart
+        position, velocity = arena.sweep(*way, moved.velocity, swarm.obstacle, reach, params.bounce)
+        position, velocity = arena.enclose(position, velocity, self.length, self.radius, params.bounce)
+        moved = moved._replace(position=position, velocity=velocity)
+        if in_game is None:
+            return moved
+        return jax.tree.map(lambda new, old: _choose(in_game, new, old), moved, body)
+
+
+def _choose(mask: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+    return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)

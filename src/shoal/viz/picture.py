@@ -1,0 +1,88 @@
+"""A scene as a PNG: what the documentation shows of a world."""
+
+import io
+import os
+from typing import Any
+
+import numpy as np
+
+from shoal.core.types import Circles, Labels, Lines, Polygons, Scene
+from shoal.viz.curves import matplotlib_classes
+from shoal.viz.replay import write_file
+
+PALETTE = ("#8b94a1", "#2f6fde", "#ec7a2c", "#2e9f5c", "#d93f4c", "#8157d1", "#149b9b", "#dba510")
+_ARENA, _EDGE, _INK = "#ffffff", "#d5d9e0", "#1b1f26"
+
+
+def draw_scene(path: str | os.PathLike[str], scene: Scene, *, height: float = 2.4, dpi: int = 150) -> None:
+    """Draws one scene (arrays without a time axis) as a PNG `height` inches high, as wide as the scene's bounds ask."""
+    figure_class, canvas_class = matplotlib_classes()
+    left, bottom, right, top = scene.bounds
+    width = float(np.clip(height * (right - left) / (top - bottom), height / 2, 3 * height))
+    figure = figure_class(figsize=(width, height), dpi=dpi, facecolor=_ARENA)
+    canvas = canvas_class(figure)
+    axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
+    axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", xticks=[], yticks=[], facecolor=_ARENA)
+    for spine in axes.spines.values():
+        spine.set_edgecolor(_EDGE)
+    if scene.polygons is not None:
+        _polygons(axes, scene.polygons)
+    if scene.lines is not None:
+        _lines(axes, scene.lines)
+    if scene.circles is not None:
+        _circles(axes, scene.circles)
+    if scene.labels is not None:
+        _labels(axes, scene.labels)
+    image = io.BytesIO()
+    canvas.print_png(image)
+    write_file(path, image.getvalue())
+
+
+def _polygons(axes: Any, polygons: Polygons) -> None:
+    from matplotlib.collections import PolyCollection
+
+    points, colours = _shown(polygons, polygons.points)
+    axes.add_collection(PolyCollection(list(points), facecolors=colours, edgecolors="none", alpha=0.85))
+
+
+def _lines(axes: Any, lines: Lines) -> None:
+    from matplotlib.collections import LineCollection
+
+    points, colours = _shown(lines, np.stack([np.asarray(lines.start), np.asarray(lines.end)], axis=1))
+    axes.add_collection(LineCollection(list(points), colors=colours, linewidths=1.2))
+
+
+def _circles(axes: Any, circles: Circles) -> None:
+    from matplotlib.collections import EllipseCollection, LineCollection
+
+    centre, colours = _shown(circles, circles.position)
+    radius = np.asarray(circles.radius)[np.asarray(circles.visible)]
+    round_ones = EllipseCollection(
+        *(2 * radius, 2 * radius, np.zeros_like(radius)),
+        units="xy",
+        offsets=centre,
+        transOffset=axes.transData,
+        facecolors=colours,
+        edgecolors="white",
+        linewidths=0.5,
+    )
+    axes.add_collection(round_ones)
+    if circles.heading is None:
+        return
+    heading = np.asarray(circles.heading)[np.asarray(circles.visible)]
+    tip = centre + (radius * np.stack([np.cos(heading), np.sin(heading)])).T
+    noses = np.stack([centre, tip], axis=1)[np.isfinite(heading)]
+    axes.add_collection(LineCollection(list(noses), colors="white", linewidths=1.0))
+
+
+def _labels(axes: Any, labels: Labels) -> None:
+    for place, visible, text in zip(np.asarray(labels.position), np.asarray(labels.visible), labels.text, strict=True):
+        if visible:
+            axes.text(*place, text, color=_INK, fontsize=8, ha="center", va="center")
+
+
+def _shown(shapes: Any, points: Any) -> tuple[np.ndarray, list[str]]:
+    """Points and colours of the shapes that are visible."""
+    visible = np.asarray(shapes.visible)
+    colours = np.asarray(shapes.colour)[visible] % len(PALETTE)
+    return np.asarray(points)[visible], [PALETTE[colour] for colour in colours]
