@@ -36,7 +36,7 @@ LARGE = {  # beside the defaults: many agents, and many copies
         for name in ("coverage", "delivery", "formation", "rendezvous")
     },
     "swarm/pursuit, 1,000 agents": ("swarm/pursuit", {"num_pursuers": 700, "num_evaders": 300}, 100),
-    "battle/open, 2 x 1,000 agents": ("battle/open", {"num_agents": 1000, "size": 100}, 100),
+    "battle/open, 2 x 1,000 agents": ("battle/open", {"num_agents": 1000, "map_size": 100}, 100),
 }
 
 

@@ -58,8 +58,8 @@ PLAYS = {
     ),
     "swarm_delivery": (
         "swarm/delivery",
-        {"num_agents": 4, "side": 3.6, "num_pickups": 1, "num_drops": 1, "num_obstacles": 1, "station_radius": 0.5}
-        | {"obstacle_radius": 0.5, "max_force": 40.0, "delay": 0.0, "pushes": 0.5, "num_neighbours": 1, "capacity": 1},
+        {"num_agents": 3, "side": 8.0, "num_pickups": 2, "num_drops": 1, "num_obstacles": 1, "station_radius": 1.2}
+        | {"radius": 0.5, "max_speed": 5.0, "max_force": 40.0, "delay": 0.0, "pushes": 0.5, "num_neighbours": 1},
     ),
     "swarm_formation": ("swarm/formation", {"num_agents": 3, "num_obstacles": 1, "side": 5.0, "tolerance": 1.0}),
     "swarm_pursuit": (

@@ -1,7 +1,10 @@
 """`shoal envs` and `shoal presets`: what there is."""
 
 import dataclasses
+import functools
+import importlib.resources
 import inspect
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,16 +48,21 @@ def envs(args: Sequence[str]) -> int:
         emit({"envs": worlds, "wrappers": {name: _first_line(wrapper) for name, wrapper in WRAPPERS.items()}})
         return 0
     out = console()
-    table = Table("world", "group", "agents", "view", "actions", "kind", title="Worlds", title_justify="left")
+    columns = "world", "group", "agents", "view", "actions", "kind", "CPU", "H200"
+    table = Table(*columns, title="Worlds", title_justify="left")
     for world in worlds:
         if "error" in world:
             table.add_row(world["id"], world["error"], style="red")
             continue
         for i, (name, group) in enumerate(world["groups"].items()):
-            head, kind = (world["id"], world["kind"]) if i == 0 else ("", "")
-            table.add_row(head, name, str(group["size"]), _shapes(group["view"]), group["action"], kind)
+            own = name, str(group["size"]), _shapes(group["view"]), group["action"]
+            speeds = [count(speed) if speed else "" for speed in (world["speed"]["cpu"], world["speed"]["h200"])]
+            table.add_row(*((world["id"], *own, world["kind"], *speeds) if i == 0 else ("", *own)))
         table.add_section()
     out.print(table)
+    say(
+        out, "Env steps a second with random actions: of one core (CPU), of an NVIDIA H200. Here: shoal bench env WORLD"
+    )
     say(out, "Options and defaults of a world: shoal train WORLD --help")
     say(out, f"Wrappers that can be put around a world with --wrap: {', '.join(WRAPPERS)}")
     return 0
@@ -88,6 +96,7 @@ def _world(id: str) -> dict[str, Any]:
     return {
         "id": id,
         "kind": world.kind,
+        "speed": _speeds().get(id, {"cpu": None, "h200": None}),
         "description": _first_line(type(world)),
         "groups": {
             name: {"size": group.size, "view": _view(group.observation), "action": action_text(group.action)}
@@ -99,6 +108,12 @@ def _world(id: str) -> dict[str, Any]:
 
 def _first_line(cls: type) -> str:
     return (inspect.getdoc(cls) or "").partition("\n")[0]
+
+
+@functools.cache
+def _speeds() -> dict[str, dict[str, float | None]]:
+    """Env steps a second of the worlds that ship, as measured by benchmarks/worlds_speed.py."""
+    return json.loads(importlib.resources.files("shoal.envs").joinpath("speeds.json").read_text())
 
 
 def _preset(name: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 
-from shoal.core.env import Env
+from shoal.core.env import Env, groups_of
 from shoal.core.errors import OptionError, WorldError, unknown_name
 from shoal.core.spaces import Box
 from shoal.core.types import Group, Observation, Outcome, PyTree, Scene, Seat
@@ -270,7 +270,7 @@ class Pad(Wrapper):
 
     def __post_init__(self):
         if self.env != NOTHING:
-            padding.common_action(self.env.groups)
+            padding.common_action(groups_of(self.env))
 
     @property
     def groups(self) -> Mapping[str, Group]:

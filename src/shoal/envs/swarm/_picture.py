@@ -1,5 +1,6 @@
 """Pictures of swarms: the arena with its obstacles, the agents, and what a world adds."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -22,6 +23,7 @@ class Marks(NamedTuple):
     visible: jax.Array | None = None  # [k]
 
 
+@functools.partial(jax.jit, static_argnames=("world", "links"))
 def draw(
     world: Swarm,
     swarm: SwarmState,

@@ -5,6 +5,7 @@ A world derives from `Swarm`, keeps a `SwarmState` in its state and a `SwarmPara
 out of the compiled program: it costs nothing, and no random numbers are drawn for it.
 """
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from shoal.envs.swarm import _weather as weather
 from shoal.envs.swarm._dynamics import Body, Physics
 from shoal.envs.swarm._settings import Settings, SwarmParams
 
+_compiled = functools.partial(jax.jit, static_argnums=0, inline=True)
+"""Makes a method one program when a world is played outside of `jit`, where each operation would be one; else nothing."""
 _HAIR = 1e-3  # metres: an agent so near to an obstacle touches it
 
 
@@ -39,6 +42,7 @@ class SwarmState(NamedTuple):
 class Swarm(Settings):
     """Base of the swarm worlds: how a swarm begins, flies and sees."""
 
+    @_compiled
     def begin(self, key: jax.Array, params: SwarmParams, obstacle: jax.Array | None = None) -> SwarmState:
         """The swarm at the start of an episode: at rest, at random, outside of obstacles.
 
@@ -63,6 +67,7 @@ class Swarm(Settings):
             t=jnp.int32(0),
         )
 
+    @_compiled
     def advance(
         self,
         key: jax.Array,
@@ -97,6 +102,7 @@ class Swarm(Settings):
         """Where each agent's neighbours are and how they move, seen from it, without errors."""
         return sensing.meet(swarm.body, swarm.near)
 
+    @_compiled
     def costs(self, swarm: SwarmState, params: SwarmParams) -> tuple[jax.Array, jax.Array]:
         """What each agent pays for touching others and obstacles and for flying too high or low, and its touches."""
         touches = jnp.sum(arena.in_touch(self.meet(swarm), self.radius).astype(jnp.float32), axis=1)
@@ -108,6 +114,7 @@ class Swarm(Settings):
             cost = cost + 0.1 * jnp.abs(swarm.body.position[:, 2] / views.FLIGHT_HEIGHT - 1.0)
         return cost, touches
 
+    @functools.partial(jax.jit, static_argnums=(0, 4), inline=True)
     def view(self, swarm: SwarmState, params: SwarmParams, task: list[jax.Array], located: bool = True) -> jax.Array:
         """Views `[n, values]`: own motion, the nearest obstacle, the world's own parts `[n, ...]`, the neighbours.
 

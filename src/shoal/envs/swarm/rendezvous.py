@@ -106,7 +106,7 @@ class Rendezvous(Swarm):
         low = position[:, :2] - self.radius
         gaps = jnp.concatenate([low, self.length - 2 * self.radius - low], axis=-1)
         walls = jnp.clip(1.0 - gaps / params.swarm.sensing_range, 0.0, 1.0)
-        return {"agent": Observation(self.view(state.swarm, params.swarm, [walls], located=False))}
+        return {"agent": Observation(self.view(state.swarm, params.swarm, [walls], False))}
 
     def scene(self, state: State, params: Params) -> Scene:
         middle = jnp.mean(state.swarm.body.position[:, :2], axis=0, keepdims=True)
