@@ -22,7 +22,7 @@ from shoal.envs.swarm._dynamics import Body, Physics
 from shoal.envs.swarm._settings import Settings, SwarmParams
 
 _compiled = functools.partial(jax.jit, static_argnums=0, inline=True)
-"""Makes a method one program when a world is played outside of `jit`, where each operation would be one; else nothing."""
+"""Outside of `jit`, a method is then one program instead of hundreds; inside it changes nothing."""
 _HAIR = 1e-3  # metres: an agent so near to an obstacle touches it
 
 
