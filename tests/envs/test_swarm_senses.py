@@ -96,6 +96,21 @@ def test_messages_arrive_exactly_when_they_should(delay):
         )
 
 
+def test_the_last_numbers_of_an_action_are_what_is_heard():
+    env = Rendezvous(num_agents=2, num_neighbours=1, side=6.0, sensing_range=9.0, message_size=2, message_delay=1)
+    params = env.default_params()
+    step = jax.jit(lambda state, actions: env.step(jax.random.key(0), state, actions, params)[0])
+    observe = jax.jit(lambda state: env.observe(state, params)["agent"].view[:, -2:])
+    state = jax.jit(env.reset)(jax.random.key(0), params)
+    said = np.array([[0.1, -0.2], [0.3, 0.4]])
+    for scale in (1.0, 2.0):
+        np.testing.assert_array_equal(observe(state), np.zeros((2, 2)))
+        state = step(state, {"agent": jnp.concatenate([jnp.zeros((2, 2)), jnp.array(scale * said)], axis=1)})
+    np.testing.assert_allclose(observe(state), said[::-1], atol=1e-6)  # each hears the other's first message
+    state = step(state, still(env))
+    np.testing.assert_allclose(observe(state), 2 * said[::-1], atol=1e-6)
+
+
 def test_messages_are_clipped_or_one_word():
     radio = comms.silence(2, 1, 3, 0, lossy=False)
     message = jnp.array([[0.2, 5.0, -5.0], [-0.5, -0.5, -0.9]])

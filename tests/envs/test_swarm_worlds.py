@@ -142,6 +142,7 @@ def test_sizes_of_views_are_as_documented():
             assert group.observation.shape == (size + 1 + 10 + 2 * 3 * teams,)
 
 
+@functools.cache
 def compiled(env):
     """`reset(key)` and `step(key, state, actions)`, the latter with views, as two programs."""
     params = env.default_params()
@@ -156,10 +157,9 @@ def compiled(env):
 
 def program(env, num_steps=60):
     """Plays with actions that drive everybody as hard as can be; states `[T, ...]` and rewards."""
-    params = env.default_params()
 
     @jax.jit
-    def play(key, params=params):
+    def play(key, params):
         def step(state, key):
             draw, key = jax.random.split(key)
             push = lambda name: jax.random.normal(draw, (env.groups[name].size, *env.groups[name].action.shape)) * 3  # noqa: E731
@@ -178,7 +178,7 @@ def test_no_flight_breaks_the_limits(dynamics):
     env = Pursuit(
         dynamics=dynamics, num_pursuers=20, num_evaders=10, side=12.0, num_obstacles=4, wind=2.0, gusts=1.0, pushes=1.0
     )
-    states, _ = program(env, 100)(jax.random.key(0))
+    states, _ = program(env, 100)(jax.random.key(0), env.default_params())
     body, obstacle = jax.tree.map(np.asarray, (states.swarm.body, states.swarm.obstacle))
     speed = np.linalg.norm(body.velocity, axis=-1)
     assert speed.max() <= env.top_speed * (1 + 1e-5)
@@ -209,7 +209,7 @@ def test_parameters_are_drawn_anew_and_change_flights():
     for name in ("gusts", "pushes", "max_speed"):
         np.testing.assert_array_equal(drawn[name], usual[name])
     play = program(env, 10)
-    usual = play(jax.random.key(0))[0].swarm.body.position
+    usual = play(jax.random.key(0), env.default_params())[0].swarm.body.position
     for name in ("mass", "drag", "delay"):
         physics = default.physics._replace(**{name: getattr(default.physics, name) * 1.3})
         other = play(jax.random.key(0), env.default_params()._replace(swarm=default._replace(physics=physics)))
@@ -237,6 +237,26 @@ def test_rendezvous_ends_when_all_have_met_and_shows_no_positions():
     np.testing.assert_allclose(seen["agent"].view, elsewhere["agent"].view, atol=1e-6)
     near_wall = step(key, at(square + jnp.array([1.25, 8.0]), state), actions)[2]["agent"].view
     np.testing.assert_allclose(near_wall[0, 2:6], [0.75, 0.0, 0.0, 0.0], atol=1e-5)
+
+
+def test_agents_do_not_pass_through_each_other():
+    """Two pairs, head-on and off-centre, at full throttle from both sides: they push, and nobody gets past."""
+    env = Rendezvous(num_agents=4, side=20.0, max_steps=3)
+    reset, step = compiled(env)
+    state = reset(jax.random.key(0))
+    place = jnp.array([[4.0, 5.0], [7.0, 5.0], [4.0, 15.0], [7.0, 15.2]])
+    state = state._replace(swarm=state.swarm._replace(body=state.swarm.body._replace(position=place)))
+    push = {"agent": jnp.array([[1.0, 0.0], [-1.0, 0.0]] * 2)}
+    nearest = []
+    for _ in range(25):
+        state, _, _ = step(jax.random.key(1), state, push)
+        x, y = np.asarray(state.swarm.body.position).T
+        assert x[0] < x[1]
+        if x[2] > x[3]:
+            assert abs(y[2] - y[3]) > 0.4  # slid past each other's rim
+        nearest.append(math.hypot(x[1] - x[0], y[1] - y[0]))
+    assert 0.05 < min(nearest) < 0.5
+    assert np.mean(nearest[-5:]) > 0.4  # pushed apart to about two radii
 
 
 def test_coverage_counts_cells_as_plain_loops_do():

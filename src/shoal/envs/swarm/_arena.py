@@ -47,11 +47,21 @@ def place_obstacles(key: jax.Array, side: float, count: int, radius: float, agen
     """Centres `[count, 2]`, each at random within a cell of its own."""
     cells = math.ceil(math.sqrt(count))
     where, jitter = jax.random.split(key)
-    cell = jax.random.permutation(where, cells * cells)[:count]
+    cell = _ranks(jax.random.uniform(where, (cells * cells,)), count)
     corner = jnp.stack([cell % cells, cell // cells], axis=-1) * _cell(side, count, agent_radius) + agent_radius
     margin = radius + agent_radius + _GAP
     free = _cell(side, count, agent_radius) - 2 * margin
     return corner + margin + free * jax.random.uniform(jitter, (count, 2))
+
+
+def _ranks(values: jax.Array, count: int) -> jax.Array:
+    """How many of `values` come before each of the first `count`, equals in their order: different whole numbers.
+
+    Ranks of random values are a random permutation; for so few, comparing all is cheaper than sorting.
+    """
+    own, number = values[:count, None], jnp.arange(values.shape[0])
+    before = (values < own) | ((values == own) & (number < number[:count, None]))
+    return jnp.sum(before, axis=1, dtype=jnp.int32)
 
 
 def clear(position: jax.Array, obstacle: jax.Array | None, reach: float) -> jax.Array:

@@ -126,7 +126,7 @@ class Delivery(Swarm):
     def reset(self, key: jax.Array, params: Params) -> State:
         key, places, orders = jax.random.split(key, 3)
         site = place_obstacles(places, self.length, self._num_sites, self._site_radius, self.radius)
-        pickup, drop, obstacle = jnp.split(site, [self.num_pickups, self.num_pickups + self.num_drops])
+        drop, pickup, obstacle = jnp.split(site, [self.num_drops, self.num_drops + self.num_pickups])
         return State(
             swarm=self.begin(key, params.swarm, obstacle=obstacle if self.num_obstacles else None),
             pickup=pickup,
