@@ -68,8 +68,8 @@ def main() -> None:
             f"{row['env_steps_per_cpu_s']:14,.0f} a CPU-second, compiled in {row['compile_s']:.1f} s",
             flush=True,
         )
-    result = {"device": jax.devices()[0].device_kind, "versions": versions(), "rows": dict(sorted(rows.items()))}
-    args.output.write_text(json.dumps(result, indent=1) + "\n")
+        result = {"device": jax.devices()[0].device_kind, "versions": versions(), "rows": dict(sorted(rows.items()))}
+        args.output.write_text(json.dumps(result, indent=1) + "\n")
 
 
 def copies(id: str, on_cpu: bool) -> int:
