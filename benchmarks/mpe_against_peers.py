@@ -62,7 +62,7 @@ def main() -> None:
             rows.append(compare(workers, scenario, kind, args.seconds, args.repeats))
             print(line(rows[-1]), flush=True)
     kept = {
-        "command": f"python benchmarks/mpe_against_peers.py PEERS {args.output}",
+        "command": " ".join(["python benchmarks/mpe_against_peers.py PEERS", *sys.argv[2:]]),
         "num_envs": NUM_ENVS,
         "seconds": args.seconds,
         "repeats": args.repeats,
@@ -207,9 +207,10 @@ def compiled_call(state: Any, step: Callable, sizes: dict[str, tuple[tuple[int, 
     import jax.numpy as jnp
     import numpy as np
 
+    numbers = np.random.default_rng(0)
+
     def draw(shape, n):
         shape = (STEPS_A_CALL, NUM_ENVS, *shape)
-        numbers = np.random.default_rng(0)
         return numbers.random(shape, np.float32) if n is None else numbers.integers(n, size=shape, dtype=np.int32)
 
     actions = {name: jnp.asarray(draw(shape, n)) for name, (shape, n) in sizes.items()}

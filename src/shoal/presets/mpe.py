@@ -58,9 +58,9 @@ def simple_reference() -> Experiment:
 
 @preset("mpe/simple_speaker_listener", "one agent learns to speak, one to listen: PPO, one policy each, global critic")
 def simple_speaker_listener() -> Experiment:
-    """Without an entropy bonus the speaker soon says something definite, be it arbitrary: the listener can learn it."""
+    """With hardly an entropy bonus the speaker soon says something definite, be it arbitrary, which can be learnt."""
     listener = dataclasses.replace(_PPO, learning_rate=2e-3, gae_lambda=0.9, entropy_coef=0.02, critic="global")
-    speaker = dataclasses.replace(listener, learning_rate=5e-3, entropy_coef=0.0)
+    speaker = dataclasses.replace(listener, learning_rate=3e-3, entropy_coef=0.002)
     algorithms = {"speaker": speaker, "listener": listener}
     return _experiment("mpe/simple_speaker_listener", algorithms, total_env_steps=2_000_000)
 

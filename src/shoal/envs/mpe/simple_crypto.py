@@ -109,7 +109,7 @@ class SimpleCrypto(Env):
         guess = jnp.where(right, picture.GREEN, picture.RED)
         said = picture.words(state.said, places + jnp.array([0.0, 0.3]))
         known = Labels(
-            position=jnp.repeat(places[_ALICE, None] - jnp.array([[0.0, 0.3], [0.0, 0.45]]), 2, axis=0),
+            position=jnp.repeat(places[_ALICE, None] - jnp.array([[0.25, 0.3], [0.25, 0.45]]), 2, axis=0),
             visible=jnp.stack([state.goal == 0, state.goal == 1, state.key == 0, state.key == 1]),
             text=("message A", "message B", "key A", "key B"),
         )
