@@ -51,7 +51,7 @@ OTHER_SIZES = [
     (SimpleTag(num_good=2, num_adversaries=MANY, num_obstacles=MANY, max_steps=2), 4),
     (SimpleWorldComm(num_good=1, num_adversaries=1, num_obstacles=0, num_food=1, num_forests=0, max_steps=7), 8),
     (SimpleWorldComm(num_good=3, num_adversaries=2, num_food=3, num_forests=3, max_steps=7, continuous=True), 8),
-    (SimpleWorldComm(num_good=3, num_adversaries=MANY, num_obstacles=2, num_forests=MANY, max_steps=2), 2),
+    (SimpleWorldComm(num_good=3, num_adversaries=2, num_obstacles=2, num_forests=MANY, max_steps=2), 2),
 ]
 
 

@@ -262,20 +262,16 @@ class TagContinuous(Env):
         return jnp.stack([self._is_tagger(), state.in_game], axis=-1).astype(jnp.float32)
 
     def _nearest_others(self, rows: jax.Array, state: State) -> jax.Array:
-        """Views of the nearest others: for each of the 7 k + 1 values, which value of whose row it is, and pick that.
-
-        Picking whole rows and joining the time to them takes twice as long, on a GPU and on a CPU.
-        """
+        """Views of the nearest others, and the time."""
         position = jnp.stack([state.x, state.y], axis=-1)
         index, valid = k_nearest(position, state.in_game, self.num_neighbours)
         # Behind the barrier the rows lie in memory when they are picked; without it a GPU works out each value picked.
         rows = jax.lax.optimization_barrier(rows)
-        own, width = _own(rows), rows.shape[1]
-        column = jnp.arange(width * self.num_neighbours + 1)
-        neighbour, value = jnp.minimum(column // width, self.num_neighbours - 1), column % width
-        seen = rows.ravel()[index[:, neighbour] * width + value] - own[:, value]
-        seen = jnp.where(valid[:, neighbour], seen, 0.0)
-        return jnp.where(column == column[-1], self._time(state), seen)
+        others = jnp.where(valid[:, :, None], rows[index] - _own(rows)[:, None], 0.0)
+        others = others.reshape(rows.shape[0], self.num_neighbours * rows.shape[1])
+        # A choice between columns fuses with the picking; a concatenation takes half as long again on a GPU.
+        last = jnp.arange(others.shape[1] + 1) == others.shape[1]
+        return jnp.where(last, self._time(state), jnp.pad(others, ((0, 0), (0, 1))))
 
     def _all_others(self, rows: jax.Array, state: State) -> jax.Array:
         """Views of all others, in order of number."""
