@@ -6,6 +6,7 @@ into an episode, from a fixed seed; they are drawn with `--pictures` only, since
 
 import argparse
 import dataclasses
+import importlib
 import inspect
 import json
 import re
@@ -26,6 +27,8 @@ from shoal.viz import draw_scene
 FOLDER = Path(__file__).parent / "worlds"
 SPEEDS = Path(shoal.envs.__file__).parent / "speeds.json"
 KEEP_OUT = "test/"
+FAMILIES = ("shoal.envs.swarm",)  # packages whose docstring is a page of its own
+GENERATED = "Generated from the code by `docs/build_worlds.py`."
 STEPS = {
     "control/mountain_car": 60,
     "control/mountain_car_continuous": 60,
@@ -45,7 +48,7 @@ def main() -> int:
     if args.pictures is not None:
         for id in args.pictures or worlds():
             draw(id)
-    pages = {f"{slug(id)}.md": page(id) for id in worlds()} | {"README.md": index()}
+    pages = all_pages()
     stale = [name for name, text in pages.items() if not same(FOLDER / name, text)]
     stale += [file.name for file in FOLDER.glob("*.md") if file.name not in pages]
     if args.check:
@@ -55,6 +58,12 @@ def main() -> int:
         (FOLDER / name).write_text(pages[name]) if name in pages else (FOLDER / name).unlink()
     print(f"{len(pages)} pages, {len(stale)} changed")
     return 0
+
+
+def all_pages() -> dict[str, str]:
+    """Every page by the name of its file."""
+    families = {f"{package.rpartition('.')[2]}_family.md": family(package) for package in FAMILIES}
+    return {f"{slug(id)}.md": page(id) for id in worlds()} | families | {"README.md": index()}
 
 
 def worlds() -> list[str]:
@@ -85,9 +94,22 @@ def page(id: str) -> str:
         groups_table(world),
         rest.strip(),
         options_table(world),
-        "Generated from the code by `docs/build_worlds.py`.",
+        GENERATED,
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return linked("\n\n".join(part for part in parts if part) + "\n")
+
+
+def family(package: str) -> str:
+    """The page of what the worlds of a family share: the docstring of their package."""
+    head, _, rest = inspect.cleandoc(importlib.import_module(package).__doc__ or "").partition("\n")
+    return f"# {package.rpartition('.')[2]}/\n\n{head}\n\n{rest.strip()}\n\n{GENERATED}\n"
+
+
+def linked(text: str) -> str:
+    """The text, with links to the pages of the families that it names."""
+    for package in FAMILIES:
+        text = text.replace(f"`{package}`", f"[{package}]({package.rpartition('.')[2]}_family.md)")
+    return text
 
 
 def index() -> str:

@@ -42,5 +42,12 @@ def test_the_list_names_every_world_and_its_speed(builder):
 
 def test_nothing_else_lies_there(builder):
     slugs = {builder.slug(id) for id in SHIPPED}
-    assert {file.stem for file in builder.FOLDER.glob("*.md")} == slugs | {"README"}
+    families = {"swarm_family"}
+    assert {file.stem for file in builder.FOLDER.glob("*.md")} == slugs | families | {"README"}
     assert {file.stem for file in (builder.FOLDER / "images").iterdir()} == slugs
+
+
+def test_the_page_of_a_family(builder):
+    text = (builder.FOLDER / "swarm_family.md").read_text()
+    assert text == builder.family("shoal.envs.swarm"), "run python docs/build_worlds.py"
+    assert "(swarm_family.md)" in (builder.FOLDER / "swarm_pursuit.md").read_text()
