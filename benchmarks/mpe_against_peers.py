@@ -112,9 +112,7 @@ class Worker:
 
     def __init__(self, interpreter: str, framework: str):
         command = [interpreter, __file__, "--worker", framework]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.versions = self._answer()
 
     def measure(self, scenario: str, continuous: bool, seconds: float) -> dict[str, float]:
@@ -134,7 +132,7 @@ def work(framework: str) -> None:
     """The worker's side: one line in, one line out, until the input ends."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     make = {"shoal": shoal_call, "jaxmarl": jaxmarl_call, "vmas": vmas_call}[framework]
-    make = functools.cache(make)
+    make = functools.lru_cache(maxsize=1)(make)  # the turns on one scenario follow each other
     packages = {"shoal": ("shoal", "jax", "numpy"), "jaxmarl": ("jaxmarl", "jax"), "vmas": ("vmas", "torch")}
     versions = {name: importlib.metadata.version(name) for name in packages[framework]}
     print(json.dumps({"python": platform.python_version()} | versions), flush=True)

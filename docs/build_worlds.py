@@ -175,7 +175,8 @@ def done(space) -> str:
         case MultiDiscrete(sizes):
             return " × ".join(map(str, sizes)) + " choices"
         case Box(shape, low, high):
-            return f"{'×'.join(map(str, shape)) or 1} numbers in [{low:g}, {high:g}]"
+            size = "×".join(map(str, shape)) or "1"
+            return f"{size} {'number' if size == '1' else 'numbers'} in [{low:g}, {high:g}]"
 
 
 def figure(speed: float | None) -> str:

@@ -30,10 +30,12 @@ def test_wrappers_are_read_in_order():
         ("framestack", "unknown wrapper 'framestack'. Did you mean 'frame_stack'?"),
         ("frame_stack:4", "--wrap must be NAME or NAME:OPTION=VALUE,OPTION=VALUE, got 'frame_stack:4'"),
         ("frame_stack:cout=4", "--wrap frame_stack: unknown entry 'cout'. Did you mean 'count'?"),
-        ("frame_stack:count=0.5", "--wrap frame_stack.count: expected int, got 0.5"),
-        ("time_limit:max_steps=many", "--wrap time_limit.max_steps: expected int, got 'many'"),
+        ("frame_stack:count=0.5", "--wrap frame_stack: count must be a whole number, got 0.5"),
+        ("time_limit:max_steps=many", "--wrap time_limit: max_steps must be a whole number, got 'many'"),
         ("time_limit:max_steps=0", "time_limit: max_steps must be a whole number, at least 1, got 0"),
         ("observation_noise:scale=-1", "observation_noise: scale must be at least 0, got -1"),
+        ("reward_scale:scale=x", "--wrap reward_scale: scale must be a number, got 'x'"),
+        ("reward_scale:scale=0", "reward_scale: scale must be other than 0"),
         ("pad:env=3", "--wrap pad: unknown entry 'env'"),
     ],
 )
@@ -59,17 +61,21 @@ def test_every_command_puts_them_around_the_world(shoal, world, tmp_path):
 
 
 def test_bench(shoal, world):
-    plans = ["--wrap", "time_limit:max_steps=2", "--wrap", "reward_scale:scale=0"]
+    plans = ["--wrap", "time_limit:max_steps=2", "--wrap", "reward_scale:scale=1e-6"]
     small = ["--num-envs", "2", "--num-steps", "8", "--seconds", "0.01", "--devices", "1"]
     result = shoal("bench", "env", "test/tiny", "--import", world, *small, *plans, "--json").json
-    assert result["wrappers"] == [{"name": "time_limit", "max_steps": 2}, {"name": "reward_scale", "scale": 0}]
-    assert (result["checksum"]["ends"], result["checksum"]["rewards"]) == (8, 0)
+    assert result["wrappers"] == [{"name": "time_limit", "max_steps": 2}, {"name": "reward_scale", "scale": 1e-6}]
+    assert result["checksum"]["ends"] == 8
+    assert 0 < abs(result["checksum"]["rewards"]) < 1e-3  # without the wrapper it is about 20
 
 
 def test_listed(shoal):
     assert "time_limit, frame_stack" in shoal("envs").out
-    listed = shoal("envs", "--json").json["wrappers"]
-    assert listed["pad"].startswith("Brings the views and the actions of all groups to one size")
+    listed = shoal("envs", "--json").json
+    actions = {world["id"]: [group["action"] for group in world["groups"].values()] for world in listed["envs"]}
+    assert actions["control/pendulum"] == ["1 number in [-2, 2]"]
+    assert actions["swarm/delivery"] == ["2 numbers in [-1, 1]"]
+    assert listed["wrappers"]["pad"].startswith("Brings the views and the actions of all groups to one size")
 
 
 def test_experiments_keep_them_exactly():
@@ -86,3 +92,9 @@ def test_experiments_keep_them_exactly():
 def test_experiments_take_plans_only(wrapper):
     with pytest.raises(ValueError, match="experiment: wrappers must be known wrappers that are around no world yet"):
         Experiment(env="mpe/simple_spread", wrappers=(wrapper,))
+
+
+@pytest.mark.parametrize("wrappers", [None, FrameStack(count=2), "pad"])
+def test_experiments_take_several_wrappers(wrappers):
+    with pytest.raises(ValueError, match=r"experiment: wrappers must be a tuple of wrappers, such as .* got"):
+        Experiment(env="mpe/simple_spread", wrappers=wrappers)

@@ -64,7 +64,9 @@ def test_bad_seats(tag, seats, error, words):
 
 
 def test_groups_that_differ_cannot_share():
-    with pytest.raises(OptionError, match="cannot be shared"):
+    with pytest.raises(
+        OptionError, match=r"cannot be shared .* or put the wrapper `pad` around the world \(--wrap pad\)"
+    ):
         regroup(shoal.make("mpe/simple_tag"), {"all": ["adversary", "agent"]})
 
 

@@ -13,6 +13,7 @@ import shoal
 from shoal import Discrete, Env, Group, Observation, Outcome
 from shoal.core.errors import OptionError
 from shoal.envs import _tree
+from shoal.envs.cards import kuhn, leduc
 from shoal.envs.tabular import tabulate
 
 GAMES = {
@@ -165,6 +166,107 @@ def test_policies_that_are_none_are_refused():
     for policy in (illegal, tables("leduc").uniform(0) * [1, 3, -1], np.full((468, 3), np.nan)):
         with pytest.raises(OptionError, match="player_0's policy must be probabilities that sum to 1"):
             tables("leduc").plan(0, policy)
+    with pytest.raises(OptionError, match=r"in the set 2, where \[0, 1\] are legal, it is \[0.5, inf\]"):
+        tables("kuhn").plan(0, np.where(np.arange(12).reshape(6, 2) == 5, np.inf, 0.5))
+    with pytest.raises(OptionError, match="player_0's policy must be an array of numbers, got 'uniform'"):
+        tables("kuhn").plan(0, "uniform")
+
+
+def plan_with(entry, value):
+    """Kuhn's uniform plan, but for one entry."""
+    plan = tables("kuhn").plan(0, tables("kuhn").uniform(0))
+    plan[entry] = value
+    return plan
+
+
+BAD_PLANS = [
+    (np.ones(14), r"must be an array of shape \[13\], got an array of shape \(14,\)$"),
+    (np.ones((6, 2)) / 2, r"shape \[13\], got an array of shape \(6, 2\). This looks like a policy: .* game.plan\("),
+    ([1, 2], r"must be an array of shape \[13\], got \[1, 2\]"),
+    (None, r"must be an array of shape \[13\], got None"),
+    ("uniform", "must be an array of numbers, got 'uniform'"),
+    (3 * np.ones(13), "must be a realisation plan, .* but its entry 0 is 3, which is no probability"),
+    (plan_with(5, np.nan), "its entry 5 is nan"),
+    (plan_with(5, np.inf), "its entry 5 is inf"),
+    (plan_with(5, -0.5), "its entry 5 is -0.5"),
+    (np.zeros(13), "its entry 0, of the empty sequence, is 0 and not 1"),
+    (plan_with(12, 0.75), "over the actions of the information set 5 it sums to 1 and not to 0.5"),
+]
+
+
+@pytest.mark.parametrize(("plan", "words"), BAD_PLANS, ids=range(len(BAD_PLANS)))
+def test_plans_that_are_none_are_refused(plan, words):
+    game = tables("kuhn")
+    sound = game.plan(1, game.uniform(1))
+    for caller in (game.values, game.nash_conv, game.exploitability, lambda plans: game.best_response(1, plans)):
+        with pytest.raises(OptionError, match=rf"(values|nash_conv|best_response): player_0's plan .*{words}"):
+            caller([plan, sound])
+    value, _ = game.best_response(0, [plan, sound])  # which does not look at its own
+    assert value == game.best_response(0, [None, sound])[0] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda plan: [plan], "got a list of 1"),
+        (lambda plan: plan, r"got an array of shape \(13,\)"),
+        (lambda plan: (plan, plan, plan), "got a tuple of 3"),
+        (lambda plan: {"player_0": plan, "player_1": plan}, "got {'player_0'"),
+        (lambda _: None, "got None"),
+        (lambda _: np.float64(1), r"got an array of shape \(\)"),
+    ],
+)
+def test_there_must_be_a_plan_for_each_player(given, words):
+    game = tables("kuhn")
+    plans = given(plan_with(0, 1.0))
+    for caller in (game.values, game.nash_conv, game.payoff_table, lambda plans: game.best_response(0, plans)):
+        with pytest.raises(OptionError, match=rf"a plan for each of the 2 players \(player_0, player_1\), {words}"):
+            caller(plans)
+
+
+def test_banks_of_plans_are_checked_too():
+    game = tables("kuhn")
+    first, second = (np.stack([game.plan(player, game.uniform(player))] * 3) for player in range(2))
+    assert game.payoff_table([first, second[:2]]).shape == (2, 3, 2)
+    assert game.payoff_table([first[:0], second]).shape == (2, 0, 3)
+    with pytest.raises(OptionError, match=r"payoff_table: player_1's plan .* \[m, 13\], got an array of shape \(13,\)"):
+        game.payoff_table([first, second[0]])
+    with pytest.raises(OptionError, match=r"player_0's plan must be a realisation plan, .* the information set 5"):
+        game.payoff_table([np.stack([first[0], plan_with(12, 0.75)]), second])
+    with pytest.raises(OptionError, match=r"policy: player_0's plan .* This looks like a policy"):
+        game.policy(0, game.uniform(0))
+
+
+@pytest.mark.parametrize("player", [7, 2, -1, None, "player_0", True])
+def test_players_that_do_not_exist_are_refused(player):
+    game = tables("kuhn")
+    plans = [plan_with(0, 1.0)] * 2
+    calls = {
+        "uniform": lambda: game.uniform(player),
+        "plan": lambda: game.plan(player, game.uniform(0)),
+        "policy": lambda: game.policy(player, plans[0]),
+        "best_response": lambda: game.best_response(player, plans),
+        "payoff_matrix": lambda: game.payoff_matrix(player),
+    }
+    for caller, call in calls.items():
+        with pytest.raises(OptionError, match=f"{caller}: player must be a whole number from 0 to 1.* got {player!r}"):
+            call()
+
+
+def test_rounding_is_no_reason_to_refuse_a_plan():
+    game = tables("leduc")
+    plans = [game.plan(player, policy) for player, policy in enumerate(random_policies(game, 1))]
+    single = [jnp.asarray(plan, jnp.float32) for plan in plans]
+    np.testing.assert_allclose(game.nash_conv(single), game.nash_conv(plans), atol=1e-5)
+    np.testing.assert_allclose(game.values([plan - 1e-9 for plan in plans]), game.values(plans), atol=1e-6)
+
+
+@pytest.mark.parametrize("module", [kuhn, leduc])
+def test_the_example_of_the_page_prints_what_it_says(module, capsys):
+    lines = module.__doc__.split("**Exact analysis.**")[1].splitlines()
+    example = [line.removeprefix("    ") for line in lines if line.startswith("    ")]
+    exec("\n".join(example), {"shoal": shoal})
+    assert capsys.readouterr().out.strip() == example[-1].split("# ")[1]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -126,15 +126,16 @@ def test_the_iterated_dilemma_is_the_dilemma_again_and_again():
 @pytest.mark.parametrize(
     ("payoffs", "words"),
     [
-        ([[1, 2], [3]], "payoffs must be a tensor of finite numbers.*got 'rows of different lengths'"),
-        ([[[1, 2], [3, 4]], [[1, 2], 3]], "payoffs must be.*got 'rows of different lengths'"),
-        ([1, 2], r"payoffs must be a tensor.*got 'the shape \(2,\)'"),
-        ([], r"payoffs must be a tensor.*got 'the shape \(0,\)'"),
-        ([[], []], r"payoffs must be a tensor.*got 'the shape \(2, 0\)'"),
-        (3.0, r"payoffs must be a tensor.*got 'the shape \(\)'"),
+        ([[1, 2], [3]], "payoffs must be a tensor of finite numbers.*got rows of different lengths$"),
+        ([[[1, 2], [3, 4]], [[1, 2], 3]], "payoffs must be.*got rows of different lengths$"),
+        ([1, 2], r"payoffs must be a tensor.*got a tensor of shape \(2,\)$"),
+        ([], r"payoffs must be a tensor.*got a tensor of shape \(0,\)$"),
+        ([[], []], r"payoffs must be a tensor.*got a tensor of shape \(2, 0\)$"),
+        (3.0, r"payoffs must be a tensor.*got 3.0$"),
         ("rps", "payoffs must be a tensor.*got 'rps'"),
         (None, "payoffs must be a tensor.*got None"),
-        ([["1", "2"], ["3", "4"]], "payoffs must be a tensor"),
+        ([["1", "2"], ["3", "4"]], r"payoffs must be a tensor.*got \(\('1', '2'\), \('3', '4'\)\)$"),
+        ([["1"] * 30] * 2, r"payoffs must be a tensor.*got \(\('1', .*\.\.\.$"),
         ([[True, False]], "payoffs must be a tensor"),
         ([[1, float("nan")]], r"payoffs\[0, 1\] must be a finite number, got nan"),
         ([[1, 2], [3, 1e60]], r"payoffs\[1, 1\] must be a finite number, got 1e\+60"),
@@ -151,6 +152,8 @@ def test_other_options_are_checked_under_the_worlds_own_name():
     for id in (*CLASSICS, "matrix/game", "matrix/iterated_prisoners_dilemma"):
         with pytest.raises(OptionError, match=f"{id}: num_rounds must be a whole number, at least 1, got 0"):
             shoal.make(id, num_rounds=0)
+        with pytest.raises(OptionError, match=f"{id}: num_rounds must be at most 2147483647, got 2147483648"):
+            shoal.make(id, num_rounds=2**31)
         with pytest.raises(OptionError, match=f"{id}: payoffs must be"):
             shoal.make(id, payoffs=[1])
     with pytest.raises(

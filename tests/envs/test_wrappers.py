@@ -178,6 +178,16 @@ def test_observation_noise():
     assert (seen[1]["big"].view["image"] == 1).all()  # bytes are left alone
 
 
+def test_noise_that_nobody_would_see_is_refused():
+    @dataclasses.dataclass(frozen=True)
+    class Images(Rooms):
+        def observe(self, state, params):
+            return {name: obs.replace(view=obs.view["image"]) for name, obs in super().observe(state, params).items()}
+
+    with pytest.raises(OptionError, match=r"observation_noise: no view of this world is made of floats \(uint8\)"):
+        describe(ObservationNoise(Images(), scale=0.5))
+
+
 def test_agent_ids():
     (seen,), _ = play(AgentIds(TwoTeams()), [])
     (bare,), _ = play(TwoTeams(), [])
@@ -262,6 +272,13 @@ def test_pad_refuses_what_differs_in_more_than_size():
         (lambda: FrameStack(count=1.5), "frame_stack: count must be a whole number, at least 1, got 1.5"),
         (lambda: RewardScale(scale=float("nan")), "reward_scale: scale must be a finite number, got nan"),
         (lambda: ObservationNoise(scale=-1), "observation_noise: scale must be at least 0, got -1"),
+        (lambda: RewardScale(scale=0), "reward_scale: scale must be other than 0, which leaves nothing .*, got 0"),
+        (lambda: TimeLimit(max_steps=2**31), "time_limit: max_steps must be at most 2147483647, got 2147483648"),
+        (lambda: FrameStack(count=10**9), "frame_stack: count must be at most 1000, got 1000000000"),
+        (lambda: FrameStack("pong", count=2), r"frame_stack: the first argument must be a world, .* got 'pong'"),
+        (lambda: FrameStack(3), r"a world, as made by shoal.make, got 3. Or leave it out: FrameStack\(count=3\)"),
+        (lambda: Pad(Rooms), r"pad: the first argument must be a world, .* Or leave it out: Pad\(\)"),
+        (lambda: AgentIds().around(None), "agent_ids: the first argument must be a world, .* got None"),
     ],
 )
 def test_bad_options(make, said):
@@ -276,5 +293,9 @@ def test_names():
 
 
 def test_a_wrapper_around_nothing():
+    env = FrameStack(count=2)
+    for use in (describe, lambda env: env.reset(KEY, ()), lambda env: AgentIds(env).observe(None, ()), check_env):
+        with pytest.raises(WorldError, match="around no world yet"):
+            use(env)
     with pytest.raises(WorldError, match="around no world yet"):
-        describe(FrameStack(count=2))
+        RewardScale(scale=2.0).step(KEY, None, {}, ())

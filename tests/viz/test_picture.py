@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.core.errors import RunError
+from shoal.core.errors import OptionError, RunError
 from shoal.core.types import Circles, Labels, Lines, Polygons, Scene
 from shoal.viz import draw_scene
 
@@ -58,3 +58,19 @@ def test_the_picture_has_the_shape_of_the_bounds(tmp_path):
 def test_a_place_that_cannot_be_written_to(tmp_path):
     with pytest.raises(RunError, match="cannot write"):
         draw_scene(tmp_path / "nowhere" / "scene.png", Scene())
+
+
+@pytest.mark.parametrize(
+    ("scene", "options", "words"),
+    [
+        (None, {}, "scene must be a shoal.Scene, as .* returns it, got None"),
+        (Scene(), {"height": 0}, "height must be a finite number greater than 0, got 0"),
+        (Scene(), {"height": float("nan")}, "height must be .* got nan"),
+        (Scene(), {"height": "3"}, "height must be .* got '3'"),
+        (Scene(), {"dpi": -1}, "dpi must be a finite number greater than 0, got -1"),
+    ],
+)
+def test_what_cannot_be_drawn(tmp_path, scene, options, words):
+    with pytest.raises(OptionError, match=f"draw_scene: {words}"):
+        draw_scene(tmp_path / "scene.png", scene, **options)
+    assert not list(tmp_path.iterdir())

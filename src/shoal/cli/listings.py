@@ -52,7 +52,6 @@ def envs(args: Sequence[str]) -> int:
     table = Table(*columns, title="Worlds", title_justify="left")
     for world in worlds:
         if "error" in world:
-            table.add_row(world["id"], world["error"], style="red")
             continue
         for i, (name, group) in enumerate(world["groups"].items()):
             own = name, str(group["size"]), _shapes(group["view"]), group["action"]
@@ -60,8 +59,12 @@ def envs(args: Sequence[str]) -> int:
             table.add_row(*((world["id"], *own, world["kind"], *speeds) if i == 0 else ("", *own)))
         table.add_section()
     out.print(table)
+    for world in worlds:
+        if "error" in world:
+            say(out, f"{world['id']} cannot be built: {world['error']}")
     say(
-        out, "Env steps a second with random actions: of one core (CPU), of an NVIDIA H200. Here: shoal bench env WORLD"
+        out,
+        "CPU, H200: env steps a second with random actions, of one core and of that GPU. Here: shoal bench env WORLD",
     )
     say(out, "Options and defaults of a world: shoal train WORLD --help")
     say(out, f"Wrappers that can be put around a world with --wrap: {', '.join(WRAPPERS)}")
@@ -146,4 +149,5 @@ def action_text(space: ActionSpace) -> str:
         case MultiDiscrete(sizes):
             return " x ".join(map(str, sizes)) + " choices"
         case Box(shape, low, high):
-            return f"{'x'.join(map(str, shape)) or 1} numbers in [{low:g}, {high:g}]"
+            size = "x".join(map(str, shape)) or "1"
+            return f"{size} {'number' if size == '1' else 'numbers'} in [{low:g}, {high:g}]"

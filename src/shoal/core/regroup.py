@@ -185,7 +185,7 @@ def _check_alike(name: str, groups: list[Group], parts: tuple[Part, ...]) -> Non
             raise OptionError(
                 f"policy {name!r} cannot be shared by {parts[0].group!r} and {part.group!r}: their views or actions "
                 f"differ ({groups[0].observation}, {groups[0].action} against {group.observation}, {group.action}). "
-                "Give each its own policy."
+                "Give each its own policy, or put the wrapper `pad` around the world (--wrap pad)."
             )
 
 

@@ -4,12 +4,18 @@ import math
 
 from shoal.core.errors import require
 
+MAX_WHOLE = 2**31 - 1
+"""Whole numbers are counted with in int32."""
+MAX_COUNT = 100_000
+"""Of agents, landmarks and the like; more is taken for a slip of the keyboard."""
 
-def require_whole(owner: str, at_least: int, **options: int) -> None:
-    """Each option must be a whole number, `at_least` that large."""
+
+def require_whole(owner: str, at_least: int, *, at_most: int = MAX_WHOLE, **options: int) -> None:
+    """Each option must be a whole number, `at_least` and `at_most` that large."""
     for option, got in options.items():
         whole = isinstance(got, int) and not isinstance(got, bool)
         require(whole and got >= at_least, owner, option, got, f"a whole number, at least {at_least}")
+        require(got <= at_most, owner, option, got, f"at most {at_most}")
 
 
 def require_finite(owner: str, **options: float) -> None:

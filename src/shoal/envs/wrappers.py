@@ -21,18 +21,19 @@ movers, who is active and present, the global state and the scene are those of t
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import jax
 import jax.numpy as jnp
 
 from shoal.core.env import Env, groups_of
-from shoal.core.errors import OptionError, WorldError, unknown_name
+from shoal.core.errors import OptionError, WorldError, require, unknown_name
 from shoal.core.spaces import Box
 from shoal.core.types import Group, Observation, Outcome, PyTree, Scene, Seat
 from shoal.envs import _padding as padding
 from shoal.envs._options import require_finite, require_not_negative, require_whole
 
+_MAX_FRAMES = 1000
 Actions = dict[str, jax.Array]
 Observations = dict[str, Observation]
 
@@ -43,6 +44,18 @@ class Nothing(Env):
 
     @property
     def groups(self) -> Mapping[str, Group]:
+        return self._refuse()
+
+    def reset(self, key: jax.Array, params: PyTree) -> NoReturn:
+        self._refuse()
+
+    def step(self, key: jax.Array, state: PyTree, actions: Actions, params: PyTree) -> NoReturn:
+        self._refuse()
+
+    def observe(self, state: PyTree, params: PyTree) -> NoReturn:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
         raise WorldError("this wrapper is around no world yet: give it one, as in FrameStack(env, count=4)")
 
 
@@ -55,6 +68,15 @@ class Wrapper(Env):
 
     env: Env = NOTHING
     name: ClassVar[str] = ""
+
+    def __post_init__(self):
+        if not isinstance(self.env, Env):
+            option = next((field.name for field in dataclasses.fields(self) if field.name != "env"), None)
+            plan = f"{option}={self.env!r}" if option and isinstance(self.env, int | float) else f"{option}=..."
+            raise OptionError(
+                f"{self.name}: the first argument must be a world, as made by shoal.make, got {self.env!r}. Or leave "
+                f"it out: {type(self).__name__}({plan if option else ''}) is a plan, to be put around a world later"
+            )
 
     def around(self, env: Env) -> Self:
         """The same wrapper, its options included, around another world."""
@@ -120,6 +142,7 @@ class TimeLimit(_Remembering):
     name: ClassVar[str] = "time_limit"
 
     def __post_init__(self):
+        super().__post_init__()
         require_whole(self.name, 1, max_steps=self.max_steps)
 
     def reset(self, key: jax.Array, params: PyTree) -> _WithMemory:
@@ -143,7 +166,9 @@ class RewardScale(Wrapper):
     name: ClassVar[str] = "reward_scale"
 
     def __post_init__(self):
+        super().__post_init__()
         require_finite(self.name, scale=self.scale)
+        require(self.scale != 0, self.name, "scale", self.scale, "other than 0, which leaves nothing to learn from")
 
     def step(self, key: jax.Array, state: PyTree, actions: Actions, params: PyTree) -> tuple[PyTree, Outcome]:
         state, outcome = self.env.step(key, state, actions, params)
@@ -162,7 +187,8 @@ class FrameStack(_Remembering):
     name: ClassVar[str] = "frame_stack"
 
     def __post_init__(self):
-        require_whole(self.name, 1, count=self.count)
+        super().__post_init__()
+        require_whole(self.name, 1, at_most=_MAX_FRAMES, count=self.count)
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -192,14 +218,15 @@ class FrameStack(_Remembering):
 class ObservationNoise(_Remembering):
     """Adds normal noise of standard deviation `scale` to every number of a float view, drawn anew for every step.
 
-    Views of other types, such as images of bytes, stay as they are. The noise is part of the state, so that whoever
-    looks twice sees the same.
+    Views of other types, such as images of bytes, stay as they are; a world that has no others is refused. The noise is
+    part of the state, so that whoever looks twice sees the same.
     """
 
     scale: float = 0.1
     name: ClassVar[str] = "observation_noise"
 
     def __post_init__(self):
+        super().__post_init__()
         require_not_negative(self.name, scale=self.scale)
 
     @property
@@ -229,6 +256,11 @@ class ObservationNoise(_Remembering):
     def _draw(self, key: jax.Array, state: PyTree, params: PyTree) -> dict[str, list[jax.Array]]:
         shapes = jax.eval_shape(self.env.observe, state, params)
         leaves = [(name, leaf) for name, obs in shapes.items() for leaf in jax.tree.leaves(obs.view) if _is_float(leaf)]
+        if not leaves:
+            kinds = sorted({str(leaf.dtype) for obs in shapes.values() for leaf in jax.tree.leaves(obs.view)})
+            raise OptionError(
+                f"{self.name}: no view of this world is made of floats ({', '.join(kinds)}), and others get no noise"
+            )
         noise: dict[str, list[jax.Array]] = {name: [] for name in shapes}
         for number, (name, leaf) in enumerate(leaves):
             own = jax.random.fold_in(key, number)
@@ -269,6 +301,7 @@ class Pad(Wrapper):
     name: ClassVar[str] = "pad"
 
     def __post_init__(self):
+        super().__post_init__()
         if self.env != NOTHING:
             padding.common_action(groups_of(self.env))
 

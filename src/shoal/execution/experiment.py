@@ -56,6 +56,8 @@ class Experiment:
         )
         require(0 <= self.seed < 2**32, "experiment", "seed", self.seed, "between 0 and 2^32 - 1")
         require(bool(self.learners), "experiment", "learners", self.learners, "at least one learner")
+        listed = isinstance(self.wrappers, tuple | list)
+        require(listed, "experiment", "wrappers", self.wrappers, "a tuple of wrappers, such as (FrameStack(count=4),)")
         object.__setattr__(self, "wrappers", tuple(self.wrappers))
         for wrapper in self.wrappers:
             is_plan = isinstance(wrapper, Wrapper) and wrapper.env == NOTHING and wrapper.name in WRAPPERS

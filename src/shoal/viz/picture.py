@@ -1,11 +1,13 @@
 """A scene as a PNG: what the documentation shows of a world."""
 
 import io
+import math
 import os
 from typing import Any
 
 import numpy as np
 
+from shoal.core.errors import require
 from shoal.core.types import Circles, Labels, Lines, Polygons, Scene
 from shoal.viz.curves import matplotlib_classes
 from shoal.viz.replay import write_file
@@ -16,6 +18,11 @@ _ARENA, _EDGE, _INK = "#ffffff", "#d5d9e0", "#1b1f26"
 
 def draw_scene(path: str | os.PathLike[str], scene: Scene, *, height: float = 2.4, dpi: int = 150) -> None:
     """Draws one scene (arrays without a time axis) as a PNG `height` inches high, as wide as the scene's bounds ask."""
+    wanted = "a shoal.Scene, as env.scene(state, params) returns it"
+    require(isinstance(scene, Scene), "draw_scene", "scene", scene, wanted)
+    for option, got in {"height": height, "dpi": dpi}.items():
+        sound = isinstance(got, int | float) and math.isfinite(got) and got > 0
+        require(sound, "draw_scene", option, got, "a finite number greater than 0")
     figure_class, canvas_class = matplotlib_classes()
     left, bottom, right, top = scene.bounds
     width = float(np.clip(height * (right - left) / (top - bottom), height / 2, 3 * height))

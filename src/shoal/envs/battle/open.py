@@ -67,7 +67,7 @@ from shoal.core.env import Env
 from shoal.core.errors import require
 from shoal.core.spaces import Discrete
 from shoal.core.types import Circles, Group, Lines, Observation, Outcome, Scene
-from shoal.envs._options import require_above_zero, require_finite, require_not_negative, require_whole
+from shoal.envs._options import MAX_COUNT, require_above_zero, require_finite, require_not_negative, require_whole
 from shoal.envs.battle._field import DX, DY, MOVES, NUM_ACTIONS, REACH, cut_around, formation, room, take
 
 _MAX_SIZE = 1_000
@@ -126,7 +126,8 @@ class OpenBattle(Env):
 
     def __post_init__(self):
         owner = "battle/open"
-        require_whole(owner, 1, num_agents=self.num_agents, view_radius=self.view_radius, max_steps=self.max_steps)
+        require_whole(owner, 1, at_most=MAX_COUNT, num_agents=self.num_agents)
+        require_whole(owner, 1, view_radius=self.view_radius, max_steps=self.max_steps)
         require_whole(owner, 4, map_size=self.map_size)
         require(self.map_size <= _MAX_SIZE, owner, "map_size", self.map_size, f"at most {_MAX_SIZE}")
         require(

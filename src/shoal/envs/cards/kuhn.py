@@ -20,7 +20,15 @@ higher one takes the pot. Who passes after a bet (a fold) loses the ante.
 
 **Source.** Kuhn, *A simplified two-person poker* (1950), as `kuhn_poker` of OpenSpiel 2.0 has it: the same views,
 actions and returns in every history. Version 1. Under uniformly random play player 0 wins 0.125 a game; with best play
-it loses 1/18. `shoal.envs.tabular` has the exact tables.
+it loses 1/18.
+
+**Exact analysis.** `shoal.envs.tabular` has the whole game as tables: how far from an equilibrium is uniformly random
+play?
+
+    from shoal.envs.tabular import tabulate
+    game = tabulate(shoal.make("cards/kuhn"))
+    plans = [game.plan(player, game.uniform(player)) for player in range(2)]
+    print(f"{game.nash_conv(plans):.6f}")  # 0.916667
 """
 
 import dataclasses

@@ -28,7 +28,15 @@ instead of 6, 24 in all, which leaves out nothing that matters.
 
 **Source.** Southey et al., *Bayes' bluff* (UAI 2005), as `leduc_poker` of OpenSpiel 2.0 has it: the same views, actions
 and returns in every history, with and without `suit_isomorphism`. Version 1. Under uniformly random play player 0 wins
--0.078125 a game; with best play -0.0856064. `shoal.envs.tabular` has the exact tables.
+-0.078125 a game; with best play -0.0856064.
+
+**Exact analysis.** `shoal.envs.tabular` has the whole game as tables: how far from an equilibrium is uniformly random
+play?
+
+    from shoal.envs.tabular import tabulate
+    game = tabulate(shoal.make("cards/leduc"))
+    plans = [game.plan(player, game.uniform(player)) for player in range(2)]
+    print(f"{game.nash_conv(plans):.6f}")  # 4.747222
 """
 
 import dataclasses

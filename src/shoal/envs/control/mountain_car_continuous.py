@@ -14,7 +14,7 @@ at random in [-0.6, -0.4], near the lowest point.
 `max_steps` steps.
 
 **Source.** `MountainCarContinuous-v0` of Gymnasium 1.x (Moore 1990): the same views, rewards and ends from the same
-state and actions, to 1e-5. Version 1, without a departure.
+state and actions, to 1e-5. Version 1. No departure: from step to step Gymnasium keeps this car's state in float32 too.
 """
 
 import dataclasses

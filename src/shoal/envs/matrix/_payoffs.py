@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.errors import require
+from shoal.core.errors import OptionError, require
 
 ALLOWED = (
     "a tensor of finite numbers: [players, actions of player 0, actions of player 1, ...], or for two players one "
@@ -17,15 +17,16 @@ def payoff_tensor(owner: str, payoffs: Any) -> np.ndarray:
     try:
         tensor = np.asarray(payoffs)
     except ValueError:  # numpy's word for it is "inhomogeneous"
-        require(False, owner, "payoffs", "rows of different lengths", ALLOWED)
-        raise
-    require(tensor.dtype.kind in "iuf", owner, "payoffs", _short(payoffs), ALLOWED)
+        raise _refusal(owner, "rows of different lengths") from None
+    if tensor.dtype.kind not in "iuf":
+        raise _refusal(owner, _short(payoffs))
     with np.errstate(over="ignore"):
         finite = np.isfinite(tensor.astype(np.float32))
     if not finite.all():
         where = tuple(int(i) for i in np.argwhere(~finite)[0])
         require(False, owner, f"payoffs[{', '.join(map(str, where))}]", float(tensor[where]), "a finite number")
-    require(tensor.ndim >= 2 and tensor.size > 0, owner, "payoffs", f"the shape {tensor.shape}", ALLOWED)
+    if tensor.ndim < 2 or tensor.size == 0:
+        raise _refusal(owner, f"a tensor of shape {tensor.shape}" if tensor.ndim else _short(payoffs))
     if tensor.ndim == 2:
         tensor = np.stack([tensor, -tensor])
     n = tensor.ndim - 1
@@ -40,6 +41,10 @@ def as_tuples(value: Any) -> Any:
     return tuple(map(as_tuples, value)) if isinstance(value, list | tuple) else float(value)
 
 
-def _short(value: Any) -> Any:
+def _refusal(owner: str, got: str) -> OptionError:
+    return OptionError(f"{owner}: payoffs must be {ALLOWED}; got {got}")
+
+
+def _short(value: Any) -> str:
     text = repr(value)
-    return value if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= 60 else f"{text[:57]}..."

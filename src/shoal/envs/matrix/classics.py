@@ -10,9 +10,18 @@
 
 The first two are zero-sum, the others symmetric: player 1 gets what player 0 would get in its place.
 
-**Rules, actions, observation, reward, end.** Those of `matrix/game`, of which these are cases: all of them take the
-options `payoffs` (one's own numbers under the same names) and `num_rounds`. The logs show, under each action's name,
-the share of the players that chose it.
+**Rules.** Both choose at once, and the table says what each of them gets. These are cases of `matrix/game`: all of them
+take its options `payoffs` (one's own numbers under the same names) and `num_rounds`.
+
+**Actions.** Those of the table, in its order.
+
+**Observation** of each player. In a game that is played once, one value, always 1. In a repeated one: 1 in the first
+round, then 0; own action in the last round, one-hot; the other's, one-hot.
+
+**Reward.** Each player's payoff, in every round. The logs show, under each action's name, the share of the players that
+chose it.
+
+**End.** Terminated after one round; repeated games are truncated after `num_rounds`.
 
 **Source.** Textbook; the payoffs are those of OpenSpiel's `matrix_rps`, `matrix_mp`, `matrix_pd` and `matrix_sh`.
 Version 1.

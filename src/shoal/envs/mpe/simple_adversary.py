@@ -33,7 +33,7 @@ import jax.numpy as jnp
 
 from shoal.core.env import Env
 from shoal.core.types import Group, Observation, Outcome, Scene
-from shoal.envs._options import require_flag, require_whole
+from shoal.envs._options import MAX_COUNT, require_flag, require_whole
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -61,7 +61,8 @@ class SimpleAdversary(Env):
 
     def __post_init__(self):
         owner = "mpe/simple_adversary"
-        require_whole(owner, 1, num_agents=self.num_agents, max_steps=self.max_steps)
+        require_whole(owner, 1, at_most=MAX_COUNT, num_agents=self.num_agents)
+        require_whole(owner, 1, max_steps=self.max_steps)
         require_flag(owner, continuous=self.continuous)
 
     @property

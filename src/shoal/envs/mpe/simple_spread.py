@@ -37,7 +37,7 @@ import jax.numpy as jnp
 from shoal.core.env import Env
 from shoal.core.errors import require
 from shoal.core.types import Group, Observation, Outcome, Scene
-from shoal.envs._options import require_finite, require_flag, require_whole
+from shoal.envs._options import MAX_COUNT, require_finite, require_flag, require_whole
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -76,7 +76,8 @@ class SimpleSpread(Env):
 
     def __post_init__(self):
         owner = "mpe/simple_spread"
-        require_whole(owner, 1, num_agents=self.num_agents, max_steps=self.max_steps)
+        require_whole(owner, 1, at_most=MAX_COUNT, num_agents=self.num_agents)
+        require_whole(owner, 1, max_steps=self.max_steps)
         require_finite(owner, local_ratio=self.local_ratio)
         require(0 <= self.local_ratio <= 1, owner, "local_ratio", self.local_ratio, "between 0 and 1")
         require_flag(owner, continuous=self.continuous)

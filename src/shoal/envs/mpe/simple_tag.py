@@ -37,7 +37,7 @@ import jax.numpy as jnp
 
 from shoal.core.env import Env
 from shoal.core.types import Group, Observation, Outcome, Scene
-from shoal.envs._options import require_flag, require_whole
+from shoal.envs._options import MAX_COUNT, require_flag, require_whole
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -79,8 +79,10 @@ class SimpleTag(Env):
 
     def __post_init__(self):
         owner = "mpe/simple_tag"
-        require_whole(owner, 1, num_good=self.num_good, num_adversaries=self.num_adversaries, max_steps=self.max_steps)
-        require_whole(owner, 0, num_obstacles=self.num_obstacles)
+        agents = {"num_good": self.num_good, "num_adversaries": self.num_adversaries}
+        require_whole(owner, 1, at_most=MAX_COUNT, **agents)
+        require_whole(owner, 0, at_most=MAX_COUNT, num_obstacles=self.num_obstacles)
+        require_whole(owner, 1, max_steps=self.max_steps)
         require_flag(owner, continuous=self.continuous)
 
     @property

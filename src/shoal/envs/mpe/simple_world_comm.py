@@ -47,7 +47,7 @@ import jax.numpy as jnp
 
 from shoal.core.env import Env
 from shoal.core.types import Group, Observation, Outcome, Scene, Seat
-from shoal.envs._options import require_flag, require_whole
+from shoal.envs._options import MAX_COUNT, require_flag, require_whole
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -96,8 +96,9 @@ class SimpleWorldComm(Env):
 
     def __post_init__(self):
         owner = "mpe/simple_world_comm"
-        require_whole(owner, 1, num_good=self.num_good, num_adversaries=self.num_adversaries, num_food=self.num_food)
-        require_whole(owner, 0, num_obstacles=self.num_obstacles, num_forests=self.num_forests)
+        agents = {"num_good": self.num_good, "num_adversaries": self.num_adversaries}
+        require_whole(owner, 1, at_most=MAX_COUNT, **agents, num_food=self.num_food)
+        require_whole(owner, 0, at_most=MAX_COUNT, num_obstacles=self.num_obstacles, num_forests=self.num_forests)
         require_whole(owner, 1, max_steps=self.max_steps)
         require_flag(owner, continuous=self.continuous)
 

@@ -51,7 +51,14 @@ from shoal.core.env import Env
 from shoal.core.errors import require
 from shoal.core.spaces import MultiDiscrete
 from shoal.core.types import Circles, Group, Lines, Observation, Outcome, Scene
-from shoal.envs._options import require_above_zero, require_finite, require_flag, require_not_negative, require_whole
+from shoal.envs._options import (
+    MAX_COUNT,
+    require_above_zero,
+    require_finite,
+    require_flag,
+    require_not_negative,
+    require_whole,
+)
 from shoal.ops.neighbours import k_nearest
 
 _TWO_PI = 2.0 * math.pi
@@ -120,8 +127,9 @@ class TagContinuous(Env):
 
     def __post_init__(self):
         owner = "tag/continuous"
-        sizes = "num_taggers", "num_runners", "max_steps", "num_neighbours", "num_accelerations", "num_turns"
-        require_whole(owner, 1, **{name: getattr(self, name) for name in sizes})
+        sizes = "num_taggers", "num_runners", "num_neighbours", "num_accelerations", "num_turns"
+        require_whole(owner, 1, at_most=MAX_COUNT, **{name: getattr(self, name) for name in sizes})
+        require_whole(owner, 1, max_steps=self.max_steps)
         require_flag(owner, full_view=self.full_view, runners_leave=self.runners_leave)
         others = self.num_agents - 1
         allowed = f"at most the number of other agents, {others}"

@@ -47,7 +47,7 @@ from shoal.core.env import Env
 from shoal.core.errors import require
 from shoal.core.spaces import Discrete
 from shoal.core.types import Circles, Group, Lines, Observation, Outcome, Scene
-from shoal.envs._options import require_finite, require_flag, require_whole
+from shoal.envs._options import MAX_COUNT, require_finite, require_flag, require_whole
 
 _NUM_MOVES = 5
 _MAX_LENGTH = 32_767  # squared distances must fit into 32 bits
@@ -90,7 +90,8 @@ class TagGrid(Env):
 
     def __post_init__(self):
         owner = "tag/grid"
-        require_whole(owner, 1, num_taggers=self.num_taggers, max_steps=self.max_steps)
+        require_whole(owner, 1, at_most=MAX_COUNT, num_taggers=self.num_taggers)
+        require_whole(owner, 1, max_steps=self.max_steps)
         require_whole(owner, 2, grid_length=self.grid_length)
         require(self.grid_length <= _MAX_LENGTH, owner, "grid_length", self.grid_length, f"at most {_MAX_LENGTH}")
         cells = (self.grid_length + 1) ** 2
