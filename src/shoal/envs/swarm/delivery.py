@@ -9,8 +9,7 @@ agent that comes within `station_radius` of its parcel's destination drops it th
 Flight, contact, sensing, messages and weather are those of the whole family: see `shoal.envs.swarm`.
 
 **Actions.** Two numbers from -1 to 1, the force to pull with (quadrotors: thrust and three body rates), then
-`message_size` numbers to say (with `message_tokens`: the largest of them is the word said). Parcels are
-taken and dropped without being asked.
+`message_size` numbers to say. Parcels are taken and dropped without being asked.
 
 **Observation**, planar, by default 34 values; k = `num_neighbours`, s = `num_pickups`. Quadrotors, a narrower field of
 view and messages add what `shoal.envs.swarm` says:
@@ -50,7 +49,6 @@ from shoal.core.errors import require
 from shoal.core.types import Observation, Outcome, Scene
 from shoal.envs._options import require_above_zero, require_not_negative, require_whole
 from shoal.envs.swarm._arena import place_obstacles, room_for_obstacles
-from shoal.envs.swarm._checks import MAX_AGENTS, require_at_most
 from shoal.envs.swarm._dynamics import Float, norm, squared
 from shoal.envs.swarm._picture import BLUE, ORANGE, PURPLE, TEAL, YELLOW, Marks, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState
@@ -83,16 +81,16 @@ class State(NamedTuple):
 class Delivery(Swarm):
     """Agents bring parcels from station to station."""
 
-    num_agents: int = 8  # at most 100,000
-    num_obstacles: int = 2  # round, at most 32
-    num_pickups: int = 3  # pick-up stations
-    num_drops: int = 3  # drop-off stations
+    num_agents: int = 8
+    num_obstacles: int = 2
+    num_pickups: int = 3
+    num_drops: int = 3
     station_radius: float = 0.6  # metres from its centre at which parcels change hands
     capacity: int = 4  # parcels that a pick-up station holds
     arrivals: float = 0.5  # new parcels at each pick-up station, a second
     parcel_mass: float = 0.3  # kg
-    pickup_reward: float = 1.0  # for a parcel taken
-    delivery_reward: float = 5.0  # for a parcel delivered
+    pickup_reward: float = 1.0
+    delivery_reward: float = 5.0
     progress_reward: float = 0.2  # for each metre nearer to one's aim
 
     kind: ClassVar[str] = "cooperative"
@@ -101,16 +99,13 @@ class Delivery(Swarm):
     def __post_init__(self):
         whole = {name: getattr(self, name) for name in ("num_agents", "num_pickups", "num_drops", "capacity")}
         require_whole(self.id, 1, **whole)
-        require_at_most(self.id, MAX_AGENTS, num_agents=self.num_agents)
-        require_at_most(self.id, 1_000_000, capacity=self.capacity)
         for name in ("num_pickups", "num_drops"):
             require(getattr(self, name) <= MAX_STATIONS, self.id, name, getattr(self, name), f"at most {MAX_STATIONS}")
         super().__post_init__()
         require_above_zero(self.id, station_radius=self.station_radius)
         require_not_negative(self.id, **{name: getattr(self, name) for name in _NOT_NEGATIVE})
         fits = room_for_obstacles(self.length, self._num_sites, self._site_radius, self.radius)
-        total = f"few enough, with {self.num_drops} drop-off stations and {self.num_obstacles} obstacles, or"
-        total += f" small enough (radius {self._site_radius:.4g}), to fit on a side of {self.length:.4g}"
+        total = f"few enough, with drop-off stations and obstacles, to fit on a side of {self.length:.4g}"
         require(fits, self.id, "num_pickups", self.num_pickups, total)
 
     @property

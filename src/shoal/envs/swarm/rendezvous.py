@@ -6,7 +6,7 @@ does not know where it is, only how it moves, where its nearest neighbours are a
 positions). Flight, contact, sensing, messages and weather are those of the whole family: see `shoal.envs.swarm`.
 
 **Actions.** Two numbers from -1 to 1, the force to pull with (quadrotors: thrust and three body rates), then
-`message_size` numbers to say (with `message_tokens`: the largest of them is the word said).
+`message_size` numbers to say.
 
 **Observation**, planar, by default 21 values; k = `num_neighbours`. Quadrotors, obstacles, a narrower field of view and
 messages add what `shoal.envs.swarm` says:
@@ -36,7 +36,6 @@ import jax.numpy as jnp
 
 from shoal.core.types import Observation, Outcome, Scene
 from shoal.envs._options import require_above_zero, require_not_negative, require_whole
-from shoal.envs.swarm._checks import MAX_AGENTS, require_at_most
 from shoal.envs.swarm._dynamics import Float, norm
 from shoal.envs.swarm._picture import BLUE, TEAL, Marks, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState
@@ -57,7 +56,7 @@ class State(NamedTuple):
 class Rendezvous(Swarm):
     """All agents meet in one place."""
 
-    num_agents: int = 8  # at most 100,000
+    num_agents: int = 8
     max_steps: int = 150  # length of an episode
     touch_penalty: float = 0.0  # paid for each other that an agent touches, each step
     meeting_radius: float | None = None  # metres; None: room for all, 2 radii times the root of their number
@@ -68,7 +67,6 @@ class Rendezvous(Swarm):
 
     def __post_init__(self):
         require_whole(self.id, 1, num_agents=self.num_agents)
-        require_at_most(self.id, MAX_AGENTS, num_agents=self.num_agents)
         super().__post_init__()
         require_above_zero(self.id, meeting_radius=self._meeting_radius)
         require_not_negative(self.id, meeting_reward=self.meeting_reward)
