@@ -3,7 +3,14 @@
 from typing import TYPE_CHECKING
 
 from shoal.core.errors import require
-from shoal.envs._options import require_above_zero, require_finite, require_flag, require_not_negative, require_whole
+from shoal.envs._options import (
+    MAX_COUNT,
+    require_above_zero,
+    require_finite,
+    require_flag,
+    require_not_negative,
+    require_whole,
+)
 from shoal.envs.swarm._arena import room_for_obstacles
 
 if TYPE_CHECKING:
@@ -16,9 +23,10 @@ def check_options(swarm: "Settings") -> None:
     """Refuses options that make no sense, alone or together."""
     owner = swarm.id
     require(swarm.dynamics in ("planar", "quadrotor"), owner, "dynamics", swarm.dynamics, "'planar' or 'quadrotor'")
-    require_whole(owner, 1, max_steps=swarm.max_steps, num_neighbours=swarm.num_neighbours)
+    require_whole(owner, 1, max_steps=swarm.max_steps)
+    require_whole(owner, 1, at_most=MAX_COUNT, num_neighbours=swarm.num_neighbours)
     counts = "num_obstacles", "message_size", "message_delay"
-    require_whole(owner, 0, **{name: getattr(swarm, name) for name in counts})
+    require_whole(owner, 0, at_most=1000, **{name: getattr(swarm, name) for name in counts})
     few = f"at most {MAX_OBSTACLES}"
     require(swarm.num_obstacles <= MAX_OBSTACLES, owner, "num_obstacles", swarm.num_obstacles, few)
     require_flag(owner, message_tokens=swarm.message_tokens)
@@ -26,6 +34,7 @@ def check_options(swarm: "Settings") -> None:
     require_above_zero(owner, **{name: getattr(swarm, name) for name in positive})
     given = "time_step", "side", "max_speed", "max_force"
     require_above_zero(owner, **{name: getattr(swarm, name) for name in given if getattr(swarm, name) is not None})
+    require(swarm.side is None or swarm.side <= 1e6, owner, "side", swarm.side, "at most 1e6 metres")
     amounts = ["wind", "gusts", "pushes", "sensor_noise", "drag", "touch_penalty"]
     amounts += ["delay"] if swarm.delay is not None else []
     require_not_negative(owner, **{name: getattr(swarm, name) for name in amounts})

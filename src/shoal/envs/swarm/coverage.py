@@ -39,7 +39,7 @@ from jax import lax
 
 from shoal.core.errors import require
 from shoal.core.types import Observation, Outcome, Polygons, Scene
-from shoal.envs._options import require_above_zero, require_whole
+from shoal.envs._options import MAX_COUNT, require_above_zero, require_whole
 from shoal.envs.swarm._dynamics import Body, Float
 from shoal.envs.swarm._picture import BLUE, GREEN, RED, YELLOW, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState
@@ -71,10 +71,10 @@ class Coverage(Swarm):
     id: ClassVar[str] = "swarm/coverage"
 
     def __post_init__(self):
-        require_whole(self.id, 1, num_agents=self.num_agents, patch=self.patch)
+        require_whole(self.id, 1, at_most=MAX_COUNT, num_agents=self.num_agents, patch=self.patch)
         super().__post_init__()
         if self.cells is not None:
-            require_whole(self.id, 1, cells=self.cells)
+            require_whole(self.id, 1, at_most=1000, cells=self.cells)
         require(self.patch % 2 == 1, self.id, "patch", self.patch, "an odd number")
         require_above_zero(self.id, camera=self.camera, memory_seconds=self.memory_seconds)
 

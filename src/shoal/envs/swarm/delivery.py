@@ -47,7 +47,7 @@ import jax.numpy as jnp
 
 from shoal.core.errors import require
 from shoal.core.types import Observation, Outcome, Scene
-from shoal.envs._options import require_above_zero, require_not_negative, require_whole
+from shoal.envs._options import MAX_COUNT, require_above_zero, require_not_negative, require_whole
 from shoal.envs.swarm._arena import place_obstacles, room_for_obstacles
 from shoal.envs.swarm._dynamics import Float, norm, squared
 from shoal.envs.swarm._picture import BLUE, ORANGE, PURPLE, TEAL, YELLOW, Marks, draw
@@ -98,7 +98,7 @@ class Delivery(Swarm):
 
     def __post_init__(self):
         whole = {name: getattr(self, name) for name in ("num_agents", "num_pickups", "num_drops", "capacity")}
-        require_whole(self.id, 1, **whole)
+        require_whole(self.id, 1, at_most=MAX_COUNT, **whole)
         for name in ("num_pickups", "num_drops"):
             require(getattr(self, name) <= MAX_STATIONS, self.id, name, getattr(self, name), f"at most {MAX_STATIONS}")
         super().__post_init__()

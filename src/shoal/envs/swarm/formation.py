@@ -49,7 +49,7 @@ import numpy as np
 
 from shoal.core.errors import require
 from shoal.core.types import Observation, Outcome, Scene
-from shoal.envs._options import require_above_zero, require_not_negative, require_whole
+from shoal.envs._options import MAX_COUNT, require_above_zero, require_not_negative, require_whole
 from shoal.envs.swarm._dynamics import Float, norm
 from shoal.envs.swarm._picture import BLUE, TEAL, YELLOW, Marks, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState
@@ -89,7 +89,7 @@ class Formation(Swarm):
     id: ClassVar[str] = "swarm/formation"
 
     def __post_init__(self):
-        require_whole(self.id, 1, num_agents=self.num_agents)
+        require_whole(self.id, 1, at_most=MAX_COUNT, num_agents=self.num_agents)
         shapes = "ring", "line", "wedge", "block"
         require(self.shape in shapes, self.id, "shape", self.shape, "'ring', 'line', 'wedge' or 'block'")
         require_above_zero(self.id, spacing=self.spacing, tolerance=self.tolerance)

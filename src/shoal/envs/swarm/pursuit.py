@@ -41,7 +41,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.types import Observation, Outcome, Scene
-from shoal.envs._options import require_above_zero, require_not_negative, require_whole
+from shoal.envs._options import MAX_COUNT, require_above_zero, require_not_negative, require_whole
 from shoal.envs.swarm._dynamics import Float, Physics, norm
 from shoal.envs.swarm._picture import GREEN, RED, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState
@@ -87,7 +87,8 @@ class Pursuit(Swarm):
     id: ClassVar[str] = "swarm/pursuit"
 
     def __post_init__(self):
-        require_whole(self.id, 1, num_pursuers=self.num_pursuers, num_evaders=self.num_evaders)
+        teams = {"num_pursuers": self.num_pursuers, "num_evaders": self.num_evaders}
+        require_whole(self.id, 1, at_most=MAX_COUNT, **teams)
         require_above_zero(self.id, **{name: getattr(self, name) for name in _ABILITIES})
         super().__post_init__()
         require_not_negative(self.id, **{name: getattr(self, name) for name in _REWARDS})

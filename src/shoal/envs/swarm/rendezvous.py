@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.types import Observation, Outcome, Scene
-from shoal.envs._options import require_above_zero, require_not_negative, require_whole
+from shoal.envs._options import MAX_COUNT, require_above_zero, require_not_negative, require_whole
 from shoal.envs.swarm._dynamics import Float, norm
 from shoal.envs.swarm._picture import BLUE, TEAL, Marks, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState
@@ -66,7 +66,7 @@ class Rendezvous(Swarm):
     id: ClassVar[str] = "swarm/rendezvous"
 
     def __post_init__(self):
-        require_whole(self.id, 1, num_agents=self.num_agents)
+        require_whole(self.id, 1, at_most=MAX_COUNT, num_agents=self.num_agents)
         super().__post_init__()
         require_above_zero(self.id, meeting_radius=self._meeting_radius)
         require_not_negative(self.id, meeting_reward=self.meeting_reward)
