@@ -26,7 +26,6 @@ from shoal.viz import draw_scene
 
 FOLDER = Path(__file__).parent / "worlds"
 SPEEDS = Path(shoal.envs.__file__).parent / "speeds.json"
-KEEP_OUT = "test/"
 FAMILIES = ("shoal.envs.swarm",)  # packages whose docstring is a page of its own
 GENERATED = "Generated from the code by `docs/build_worlds.py`."
 STEPS = {
@@ -67,7 +66,7 @@ def all_pages() -> dict[str, str]:
 
 
 def worlds() -> list[str]:
-    return [id for id in shoal.ids() if not id.startswith(KEEP_OUT)]
+    return [id for id in shoal.ids() if world_class(id).__module__.startswith("shoal.envs.")]
 
 
 def slug(id: str) -> str:
