@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -53,12 +54,14 @@ def main() -> None:
     on_cpu = jax.default_backend() == "cpu"
     cases = {id: (id, {}, copies(id, on_cpu)) for id in shoal.ids()} | LARGE
     rows = json.loads(args.output.read_text())["rows"] if args.output.exists() else {}
+    failed = []
     for name in args.only if args.only is not None else cases:
         id, options, num_envs = cases[name]
         num_envs = min(num_envs, 10_000) if on_cpu else num_envs
         try:
             row = bench_env(id, options, num_envs=num_envs, num_steps=100, seconds=args.seconds)
         except Exception as error:
+            failed.append(name)
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
             continue
         row.pop("versions")
@@ -70,6 +73,8 @@ def main() -> None:
         )
         result = {"device": jax.devices()[0].device_kind, "versions": versions(), "rows": dict(sorted(rows.items()))}
         args.output.write_text(json.dumps(result, indent=1) + "\n")
+    if failed:
+        sys.exit(f"not measured: {', '.join(failed)}")
 
 
 def copies(id: str, on_cpu: bool) -> int:

@@ -17,9 +17,10 @@ import jax
 
 import shoal
 import shoal.envs
+from shoal.cli.listings import action_text, shapes_text, view_shapes
+from shoal.cli.terminal import count
 from shoal.core.env import Env, describe
 from shoal.core.registry import world_class
-from shoal.core.spaces import Box, Discrete, MultiDiscrete
 from shoal.core.vectorise import Vectorised
 from shoal.execution.rollout import random_policies, rollout
 from shoal.viz import draw_scene
@@ -132,9 +133,9 @@ def index() -> str:
             f"[{id}]({slug(id)}.md)",
             world.kind,
             "<br>".join(f"{group.size} {name}" for name, group in groups),
-            "<br>".join(seen(group.observation) for _, group in groups),
-            "<br>".join(done(group.action) for _, group in groups),
-            *(figure(speeds.get(id, {}).get(device)) for device in ("cpu", "h200")),
+            "<br>".join(shapes_text(view_shapes(group.observation)) for _, group in groups),
+            "<br>".join(action_text(group.action) for _, group in groups),
+            *(count(speeds[id][device]) if speeds.get(id, {}).get(device) else "" for device in ("cpu", "h200")),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -143,7 +144,9 @@ def index() -> str:
 def groups_table(world: Env) -> str:
     lines = ["| group | agents | each sees | each does |", "|---|---|---|---|"]
     for name, group in describe(world).groups.items():
-        lines.append(f"| {name} | {group.size} | {seen(group.observation)} | {done(group.action)} |")
+        lines.append(
+            f"| {name} | {group.size} | {shapes_text(view_shapes(group.observation))} | {action_text(group.action)} |"
+        )
     return "\n".join(lines)
 
 
@@ -159,32 +162,6 @@ def options_table(world: Env) -> str:
     lines = ["**Options.**", "", "| option | default | |", "|---|---|---|"]
     lines += [f"| `{f.name}` | `{getattr(world, f.name)!r}` | {notes.get(f.name, '')} |" for f in fields if f.init]
     return "\n".join(lines)
-
-
-def seen(observation) -> str:
-    leaves = jax.tree_util.tree_leaves_with_path(observation, is_leaf=lambda leaf: isinstance(leaf, Box))
-    shapes = [(jax.tree_util.keystr(path, simple=True), "×".join(map(str, leaf.shape)) or "1") for path, leaf in leaves]
-    return ", ".join(f"{name} {shape}".strip() for name, shape in shapes)
-
-
-def done(space) -> str:
-    match space:
-        case Discrete(n):
-            return f"{n} choices"
-        case MultiDiscrete(sizes):
-            return " × ".join(map(str, sizes)) + " choices"
-        case Box(shape, low, high):
-            size = "×".join(map(str, shape)) or "1"
-            return f"{size} {'number' if size == '1' else 'numbers'} in [{low:g}, {high:g}]"
-
-
-def figure(speed: float | None) -> str:
-    if not speed:
-        return ""
-    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if speed >= size:
-            return f"{speed / size:.2g}{unit}" if speed / size < 100 else f"{speed / size:.0f}{unit}"
-    return f"{speed:.0f}"
 
 
 def draw(id: str) -> None:

@@ -5,7 +5,6 @@ import pytest
 
 from shoal.core.errors import OptionError
 from shoal.ops import kernels
-from shoal.ops.kernels.build import SLOTS
 from shoal.ops.neighbours import k_nearest
 
 nearest = jax.jit(k_nearest, static_argnums=2)
@@ -144,7 +143,7 @@ def test_on_cuda_it_is_a_kernel(worlds, n, k, kernel, grid):
 
 
 @pytest.mark.parametrize("form", ["brute", "cells"])
-@pytest.mark.parametrize("slots", SLOTS)
+@pytest.mark.parametrize("slots", kernels.SLOTS)
 def test_the_kernels_are_built_from_the_source_that_is_here(form, slots):
     """If this fails, run `python -m shoal.ops.kernels.build` where CUDA's compiler is."""
     text = kernels.ptx(f"shoal_nearest_{form}_{slots}")

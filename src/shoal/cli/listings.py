@@ -54,7 +54,7 @@ def envs(args: Sequence[str]) -> int:
         if "error" in world:
             continue
         for i, (name, group) in enumerate(world["groups"].items()):
-            own = name, str(group["size"]), _shapes(group["view"]), group["action"]
+            own = name, str(group["size"]), shapes_text(group["view"]), group["action"]
             speeds = [count(speed) if speed else "" for speed in (world["speed"]["cpu"], world["speed"]["h200"])]
             table.add_row(*((world["id"], *own, world["kind"], *speeds) if i == 0 else ("", *own)))
         table.add_section()
@@ -102,7 +102,7 @@ def _world(id: str) -> dict[str, Any]:
         "speed": _speeds().get(id, {"cpu": None, "h200": None}),
         "description": _first_line(type(world)),
         "groups": {
-            name: {"size": group.size, "view": _view(group.observation), "action": action_text(group.action)}
+            name: {"size": group.size, "view": view_shapes(group.observation), "action": action_text(group.action)}
             for name, group in groups.items()
         },
         "options": {field.name: getattr(world, field.name) for field in dataclasses.fields(world) if field.init},  # pyright: ignore[reportArgumentType]
@@ -130,13 +130,14 @@ def _preset(name: str) -> dict[str, Any]:
     }
 
 
-def _view(observation: PyTree) -> dict[str, list[int]]:
+def view_shapes(observation: PyTree) -> dict[str, list[int]]:
     """Shape of each part of a view, by its path; a view of one part has the path ''."""
     leaves = jax.tree_util.tree_leaves_with_path(observation, is_leaf=lambda leaf: isinstance(leaf, Box))
     return {jax.tree_util.keystr(path, simple=True, separator="."): list(leaf.shape) for path, leaf in leaves}
 
 
-def _shapes(view: dict[str, list[int]]) -> str:
+def shapes_text(view: dict[str, list[int]]) -> str:
+    """The parts of a view in few words."""
     parts = [f"{name} {'x'.join(map(str, shape)) or 1}".strip() for name, shape in view.items()]
     return ", ".join(parts)
 

@@ -29,7 +29,6 @@ from jax.custom_batching import custom_vmap
 from shoal.core.errors import require, require_positive
 from shoal.ops import kernels
 
-_SLOTS = (2, 4, 6, 8, 10, 12, 16, 24, 32)  # the kernels that were built (kernels/build.py)
 _SHARED_BYTES = 47 * 1024  # that any CUDA device gives a block, less what the kernel takes for itself
 _WAITING = 24  # two bytes each: the kernel's WAITING
 _MANY = 180  # agents, from which on sorting them into cells pays
@@ -82,7 +81,7 @@ def _batched(k: int):
 def _kernel(position: jax.Array, alive: jax.Array, k: int) -> jax.Array:
     """The search as a CUDA kernel. Small worlds and those too large for shared memory are searched by brute force."""
     worlds, n, _ = position.shape
-    slots = next((slots for slots in _SLOTS if slots >= k), _SLOTS[-1])
+    slots = next((slots for slots in kernels.SLOTS if slots >= k), kernels.SLOTS[-1])
     result = jax.ShapeDtypeStruct((worlds, n, k), jnp.int32)
     threads = min(128 if n <= 128 else 256, 32 * math.ceil(n / 32))
     side = max(1, round(math.sqrt(n * _CELLS_FOR_SLOTS / slots)))

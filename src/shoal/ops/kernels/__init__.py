@@ -1,10 +1,9 @@
 """Hand-made GPU kernels, as PTX that ships with the package: the user needs no compiler.
 
 XLA takes PTX in a custom call of its own, compiles it with the rest of the program and launches it like any kernel of
-its making, inside CUDA graphs too. The ways not taken: Pallas has no sorting into cells (no scatter into shared memory)
-and its brute force is several times slower; compiling CUDA at run time needs a library that not every install has, and
-a launcher in C or a call back into Python at every step; a binary in a wheel means a wheel a platform and a compiler
-to build it.
+its making, inside CUDA graphs too. The ways not taken: Pallas cannot scatter into shared
+memory, which sorting into cells needs; CUDA compiled at run time still wants a launcher in C, or Python at every step; a
+binary means a wheel a platform and a tool chain to build it. docs/design.md says more.
 
 `neighbours.cu` is the source, `build.py` turns it into `*.ptx.gz` (that takes CUDA's `nvcc`, at the developer's only).
 """
@@ -17,6 +16,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
+SLOTS = (2, 4, 6, 8, 10, 12, 16, 24, 32)
+"""How many neighbours a kernel keeps in registers; others are rounded up, more than the last take several rounds."""
 _FOLDER = Path(__file__).parent
 
 

@@ -7,10 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from shoal.ops.kernels import fingerprint
+from shoal.ops.kernels import SLOTS, fingerprint
 
-SLOTS = (2, 4, 6, 8, 10, 12, 16, 24, 32)
-"""Numbers of neighbours that are kept in registers; others are rounded up, more than the last take several rounds."""
 _ARCHITECTURE = "compute_75"  # the oldest that CUDA 13 knows
 _PTX_VERSION = "7.5"  # nothing newer is used; the compiler would name its own, which older drivers refuse
 
