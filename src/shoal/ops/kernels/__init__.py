@@ -1,9 +1,9 @@
 """Hand-made GPU kernels, as PTX that ships with the package: the user needs no compiler.
 
 XLA takes PTX in a custom call of its own, compiles it with the rest of the program and launches it like any kernel of
-its making, inside CUDA graphs too. The ways not taken: Pallas cannot scatter into shared
-memory, which sorting into cells needs; CUDA compiled at run time still wants a launcher in C, or Python at every step; a
-binary means a wheel a platform and a tool chain to build it. docs/design.md says more.
+its making, inside CUDA graphs too. The ways not taken: Pallas cannot scatter into shared memory, which sorting into
+cells needs; CUDA compiled at run time still wants a launcher in C, or Python at every step; a binary means a wheel for
+each platform and a tool chain to build it. docs/design.md says more.
 
 `neighbours.cu` is the source, `build.py` turns it into `*.ptx.gz` (that takes CUDA's `nvcc`, at the developer's only).
 """
