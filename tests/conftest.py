@@ -22,3 +22,14 @@ def pytest_runtest_makereport(item, call):
     if report.skipped and os.environ.get("SHOAL_REQUIRE_ALL") and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped although everything must be installed here: {report.longrepr}"
+
+
+@pytest.fixture(autouse=True)
+def _no_world_stays_behind():
+    """A world that a test registers is known to that test alone, whichever tests its process runs next."""
+    from shoal.core import registry
+
+    before = set(registry._worlds)
+    yield
+    for id in set(registry._worlds) - before:
+        del registry._worlds[id]
