@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.envs.swarm import _arena as arena
+from shoal.envs.swarm import _contact as touching
 from shoal.envs.swarm import _dynamics as dynamics
 from shoal.envs.swarm._dynamics import GRAVITY, Physics, PointMass
 from shoal.envs.swarm._sensing import find_near, meet, mutual
@@ -230,9 +231,10 @@ def contact(position, velocity, mass=1.0, bounce=0.3, k=3):
     n = body.position.shape[0]
     near = find_near(body.position, None, (n,), k)
     met = meet(body, near)
-    touching = arena.in_touch(met, RADIUS) & mutual(met, near, (n,))
-    impulse, apart = arena.collide(met, near.who, touching, mass, bounce, RADIUS)
-    return body.velocity + impulse, apart
+    held = lambda place, motion: (place, motion)  # noqa: E731
+    touch = touching.pairs(met, near.who, mutual(met, near, (n,)))
+    place, motion = touching.separate(body.position, body.velocity, touch, mass, bounce, RADIUS, held)
+    return motion, place - body.position
 
 
 def test_two_agents_collide_as_the_textbook_says():

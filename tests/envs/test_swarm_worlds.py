@@ -255,8 +255,72 @@ def test_agents_do_not_pass_through_each_other():
         if x[2] > x[3]:
             assert abs(y[2] - y[3]) > 0.4  # slid past each other's rim
         nearest.append(math.hypot(x[1] - x[0], y[1] - y[0]))
-    assert 0.05 < min(nearest) < 0.5
-    assert np.mean(nearest[-5:]) > 0.4  # pushed apart to about two radii
+    assert 0.499 < min(nearest) < 0.501  # they met, and never overlapped
+
+
+def crowd(env, action, steps, place=None):
+    """Positions `[T, n, 2]` while everybody does `action`."""
+    params = env.default_params()
+
+    @jax.jit
+    def play(key):
+        state = env.reset(key, params)
+        if place is not None:
+            body = state.swarm.body._replace(position=jnp.array(place))
+            state = state._replace(swarm=state.swarm._replace(body=body))
+
+        def step(state, key):
+            state = env.step(key, state, {"agent": jnp.broadcast_to(jnp.array(action), (env.size, 2))}, params)[0]
+            return state, state.swarm.body.position
+
+        return jax.lax.scan(step, state, jax.random.split(key, steps))[1]
+
+    return np.asarray(play(jax.random.key(0)))
+
+
+def least_apart(positions):
+    """The least distance of a pair, in each step, in diameters."""
+    apart = np.linalg.norm(positions[:, :, None] - positions[:, None], axis=-1) + 9 * np.eye(positions.shape[1])
+    return apart.min(axis=(1, 2)) / 0.5
+
+
+def test_a_crowd_in_a_corner_is_soft_but_does_not_collapse():
+    positions = crowd(Rendezvous(max_steps=1000), [1.0, 0.7], 150)
+    assert least_apart(positions)[-50:].min() > 0.87
+    assert positions.max() <= Rendezvous().length - 0.25 + 1e-5
+    assert positions[-1].min() > Rendezvous().length - 4.0  # they are there
+
+
+def test_coincident_agents_part_and_wind_does_not_pile_them_up():
+    env = Rendezvous(num_agents=4, side=10.0, max_steps=1000)
+    assert least_apart(crowd(env, [0.0, 0.0], 20, np.full((4, 2), 5.0)))[-1] > 0.98
+    windy = Rendezvous(num_agents=12, side=8.0, wind=2.0, gusts=1.0, drag=1.0, max_steps=1000)
+    assert least_apart(crowd(windy, [0.0, 0.0], 150))[-50:].min() > 0.65  # pressed against a wall by a gale
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e-4, 0.1, 0.3])
+def test_head_on_pairs_never_overlap(offset):
+    env = Rendezvous(num_agents=2, side=12.0, max_steps=1000, max_speed=2.5, meeting_radius=0.01)
+    towards = [[1.0, 0.0], [-1.0, 0.0]]
+    positions = crowd(env, towards, 80, [[4.0, 6.0], [8.0, 6.0 + offset]])
+    assert least_apart(positions).min() > 0.97
+    if offset == 0.0:
+        assert (positions[:, 0, 0] < positions[:, 1, 0]).all()
+
+
+def test_what_is_too_large_is_refused_before_it_is_made():
+    for world, option in [("coverage", "cells"), ("pursuit", "num_evaders"), ("rendezvous", "num_agents")]:
+        with pytest.raises(OptionError, match=f"swarm/{world}: {option} must be at most"):
+            shoal.make(f"swarm/{world}", **{option: 10**12})
+    for option in ("num_neighbours", "message_size", "message_delay", "side"):
+        with pytest.raises(OptionError, match=f"{option} must be at most"):
+            shoal.make("swarm/rendezvous", **{option: 10**12})
+    with pytest.raises(OptionError, match="spacing must be at most"):
+        shoal.make("swarm/formation", spacing=1e30)
+    with pytest.raises(OptionError, match="radius must be at most"):
+        shoal.make("swarm/coverage", radius=3.0)
+    with pytest.raises(OptionError, match="max_speed must be low enough"):
+        shoal.make("swarm/coverage", max_speed=1e12)
 
 
 def test_coverage_counts_cells_as_plain_loops_do():
@@ -271,7 +335,7 @@ def test_coverage_counts_cells_as_plain_loops_do():
         np.abs(centre[None, None, :] - position[:, None, None, 0]) <= 1.0
     )
     gain = np.sum(sees * stale / np.maximum(sees.sum(axis=0), 1), axis=(1, 2))
-    touches = np.sum(np.linalg.norm(position[:, None] - position[None], axis=-1) < 0.5, axis=1) - 1
+    touches = np.sum(np.linalg.norm(position[:, None] - position[None], axis=-1) < 0.501, axis=1) - 1
     np.testing.assert_allclose(outcome.reward["agent"], gain - 0.1 * touches, rtol=1e-4)
     fresh = np.where(sees.any(axis=0), 0.0, stale)
     np.testing.assert_allclose(state.stale, fresh, atol=1e-6)
@@ -355,7 +419,7 @@ def test_formations_keep_their_spacing_and_fit(shape):
 
 def test_a_formation_must_fit():
     with pytest.raises(
-        OptionError, match=r"swarm/formation: side must be at least .* so that the formation fits, got 3"
+        OptionError, match=r"swarm/formation: side must be at least .* so that the formation fits .*, got 3"
     ):
         Formation(num_obstacles=0, side=3.0)
 

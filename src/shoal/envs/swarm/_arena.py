@@ -1,4 +1,4 @@
-"""What stands in the way: the walls of a square arena, round obstacles, and the other agents.
+"""What stands in the way: the walls of a square arena, and round obstacles.
 
 **Walls and obstacles.** Agents are discs (in space: balls) of one radius; obstacles are discs (columns). A step's way
 from start to end is checked as a whole, so nothing is passed through however fast an agent is: it stops where it first
@@ -6,15 +6,7 @@ touches an obstacle and slides on along the tangent with what is left of the ste
 lost but for a share `bounce` of it, which is thrown back. Obstacles are placed so that an agent fits between any two of
 them, and between each and the walls.
 
-**Agents** that overlap at the start of a step are pushed apart, and exchange momentum where they approach each other.
-Contacts of an agent are resolved all at once by mass splitting (Tonge et al. 2012): each agent is treated as c parts,
-one for each of its c contacts, each contact as a collision of two parts, and the parts are then joined again. With
-restitution e, approach speed s and normal n (from the other to oneself) that gives
-
-    Δv_i = Σ_j (1 + e) s_ij n_ij m_j / (m_i c_j + m_j c_i)
-
-which keeps momentum and, for e from 0 to 1, never adds energy. Only neighbours who have each other on their lists count
-(more than k agents in touch with one is very rare), so the sum is over the k nearest.
+How agents get in each other's way is told in `_contact`.
 """
 
 import math
@@ -23,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.envs.swarm._dynamics import Float, dot, norm, squared
+from shoal.envs.swarm._dynamics import Float
 
 HEIGHT = 4.0
 """Of the arena, for quadrotors, in metres."""
@@ -127,42 +119,8 @@ def enclose(
     """Positions `[n, d]` kept within the walls (in space: above the floor and below the ceiling), and velocities."""
     upper = jnp.array([side, side, HEIGHT][: position.shape[-1]]) - radius
     inside = jnp.clip(position, radius, upper)
-    outwards = ((position < radius) & (velocity < 0.0)) | ((position > upper) & (velocity > 0.0))
+    outwards = ((position <= radius) & (velocity < 0.0)) | ((position >= upper) & (velocity > 0.0))
     return inside, jnp.where(outwards, -bounce * velocity, velocity)
-
-
-def collide(
-    met: Encounters, index: jax.Array, touching: jax.Array, mass: Float, bounce: Float, radius: float
-) -> tuple[jax.Array, jax.Array]:
-    """How contact with others changes velocities and positions, both `[n, d]`.
-
-    touching: bool `[n, k]`, symmetric: whether neighbours are in contact. mass: one number, or `[n]`.
-    """
-    count = jnp.maximum(jnp.sum(touching.astype(jnp.float32), axis=1), 1.0)
-    if jnp.ndim(mass):
-        theirs = jnp.stack([count, mass], axis=-1)[index]
-        own_mass, other_mass = jnp.asarray(mass)[:, None], theirs[..., 1]
-        share = other_mass / (own_mass * theirs[..., 0] + other_mass * count[:, None])
-    else:
-        share = 1.0 / (count[:, None] + count[index])
-    share = jnp.where(touching, share, 0.0)
-    distance = norm(met.offset)
-    normal = -met.offset / jnp.maximum(distance, 1e-6)[..., None]
-    approach = jnp.maximum(dot(met.closing, normal), 0.0)
-    impulse = share * (1.0 + bounce) * approach
-    overlap = share * jnp.maximum(2.0 * radius - distance, 0.0)
-    return _over_others(impulse, normal), _over_others(overlap, normal)
-
-
-def in_touch(met: Encounters, radius: float) -> jax.Array:
-    """Which neighbours overlap an agent, bool `[n, k]`."""
-    return met.valid & (squared(met.offset) < (2.0 * radius) ** 2)
-
-
-def _over_others(weight: jax.Array, normal: jax.Array) -> jax.Array:
-    """Σ_j weight_ij normal_ij, `[n, d]`, written out over the few neighbours."""
-    terms = (weight[:, j, None] * normal[:, j] for j in range(1, weight.shape[1]))
-    return sum(terms, weight[:, 0, None] * normal[:, 0])
 
 
 def _with_plane(vector: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:

@@ -52,6 +52,21 @@ def meet(body: Body, near: Near) -> Encounters:
     return Encounters(relative[..., :d], relative[..., d:], near.valid)
 
 
+def meet_all(body: Body) -> Encounters:
+    """Where all others are and how they move, seen from each agent: `[n, n]`, of which oneself is not valid."""
+    apart = ~jnp.eye(body.position.shape[0], dtype=bool)
+    offset, closing = (value[None] - value[:, None] for value in (body.position, body.velocity))
+    return Encounters(offset, closing, apart)
+
+
+def nearest_of(near: Near, teams: int, k: int) -> Near:
+    """The first `k` of each team."""
+    wide = near.who.shape[1] // teams
+    if wide == k:
+        return near
+    return Near(*(jnp.concatenate([part[:, i * wide : i * wide + k] for i in range(teams)], axis=1) for part in near))
+
+
 def mutual(met: Encounters, near: Near, team: tuple[int, ...]) -> jax.Array:
     """Which neighbours have an agent on their own list, bool `[n, teams * k]`.
 

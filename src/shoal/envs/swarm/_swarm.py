@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from shoal.envs.swarm import _arena as arena
 from shoal.envs.swarm import _comms as comms
+from shoal.envs.swarm import _contact as contact
 from shoal.envs.swarm import _dynamics as dynamics
 from shoal.envs.swarm import _sensing as sensing
 from shoal.envs.swarm import _views as views
@@ -23,14 +24,14 @@ from shoal.envs.swarm._settings import Settings, SwarmParams
 
 _compiled = functools.partial(jax.jit, static_argnums=0, inline=True)
 """Outside of `jit`, a method is then one program instead of hundreds; inside it changes nothing."""
-_HAIR = 1e-3  # metres: an agent so near to an obstacle touches it
 
 
 class SwarmState(NamedTuple):
     """Parts that a world's options leave out are None."""
 
     body: Body
-    near: sensing.Near
+    near: sensing.Near  # whom agents may see
+    crowd: sensing.Near | None  # whom they may touch; None where there are so few that it is anybody
     heading: jax.Array | None  # [n, 2]
     noise: jax.Array | None  # [n, 2 d] errors of position and velocity fixes
     wind: weather.Wind | None
@@ -56,9 +57,11 @@ class Swarm(Settings):
             obstacle = arena.place_obstacles(stand, *sizes)
         position = arena.clear(position, obstacle, self.obstacle_radius + self.radius)
         body, heading = self._at_rest(position, 2.0 * math.pi * draw[:, 2], params)
+        near, crowd = self._lists(position, None)
         return SwarmState(
             body=body,
-            near=sensing.find_near(position, None, tuple(self.teams.values()), self.num_neighbours),
+            near=near,
+            crowd=crowd,
             heading=heading,
             noise=self._errors(err, params) if self.sensor_noise else None,
             wind=weather.first_wind(blow, params.wind, params.gusts) if self.wind or self.gusts else None,
@@ -86,10 +89,11 @@ class Swarm(Settings):
             wind = weather.next_wind(keys["gusts"], wind, params.gusts, self.seconds)
         physics = self.physics_of(params) if physics is None else physics
         body = self._flown(keys, swarm._replace(wind=wind), action, params, physics, in_game)
-        near = sensing.find_near(body.position, in_game, tuple(self.teams.values()), self.num_neighbours)
+        near, crowd = self._lists(body.position, in_game)
         return SwarmState(
             body=body,
             near=near,
+            crowd=crowd,
             heading=sensing.heading_of(body, swarm.heading) if swarm.heading is not None else None,
             noise=self._errors(keys["noise"], params) if self.sensor_noise else None,
             wind=wind,
@@ -103,12 +107,15 @@ class Swarm(Settings):
         return sensing.meet(swarm.body, swarm.near)
 
     @_compiled
-    def costs(self, swarm: SwarmState, params: SwarmParams) -> tuple[jax.Array, jax.Array]:
+    def costs(
+        self, swarm: SwarmState, params: SwarmParams, in_game: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array]:
         """What each agent pays for touching others and obstacles and for flying too high or low, and its touches."""
-        touches = jnp.sum(arena.in_touch(self.meet(swarm), self.radius).astype(jnp.float32), axis=1)
+        met, possible = self._crowd(swarm, in_game)
+        touches = jnp.sum((contact.in_touch(met, self.radius) & possible).astype(jnp.float32), axis=1)
         if swarm.obstacle is not None:
             _, gap = views.nearest_surface(swarm.body.position, swarm.obstacle, self.obstacle_radius)
-            touches = touches + (gap <= self.radius + _HAIR).astype(jnp.float32)
+            touches = touches + (gap <= self.radius + contact.HAIR).astype(jnp.float32)
         cost = params.touch_penalty * touches
         if not self.is_planar:
             cost = cost + 0.1 * jnp.abs(swarm.body.position[:, 2] / views.FLIGHT_HEIGHT - 1.0)
@@ -168,26 +175,55 @@ class Swarm(Settings):
         return comms.lose(radio, keys["loss"], params.message_loss) if self._lossy else radio
 
     def _flown(self, keys, swarm: SwarmState, action, params: SwarmParams, physics: Physics, in_game) -> Body:
-        """The bodies a step later: contact, disturbances, motion, then what stands in the way."""
-        body, met = swarm.body, self.meet(swarm)
-        touching = arena.in_touch(met, self.radius) & sensing.mutual(met, swarm.near, tuple(self.teams.values()))
-        if in_game is not None:
-            touching = touching & in_game[:, None]
-        impulse, apart = arena.collide(met, swarm.near.who, touching, physics.mass, params.bounce, self.radius)
-        velocity = body.velocity + impulse
+        """The bodies a step later: disturbances, motion, then what stands in the way."""
+        body = swarm.body
+        velocity = body.velocity
         if self.pushes:
             velocity = weather.pushed(keys["pushes"], velocity, params.pushes, self.seconds)
         wind = None if swarm.wind is None else swarm.wind.mean + swarm.wind.gust
         command = action[:, : 2 if self.is_planar else 4]
         moved = dynamics.move(body._replace(velocity=velocity), command, physics, wind, self.seconds)
+        way = body.position, moved.position
         reach = self.obstacle_radius + self.radius
-        way = body.position, moved.position + apart
         position, velocity = arena.sweep(*way, moved.velocity, swarm.obstacle, reach, params.bounce)
         position, velocity = arena.enclose(position, velocity, self.length, self.radius, params.bounce)
         moved = moved._replace(position=position, velocity=velocity)
+        if self.size > 1:
+            moved = self._apart(moved, swarm, params, physics, in_game)
         if in_game is None:
             return moved
         return jax.tree.map(lambda new, old: _choose(in_game, new, old), moved, body)
+
+    def _apart(self, moved: Body, swarm: SwarmState, params: SwarmParams, physics: Physics, in_game) -> Body:
+        """The bodies after contact; `swarm` is that at the start of the step."""
+        met, possible = self._crowd(swarm, in_game)
+        who = None
+        if swarm.crowd is not None:
+            who, possible = swarm.crowd.who, possible & sensing.mutual(met, swarm.crowd, tuple(self.teams.values()))
+        pairs = contact.pairs(met, who, possible)
+        hold = functools.partial(arena.enclose, side=self.length, radius=self.radius, bounce=0.0)
+        position, velocity = contact.separate(
+            moved.position, moved.velocity, pairs, physics.mass, params.bounce, self.radius, hold
+        )
+        position = arena.clear(position, swarm.obstacle, self.obstacle_radius + self.radius)
+        position, velocity = hold(position, velocity)
+        return moved._replace(position=position, velocity=dynamics.shortened(velocity, physics.max_speed))
+
+    def _lists(self, position: jax.Array, in_game: jax.Array | None) -> tuple[sensing.Near, sensing.Near | None]:
+        """Whom each agent may see, and whom it may touch, from one search."""
+        teams, k = tuple(self.teams.values()), self.num_neighbours
+        if self.size <= contact.FEW:
+            return sensing.find_near(position, in_game, teams, k), None
+        crowd = sensing.find_near(position, in_game, teams, max(k, contact.CONTACTS))
+        return sensing.nearest_of(crowd, len(teams), k), crowd
+
+    def _crowd(self, swarm: SwarmState, in_game: jax.Array | None) -> tuple[arena.Encounters, jax.Array]:
+        """All whom an agent might touch, seen from it, and which of them are there, bool `[n, k]`."""
+        met = sensing.meet_all(swarm.body) if swarm.crowd is None else sensing.meet(swarm.body, swarm.crowd)
+        if in_game is None:
+            return met, met.valid
+        others = in_game[None] if swarm.crowd is None else in_game[swarm.crowd.who]
+        return met, met.valid & in_game[:, None] & others
 
 
 def _choose(mask: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ makes it fresh. Nobody is told which part to watch. Flight, contact, sensing, me
 whole family: see `shoal.envs.swarm`.
 
 **Actions.** Two numbers from -1 to 1, the force to pull with (quadrotors: thrust and three body rates), then
-`message_size` numbers to say.
+`message_size` numbers to say (with `message_tokens`: the largest of them is the word said).
 
 **Observation**, planar, by default 44 values; k = `num_neighbours`, p = `patch`. Quadrotors, obstacles, a narrower
 field of view and messages add what `shoal.envs.swarm` says:
@@ -45,6 +45,8 @@ from shoal.envs.swarm._picture import BLUE, GREEN, RED, YELLOW, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState
 from shoal.envs.swarm._views import FLIGHT_HEIGHT, fixes
 
+MAX_CELLS = 10_000  # along a side
+
 
 class Params(NamedTuple):
     swarm: SwarmParams
@@ -61,7 +63,7 @@ class State(NamedTuple):
 class Coverage(Swarm):
     """Agents keep an area under watch."""
 
-    num_agents: int = 8
+    num_agents: int = 8  # at most 100,000
     cells: int | None = None  # along each side; None: one a metre
     patch: int = 5  # cells seen along each side of the view, odd
     camera: float = 1.0  # metres to either side that a camera sees
@@ -71,10 +73,13 @@ class Coverage(Swarm):
     id: ClassVar[str] = "swarm/coverage"
 
     def __post_init__(self):
-        require_whole(self.id, 1, at_most=MAX_COUNT, num_agents=self.num_agents, patch=self.patch)
+        require_whole(self.id, 1, at_most=MAX_COUNT, num_agents=self.num_agents)
+        require_whole(self.id, 1, at_most=MAX_CELLS, patch=self.patch)
         super().__post_init__()
         if self.cells is not None:
-            require_whole(self.id, 1, at_most=1000, cells=self.cells)
+            require_whole(self.id, 1, at_most=MAX_CELLS, cells=self.cells)
+        fine = f"at most {MAX_CELLS} (None: one a metre, {self.num_cells:,} on this side)"
+        require(self.num_cells <= MAX_CELLS, self.id, "cells", self.cells, fine)
         require(self.patch % 2 == 1, self.id, "patch", self.patch, "an odd number")
         require_above_zero(self.id, camera=self.camera, memory_seconds=self.memory_seconds)
 

@@ -9,7 +9,8 @@ agent that comes within `station_radius` of its parcel's destination drops it th
 Flight, contact, sensing, messages and weather are those of the whole family: see `shoal.envs.swarm`.
 
 **Actions.** Two numbers from -1 to 1, the force to pull with (quadrotors: thrust and three body rates), then
-`message_size` numbers to say. Parcels are taken and dropped without being asked.
+`message_size` numbers to say (with `message_tokens`: the largest of them is the word said). Parcels are
+taken and dropped without being asked.
 
 **Observation**, planar, by default 34 values; k = `num_neighbours`, s = `num_pickups`. Quadrotors, a narrower field of
 view and messages add what `shoal.envs.swarm` says:
@@ -81,16 +82,16 @@ class State(NamedTuple):
 class Delivery(Swarm):
     """Agents bring parcels from station to station."""
 
-    num_agents: int = 8
-    num_obstacles: int = 2
-    num_pickups: int = 3
-    num_drops: int = 3
+    num_agents: int = 8  # at most 100,000
+    num_obstacles: int = 2  # round, at most 32
+    num_pickups: int = 3  # pick-up stations
+    num_drops: int = 3  # drop-off stations
     station_radius: float = 0.6  # metres from its centre at which parcels change hands
     capacity: int = 4  # parcels that a pick-up station holds
     arrivals: float = 0.5  # new parcels at each pick-up station, a second
     parcel_mass: float = 0.3  # kg
-    pickup_reward: float = 1.0
-    delivery_reward: float = 5.0
+    pickup_reward: float = 1.0  # for a parcel taken
+    delivery_reward: float = 5.0  # for a parcel delivered
     progress_reward: float = 0.2  # for each metre nearer to one's aim
 
     kind: ClassVar[str] = "cooperative"
@@ -105,7 +106,8 @@ class Delivery(Swarm):
         require_above_zero(self.id, station_radius=self.station_radius)
         require_not_negative(self.id, **{name: getattr(self, name) for name in _NOT_NEGATIVE})
         fits = room_for_obstacles(self.length, self._num_sites, self._site_radius, self.radius)
-        total = f"few enough, with drop-off stations and obstacles, to fit on a side of {self.length:.4g}"
+        total = f"few enough, with {self.num_drops} drop-off stations and {self.num_obstacles} obstacles, or"
+        total += f" small enough (radius {self._site_radius:.4g}), to fit on a side of {self.length:.4g}"
         require(fits, self.id, "num_pickups", self.num_pickups, total)
 
     @property

@@ -14,7 +14,7 @@ family: see `shoal.envs.swarm`.
 | block | a square of rows and columns, filled row by row |
 
 **Actions.** Two numbers from -1 to 1, the force to pull with (quadrotors: thrust and three body rates), then
-`message_size` numbers to say.
+`message_size` numbers to say (with `message_tokens`: the largest of them is the word said).
 
 **Observation**, planar, by default 26 values; k = `num_neighbours`. Quadrotors, a narrower field of view and messages
 add what `shoal.envs.swarm` says:
@@ -50,6 +50,7 @@ import numpy as np
 from shoal.core.errors import require
 from shoal.core.types import Observation, Outcome, Scene
 from shoal.envs._options import MAX_COUNT, require_above_zero, require_not_negative, require_whole
+from shoal.envs.swarm._checks import MAX_SIDE
 from shoal.envs.swarm._dynamics import Float, norm
 from shoal.envs.swarm._picture import BLUE, TEAL, YELLOW, Marks, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState
@@ -76,8 +77,8 @@ class State(NamedTuple):
 class Formation(Swarm):
     """Agents hold a formation that travels past obstacles."""
 
-    num_agents: int = 8
-    num_obstacles: int = 4
+    num_agents: int = 8  # at most 100,000
+    num_obstacles: int = 4  # round, at most 32
     shape: Shape = "ring"  # or line, wedge, block
     spacing: float = 1.0  # metres between neighbouring places
     pace: float = 0.7  # of the formation, m/s
@@ -93,11 +94,13 @@ class Formation(Swarm):
         shapes = "ring", "line", "wedge", "block"
         require(self.shape in shapes, self.id, "shape", self.shape, "'ring', 'line', 'wedge' or 'block'")
         require_above_zero(self.id, spacing=self.spacing, tolerance=self.tolerance)
+        wide = f"at most {MAX_SIDE / 4 / self.num_agents:.4g} for {self.num_agents} agents"
+        require(self.spacing * self.num_agents <= MAX_SIDE / 4, self.id, "spacing", self.spacing, wide)
         super().__post_init__()
         require_not_negative(self.id, pace=self.pace, **{name: getattr(self, name) for name in _REWARDS})
         apart = f"at least the diameter of an agent, {2 * self.radius}"
         require(self.spacing >= 2 * self.radius, self.id, "spacing", self.spacing, apart)
-        room = f"at least {2 * self.extent:.4g}, so that the formation fits"
+        room = f"at least {2 * self.extent:.4g}, so that the formation fits (spacing is {self.spacing:.4g})"
         require(self.length >= 2 * self.extent, self.id, "side", self.length, room)
 
     @property

@@ -7,7 +7,7 @@ is within `catch_radius` of a pursuer after a step is caught and leaves: it neit
 more. Flight, contact, sensing, messages and weather are those of the whole family: see `shoal.envs.swarm`.
 
 **Actions.** Two numbers from -1 to 1, the force to pull with (quadrotors: thrust and three body rates), then
-`message_size` numbers to say. Everybody hears everybody.
+`message_size` numbers to say (with `message_tokens`: the largest of them is the word said). Everybody hears everybody.
 
 **Observation** of both teams, planar, by default 37 values; k = `num_neighbours`. Quadrotors, a narrower field of view
 and messages add what `shoal.envs.swarm` says:
@@ -71,10 +71,10 @@ class State(NamedTuple):
 class Pursuit(Swarm):
     """Pursuers hunt evaders."""
 
-    num_pursuers: int = 5
-    num_evaders: int = 2
+    num_pursuers: int = 5  # hunters
+    num_evaders: int = 2  # hunted
     side: float | None = None  # of the square arena in metres; None: 20 m² an agent, at least 6
-    num_obstacles: int = 3
+    num_obstacles: int = 3  # round, at most 32
     evader_speed: float = 1.2  # times that of pursuers
     evader_agility: float = 1.5  # their force (quadrotors: body rates) times that of pursuers
     evader_range: float = 0.75  # how far they see, times that of pursuers
@@ -137,7 +137,7 @@ class Pursuit(Swarm):
         caught = state.free & jnp.any(close[first:, :k], axis=1)
         catches = jnp.sum(close[:first, k:].astype(jnp.float32), axis=1)
         away = jnp.min(distance[:first, k:], axis=1) / self.length
-        cost, touches = self.costs(swarm, params.swarm)
+        cost, touches = self.costs(swarm, params.swarm, in_game)
         reward = {
             "pursuer": params.catch_reward * catches
             - params.chase_penalty * jnp.where(jnp.isfinite(away), away, 0.0)

@@ -6,7 +6,7 @@ does not know where it is, only how it moves, where its nearest neighbours are a
 positions). Flight, contact, sensing, messages and weather are those of the whole family: see `shoal.envs.swarm`.
 
 **Actions.** Two numbers from -1 to 1, the force to pull with (quadrotors: thrust and three body rates), then
-`message_size` numbers to say.
+`message_size` numbers to say (with `message_tokens`: the largest of them is the word said).
 
 **Observation**, planar, by default 21 values; k = `num_neighbours`. Quadrotors, obstacles, a narrower field of view and
 messages add what `shoal.envs.swarm` says:
@@ -56,7 +56,7 @@ class State(NamedTuple):
 class Rendezvous(Swarm):
     """All agents meet in one place."""
 
-    num_agents: int = 8
+    num_agents: int = 8  # at most 100,000
     max_steps: int = 150  # length of an episode
     touch_penalty: float = 0.0  # paid for each other that an agent touches, each step
     meeting_radius: float | None = None  # metres; None: room for all, 2 radii times the root of their number
