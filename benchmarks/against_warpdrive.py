@@ -49,21 +49,21 @@ def main() -> None:
         if args.only not in id:
             continue
         result = bench_env(id, options, num_envs=num_envs, num_steps=num_steps, seconds=args.seconds)
-        _add(rows, "step", f"{id} {options or ''} x {num_envs}", result, peer, who)
+        _add(args.output, rows, "step", f"{id} {options or ''} x {num_envs}", result, peer, who)
     for name, changes, peer, who in TRAINING:
         experiment = dataclasses.replace(presets.get(name), **changes)
         if args.only not in experiment.env:
             continue
         result = bench_train(experiment, seconds=args.seconds)
-        _add(rows, "train", f"{name} {changes or ''}", result, peer, who)
-    kept = {"date": time.strftime("%Y-%m-%d"), "rows": list(rows.values())}
-    args.output.write_text(json.dumps(kept, indent=1) + "\n")
+        _add(args.output, rows, "train", f"{name} {changes or ''}", result, peer, who)
 
 
-def _add(rows, kind, name, result, peer, who):
+def _add(output, rows, kind, name, result, peer, who):
     ratio = result["env_steps_per_s"] / peer if peer else None
     rows[kind, name] = {"kind": kind, "name": name, "peer": who, "peer_env_steps_per_s": peer, "ratio": ratio} | result
     rates = f"{result['env_steps_per_s'] / 1e6:10.3f} M env/s {result['agent_steps_per_s'] / 1e6:10.1f} M agent/s"
+    kept = {"date": time.strftime("%Y-%m-%d"), "rows": list(rows.values())}
+    output.write_text(json.dumps(kept, indent=1) + "\n")
     shown = f"{ratio:6.1f}x {who}" if ratio else ""
     print(f"{kind:6s} {name:70s} {rates}  compile {result['compile_s']:5.1f} s  {shown}", flush=True)
 
