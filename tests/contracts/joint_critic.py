@@ -51,6 +51,10 @@ class JointCritic:
     def needs_state(self):
         return False
 
+    @property
+    def replays(self):
+        return False
+
     def init(self, key, spec):
         params, width = {}, 0
         for i, (name, group) in enumerate(spec.groups.items()):

@@ -54,6 +54,10 @@ class AgainstBank:
         extras = {self.learner: learner.extras, self.other: {"index": index}}
         return Acts({self.learner: learner.action, self.other: out.action}, {"index": index}, extras)
 
+    @property
+    def replayed(self):
+        return ()
+
     def final_value(self, params, rows):
         observation, _ = rows
         value = lambda obs: self.inner.algorithms[self.learner].value(params["learner"], obs, ())  # noqa: E731

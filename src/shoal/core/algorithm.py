@@ -20,12 +20,16 @@ class LearnerSpec:
     """What a learner must know to build its networks.
 
     groups: the groups it owns, observations filled in. state: spec of the global state. total_updates: how many
-    updates the experiment will make, for schedules.
+    updates the experiment will make, for schedules. observations: what `observe` returns for its groups, as shapes, and
+    num_envs and num_steps: copies and steps of the experience of an update; a learner with a replay needs these.
     """
 
     groups: dict[str, Group]
     state: PyTree
     total_updates: int = 1
+    observations: dict[str, Observation] = dataclasses.field(default_factory=dict)
+    num_envs: int = 1
+    num_steps: int = 1
 
 
 class ActOutput(struct.PyTreeNode):
@@ -41,6 +45,9 @@ class Track(struct.PyTreeNode):
 
     final_value: the value of an episode's final view where the step ended an episode, else 0. memory: the carry
     before the first step, `[E, n, ...]`. last_observation, last_memory: after the last step, `[E, n, ...]`.
+
+    For learners with a replay (`Algorithm.replays`) also final_observation: an episode's final view where the step cut
+    one short, else zeros; and memories: the carry before each step, reset where an episode begins.
     """
 
     observation: Observation
@@ -51,6 +58,8 @@ class Track(struct.PyTreeNode):
     memory: PyTree
     last_observation: Observation
     last_memory: PyTree
+    final_observation: Observation | None = None
+    memories: PyTree = ()
 
 
 class Experience(struct.PyTreeNode):
@@ -80,6 +89,11 @@ class Algorithm(Protocol):
     @property
     def needs_state(self) -> bool:
         """Whether `Observation.state` must be filled in."""
+        ...
+
+    @property
+    def replays(self) -> bool:
+        """Whether it learns from old experience: tracks then have `final_observation` and `memories`."""
         ...
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> Any: ...

@@ -69,10 +69,14 @@ class Env:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """A world's shapes as they really are: groups with their observation filled in, and the global state's spec."""
+    """A world's shapes as they really are: groups with their observation filled in, and the global state's spec.
+
+    observations: what `observe` returns, by group, as shapes.
+    """
 
     groups: dict[str, Group]
     state: PyTree
+    observations: dict[str, Observation] = dataclasses.field(default_factory=dict)
 
 
 def groups_of(env: Env) -> dict[str, Group]:
@@ -118,4 +122,4 @@ def describe(env: Env) -> Spec:
                 )
         seen = jax.tree.map(lambda leaf: Box(leaf.shape[1:], dtype=str(leaf.dtype)), observations[name].view)
         filled[name] = dataclasses.replace(group, observation=group.observation or seen)
-    return Spec(groups=filled, state=state)
+    return Spec(groups=filled, state=state, observations=dict(observations))

@@ -126,7 +126,9 @@ def cast(experiment: Experiment) -> Cast:
     learners = {}
     for name, learner in experiment.learners.items():
         groups = {policy: spec.groups[policy] for policy in owned[name]}
-        learners[name] = (learner.algorithm, LearnerSpec(groups, spec.state, experiment.num_updates))
+        observations = {policy: spec.observations[policy] for policy in owned[name]}
+        sizes = experiment.num_updates, observations, experiment.num_envs, experiment.num_steps
+        learners[name] = (learner.algorithm, LearnerSpec(groups, spec.state, *sizes))
     return Cast(experiment, env, spec, learners)
 
 

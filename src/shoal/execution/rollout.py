@@ -30,6 +30,8 @@ class Acts(struct.PyTreeNode):
     action: dict[str, jax.Array]
     memory: PyTree
     extras: dict[str, dict[str, jax.Array]]
+    held: dict[str, PyTree] = struct.field(default_factory=dict)
+    """The memory that they acted with, of groups whose learners have a replay."""
 
 
 class Episodes(struct.PyTreeNode):
@@ -53,6 +55,8 @@ class Step(struct.PyTreeNode):
     truncated: jax.Array
     metrics: dict[str, jax.Array]
     episodes: Episodes
+    final_observation: dict[str, Observation] = struct.field(default_factory=dict)
+    held: dict[str, PyTree] = struct.field(default_factory=dict)
 
 
 class Actor(Protocol):
@@ -66,6 +70,11 @@ class Actor(Protocol):
         """Values `[K, n]` by group of final observations, given them and the memory after the last step."""
         ...
 
+    @property
+    def replayed(self) -> tuple[str, ...]:
+        """The groups whose final observations and memories are recorded."""
+        ...
+
 
 @dataclasses.dataclass(frozen=True)
 class Policies:
@@ -74,6 +83,10 @@ class Policies:
     algorithms: Mapping[str, Algorithm]
     groups: Mapping[str, Group]
     explore: bool = True
+
+    @property
+    def replayed(self) -> tuple[str, ...]:
+        return tuple(name for name, algorithm in self.algorithms.items() if algorithm.replays)
 
     def initial_memory(self, params: dict[str, PyTree], num_envs: int) -> PyTree:
         memory = {}
@@ -87,7 +100,7 @@ class Policies:
         keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
         fresh = self.initial_memory(params, worlds.first.shape[0])
         memory = _where(worlds.first, fresh, memory)
-        acts = Acts({}, {}, {})
+        acts = Acts({}, {}, {}, {name: memory[name] for name in self.replayed})
         start = 0
         for name, group in self.groups.items():
             own = jax.vmap(lambda key, s=start, n=group.size: agent_keys(key, s, n))(keys)
@@ -141,6 +154,10 @@ class Uniform:
     def needs_state(self) -> bool:
         return False
 
+    @property
+    def replays(self) -> bool:
+        return False
+
     def init(self, key: jax.Array, spec: LearnerSpec) -> Any:
         raise OptionError("uniformly random play cannot be trained; choose an algorithm")
 
@@ -171,15 +188,17 @@ def step(
     """One step of all copies: act, step, value the final views of truncated episodes, begin new ones."""
     acts = actor.act(params, memory, worlds)
     following, outcome, ended = vectorised.step(worlds, acts.action)
-    zeros = jax.tree.map(jnp.zeros_like, outcome.reward)
+    kept = {name: worlds.observation[name] for name in actor.replayed}
+    zeros = jax.tree.map(jnp.zeros_like, (outcome.reward, kept))
     cut = outcome.truncated & ~outcome.terminated
 
-    def final_value_of(params: PyTree, rows: tuple[jax.Array, PyTree, PyTree, PyTree]) -> dict[str, jax.Array]:
+    def final(params: PyTree, rows: tuple[jax.Array, PyTree, PyTree, PyTree]) -> tuple[dict, dict]:
         first, settings, state, memory = rows
-        return actor.final_value(params, (vectorised.observe(settings, state, first.shape[0]), memory))
+        observation = vectorised.observe(settings, state, first.shape[0])
+        return actor.final_value(params, (observation, memory)), {name: observation[name] for name in kept}
 
     rows = (worlds.first, ended.params, ended.state, acts.memory)  # `first` only tells how many rows these are
-    final_value = for_rows(final_value_of, cut, params, rows, zeros)
+    final_value, final_observation = for_rows(final, cut, params, rows, zeros)
     weight = ended.mask.astype(jnp.float32)
     episodes = Episodes(
         count=jnp.sum(weight),
@@ -197,6 +216,8 @@ def step(
         truncated=outcome.truncated,
         metrics=outcome.metrics,
         episodes=episodes,
+        final_observation=final_observation,
+        held=acts.held,
     )
     return following, acts.memory, record
 
@@ -233,6 +254,8 @@ def experience(steps: Step, memory: PyTree, worlds: Worlds, last_memory: PyTree)
             memory=memory[name],
             last_observation=worlds.observation[name],
             last_memory=last_memory[name],
+            final_observation=steps.final_observation.get(name),
+            memories=steps.held.get(name, ()),
         )
         for name in steps.reward
     }

@@ -42,6 +42,7 @@ class Network:
     recurrent_size: int = 64
     filters: tuple[int, ...] = (16, 32)  # 3x3 convolutions over the leaves of the view that are images [H, W, C]
     share_torso: bool = False  # actor and critic share everything but their heads
+    layer_norm: bool = False  # normalise each layer of the MLP before its activation
     dtype: ComputeDtype = "float32"  # of the computation; weights, memory and outputs are always float32
 
     def __post_init__(self):
@@ -67,6 +68,7 @@ class Torso(nn.Module):
         init = {"kernel_init": nn.initializers.orthogonal(math.sqrt(2)), "dtype": dtype}
         self.encoder = Encoder(self.config)
         self.layers = [nn.Dense(width, **init) for width in self.config.hidden]
+        self.norms = [nn.LayerNorm(dtype=dtype) for _ in self.config.hidden] if self.config.layer_norm else []
         if self.config.recurrent != "none":
             self.cell = _CELLS[self.config.recurrent](self.config.recurrent_size, dtype)
 
@@ -78,9 +80,9 @@ class Torso(nn.Module):
         return self.cell.step(self.cell.project(x), self.cell.weights(), carry)
 
     def unroll(
-        self, seen: PyTree, carry: PyTree, first: jax.Array, active: jax.Array | None
+        self, seen: PyTree, carry: PyTree, first: jax.Array, active: jax.Array | None, every: bool = False
     ) -> tuple[jax.Array, PyTree]:
-        """Features of `T` views in a row, and the carry after them.
+        """Features of `T` views in a row, and the carry after them; with `every`, the carries `[T, ...]` after each.
 
         The carry is reset before a step that is `first`, and stands still over one that is not `active`.
         """
@@ -89,19 +91,21 @@ class Torso(nn.Module):
             return x, carry
         weights, initial = self.cell.weights(), initial_carry(self.config)
 
-        def forward(carry: PyTree, step: tuple[jax.Array, jax.Array, jax.Array | None]) -> tuple[PyTree, jax.Array]:
+        def forward(carry: PyTree, step: tuple[jax.Array, jax.Array, jax.Array | None]) -> tuple[PyTree, PyTree]:
             x, first, active = step
             carry = _select(first, initial, carry)
             y, after = self.cell.step(x, weights, carry)
-            return after if active is None else _select(active, after, carry), y
+            after = after if active is None else _select(active, after, carry)
+            return after, (y, after if every else ())
 
-        carry, y = lax.scan(forward, carry, (self.cell.project(x), first, active))
-        return y, carry
+        carry, (y, carries) = lax.scan(forward, carry, (self.cell.project(x), first, active))
+        return y, carries if every else carry
 
     def _features(self, seen: PyTree, leading: int) -> jax.Array:
         x = self.encoder(seen, leading)
-        for layer in self.layers:
-            x = _ACTIVATIONS[self.config.activation](layer(x))
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            x = _ACTIVATIONS[self.config.activation](self.norms[i](x) if self.norms else x)
         return x
 
 

@@ -1,0 +1,74 @@
+"""What all learners have: float hyper-parameters in their state, limits on these, and gradient steps with Adam."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from shoal.core.algorithm import LearnerSpec
+from shoal.core.errors import require
+from shoal.core.types import PyTree
+
+ADAM_EPS = 1e-5
+
+
+def hyper_of(algorithm: Any, spec: LearnerSpec) -> dict[str, jax.Array]:
+    """An algorithm's floats as traced numbers, so that they can be vmapped over and changed without compiling anew."""
+    floats = [field.name for field in dataclasses.fields(algorithm) if field.type in (float, "float")]
+    hyper = {name: jnp.asarray(getattr(algorithm, name), jnp.float32) for name in floats}
+    return hyper | {"total_updates": jnp.float32(spec.total_updates)}
+
+
+def check_floats(algorithm: Any, **limits: tuple[float, float | None]) -> None:
+    """Each named float must be within its limits, from the first to the second (None: no limit)."""
+    for option, (low, high) in limits.items():
+        got = getattr(algorithm, option)
+        if isinstance(got, int | float):  # under vmap it is a tracer and must not be inspected
+            fits = low <= got and (high is None or got <= high)
+            bounds = f"at least {low}" + ("" if high is None else f" and at most {high}")
+            require(fits, type(algorithm).__name__, option, got, bounds)
+
+
+def check_whole(algorithm: Any, **least: int) -> None:
+    """Each named option must be a whole number, at least so large."""
+    for option, low in least.items():
+        got = getattr(algorithm, option)
+        whole = isinstance(got, int) and not isinstance(got, bool) and got >= low
+        require(whole, type(algorithm).__name__, option, got, f"a whole number, at least {low}")
+
+
+def check_choice(algorithm: Any, **choices: tuple[str, ...]) -> None:
+    """Each named option must be one of its choices."""
+    for option, allowed in choices.items():
+        got = getattr(algorithm, option)
+        require(got in allowed, type(algorithm).__name__, option, got, " or ".join(repr(choice) for choice in allowed))
+
+
+def adam(hyper: dict[str, jax.Array]) -> optax.GradientTransformation:
+    """Adam's direction for gradients scaled down to `max_grad_norm`; the caller scales it by the learning rate."""
+    return optax.chain(optax.clip_by_global_norm(hyper["max_grad_norm"]), optax.scale_by_adam(eps=ADAM_EPS))
+
+
+def descend(
+    weights: PyTree, gradients: PyTree, optimiser: PyTree, hyper: dict[str, jax.Array], rate: jax.Array
+) -> tuple[PyTree, PyTree]:
+    """Weights and optimiser state after one step of size `rate`."""
+    direction, optimiser = adam(hyper).update(gradients, optimiser, weights)
+    return jax.tree.map(lambda old, step: old - rate * step, weights, direction), optimiser
+
+
+def annealed(rate: jax.Array, updates: jax.Array, hyper: dict[str, jax.Array]) -> jax.Array:
+    """A learning rate that falls linearly to 0 over the run."""
+    return rate * jnp.maximum(0.0, 1.0 - updates / hyper["total_updates"])
+
+
+def towards(target: PyTree, weights: PyTree, share: jax.Array | float) -> PyTree:
+    """Slow copies of weights, moved a `share` of the way to them (Polyak averaging)."""
+    return jax.tree.map(lambda slow, fast: slow + share * (fast - slow), target, weights)
+
+
+def linear(start: jax.Array, end: jax.Array, done: jax.Array) -> jax.Array:
+    """From `start` to `end` as `done` goes from 0 to 1, then `end`."""
+    return start + (end - start) * jnp.clip(done, 0.0, 1.0)

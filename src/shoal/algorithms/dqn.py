@@ -1,0 +1,287 @@
+"""Deep Q-learning with a replay on the device. A mixer makes it VDN or QMIX; a recurrent network makes it R2D2.
+
+    target = r + γ r' + ... + γ^n Q⁻(s⁽ⁿ⁾, argmax_a Q(s⁽ⁿ⁾, a)),    loss = w (Q(s, a) - target)²
+
+Papers: Mnih et al. 2015 (DQN), van Hasselt et al. 2016 (double), Wang et al. 2016 (dueling), Schaul et al. 2016
+(prioritised replay), Sunehag et al. 2018 (VDN), Rashid et al. 2018 (QMIX), Kapturowski et al. 2019 (R2D2: stored state
+and burn-in). Departures: the target network follows slowly instead of being copied now and then; the loss is squared
+and gradients are scaled down to a norm instead of Huber's; n counts own decisions; episodes that were cut
+short bootstrap from their real final view; a team is paid the mean of its agents' rewards; R2D2's values are not
+rescaled.
+
+With `mixer="none"` each agent learns for itself (IQL), with shared weights inside a group. Shape letters: `W` rows of a
+window, `B` windows of a batch, `n` agents of a group.
+"""
+
+import dataclasses
+from typing import Any, ClassVar, get_args
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+
+from shoal.algorithms import _replay as stored
+from shoal.algorithms import _value as q
+from shoal.algorithms._learner import (
+    adam,
+    annealed,
+    check_choice,
+    check_floats,
+    check_whole,
+    descend,
+    hyper_of,
+    linear,
+    towards,
+)
+from shoal.algorithms._replay import Steps
+from shoal.core.algorithm import ActOutput, Experience, LearnerSpec
+from shoal.core.types import Observation, PyTree
+from shoal.networks.mixers import MixerKind, init_mixer
+from shoal.networks.torsos import Network
+from shoal.ops import buffers
+from shoal.ops.returns import n_step_returns
+
+
+class LearnerState(struct.PyTreeNode):
+    """Everything a learner carries. `mixer`: its weights. `target`: slow copies of all weights, by what they are."""
+
+    params: dict[str, q.QPolicy]
+    mixer: PyTree
+    target: dict[str, PyTree]
+    optimiser: PyTree
+    hyper: dict[str, jax.Array]
+    updates: jax.Array
+    replay: buffers.Replay
+
+
+@dataclasses.dataclass(frozen=True)
+class DQN:
+    """Action values from a replay."""
+
+    name: ClassVar[str] = "dqn"
+
+    learning_rate: float = 5e-4  # Adam's step size
+    gamma: float = 0.99  # discount per environment step
+    max_grad_norm: float = 10.0  # gradients are scaled down to this norm
+    target_rate: float = 0.01  # share of the way that the target network follows in each gradient step
+    epsilon_start: float = 1.0  # share of random actions at the beginning
+    epsilon_end: float = 0.05  # and later
+    epsilon_fraction: float = 0.3  # share of the run over which it falls
+    priority_exponent: float = 0.6  # how much errors matter to prioritised sampling
+    importance_exponent: float = 0.4  # how much of its bias is undone at the beginning; all of it at the end
+    anneal: bool = False  # learning rate falls linearly to 0
+    buffer_size: int = 100_000  # environment steps that the replay holds
+    warm_up: int = 2_000  # environment steps before learning begins
+    batch_size: int = 256  # windows of a gradient step
+    gradient_steps: int = 4  # in each update
+    n_step: int = 1  # own decisions until values are bootstrapped from
+    sequence: int = 1  # steps of a window that are learnt from; more for recurrent networks
+    burn_in: int = 0  # steps before them that only bring the memory up to date
+    double: bool = True  # the target network values what the online network chooses
+    dueling: bool = False  # value and advantages have heads of their own
+    prioritised: bool = False  # windows with large errors are drawn more often
+    mixer: MixerKind = "none"  # of the team's values: none (independent), sum (VDN), monotonic (QMIX)
+    network: Network = dataclasses.field(default_factory=Network)  # of the action values
+
+    def __post_init__(self):
+        unit, positive = (0.0, 1.0), (0.0, None)
+        check_floats(self, gamma=unit, target_rate=unit, epsilon_start=unit, epsilon_end=unit, epsilon_fraction=unit)
+        check_floats(self, learning_rate=positive, max_grad_norm=positive, priority_exponent=positive)
+        check_floats(self, importance_exponent=unit)
+        check_whole(self, buffer_size=1, warm_up=0, batch_size=1, gradient_steps=1, n_step=1, sequence=1, burn_in=0)
+        check_choice(self, mixer=get_args(MixerKind))
+
+    @property
+    def needs_state(self) -> bool:
+        return self.mixer == "monotonic"
+
+    @property
+    def replays(self) -> bool:
+        return True
+
+    @property
+    def window(self) -> int:
+        """Rows of a sample; the last is there for its view only."""
+        return self.burn_in + self.sequence + self.n_step
+
+    def init(self, key: jax.Array, spec: LearnerSpec) -> LearnerState:
+        """Fresh policies for the groups of `spec`, and an empty replay."""
+        for_agents, for_mixer = jax.random.split(key)
+        hyper = hyper_of(self, spec)
+        owner = type(self).__name__
+        params = q.new_policies(owner, for_agents, spec, self.network, self.dueling, hyper["epsilon_start"])
+        agents = sum(group.size for group in spec.groups.values())
+        mixer = init_mixer(self.mixer, for_mixer, agents, spec.state)
+        weights = _weights(params, mixer)
+        replay = buffers.init(*self.replay_shape(spec), self.prioritised)
+        return LearnerState(params, mixer, weights, adam(hyper).init(weights), hyper, jnp.int32(0), replay)
+
+    def replay_shape(self, spec: LearnerSpec) -> tuple[Steps, int, int]:
+        """One step as it is stored, rows, and copies: what decides how large the replay is."""
+        memories = {name: q.memory_spec(self.network) for name in spec.groups}
+        example = stored.example_step(spec, memories, self.needs_state)
+        return example, stored.num_rows(type(self).__name__, self.buffer_size, self.window, spec), spec.num_envs
+
+    def initial_memory(self, params: q.QPolicy) -> PyTree:
+        return params.network.initial_memory()
+
+    def act(
+        self, params: q.QPolicy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool
+    ) -> ActOutput:
+        """One agent's best action; if it is to `explore`, sometimes any legal one."""
+        return q.act(params, observation, memory, key, explore)
+
+    def value(self, params: q.QPolicy, observation: Observation, memory: PyTree) -> jax.Array:
+        """What one agent can expect from here on."""
+        values, _ = q.apply(params.network, params.weights, observation.view, memory)
+        return q.best_value(params.network.action, values, values, observation)
+
+    def update(
+        self, state: LearnerState, experience: Experience, key: jax.Array, axis: str | None = None
+    ) -> tuple[LearnerState, dict[str, jax.Array]]:
+        """Stores the experience, then makes gradient steps on windows of the replay."""
+        replay = buffers.add(state.replay, stored.steps_of(experience), self.window)
+        least = -(-self.warm_up // experience.first.shape[1])
+        learner = state.replace(replay=replay.replace(store=()))  # the store itself must not pass through the branch
+
+        def learn(learner: LearnerState) -> tuple[LearnerState, dict[str, jax.Array]]:
+            def step(learner, key):
+                whole = learner.replace(replay=learner.replay.replace(store=replay.store))
+                learner, metrics = self.learn_once(whole, key, axis)
+                return learner.replace(replay=learner.replay.replace(store=())), metrics
+
+            keys = jax.random.split(stored.sampling_key(key, axis), self.gradient_steps)
+            learner, metrics = lax.scan(step, learner, keys)
+            return learner, jax.tree.map(jnp.mean, metrics)
+
+        shapes = jax.eval_shape(learn, learner)[1]
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        ready = buffers.can_sample(replay, self.window, least)
+        learner, metrics = lax.cond(ready, learn, lambda learner: (learner, zeros), learner)
+        state = learner.replace(replay=learner.replay.replace(store=replay.store), updates=state.updates + 1)
+        return self._explored(state), metrics
+
+    def learn_once(
+        self, state: LearnerState, key: jax.Array, axis: str | None = None
+    ) -> tuple[LearnerState, dict[str, jax.Array]]:
+        """One gradient step on windows drawn from the replay."""
+        drawn = buffers.sample(state.replay, key, self._share(axis), self.window)
+        batch = buffers.take(state.replay, drawn, self.window)
+        weight = jnp.ones(drawn.row.shape)
+        if self.prioritised:
+            undo = linear(state.hyper["importance_exponent"], jnp.float32(1.0), _done(state))
+            weight = buffers.importance(drawn, undo)
+        gradients, (metrics, error) = self.gradients(state, batch, weight)
+        if axis:
+            gradients, metrics = lax.pmean((gradients, metrics), axis)
+        state = self.apply(state, gradients)
+        if self.prioritised:
+            priority = stored.priorities(error, state.hyper["priority_exponent"])
+            state = state.replace(replay=buffers.reprioritise(state.replay, drawn, priority))
+        return state, metrics
+
+    def gradients(self, state: LearnerState, batch: Steps, weight: jax.Array) -> tuple[PyTree, Any]:
+        """Gradients of the loss on windows, with weights `[B]`; metrics, and absolute errors `[sequence, B]`."""
+        return jax.grad(lambda weights: self._loss(state, weights, batch, weight), has_aux=True)(
+            _weights(state.params, state.mixer)
+        )
+
+    def apply(self, state: LearnerState, gradients: PyTree) -> LearnerState:
+        """One optimiser step; the target network follows."""
+        rate = state.hyper["learning_rate"]
+        rate = annealed(rate, state.updates, state.hyper) if self.anneal else rate
+        old = _weights(state.params, state.mixer)
+        weights, optimiser = descend(old, gradients, state.optimiser, state.hyper, rate)
+        params = {name: policy.replace(weights=weights["agents"][name]) for name, policy in state.params.items()}
+        target = towards(state.target, weights, state.hyper["target_rate"])
+        return state.replace(params=params, mixer=weights["mixer"], target=target, optimiser=optimiser)
+
+    def _loss(self, state: LearnerState, weights: dict[str, PyTree], batch: Steps, weight: jax.Array) -> Any:
+        chosen, following = self._values(state, weights, batch)
+        learnt = stored.rows(batch, self.burn_in, self.window - 1)
+        after = stored.rows(stored.after(batch), self.burn_in, self.window - 1)
+        if self.mixer == "none":
+            parts = [self._own_error(state, name, chosen[name], following[name], learnt) for name in chosen]
+        else:
+            parts = [self._team_error(state, weights, chosen, following, learnt, after)]
+        errors = jnp.concatenate([error[: self.sequence] for error, _ in parts], axis=-1)
+        counts = jnp.concatenate([count[: self.sequence] for _, count in parts], axis=-1)
+        loss = jnp.sum(weight[:, None] * counts * errors**2) / jnp.maximum(jnp.sum(counts), 1.0)
+        size = jnp.sum(counts * jnp.abs(errors), axis=-1) / jnp.maximum(jnp.sum(counts, axis=-1), 1.0)
+        level = jnp.mean(jnp.stack([jnp.mean(value) for value in chosen.values()]))
+        return loss, ({"loss": loss, "q": level}, lax.stop_gradient(size))
+
+    def _values(self, state: LearnerState, weights: dict[str, PyTree], batch: Steps) -> tuple[dict, dict]:
+        """By group, what the actions taken are worth and what follows them is, each `[W - 1 - burn_in, B, n]`."""
+        chosen, following = {}, {}
+        after = stored.after(batch).observation
+        for name, policy in state.params.items():
+            network, space = policy.network, policy.network.action
+            slow = state.target["agents"][name]
+            online, memories = self._unrolled(network, weights["agents"][name], batch, name)
+            _, slow_memories = self._unrolled(network, slow, batch, name) if memories else (None, ())
+            seen = stored.rows(batch.observation[name], self.burn_in, self.window - 1)
+            acted = batch.action[name][self.burn_in : -1]
+            chosen[name] = q.over(lambda v, a, o, s=space: q.chosen_value(s, v, a, o), 3)(online, acted, seen)
+            ahead = stored.rows(after[name], self.burn_in, self.window - 1)
+            values = q.single(network, slow, ahead.view, slow_memories)
+            choose = values
+            if self.double:
+                fast = lax.stop_gradient((weights["agents"][name], memories))
+                choose = q.single(network, fast[0], ahead.view, fast[1])
+            best = q.over(lambda c, v, o, s=space: q.best_value(s, c, v, o), 3)(choose, values, ahead)
+            following[name] = lax.stop_gradient(q.present_only(best, ahead))
+        return chosen, following
+
+    def _unrolled(self, network, weights: PyTree, batch: Steps, name: str) -> tuple[jax.Array, PyTree]:
+        """Action values of the rows that are learnt from, and the memories after each of them."""
+        seen, first = batch.observation[name], batch.first
+        memory = jax.tree.map(lambda leaf: leaf[0], batch.memory[name])
+        if self.burn_in and jax.tree.leaves(memory):
+            before = stored.rows(seen, 0, self.burn_in)
+            memories = q.unroll(network, lax.stop_gradient(weights), before, memory, first[: self.burn_in])[1]
+            memory = jax.tree.map(lambda leaf: lax.stop_gradient(leaf[-1]), memories)
+        rest = stored.rows(seen, self.burn_in, self.window - 1)
+        return q.unroll(network, weights, rest, memory, first[self.burn_in : -1])
+
+    def _own_error(self, state, name: str, chosen: jax.Array, following: jax.Array, learnt: Steps):
+        """Errors `[S, B, n]` of agents that learn for themselves, and which of them count."""
+        seen = learnt.observation[name]
+        flags = learnt.terminated[..., None], learnt.truncated[..., None], seen.active, seen.present
+        target = self._target(learnt.reward[name], following, flags, state.hyper["gamma"])
+        counts = jnp.ones_like(chosen) if seen.present is None else seen.present.astype(chosen.dtype)
+        return chosen - lax.stop_gradient(target), counts
+
+    def _team_error(self, state, weights, chosen, following, learnt: Steps, after: stored.After):
+        """Errors `[S, B, 1]` of the team as a whole."""
+        value = q.mixed(self.mixer, weights["mixer"], q.joined(chosen, learnt.observation), learnt.state)
+        ahead = q.mixed(self.mixer, state.target["mixer"], q.joined(following, after.observation), after.state)
+        reward = stored.team_reward(learnt.reward, learnt.observation)
+        target = self._target(reward, ahead, (learnt.terminated, learnt.truncated, None, None), state.hyper["gamma"])
+        error = value - lax.stop_gradient(target)
+        return error[..., None], jnp.ones_like(error)[..., None]
+
+    def _target(self, reward: jax.Array, following: jax.Array, flags, gamma: jax.Array) -> jax.Array:
+        return n_step_returns(
+            reward, stored.shifted(following), following, following[-1], *flags, gamma=gamma, n=self.n_step
+        )
+
+    def _share(self, axis: str | None) -> int:
+        return max(1, self.batch_size // lax.axis_size(axis)) if axis else self.batch_size
+
+    def _explored(self, state: LearnerState) -> LearnerState:
+        """Policies that explore as much as is due now."""
+        hyper = state.hyper
+        done = _done(state) / jnp.maximum(hyper["epsilon_fraction"], 1e-6)
+        epsilon = linear(hyper["epsilon_start"], hyper["epsilon_end"], done)
+        return state.replace(params={name: policy.replace(epsilon=epsilon) for name, policy in state.params.items()})
+
+
+def _done(state: LearnerState) -> jax.Array:
+    """Which share of the run is over."""
+    return state.updates / state.hyper["total_updates"]
+
+
+def _weights(params: dict[str, q.QPolicy], mixer: PyTree) -> dict[str, PyTree]:
+    return {"agents": {name: policy.weights for name, policy in params.items()}, "mixer": mixer}

@@ -1,0 +1,60 @@
+"""Mixers: from what each agent of a team is worth to what the team is worth.
+
+`sum` adds (Sunehag et al. 2018, VDN). `monotonic` is a small network whose weights are made from the global state and
+are never negative, so that what is best for an agent is best for the team (Rashid et al. 2018, QMIX):
+
+    Q = |W2(s)| · elu(|W1(s)| q + b1(s)) + V(s)
+
+Written for one team at one moment, without batch axes; the caller vmaps.
+"""
+
+from typing import Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from shoal.core.types import PyTree
+
+MixerKind = Literal["none", "sum", "monotonic"]
+
+
+class MonotonicMixer(nn.Module):
+    """A team value that grows with each agent's. embed: width of the mixing layer. hyper: width of what makes it."""
+
+    embed: int = 32
+    hyper: int = 64
+
+    @nn.compact
+    def __call__(self, values: jax.Array, state: PyTree) -> jax.Array:
+        """values: `[n]`, those of absent agents 0. state: the global state, any pytree of arrays."""
+        seen = jnp.concatenate([leaf.astype(jnp.float32).reshape(-1) for leaf in jax.tree.leaves(state)])
+        n = values.shape[0]
+        hidden = nn.relu(_dense(self.hyper, 1.0)(seen))
+        # The weights begin near 1 / n and 1 / embed: the mixer starts as a plain mean, whatever the state's scale.
+        first = _dense(n * self.embed, 0.05, 1.0 / n)(hidden)
+        bias = _dense(self.embed, 0.05)(hidden)
+        second = _dense(self.embed, 0.05, 1.0 / self.embed)(hidden)
+        base = _dense(1, 0.05)(nn.relu(_dense(self.embed, 1.0)(seen)))[0]
+        mixed = nn.elu(values @ jnp.abs(first.reshape(n, self.embed)) + bias)
+        return mixed @ jnp.abs(second) + base
+
+
+def init_mixer(kind: MixerKind, key: jax.Array, num_agents: int, state: PyTree) -> PyTree:
+    """Fresh weights for a team of that size; `()` for mixers without any. state: a pytree of shapes and dtypes."""
+    if kind != "monotonic":
+        return ()
+    example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), state)
+    return MonotonicMixer().init(key, jnp.zeros(num_agents), example)
+
+
+def mix(kind: MixerKind, weights: PyTree, values: jax.Array, state: PyTree) -> jax.Array:
+    """What a team is worth whose agents are worth `values` `[n]` (0 where absent)."""
+    if kind == "monotonic":
+        return jnp.asarray(MonotonicMixer().apply(weights, values, state))
+    return jnp.sum(values)
+
+
+def _dense(width: int, scale: float, bias: float = 0.0) -> nn.Dense:
+    constant = nn.initializers.constant(bias)
+    return nn.Dense(width, kernel_init=nn.initializers.orthogonal(scale), bias_init=constant)

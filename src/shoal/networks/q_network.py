@@ -1,0 +1,98 @@
+"""Action values of one agent: a torso and a head with one number for each choice.
+
+A `MultiDiscrete` action has one head for each of its parts (Tavakoli et al. 2018): the value of an action is the mean
+of the values of its parts, so the greedy action is found part by part. `dueling` splits the head into what the view is
+worth and what each choice adds to that (Wang et al. 2016). No batch axes; the caller vmaps.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from shoal.core.spaces import Discrete, MultiDiscrete, num_logits
+from shoal.core.types import PyTree
+from shoal.networks.torsos import Network, Torso, initial_carry
+
+ILLEGAL = -1e9
+"""Value of an illegal choice when the best is looked for."""
+
+
+class QNetwork(nn.Module):
+    """What each choice is worth to one agent, `[num_logits]`, part after part."""
+
+    config: Network
+    action: Discrete | MultiDiscrete
+    dueling: bool = False
+
+    def setup(self):
+        self.torso = Torso(self.config)
+        self.head = nn.Dense(num_logits(self.action), kernel_init=nn.initializers.orthogonal(0.1), dtype=jnp.float32)
+        if self.dueling:
+            self.base = nn.Dense(1, kernel_init=nn.initializers.orthogonal(0.1), dtype=jnp.float32)
+
+    def __call__(self, view: PyTree, memory: PyTree) -> tuple[jax.Array, PyTree]:
+        """One step: (values, memory after it)."""
+        features, memory = self.torso(view, memory)
+        return self._values(features), memory
+
+    def unroll(
+        self, view: PyTree, memory: PyTree, first: jax.Array, active: jax.Array | None = None
+    ) -> tuple[jax.Array, PyTree]:
+        """`T` steps in a row: (values `[T, num_logits]`, memory after each step, `[T, ...]`)."""
+        features, memories = self.torso.unroll(view, memory, first, active, every=True)
+        return self._values(features), memories
+
+    @nn.nowrap
+    def initial_memory(self) -> PyTree:
+        """One agent's memory at the start of an episode. Needs no weights: call it on the module itself."""
+        return initial_carry(self.config)
+
+    def _values(self, features: jax.Array) -> jax.Array:
+        values = self.head(features)
+        if not self.dueling:
+            return values
+        centred = [part - jnp.mean(part, axis=-1, keepdims=True) for part in _parts(self.action, values)]
+        return self.base(features) + jnp.concatenate(centred, axis=-1)
+
+
+def init_q_network(module: QNetwork, key: jax.Array, view_spec: PyTree) -> PyTree:
+    """Fresh weights. view_spec: pytree of anything with a shape and a dtype, for one agent."""
+    view = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), view_spec)
+    return module.init(key, view, module.initial_memory())
+
+
+def best_action(space: Discrete | MultiDiscrete, values: jax.Array, legal: jax.Array | None) -> jax.Array:
+    """The legal action of the highest value."""
+    masked = values if legal is None else jnp.where(legal, values, ILLEGAL)
+    best = [jnp.argmax(part).astype(jnp.int32) for part in _parts(space, masked)]
+    return best[0] if isinstance(space, Discrete) else jnp.stack(best)
+
+
+def value_of(space: Discrete | MultiDiscrete, values: jax.Array, action: jax.Array) -> jax.Array:
+    """What an action is worth: the mean over its parts."""
+    chosen = []
+    for i, part in enumerate(_parts(space, values)):
+        choice = action if isinstance(space, Discrete) else action[i]
+        # A comparison instead of a gather: its gradient is no scatter.
+        chosen.append(jnp.sum(jnp.where(jnp.arange(part.shape[-1]) == choice, part, 0.0)))
+    return sum(chosen[1:], chosen[0]) / len(chosen)
+
+
+def mean_value(space: Discrete | MultiDiscrete, values: jax.Array, legal: jax.Array | None) -> jax.Array:
+    """The mean over legal choices (and over parts): what a view is worth to an agent that may not choose."""
+    allowed = jnp.ones(values.shape) if legal is None else legal.astype(jnp.float32)
+    means = [
+        jnp.sum(part * weight) / jnp.maximum(jnp.sum(weight), 1.0)
+        for part, weight in zip(_parts(space, values), _parts(space, allowed), strict=True)
+    ]
+    return sum(means[1:], means[0]) / len(means)
+
+
+def _parts(space: Discrete | MultiDiscrete, values: jax.Array) -> list[jax.Array]:
+    if isinstance(space, Discrete):
+        return [values]
+    parts, start = [], 0
+    for size in space.sizes:
+        parts.append(values[..., start : start + size])
+        start += size
+    return parts
