@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax import lax
 
 from shoal.core.algorithm import ActOutput, LearnerSpec
 from shoal.core.errors import OptionError
@@ -45,8 +46,18 @@ def new_policies(
     return policies
 
 
-def act(policy: QPolicy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool) -> ActOutput:
-    """One agent's best action, or with probability `epsilon` any legal one if it is to `explore`."""
+def act(
+    policy: QPolicy,
+    observation: Observation,
+    memory: PyTree,
+    key: jax.Array,
+    explore: bool,
+    with_value: bool = False,
+) -> ActOutput:
+    """One agent's best action, or with probability `epsilon` any legal one if it is to `explore`.
+
+    With `with_value`, what its view is worth is recorded.
+    """
     values, memory = apply(policy.network, policy.weights, observation.view, memory)
     space = policy.network.action
     action = best_action(space, values, observation.legal)
@@ -54,7 +65,8 @@ def act(policy: QPolicy, observation: Observation, memory: PyTree, key: jax.Arra
         whether, which = jax.random.split(key)
         other = distribution(space, jnp.zeros(num_parameters(space)), observation.legal).sample(which)
         action = jnp.where(jax.random.uniform(whether) < policy.epsilon, other, action)
-    return ActOutput(action, memory)
+    extras = {"value": best_value(space, values, values, observation)} if with_value else {}
+    return ActOutput(action, memory, extras)
 
 
 def best_value(space: Discrete | MultiDiscrete, choose: jax.Array, values: jax.Array, seen: Observation) -> jax.Array:
@@ -85,12 +97,12 @@ def over(function: Any, axes: int) -> Any:
     return function
 
 
-def apply(network: QNetwork, weights: PyTree, view: PyTree, memory: PyTree) -> Any:
+def apply(network: Any, weights: PyTree, view: PyTree, memory: PyTree) -> Any:
     return network.apply(weights, view, memory)
 
 
 def unroll(
-    network: QNetwork, weights: PyTree, seen: Observation, memory: PyTree, first: jax.Array
+    network: Any, weights: PyTree, seen: Observation, memory: PyTree, first: jax.Array
 ) -> tuple[jax.Array, PyTree]:
     """Action values `[T, E, n, choices]` along sequences, and the memories `[T, E, n, ...]` after each step."""
     if not jax.tree.leaves(memory):
@@ -103,7 +115,19 @@ def unroll(
     return jax.vmap(agents, (1, 0, 1, 1), 1)(seen.view, memory, first, seen.active)  # pyright: ignore[reportReturnType]
 
 
-def single(network: QNetwork, weights: PyTree, view: PyTree, memory: PyTree) -> jax.Array:
+def unroll_after(
+    network: Any, weights: PyTree, seen: Observation, first: jax.Array, memory: PyTree, burn_in: int
+) -> tuple[jax.Array, PyTree]:
+    """`unroll` over all rows but the first `burn_in`, which only bring the memory up to date."""
+    if burn_in and jax.tree.leaves(memory):
+        before = jax.tree.map(lambda leaf: leaf[:burn_in], seen)
+        memories = unroll(network, lax.stop_gradient(weights), before, memory, first[:burn_in])[1]
+        memory = jax.tree.map(lambda leaf: lax.stop_gradient(leaf[-1]), memories)
+    rest = jax.tree.map(lambda leaf: leaf[burn_in:], seen)
+    return unroll(network, weights, rest, memory, first[burn_in:])
+
+
+def single(network: Any, weights: PyTree, view: PyTree, memory: PyTree) -> jax.Array:
     """Action values `[T, E, n, choices]` of views by themselves, given the memories `[T, E, n, ...]` before each."""
     lead = jax.tree.leaves(view)[0].shape[:3]
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[3:]), (view, memory))  # one axis: plain products
