@@ -16,6 +16,7 @@ from shoal.cli.app import COMMANDS
 from shoal.cli.arguments import parse
 from shoal.cli.bench import BenchTrainOptions
 from shoal.cli.evaluate import EvalOptions
+from shoal.cli.sweep import SweepOptions
 from shoal.cli.targets import parse_target
 from shoal.cli.train import ResumeOptions, TrainOptions
 from shoal.cli.watch import WatchOptions
@@ -99,6 +100,8 @@ def test_commands_of_the_readme_can_be_parsed(words):
     match words:
         case ["train", *rest]:
             parse_target(TrainOptions, rest, "shoal train")
+        case ["sweep", *rest]:
+            parse_target(SweepOptions, rest, "shoal sweep")
         case ["bench", "train", *rest]:
             parse_target(BenchTrainOptions, rest, "shoal bench train")
         case ["resume" | "eval" | "watch" as name, *rest]:

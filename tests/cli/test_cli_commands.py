@@ -194,7 +194,7 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_anew(shoal, world, tra
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("shoal.execution.train._Loop.run", interrupt)
+        patch.setattr("shoal.execution.train.Loop.run", interrupt)
         stopped = shoal("train", "test/tiny", "--import", world, "--run-dir", run, *SMALL)
     assert stopped.code == 130
     assert f"Go on with: shoal resume {run}" in stopped.out

@@ -3,16 +3,19 @@
 Shape letters: `W` rows of a window, `B` windows of a batch, `n` agents of a group.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax import lax
 
 from shoal.core.algorithm import Experience, LearnerSpec
 from shoal.core.errors import OptionError
 from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import Observation, PyTree
+from shoal.ops import buffers
 
 
 class Steps(struct.PyTreeNode):
@@ -133,7 +136,55 @@ def team_reward(reward: dict[str, jax.Array], observation: dict[str, Observation
 
 def sampling_key(key: jax.Array, axis: str | None) -> jax.Array:
     """Each device draws from its own copies, so each needs its own key."""
-    return jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
+    return jax.random.fold_in(key, lax.axis_index(axis)) if axis else key
+
+
+def share(batch_size: int, axis: str | None) -> int:
+    """How many windows of a batch each device draws."""
+    return max(1, batch_size // lax.axis_size(axis)) if axis else batch_size
+
+
+def warm(replay: buffers.Replay, window: int, warm_up: int, axis: str | None) -> jax.Array:
+    """Whether all devices together have stored `warm_up` steps, and a window can be drawn."""
+    num_envs = replay.num_envs * (lax.axis_size(axis) if axis else 1)
+    return buffers.can_sample(replay, window, -(-warm_up // num_envs))
+
+
+def learn(
+    state: Any,
+    experience: Experience,
+    key: jax.Array,
+    axis: str | None,
+    learn_once: Callable[[Any, jax.Array, str | None], tuple[Any, dict[str, jax.Array]]],
+    *,
+    window: int,
+    warm_up: int,
+    gradient_steps: int,
+) -> tuple[Any, dict[str, jax.Array]]:
+    """Stores the experience in `state.replay`, then calls `learn_once` some times, if the replay is warmed up.
+
+    Returns the state, one update older, and the mean of the metrics.
+    """
+    new = steps_of(experience)
+    if state.replay.store.state is None:  # seen because another learner of the same world asks for it
+        new = new.replace(state=None, final_state=None)
+    replay = buffers.add(state.replay, new, window)
+    learner = state.replace(replay=replay.replace(store=()))  # the store itself must not pass through the branch
+
+    def steps(learner: Any) -> tuple[Any, dict[str, jax.Array]]:
+        def step(learner, key):
+            whole = learner.replace(replay=learner.replay.replace(store=replay.store))
+            learner, metrics = learn_once(whole, key, axis)
+            return learner.replace(replay=learner.replay.replace(store=())), metrics
+
+        learner, metrics = lax.scan(step, learner, jax.random.split(sampling_key(key, axis), gradient_steps))
+        return learner, jax.tree.map(jnp.mean, metrics)
+
+    shapes = jax.eval_shape(steps, learner)[1]
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    ready = warm(replay, window, warm_up, axis)
+    learner, metrics = lax.cond(ready, steps, lambda learner: (learner, zeros), learner)
+    return learner.replace(replay=learner.replay.replace(store=replay.store), updates=state.updates + 1), metrics
 
 
 def priorities(error: jax.Array, exponent: jax.Array) -> jax.Array:

@@ -14,6 +14,7 @@ from jax import lax
 
 from shoal.core.algorithm import ActOutput, LearnerSpec
 from shoal.core.errors import OptionError
+from shoal.core.rows import for_rows
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
 from shoal.core.types import Observation, PyTree
 from shoal.networks.mixers import MixerKind, mix
@@ -133,6 +134,51 @@ def single(network: Any, weights: PyTree, view: PyTree, memory: PyTree) -> jax.A
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[3:]), (view, memory))  # one axis: plain products
     values, _ = jax.vmap(lambda view, memory: apply(network, weights, view, memory))(*flat)
     return values.reshape(*lead, -1)
+
+
+class Sequence(struct.PyTreeNode):
+    """Windows of one group, leaves `[W, B, n, ...]`; `after`, what followed each learnt row, and `cut` are shorter.
+
+    memory: before the first row, `[B, n, ...]`. cut: where an episode was cut short, `[W - 1 - burn_in, B]`.
+    """
+
+    seen: Observation
+    after: Observation
+    memory: PyTree
+    first: jax.Array
+    cut: jax.Array
+
+
+def along(
+    network: QNetwork, weights: PyTree, sequence: Sequence, burn_in: int, ahead: bool
+) -> tuple[jax.Array, jax.Array | None]:
+    """Action values of the rows of windows after their burn-in, but for the last; and of what followed each of them.
+
+    The latter, if `ahead` is asked for, without gradients. A recurrent network has valued the next row by itself; only
+    the final views of episodes that were cut short are valued apart.
+    """
+    if not jax.tree.leaves(sequence.memory):
+        rows = jax.tree.map(lambda leaf: leaf[burn_in:-1], sequence.seen.view)
+        following = single(network, lax.stop_gradient(weights), sequence.after.view, ()) if ahead else None
+        return single(network, weights, rows, ()), following
+    values, memories = unroll_after(network, weights, sequence.seen, sequence.first, sequence.memory, burn_in)
+    if not ahead:
+        return values[:-1], None
+
+    def valued(weights: PyTree, rows: tuple[PyTree, PyTree]) -> jax.Array:
+        return single(network, weights, *jax.tree.map(lambda leaf: leaf[None], rows))[0]
+
+    carried = jax.tree.map(lambda leaf: leaf[:-1], memories)
+    flat = [_flat(tree) for tree in (sequence.after.view, carried, values[1:])]
+    view, carried, default = lax.stop_gradient(flat)
+    shared = lax.stop_gradient(weights)
+    following = for_rows(valued, sequence.cut.reshape(-1), shared, (view, carried), default)
+    return values[:-1], following.reshape(values[1:].shape)
+
+
+def _flat(tree: PyTree) -> PyTree:
+    """Windows and their rows as one axis."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
 
 
 def joined(values: dict[str, jax.Array], seen: dict[str, Observation]) -> jax.Array:

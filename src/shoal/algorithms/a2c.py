@@ -8,11 +8,9 @@ import dataclasses
 from typing import ClassVar
 
 import jax
-import jax.numpy as jnp
 
 from shoal.algorithms import _actor_critic as ac
 from shoal.core.algorithm import Experience
-from shoal.core.types import PyTree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,33 +33,9 @@ class A2C(ac.ActorCriticLearner):
         state = self.apply(state, gradients)
         return state.replace(updates=state.updates + 1), metrics
 
-    def gradients(
-        self, state: ac.LearnerState, batches: dict[str, ac.Batch], axis: str | None = None
-    ) -> tuple[PyTree, dict[str, jax.Array]]:
-        """Gradients of the loss on the batch, by group, and metrics; summed over devices."""
-        if self.normalise_advantages:
-            batches = {name: ac.normalise_advantage(batch, axis) for name, batch in batches.items()}
-        totals = {name: ac.total_weights(batch, axis) for name, batch in batches.items()}
-
-        def loss(weights, batches):
-            parts = {name: self._loss(state, weights[name], name, b, totals[name]) for name, b in batches.items()}
-            metrics = {f"{metric}/{name}": v for name, (_, m) in parts.items() for metric, v in m.items()}
-            return sum(part for part, _ in parts.values()), metrics
-
-        gradients, metrics = ac.chunked_gradient(loss, ac.weights_of(state), batches, self.chunk_samples)
-        return ac.combine(gradients, metrics, axis)
-
-    def _loss(self, state, weights, name, batch, totals):
-        log_prob, entropy, value = ac.evaluate(state.params[name], weights, batch)
-        actor_total, critic_total = totals
-        metrics = {
-            "policy_loss": -ac.weighted_sum(log_prob * batch.advantage, batch.actor_weight) / actor_total,
-            "value_loss": ac.weighted_sum(jnp.square(value - batch.target), batch.critic_weight) / critic_total,
-            "entropy": ac.weighted_sum(entropy, batch.actor_weight) / actor_total,
-        }
-        loss = (
-            metrics["policy_loss"]
-            + 0.5 * state.hyper["value_coef"] * metrics["value_loss"]
-            - state.hyper["entropy_coef"] * metrics["entropy"]
-        )
-        return loss, metrics | {"loss": loss}
+    def decision_losses(
+        self, hyper: dict[str, jax.Array], log_prob: jax.Array, batch: ac.Batch
+    ) -> dict[str, jax.Array]:
+        """The plain policy gradient."""
+        del hyper
+        return {"policy_loss": -log_prob * batch.advantage}

@@ -82,6 +82,7 @@ class DQN:
     dueling: bool = False  # value and advantages have heads of their own
     prioritised: bool = False  # windows with large errors are drawn more often
     mixer: MixerKind = "none"  # of the team's values: none (independent), sum (VDN), monotonic (QMIX)
+    mixer_hidden: int = 64  # width of the network that makes the weights of a monotonic mixer
     network: Network = dataclasses.field(default_factory=Network)  # of the action values
 
     def __post_init__(self):
@@ -90,6 +91,7 @@ class DQN:
         check_floats(self, learning_rate=positive, max_grad_norm=positive, priority_exponent=positive)
         check_floats(self, importance_exponent=unit)
         check_whole(self, buffer_size=1, warm_up=0, batch_size=1, gradient_steps=1, n_step=1, sequence=1, burn_in=0)
+        check_whole(self, mixer_hidden=1)
         check_choice(self, mixer=get_args(MixerKind))
 
     @property
@@ -112,7 +114,7 @@ class DQN:
         owner = type(self).__name__
         params = q.new_policies(owner, for_agents, spec, self.network, self.dueling, hyper["epsilon_start"])
         agents = sum(group.size for group in spec.groups.values())
-        mixer = init_mixer(self.mixer, for_mixer, agents, spec.state)
+        mixer = init_mixer(self.mixer, for_mixer, agents, spec.state, self.mixer_hidden)
         weights = _weights(params, mixer)
         replay = buffers.init(*self.replay_shape(spec), self.prioritised)
         return LearnerState(params, mixer, weights, adam(hyper).init(weights), hyper, jnp.int32(0), replay)
@@ -141,32 +143,15 @@ class DQN:
         self, state: LearnerState, experience: Experience, key: jax.Array, axis: str | None = None
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """Stores the experience, then makes gradient steps on windows of the replay."""
-        replay = buffers.add(state.replay, stored.steps_of(experience), self.window)
-        least = -(-self.warm_up // experience.first.shape[1])
-        learner = state.replace(replay=replay.replace(store=()))  # the store itself must not pass through the branch
-
-        def learn(learner: LearnerState) -> tuple[LearnerState, dict[str, jax.Array]]:
-            def step(learner, key):
-                whole = learner.replace(replay=learner.replay.replace(store=replay.store))
-                learner, metrics = self.learn_once(whole, key, axis)
-                return learner.replace(replay=learner.replay.replace(store=())), metrics
-
-            keys = jax.random.split(stored.sampling_key(key, axis), self.gradient_steps)
-            learner, metrics = lax.scan(step, learner, keys)
-            return learner, jax.tree.map(jnp.mean, metrics)
-
-        shapes = jax.eval_shape(learn, learner)[1]
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        ready = buffers.can_sample(replay, self.window, least)
-        learner, metrics = lax.cond(ready, learn, lambda learner: (learner, zeros), learner)
-        state = learner.replace(replay=learner.replay.replace(store=replay.store), updates=state.updates + 1)
+        sizes = {"window": self.window, "warm_up": self.warm_up, "gradient_steps": self.gradient_steps}
+        state, metrics = stored.learn(state, experience, key, axis, self.learn_once, **sizes)
         return self._explored(state), metrics
 
     def learn_once(
         self, state: LearnerState, key: jax.Array, axis: str | None = None
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """One gradient step on windows drawn from the replay."""
-        drawn = buffers.sample(state.replay, key, self._share(axis), self.window)
+        drawn = buffers.sample(state.replay, key, stored.share(self.batch_size, axis), self.window)
         batch = buffers.take(state.replay, drawn, self.window)
         weight = jnp.ones(drawn.row.shape)
         if self.prioritised:
@@ -217,33 +202,24 @@ class DQN:
         chosen, following = {}, {}
         after = stored.after(batch).observation
         for name, policy in state.params.items():
-            network, space = policy.network, policy.network.action
+            space = policy.network.action
+            sequence = q.Sequence(
+                seen=batch.observation[name],
+                after=stored.rows(after[name], self.burn_in, self.window - 1),
+                memory=jax.tree.map(lambda leaf: leaf[0], batch.memory[name]),
+                first=batch.first,
+                cut=(batch.truncated & ~batch.terminated)[self.burn_in : -1],
+            )
+            online, choose = q.along(policy.network, weights["agents"][name], sequence, self.burn_in, self.double)
             slow = state.target["agents"][name]
-            online, memories = self._unrolled(network, weights["agents"][name], batch, name)
-            _, slow_memories = self._unrolled(network, slow, batch, name) if memories else (None, ())
-            seen = stored.rows(batch.observation[name], self.burn_in, self.window - 1)
+            _, values = q.along(policy.network, slow, sequence, self.burn_in, True)
+            seen = stored.rows(sequence.seen, self.burn_in, self.window - 1)
             acted = batch.action[name][self.burn_in : -1]
             chosen[name] = q.over(lambda v, a, o, s=space: q.chosen_value(s, v, a, o), 3)(online, acted, seen)
-            ahead = stored.rows(after[name], self.burn_in, self.window - 1)
-            values = q.single(network, slow, ahead.view, slow_memories)
-            choose = values
-            if self.double:
-                fast = lax.stop_gradient((weights["agents"][name], memories))
-                choose = q.single(network, fast[0], ahead.view, fast[1])
+            choose, ahead = values if choose is None else choose, sequence.after
             best = q.over(lambda c, v, o, s=space: q.best_value(s, c, v, o), 3)(choose, values, ahead)
             following[name] = lax.stop_gradient(q.present_only(best, ahead))
         return chosen, following
-
-    def _unrolled(self, network, weights: PyTree, batch: Steps, name: str) -> tuple[jax.Array, PyTree]:
-        """Action values of the rows that are learnt from, and the memories after each of them."""
-        seen, first = batch.observation[name], batch.first
-        memory = jax.tree.map(lambda leaf: leaf[0], batch.memory[name])
-        if self.burn_in and jax.tree.leaves(memory):
-            before = stored.rows(seen, 0, self.burn_in)
-            memories = q.unroll(network, lax.stop_gradient(weights), before, memory, first[: self.burn_in])[1]
-            memory = jax.tree.map(lambda leaf: lax.stop_gradient(leaf[-1]), memories)
-        rest = stored.rows(seen, self.burn_in, self.window - 1)
-        return q.unroll(network, weights, rest, memory, first[self.burn_in : -1])
 
     def _own_error(self, state, name: str, chosen: jax.Array, following: jax.Array, learnt: Steps):
         """Errors `[S, B, n]` of agents that learn for themselves, and which of them count."""
@@ -266,9 +242,6 @@ class DQN:
         return n_step_returns(
             reward, stored.shifted(following), following, following[-1], *flags, gamma=gamma, n=self.n_step
         )
-
-    def _share(self, axis: str | None) -> int:
-        return max(1, self.batch_size // lax.axis_size(axis)) if axis else self.batch_size
 
     def _explored(self, state: LearnerState) -> LearnerState:
         """Policies that explore as much as is due now."""

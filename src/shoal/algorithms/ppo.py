@@ -7,7 +7,7 @@ Shape letters: `T` time, `E` environments, `n` agents of a group.
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -40,50 +40,50 @@ class PPO(ac.ActorCriticLearner):
     ) -> tuple[ac.LearnerState, dict[str, jax.Array]]:
         """Advantages, then epochs of minibatches; metrics are means over all steps."""
         state, batches = self.prepare(state, experience, axis)
-        num_envs = experience.first.shape[1]
+        return minibatch_epochs(self, state, batches, key, axis)
 
-        def step(state, index):
-            gradients, metrics = self.gradients(state, ac.take_envs(batches, index), axis)
-            return self.apply(state, gradients), metrics
+    def decision_losses(
+        self, hyper: dict[str, jax.Array], log_prob: jax.Array, batch: ac.Batch
+    ) -> dict[str, jax.Array]:
+        """The clipped objective, and how far the policy has moved from the one that acted."""
+        log_ratio = log_prob - batch.log_prob
+        return {
+            "policy_loss": clipped_objective(log_ratio, batch.advantage, hyper["clip_eps"]),
+            "approx_kl": approx_kl(log_ratio),
+        }
 
-        def epoch(state, key):
-            return lax.scan(step, state, env_minibatches(key, num_envs, self.minibatches, axis))
 
-        state, metrics = lax.scan(epoch, state, jax.random.split(key, self.epochs))
-        return state.replace(updates=state.updates + 1), jax.tree.map(jnp.mean, metrics)
+class InMinibatches(Protocol):
+    """A learner that takes several steps on each batch."""
+
+    @property
+    def epochs(self) -> int: ...
+
+    @property
+    def minibatches(self) -> int: ...
 
     def gradients(
         self, state: ac.LearnerState, batches: dict[str, ac.Batch], axis: str | None = None
-    ) -> tuple[PyTree, dict[str, jax.Array]]:
-        """Gradients of the loss on one minibatch, by group, and metrics; summed over devices."""
-        if self.normalise_advantages:
-            batches = {name: ac.normalise_advantage(batch, axis) for name, batch in batches.items()}
-        totals = {name: ac.total_weights(batch, axis) for name, batch in batches.items()}
+    ) -> tuple[PyTree, dict[str, jax.Array]]: ...
 
-        def loss(weights, batches):
-            parts = {name: self._loss(state, weights[name], name, b, totals[name]) for name, b in batches.items()}
-            metrics = {f"{metric}/{name}": v for name, (_, m) in parts.items() for metric, v in m.items()}
-            return sum(part for part, _ in parts.values()), metrics
+    def apply(self, state: ac.LearnerState, gradients: PyTree) -> ac.LearnerState: ...
 
-        gradients, metrics = ac.chunked_gradient(loss, ac.weights_of(state), batches, self.chunk_samples)
-        return ac.combine(gradients, metrics, axis)
 
-    def _loss(self, state, weights, name, batch, totals):
-        actor_total, critic_total = totals
-        log_prob, entropy, value = ac.evaluate(state.params[name], weights, batch)
-        policy_loss = clipped_objective(log_prob - batch.log_prob, batch.advantage, state.hyper["clip_eps"])
-        metrics = {
-            "policy_loss": ac.weighted_sum(policy_loss, batch.actor_weight) / actor_total,
-            "value_loss": ac.weighted_sum(jnp.square(value - batch.target), batch.critic_weight) / critic_total,
-            "entropy": ac.weighted_sum(entropy, batch.actor_weight) / actor_total,
-            "approx_kl": ac.weighted_sum(approx_kl(log_prob - batch.log_prob), batch.actor_weight) / actor_total,
-        }
-        loss = (
-            metrics["policy_loss"]
-            + 0.5 * state.hyper["value_coef"] * metrics["value_loss"]
-            - state.hyper["entropy_coef"] * metrics["entropy"]
-        )
-        return loss, metrics | {"loss": loss}
+def minibatch_epochs(
+    learner: InMinibatches, state: ac.LearnerState, batches: dict[str, ac.Batch], key: jax.Array, axis: str | None
+) -> tuple[ac.LearnerState, dict[str, jax.Array]]:
+    """`learner.epochs` passes over the batch in `learner.minibatches` steps each; metrics are means over all steps."""
+    num_envs = next(iter(batches.values())).first.shape[1]
+
+    def step(state, index):
+        gradients, metrics = learner.gradients(state, ac.take_envs(batches, index), axis)
+        return learner.apply(state, gradients), metrics
+
+    def epoch(state, key):
+        return lax.scan(step, state, env_minibatches(key, num_envs, learner.minibatches, axis))
+
+    state, metrics = lax.scan(epoch, state, jax.random.split(key, learner.epochs))
+    return state.replace(updates=state.updates + 1), jax.tree.map(jnp.mean, metrics)
 
 
 def clipped_objective(log_ratio: jax.Array, advantage: jax.Array, clip_eps: jax.Array | float) -> jax.Array:

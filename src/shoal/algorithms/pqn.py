@@ -88,6 +88,7 @@ class PQN:
     minibatches: int = 4  # parts each pass is cut into; must divide the number of copies
     dueling: bool = False  # value and advantages have heads of their own
     mixer: MixerKind = "none"  # of the team's values: none (independent), sum (VDN), monotonic (QMIX)
+    mixer_hidden: int = 64  # width of the network that makes the weights of a monotonic mixer
     chunk_samples: int = 0  # samples whose gradient is computed at once; 0: as many as suits the device
     network: Network = dataclasses.field(default_factory=lambda: Network((128, 128), "relu", layer_norm=True))
     # of the action values
@@ -96,7 +97,7 @@ class PQN:
         unit, positive = (0.0, 1.0), (0.0, None)
         check_floats(self, gamma=unit, trace_lambda=unit, epsilon_start=unit, epsilon_end=unit, epsilon_fraction=unit)
         check_floats(self, learning_rate=positive, max_grad_norm=positive)
-        check_whole(self, epochs=1, minibatches=1, chunk_samples=0)
+        check_whole(self, epochs=1, minibatches=1, chunk_samples=0, mixer_hidden=1)
         check_choice(self, mixer=get_args(MixerKind))
 
     @property
@@ -114,7 +115,7 @@ class PQN:
         owner = type(self).__name__
         params = q.new_policies(owner, for_agents, spec, self.network, self.dueling, hyper["epsilon_start"])
         agents = sum(group.size for group in spec.groups.values())
-        mixer = init_mixer(self.mixer, for_mixer, agents, spec.state)
+        mixer = init_mixer(self.mixer, for_mixer, agents, spec.state, self.mixer_hidden)
         return LearnerState(params, mixer, adam(hyper).init(_weights(params, mixer)), hyper, jnp.int32(0))
 
     def initial_memory(self, params: q.QPolicy) -> PyTree:

@@ -28,6 +28,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "train": Command("train", "train", "TARGET", "train a world or a preset; makes a run folder"),
     "resume": Command("train", "resume", "RUN", "go on with a run that was stopped"),
+    "sweep": Command("sweep", "run", "TARGET", "train many values of hyper-parameters in one program"),
     "eval": Command("evaluate", "run", "RUN", "mean return of a run's policies over many episodes"),
     "watch": Command("watch", "run", "RUN", "write a page that plays an episode"),
     "envs": Command("listings", "envs", "", "the worlds there are"),

@@ -2,16 +2,19 @@
 
 The carry (worlds, memory, learners, counters) is donated, so it is one data store on the device, updated in place; the
 host only says how many updates to make, and later reads a small table of metrics. The copies are sharded over the
-devices; gradients and statistics are summed over them. Several seeds are a vmap over the whole thing.
+devices; gradients and statistics are summed over them. Several seeds, and several values of float hyper-parameters,
+are a vmap over the whole thing.
 """
 
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import lax
 from jax.sharding import NamedSharding
@@ -22,16 +25,20 @@ from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
 from shoal.core.vectorise import Worlds
 from shoal.execution import latch as nonfinite
-from shoal.execution.devices import AXIS, make_mesh
+from shoal.execution.devices import AXIS, make_mesh, memory_bytes
 from shoal.execution.experiment import Cast, Experiment, cast
 from shoal.execution.rollout import Policies, Step, experience, rollout
+from shoal.ops.buffers import Replay, num_bytes
 
 MAX_UPDATES = 256
 """Updates that one call can make: the rows of the metrics table it returns."""
 
+Overrides = Mapping[str, Mapping[str, np.ndarray]]
+"""Values `[points]` of float hyper-parameters, by learner and by name; every point is trained with every seed."""
+
 
 class Carry(struct.PyTreeNode):
-    """All that a run is, on the device. With several seeds, every leaf has a leading axis of seeds."""
+    """All that a run is, on the device. Of a stacked program, every leaf has a leading axis of points x seeds."""
 
     worlds: Worlds
     memory: PyTree
@@ -43,10 +50,15 @@ class Carry(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """An experiment, compiled: `init` makes the carry, `advance` makes updates. Built by `build`."""
+    """An experiment, compiled: `init` makes the carry, `advance` makes updates. Built by `build`.
+
+    It is stacked if it holds several trainings side by side: `points` of overridden hyper-parameters, the seeds of one
+    point next to each other. The values are data: other points, as many of them, are the same program.
+    """
 
     cast: Cast
     mesh: jax.sharding.Mesh
+    overrides: Overrides = dataclasses.field(default_factory=dict)
 
     @property
     def experiment(self) -> Experiment:
@@ -57,7 +69,9 @@ class Program:
         """Names of the columns of the metrics table."""
         carry = self.shapes()
         one = (
-            jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), carry) if self._seeds else carry
+            jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), carry)
+            if self.stacked
+            else carry
         )
         _, metrics = jax.eval_shape(functools.partial(self._update, axis=None), one)
         return tuple(metrics)
@@ -74,7 +88,7 @@ class Program:
     def advance(self):
         """`advance(carry, count) -> carry, table [MAX_UPDATES, columns]`: makes `count` updates; donates the carry."""
         local = functools.partial(self._advance, axis=AXIS if self.mesh.size > 1 else None)
-        if self._seeds:
+        if self.stacked:
             local = jax.vmap(local, (0, None))
         specs = self._specs()
         spread = jax.shard_map(local, mesh=self.mesh, in_specs=(specs, P()), out_specs=(specs, P()), check_vma=False)
@@ -93,36 +107,52 @@ class Program:
         return [jax.device_put(jnp.int32(count), replicated) for count in range(MAX_UPDATES + 1)]
 
     @property
-    def _seeds(self) -> bool:
-        return self.experiment.num_seeds > 1
+    def stacked(self) -> bool:
+        """Whether every leaf of the carry has a leading axis of trainings."""
+        return bool(self.overrides) or self.experiment.num_seeds > 1
 
     def _specs(self) -> Carry:
         """Which leaves are split over the devices: those with an axis of copies."""
         carry = self.shapes()
-        lead = (None,) if self._seeds else ()
+        lead = (None,) if self.stacked else ()
         split, whole = P(*lead, AXIS), P()
 
         def fill(spec, tree):
             return jax.tree.map(lambda _: spec, tree)
 
+        def replay_specs(leaf):
+            if not _is_replay(leaf):
+                return whole
+            split = P(*lead, None, AXIS)  # rows of time come first
+            priority = None if leaf.priority is None else split
+            return leaf.replace(store=fill(split, leaf.store), priority=priority, written=whole)
+
         return fill(whole, carry).replace(
             worlds=fill(split, carry.worlds).replace(clock=whole),
             memory=fill(split, carry.memory),
             latch=fill(split, carry.latch),
+            learners=jax.tree.map(replay_specs, carry.learners, is_leaf=_is_replay),
         )
 
     def _init_all(self) -> Carry:
         seed = self.experiment.seed
-        if self._seeds:
-            seeds = jnp.arange(self.experiment.num_seeds, dtype=jnp.uint32) + jnp.uint32(seed)
-            # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
-            return lax.map(self._init, seeds)
-        return self._init(jnp.uint32(seed))
+        if not self.stacked:
+            return self._init(jnp.uint32(seed), {})
+        seeds = jnp.arange(self.experiment.num_seeds, dtype=jnp.uint32) + jnp.uint32(seed)
+        points = num_points(self.overrides)
+        floats = jax.tree.map(
+            lambda values: jnp.repeat(jnp.asarray(values, jnp.float32), len(seeds)),
+            {name: dict(options) for name, options in self.overrides.items()},
+        )
+        # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
+        return lax.map(lambda one: self._init(*one), (jnp.tile(seeds, points), floats))
 
-    def _init(self, seed: jax.Array) -> Carry:
+    def _init(self, seed: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> Carry:
         world_key, learner_key, update_key = jax.random.split(jax.random.key(seed), 3)
         learners = {}
         for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
+            if name in floats:  # before `init`, which may derive more from them than `hyper`
+                algorithm = dataclasses.replace(algorithm, **floats[name])  # pyright: ignore[reportArgumentType]
             learners[name] = algorithm.init(jax.random.fold_in(learner_key, i), spec)
         worlds = self.cast.vectorised().reset(world_key)
         memory = self._actor.initial_memory(policies_of(learners), self.experiment.num_envs)
@@ -171,9 +201,10 @@ class Program:
         return learners, metrics
 
 
-def build(experiment: Experiment, devices: int | None = None) -> Program:
-    """The program of an experiment, over all local devices or the first few."""
+def build(experiment: Experiment, devices: int | None = None, overrides: Overrides | None = None) -> Program:
+    """The program of an experiment, over all local devices or the first few; `overrides` make it a sweep."""
     roles = cast(experiment)
+    check_replays(roles, num_points(overrides or {}))
     parts = 1
     for algorithm, _ in roles.learners.values():
         parts = math.lcm(parts, getattr(algorithm, "minibatches", 1))
@@ -182,7 +213,32 @@ def build(experiment: Experiment, devices: int | None = None) -> Program:
             f"num_envs must be a multiple of the number of minibatches, {parts}, got {experiment.num_envs}. "
             f"Try {math.ceil(experiment.num_envs / parts) * parts}."
         )
-    return Program(roles, make_mesh(experiment.num_envs, parts, devices))
+    return Program(roles, make_mesh(experiment.num_envs, parts, devices), overrides or {})
+
+
+def check_replays(roles: Cast, points: int = 1) -> None:
+    """Refuses replays that do not fit into the memory of the devices."""
+    for name, (algorithm, spec) in roles.learners.items():
+        if not hasattr(algorithm, "replay_shape"):
+            continue
+        example, rows, num_envs = algorithm.replay_shape(spec)  # pyright: ignore[reportAttributeAccessIssue]
+        size, room = num_bytes(example, rows, num_envs) * roles.experiment.num_seeds * points, memory_bytes()
+        if size > room:
+            fits = int(0.8 * room / size * rows * num_envs)
+            raise OptionError(
+                f"the replay of learner {name!r} takes {size / 2**30:.1f} GiB for {rows * num_envs:,} steps, but the "
+                f"device has {room / 2**30:.1f} GiB. Lower buffer_size to {fits:,} or less."
+            )
+
+
+def _is_replay(leaf: Any) -> bool:
+    return isinstance(leaf, Replay)
+
+
+def num_points(overrides: Overrides) -> int:
+    """How many points there are; without overrides one, the experiment itself."""
+    sizes = (len(values) for options in overrides.values() for values in options.values())
+    return next(sizes, 1)
 
 
 def policies_of(learners: dict[str, Any]) -> dict[str, PyTree]:

@@ -14,6 +14,7 @@ from jax import lax
 
 from shoal.core.errors import NonFiniteError
 from shoal.core.types import Observation, PyTree
+from shoal.ops.buffers import Replay
 
 KINDS = ("", "observation", "reward", "loss", "weights", "metrics")
 
@@ -115,7 +116,13 @@ def _located(found: Latch, code: int, number: int, leaves: list, carry: Any, fir
 
 
 def _floats(tree: PyTree) -> list[jax.Array]:
-    return [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    """The floats of a tree, but for replays: these are large, and what they hold was checked when it came."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_replay) if not _is_replay(leaf)]
+    return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+
+
+def _is_replay(leaf: Any) -> bool:
+    return isinstance(leaf, Replay)
 
 
 def _all_finite(leaves: list[jax.Array]) -> jax.Array:

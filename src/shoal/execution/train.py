@@ -70,9 +70,9 @@ def train(
 ) -> Result:
     """Trains an experiment from the start; with a `run_dir`, metrics and checkpoints are kept there."""
     program = build(experiment, devices)
-    carry = _with_weights(program, program.init())  # before the folder is made: the weights may be missing
+    carry = with_weights(program, program.init())  # before the folder is made: the weights may be missing
     run = create(Path(run_dir), experiment, VERSION) if run_dir is not None else None
-    return _Loop(program, run, listener, checkpoint_seconds).run(carry, None)
+    return Loop(program, run, listener, checkpoint_seconds).run(carry, None)
 
 
 def resume(
@@ -90,7 +90,7 @@ def resume(
     newest = checkpoint.latest(run.checkpoints)
     if newest is None:  # stopped before the first one, while compiling
         program = build(run.experiment, devices)
-        return _Loop(program, run, listener, checkpoint_seconds).run(_with_weights(program, program.init()), None)
+        return Loop(program, run, listener, checkpoint_seconds).run(with_weights(program, program.init()), None)
     before = checkpoint.read_meta(newest)["devices"]
     if devices is None and before <= len(jax.local_devices()):
         devices = before
@@ -102,7 +102,7 @@ def resume(
             stacklevel=2,
         )
     carry, meta = restore(program, newest)
-    return _Loop(program, run, listener, checkpoint_seconds).run(carry, meta)
+    return Loop(program, run, listener, checkpoint_seconds).run(carry, meta)
 
 
 def restore(program: Program, path: Path) -> tuple[Carry, dict[str, Any]]:
@@ -114,8 +114,8 @@ def restore(program: Program, path: Path) -> tuple[Carry, dict[str, Any]]:
     return carry, checkpoint.read_meta(path)
 
 
-class _Loop:
-    """One training run on the host. A class only because the state of a loop is passed around its parts."""
+class Loop:
+    """One training on the host. A class only because the state of a loop is passed around its parts."""
 
     def __init__(self, program: Program, run: Run | None, listener: Listener | None, checkpoint_seconds: float):
         self.program = program
@@ -231,14 +231,14 @@ class _Loop:
         return self.before + time.perf_counter() - self.began
 
 
-def _with_weights(program: Program, carry: Carry) -> Carry:
+def with_weights(program: Program, carry: Carry) -> Carry:
     """Replaces fresh policies by those of other runs, for the learners that say so."""
     learners = dict(carry.learners)
     for name, learner in program.experiment.learners.items():
         if learner.weights is None:
             continue
         fresh = learners[name].params
-        one = jax.tree.map(lambda leaf: leaf[0], fresh) if program.experiment.num_seeds > 1 else fresh
+        one = jax.tree.map(lambda leaf: leaf[0], fresh) if program.stacked else fresh
         found = weights_from(learner.weights, one)
         params = jax.tree.map(
             lambda leaf, old: jax.device_put(np.broadcast_to(leaf, old.shape), old.sharding), found, fresh

@@ -30,7 +30,7 @@ class MonotonicMixer(nn.Module):
         """values: `[n]`, those of absent agents 0. state: the global state, any pytree of arrays."""
         seen = jnp.concatenate([leaf.astype(jnp.float32).reshape(-1) for leaf in jax.tree.leaves(state)])
         n = values.shape[0]
-        hidden = nn.relu(_dense(self.hyper, 1.0)(seen))
+        hidden = nn.relu(_dense(self.hyper, 1.0, name="hidden")(seen))
         # The weights begin near 1 / n and 1 / embed: the mixer starts as a plain mean, whatever the state's scale.
         first = _dense(n * self.embed, 0.05, 1.0 / n)(hidden)
         bias = _dense(self.embed, 0.05)(hidden)
@@ -40,21 +40,22 @@ class MonotonicMixer(nn.Module):
         return mixed @ jnp.abs(second) + base
 
 
-def init_mixer(kind: MixerKind, key: jax.Array, num_agents: int, state: PyTree) -> PyTree:
+def init_mixer(kind: MixerKind, key: jax.Array, num_agents: int, state: PyTree, hyper: int = 64) -> PyTree:
     """Fresh weights for a team of that size; `()` for mixers without any. state: a pytree of shapes and dtypes."""
     if kind != "monotonic":
         return ()
     example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), state)
-    return MonotonicMixer().init(key, jnp.zeros(num_agents), example)
+    return MonotonicMixer(hyper=hyper).init(key, jnp.zeros(num_agents), example)
 
 
 def mix(kind: MixerKind, weights: PyTree, values: jax.Array, state: PyTree) -> jax.Array:
     """What a team is worth whose agents are worth `values` `[n]` (0 where absent)."""
     if kind == "monotonic":
-        return jnp.asarray(MonotonicMixer().apply(weights, values, state))
+        hyper = weights["params"]["hidden"]["bias"].shape[0]
+        return jnp.asarray(MonotonicMixer(hyper=hyper).apply(weights, values, state))
     return jnp.sum(values)
 
 
-def _dense(width: int, scale: float, bias: float = 0.0) -> nn.Dense:
+def _dense(width: int, scale: float, bias: float = 0.0, name: str | None = None) -> nn.Dense:
     constant = nn.initializers.constant(bias)
-    return nn.Dense(width, kernel_init=nn.initializers.orthogonal(scale), bias_init=constant)
+    return nn.Dense(width, kernel_init=nn.initializers.orthogonal(scale), bias_init=constant, name=name)

@@ -22,7 +22,7 @@ Activation = Literal["tanh", "relu", "gelu", "silu"]
 Recurrent = Literal["none", "gru", "lstm"]
 ComputeDtype = Literal["float32", "bfloat16"]
 
-_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
     "relu": nn.relu,
     "gelu": nn.gelu,
@@ -105,7 +105,7 @@ class Torso(nn.Module):
         x = self.encoder(seen, leading)
         for i, layer in enumerate(self.layers):
             x = layer(x)
-            x = _ACTIVATIONS[self.config.activation](self.norms[i](x) if self.norms else x)
+            x = ACTIVATIONS[self.config.activation](self.norms[i](x) if self.norms else x)
         return x
 
 
@@ -131,7 +131,7 @@ class Encoder(nn.Module):
             stride = 1 if min(x.shape[-3:-1]) <= _SMALL_SIDE else 2
             init = nn.initializers.orthogonal(math.sqrt(2))
             x = Conv(width, stride, init, jnp.dtype(self.config.dtype))(x)
-            x = _ACTIVATIONS[self.config.activation](x)
+            x = ACTIVATIONS[self.config.activation](x)
         return x
 
 
@@ -149,21 +149,23 @@ class GRU(nn.Module):
         self.kernel = self.param("kernel", _per_gate(3), (self.size, 3 * self.size))
         self.bias = self.param("bias", nn.initializers.zeros, (self.size,))
 
-    def project(self, x: jax.Array) -> jax.Array:
-        return self.inputs(x)
+    def project(self, x: jax.Array) -> list[jax.Array]:
+        return jnp.split(self.inputs(x), 3, axis=-1)
 
     def weights(self) -> PyTree:
-        """What `step` needs, as plain arrays: it runs inside a scan, where a module may not."""
-        return self.kernel.astype(self.dtype), self.bias.astype(self.dtype)
+        """What `step` needs, as plain arrays: it runs inside a scan, where a module may not.
+
+        One product a gate: on a CPU, cutting up the product of a joint matrix takes as long as making it.
+        """
+        return jnp.split(self.kernel.astype(self.dtype), 3, axis=-1), self.bias.astype(self.dtype)
 
     @staticmethod
-    def step(x: jax.Array, weights: PyTree, carry: PyTree) -> tuple[jax.Array, PyTree]:
+    def step(x: list[jax.Array], weights: PyTree, carry: PyTree) -> tuple[jax.Array, PyTree]:
         """Output and next carry."""
-        kernel, bias = weights
-        reset_x, update_x, new_x = jnp.split(x, 3, axis=-1)
-        reset_h, update_h, new_h = jnp.split(carry.astype(x.dtype) @ kernel, 3, axis=-1)
-        reset, update = nn.sigmoid(reset_x + reset_h), nn.sigmoid(update_x + update_h)
-        new = jnp.tanh(new_x + reset * (new_h + bias)).astype(carry.dtype)
+        kernels, bias = weights
+        before = carry.astype(x[0].dtype)
+        reset, update = (nn.sigmoid(x[i] + before @ kernels[i]) for i in range(2))
+        new = jnp.tanh(x[2] + reset * (before @ kernels[2] + bias)).astype(carry.dtype)
         h = new + update.astype(carry.dtype) * (carry - new)
         return h, h
 
@@ -178,17 +180,17 @@ class LSTM(nn.Module):
         self.inputs = nn.Dense(4 * self.size, kernel_init=_per_gate(4), dtype=self.dtype)
         self.kernel = self.param("kernel", _per_gate(4), (self.size, 4 * self.size))
 
-    def project(self, x: jax.Array) -> jax.Array:
-        return self.inputs(x)
+    def project(self, x: jax.Array) -> list[jax.Array]:
+        return jnp.split(self.inputs(x), 4, axis=-1)
 
     def weights(self) -> PyTree:
-        return self.kernel.astype(self.dtype)
+        return jnp.split(self.kernel.astype(self.dtype), 4, axis=-1)
 
     @staticmethod
-    def step(x: jax.Array, weights: PyTree, carry: PyTree) -> tuple[jax.Array, PyTree]:
+    def step(x: list[jax.Array], weights: PyTree, carry: PyTree) -> tuple[jax.Array, PyTree]:
         c, h = carry
-        gates = (x + h.astype(x.dtype) @ weights).astype(c.dtype)
-        enter, forget, new, out = jnp.split(gates, 4, axis=-1)
+        before = h.astype(x[0].dtype)
+        enter, forget, new, out = ((x[i] + before @ weights[i]).astype(c.dtype) for i in range(4))
         c = nn.sigmoid(forget) * c + nn.sigmoid(enter) * jnp.tanh(new)
         h = nn.sigmoid(out) * jnp.tanh(c)
         return h, (c, h)

@@ -1,6 +1,7 @@
 """Ready experiments, by name: `get("demo")` is an `Experiment`, `shoal train demo` runs it."""
 
-from shoal.presets import battle as _battle  # importing them makes their presets known
+from shoal.presets import algorithms as _algorithms  # importing them makes their presets known
+from shoal.presets import battle as _battle
 from shoal.presets import cards as _cards
 from shoal.presets import control as _control
 from shoal.presets import matrix as _matrix
@@ -26,4 +27,4 @@ __all__ = [
     "targets",
 ]
 
-del _battle, _cards, _control, _matrix, _mpe, _pong, _reference, _swarm, _tag
+del _algorithms, _battle, _cards, _control, _matrix, _mpe, _pong, _reference, _swarm, _tag

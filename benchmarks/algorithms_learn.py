@@ -1,0 +1,161 @@
+"""Learning curves of algorithms, several seeds side by side in one program, with interquartile means and intervals.
+
+    python benchmarks/algorithms_learn.py results/algorithms qmix/simple_spread ppo/cartpole     # presets by name
+    python benchmarks/algorithms_learn.py results/algorithms qmix/simple_spread --steps 10_000_000
+    python benchmarks/algorithms_learn.py results/algorithms --draw        # what is there: plots, and table.md
+
+For each a JSON: the experiment, for each seed the training return along the run and the greedy return at its end over
+1,024 episodes by side of the world, that of random play, and their interquartile mean over the seeds (the mean of the
+middle half) with a 95 % interval by bootstrap over seeds (Agarwal et al. 2021). Card and matrix games apart, trained
+policies play greedily.
+"""
+
+import argparse
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from shoal import presets
+from shoal.execution.bench import versions
+from shoal.execution.devices import use_all_cores
+from shoal.execution.evaluate import evaluate
+from shoal.execution.experiment import cast
+from shoal.execution.train import train
+
+EPISODES = 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--steps", type=lambda text: int(float(text.replace("_", ""))), default=None)
+    parser.add_argument("--draw", action="store_true")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    if args.draw:
+        draw(args.folder)
+        return
+    use_all_cores()
+    for name in args.names:
+        result = learn(name, args.seeds, args.steps)
+        suffix = f"_{args.steps}" if args.steps else ""
+        path = args.folder / f"{name.replace('/', '-')}{suffix}.json"
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        shown = {side: [round(v, 2) for v in values["iqm_and_interval"]] for side, values in result["greedy"].items()}
+        print(name, json.dumps(shown), f"random {result['random']}, {result['wall_s']} s", flush=True)
+
+
+def learn(name: str, seeds: int, steps: int | None) -> dict:
+    experiment = dataclasses.replace(presets.resolve(name), num_seeds=seeds)
+    if steps:
+        experiment = dataclasses.replace(experiment, total_env_steps=steps)
+    wall, cpu = time.perf_counter(), time.process_time()
+    trained = train(experiment, devices=1)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    roles = cast(dataclasses.replace(experiment, num_seeds=1))
+    played = [evaluate(roles, _seed(trained.policies, i), EPISODES, seed=1000).mean_return for i in range(seeds)]
+    random = evaluate(roles, None, EPISODES, seed=1000).mean_return
+    greedy = {side: summary([returns[side] for returns in played]) for side in random}
+    columns = [column for column in trained.lines[0] if column == "return" or column.startswith("return/")]
+    return {
+        "preset": name,
+        "experiment": experiment.to_dict(),
+        "greedy": greedy,
+        "random": {side: round(value, 3) for side, value in random.items()},
+        "curve": {
+            "env_steps": [line["env_steps"] for line in trained.lines],
+            **{column: [line[column] for line in trained.lines] for column in columns},
+        },
+        "wall_s": round(wall, 1),
+        "compile_s": round(trained.compile_seconds, 1),
+        "cpu_s": round(cpu, 1),
+        "device": jax.devices()[0].device_kind,
+        "versions": versions(),
+    }
+
+
+def summary(values: list[float]) -> dict:
+    """The seeds' values, their interquartile mean, and a 95 % interval of it."""
+    low, high = interval(np.array(values))
+    return {"seeds": values, "iqm_and_interval": [iqm(np.array(values)), low, high]}
+
+
+def iqm(values: np.ndarray) -> float:
+    """The mean of the middle half; values at the edges of it count in part."""
+    ordered, n = np.sort(values), len(values)
+    upper = np.minimum(np.arange(1, n + 1), 0.75 * n) - np.maximum(np.arange(n), 0.25 * n)
+    weight = np.maximum(upper, 0.0)
+    return float(np.sum(weight * ordered) / np.sum(weight))
+
+
+def interval(values: np.ndarray, draws: int = 2000) -> tuple[float, float]:
+    """What 95 % of the interquartile means of seeds drawn anew lie between."""
+    picks = np.random.default_rng(0).integers(0, len(values), (draws, len(values)))
+    means = [iqm(values[pick]) for pick in picks]
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _seed(policies, i: int):
+    return jax.tree.map(lambda leaf: leaf[i], policies)
+
+
+def draw(folder: Path) -> None:
+    """One picture for each world, and a table of all."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    worlds = sorted({result["experiment"]["env"] for result in results})
+    for world in worlds:
+        _draw_world(folder, world, [result for result in results if result["experiment"]["env"] == world])
+    (folder / "table.md").write_text(table(results))
+
+
+def _draw_world(folder: Path, world: str, results: list[dict]) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+    for number, result in enumerate(results):
+        curve = np.array([[np.nan if v is None else v for v in row] for row in result["curve"]["return"]], float)
+        steps = np.array(result["curve"]["env_steps"])
+        known = ~np.isnan(curve).any(axis=1)
+        middle = [iqm(row) for row in curve[known]]
+        line = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--"}
+        axes.plot(steps[known], middle, label=result["preset"].split("/")[0], **line)
+        low, high = np.min(curve[known], axis=1), np.max(curve[known], axis=1)
+        axes.fill_between(steps[known], low, high, color=line["color"], alpha=0.12, linewidth=0)
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel("return while training, all agents")
+    axes.set_title(f"{world}: interquartile mean and range of {len(results[0]['curve']['return'][0])} seeds")
+    axes.legend(fontsize="small", ncols=2)
+    axes.grid(alpha=0.3)
+    figure.savefig(folder / f"{world.replace('/', '-')}.png", dpi=110)
+    plt.close(figure)
+
+
+def table(results: list[dict]) -> str:
+    """Greedy returns as a table in Markdown."""
+    rows = [
+        "| preset | env steps | side | random | trained: IQM | 95 % interval | worst seed |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for result in sorted(results, key=lambda result: (result["experiment"]["env"], result["preset"])):
+        for side, values in result["greedy"].items():
+            mean, low, high = values["iqm_and_interval"]
+            steps = result["experiment"]["total_env_steps"]
+            numbers = (
+                f"{result['random'][side]:.1f} | {mean:.1f} | {low:.1f} to {high:.1f} | {min(values['seeds']):.1f}"
+            )
+            rows.append(f"| {result['preset']} | {steps:,} | {side} | {numbers} |")
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    main()

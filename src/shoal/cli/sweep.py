@@ -1,0 +1,171 @@
+"""`shoal sweep TARGET --over OPTION=VALUES`: a grid or a random search over float hyper-parameters, in one program."""
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import DisallowNone, UseAppendAction, arg
+
+from shoal.cli.arguments import Flag, Imports, whole_number
+from shoal.cli.progress import showing
+from shoal.cli.start import Devices, Folder, agents_of, check_devices, outline, pairs, prepare
+from shoal.cli.targets import parse_target
+from shoal.cli.terminal import console, duration, emit, say
+from shoal.cli.train import INTERRUPTED
+from shoal.cli.worlds import check_world
+from shoal.core.errors import NonFiniteError, OptionError, RunError, require_positive
+from shoal.core.files import write_atomically
+from shoal.execution.experiment import Experiment
+from shoal.execution.run import default_path
+from shoal.execution.sweep import Point, Range, Sweep, SweepResult, sweep
+from shoal.viz import MissingMatplotlibError, draw_sweep
+
+SHOWN = 20
+"""Points in the table; `sweep.json` has all."""
+FORM = "OPTION=VALUES, such as learning_rate=1e-4:1e-2:32:log or clip_eps=0.1,0.2,0.3"
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepOptions:
+    """Options of `shoal sweep` itself."""
+
+    over: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="OPTION=VALUES")] = ()
+    """a float of the algorithm and its values: START:STOP:COUNT, the same with :log, or A,B,C"""
+    random: Annotated[DisallowNone[int | None], arg(metavar="N")] = None  # draw N points instead of the whole grid
+    seeds: Annotated[DisallowNone[int | None], arg(metavar="K")] = None  # seeds of each point, as --num-seeds
+    measure: Annotated[DisallowNone[str | None], arg(metavar="NAME")] = None
+    """what is compared: return or return/GROUP; by default that of the groups whose learners are swept"""
+    out: Folder = None  # new folder for the table and the plot; by default one below sweeps/
+    devices: Devices = None  # use only the first N devices (on a CPU, cores)
+    imports: Imports = ()  # a Python file that registers worlds or presets
+    json: Flag = False  # one JSON object on stdout, everything else on stderr
+
+
+def run(args: Sequence[str]) -> int:
+    """Trains all points and shows which did best."""
+    prepare()
+    experiment, options = parse_target(SweepOptions, args, "shoal sweep")
+    check_devices(options.devices)
+    if options.seeds is not None:
+        require_positive("shoal sweep", seeds=options.seeds)
+        experiment = dataclasses.replace(experiment, num_seeds=options.seeds)
+    if not options.over:
+        raise OptionError(f"shoal sweep: over what? Give --over {FORM}.")
+    named = pairs(options.over, "--over", FORM)
+    if len(named) < len(options.over):
+        raise OptionError(f"shoal sweep: give each option's values once, in one --over; got {' '.join(options.over)}")
+    over = {name: parse_values(name, text) for name, text in named.items()}
+    plan = Sweep(experiment, over, options.random, options.measure)
+    check_world(experiment)
+    folder = _new_folder(Path(options.out) if options.out else default_path(experiment, "sweeps"))
+    out = console(options.json)
+    result = _train(out, plan, folder, options.devices)
+    table = result.to_dict() | {"command": shlex.join(["shoal", "sweep", *args])}
+    try:
+        write_atomically(folder / "sweep.json", json.dumps(table, indent=1, allow_nan=False) + "\n")
+    except OSError as error:
+        raise RunError(f"cannot write {folder / 'sweep.json'}: {error.strerror or error}") from error
+    _report(out, result, folder, _draw(folder / "sweep.png", table))
+    if options.json:
+        emit(table | {"out": str(folder)})
+    if result.best is None and not result.interrupted:
+        raise NonFiniteError(f"every point failed. The first: {result.points[0].failures[0]}")
+    return INTERRUPTED if result.interrupted else 0
+
+
+def parse_values(name: str, text: str) -> Range | tuple[float, ...]:
+    """`1e-4:1e-2:32:log` as a range, `0.1,0.2,0.3` as a tuple."""
+    if ":" not in text:
+        return tuple(_number(name, part) for part in text.split(","))
+    start, stop, *rest = text.split(":")
+    log = False
+    if rest and rest[-1] in ("log", "lin"):
+        log = rest.pop() == "log"
+    if len(rest) > 1:
+        raise OptionError(f"--over {name}={text}: a range is START:STOP:COUNT, or START:STOP:COUNT:log; got {text!r}")
+    try:
+        count = whole_number(rest[0]) if rest else None
+    except ValueError:
+        raise OptionError(
+            f"--over {name}={text}: the third part of a range is how many values, then log or lin; got {rest[0]!r}"
+        ) from None
+    try:
+        return Range(_number(name, start), _number(name, stop), count, log)
+    except OptionError as error:
+        raise OptionError(f"--over {name}={text}: {error}") from None
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise OptionError(f"--over {name}: {text!r} is not a number. It must be {FORM}.") from None
+
+
+def _new_folder(path: Path) -> Path:
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise RunError(f"{path} already exists. Nothing is overwritten: choose another folder with --out.")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot create the folder {path}: {error.strerror or error}. Choose another --out.") from error
+    return path
+
+
+def _train(out: Console, plan: Sweep, folder: Path, devices: int | None) -> SweepResult:
+    experiment, points = plan.experiment, len(plan.points)
+    say(out, outline(experiment), style="bold")
+    many = f"{points} point{'s' * (points > 1)}" + _times(experiment)
+    say(out, f"{many} of {', '.join(plan.over)}, side by side in one program; folder: {folder}; compiling ...")
+    trainings = points * experiment.num_seeds
+    with showing(out, experiment.env, trainings, agents_of(experiment)) as listener:
+        return sweep(plan, devices=devices, listener=listener)
+
+
+def _times(experiment: Experiment) -> str:
+    return f" x {experiment.num_seeds} seeds" if experiment.num_seeds > 1 else ""
+
+
+def _draw(path: Path, table: dict[str, Any]) -> str:
+    """Draws the result; a picture less is no failure, but is said."""
+    try:
+        draw_sweep(path, table, title=table["experiment"]["env"])
+    except (MissingMatplotlibError, RunError) as error:
+        return f"no {path.name}: {error}"
+    return f"plot: {path}"
+
+
+def _report(out: Console, result: SweepResult, folder: Path, plot: str) -> None:
+    names, seeds = list(result.sweep.over), result.sweep.experiment.num_seeds
+    measured = " + ".join(result.measure)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in [*names, measured, *(["seeds, least to most"] if seeds > 1 else [])]:
+        table.add_column(name, justify="right")
+    for point in result.ranked[:SHOWN]:
+        table.add_row(*(f"{point.values[name]:g}" for name in names), *_cells(point))
+    out.print(table)
+    hidden = len(result.points) - SHOWN
+    if hidden > 0:
+        say(out, f"... and {hidden} more in {folder / 'sweep.json'}")
+    failed = [point for point in result.points if any(point.failures)]
+    if failed:
+        why = next(reason for reason in failed[0].failures if reason)
+        say(out, f"{len(failed)} of {len(result.points)} points failed; the first: {why}", style="yellow")
+    if result.interrupted:
+        say(out, f"stopped after {result.updates} updates: the returns are those until then", style="bold yellow")
+    say(out, f"{duration(result.seconds)} of training, compiled in {result.compile_seconds:.1f} s")
+    say(out, f"table: {folder / 'sweep.json'}")
+    say(out, plot)
+
+
+def _cells(point: Point) -> list[str]:
+    mean = "failed (nan)" if point.mean is None else f"{point.mean:.3f}"
+    if len(point.returns) == 1:
+        return [mean]
+    got = sorted(value for value in point.returns if value is not None)
+    return [mean, f"{got[0]:.3f} to {got[-1]:.3f}" if got else ""]

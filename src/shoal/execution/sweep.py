@@ -1,0 +1,199 @@
+"""A grid or a random search over float hyper-parameters, as one compiled program.
+
+Every point, with every seed, is one more entry of a leading axis of the fused program: one compilation, one donated
+carry, and on an accelerator much less time than one training after the other. A point ends as a training of its own
+with those values would. From Python:
+
+    from shoal import presets
+    from shoal.execution.sweep import Range, Sweep, sweep
+
+    spread = presets.get("mpe/simple_spread")
+    result = sweep(Sweep(spread, {"learning_rate": Range(1e-4, 1e-2, 8, log=True), "clip_eps": (0.1, 0.2)}))
+    print(result.best.values, result.best.mean)
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.core.env import Env
+from shoal.core.errors import OptionError, unknown_name
+from shoal.core.regroup import Regrouped, sides
+from shoal.core.types import Seat
+from shoal.execution import latch
+from shoal.execution.bench import versions
+from shoal.execution.fused import Carry, Program, build
+from shoal.execution.sweep_plan import Range, Sweep
+from shoal.execution.train import Listener, Loop, with_weights
+
+__all__ = ["Point", "Range", "Sweep", "SweepResult", "sweep"]
+
+TAIL = 0.1
+"""The part of a run, at its end, whose returns count."""
+NO_EPISODE = "no episode has ended"
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """How one point ended. By seed: `returns`, None where it failed; `failures`, why; `curves`, of the return."""
+
+    values: dict[str, float]
+    returns: tuple[float | None, ...]
+    failures: tuple[str | None, ...]
+    curves: tuple[list[float | None], ...]
+
+    @property
+    def mean(self) -> float | None:
+        """Over the seeds; None if one of them failed."""
+        got = [value for value in self.returns if value is not None]
+        return float(np.mean(got)) if len(got) == len(self.returns) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepResult:
+    """All points, in the order of the sweep, and what it took. `env_steps` are the places of the curves' values."""
+
+    sweep: Sweep
+    points: tuple[Point, ...]
+    measure: tuple[str, ...]
+    env_steps: list[int]
+    updates: int
+    seconds: float
+    compile_seconds: float
+    device: str
+    interrupted: bool = False
+
+    @property
+    def ranked(self) -> list[Point]:
+        """Best first; those that failed come last."""
+        return sorted(self.points, key=lambda point: -math.inf if point.mean is None else point.mean, reverse=True)
+
+    @property
+    def best(self) -> Point | None:
+        """None if all failed."""
+        first = self.ranked[0]
+        return None if first.mean is None else first
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data; what failed is null."""
+        over = {name: _plain(values) for name, values in self.sweep.over.items()}
+        points = [dataclasses.asdict(point) | {"mean": point.mean} for point in self.points]
+        return {
+            "experiment": self.sweep.experiment.to_dict(),
+            "over": over,
+            "random": self.sweep.random,
+            "measure": list(self.measure),
+            "points": points,
+            "best": self.best and {"values": self.best.values, "mean": self.best.mean},
+            "env_steps": self.env_steps,
+            "updates": self.updates,
+            "interrupted": self.interrupted,
+            "compile_s": round(self.compile_seconds, 3),
+            "wall_s": round(self.seconds, 3),
+            "device": self.device,
+            "versions": versions(),
+        }
+
+
+def sweep(plan: Sweep, *, devices: int | None = None, listener: Listener | None = None) -> SweepResult:
+    """Trains all points side by side. A point that becomes NaN fails by itself; the others go on."""
+    program = build(plan.experiment, devices, plan.overrides)
+    _check_traced(program)
+    columns = _measured(plan, program)
+    loop = _SideBySide(program, None, listener, checkpoint_seconds=math.inf)
+    result = loop.run(with_weights(program, program.init()), None)
+    failures = loop.failures
+    scores = [None if failure else _score(result.lines, columns, lane) for lane, failure in enumerate(failures)]
+    why = [failure or (NO_EPISODE if score is None else None) for failure, score in zip(failures, scores, strict=True)]
+    curves = [[_value(line, columns, lane) for line in result.lines] for lane in range(len(scores))]
+    seeds, points = plan.experiment.num_seeds, []
+    for i, values in enumerate(plan.points):
+        own = slice(i * seeds, (i + 1) * seeds)
+        points.append(Point(values, tuple(scores[own]), tuple(why[own]), tuple(curves[own])))
+    device = program.mesh.devices.flat[0]
+    return SweepResult(
+        sweep=plan,
+        points=tuple(points),
+        measure=columns,
+        env_steps=[line["env_steps"] for line in result.lines],
+        updates=result.update,
+        seconds=result.seconds,
+        compile_seconds=result.compile_seconds,
+        device=f"{program.mesh.size} x {device.platform}: {device.device_kind}",
+        interrupted=result.interrupted and not loop.fault,  # or they have all failed
+    )
+
+
+class _SideBySide(Loop):
+    """The training loop of independent trainings: it goes on for as long as one of them has not failed."""
+
+    failures: list[str | None]
+
+    def _read(self, count: int, table: jax.Array) -> None:
+        with np.errstate(all="ignore"):  # those that failed
+            super()._read(count, table)
+        faults = np.asarray(table)[:, count - 1, self.program.names.index("fault")]
+        self.fault = bool(faults.all())
+
+    def _check(self, carry: Carry) -> None:
+        host = jax.device_get(carry.latch)
+        world, groups = self.program.experiment.env, list(self.program.cast.spec.groups)
+        each = (jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(host.kind)))
+        errors = (latch.report(one, world, groups) for one in each)
+        self.failures = [error and str(error) for error in errors]
+
+
+def _check_traced(program: Program) -> None:
+    """An algorithm must have copied what is swept to `state.hyper`, or all points would be the same."""
+    learners = program.shapes().learners
+    for name, options in program.overrides.items():
+        for option in options:
+            if option not in getattr(learners[name], "hyper", {}):
+                algorithm = type(program.experiment.learners[name].algorithm).__name__
+                raise OptionError(f"sweep: {algorithm} does not copy {option} to `state.hyper`, so it cannot be swept")
+
+
+def _measured(plan: Sweep, program: Program) -> tuple[str, ...]:
+    """The columns whose sum is the return that counts."""
+    env, learners = program.cast.env, program.cast.learners
+    all_sides = sides(env)
+    known = tuple(f"return/{side}" for side in all_sides)
+    if plan.measure is None:
+        swept = {
+            seat for name in program.overrides for policy in learners[name][1].groups for seat in _seats(env, policy)
+        }
+        return tuple(f"return/{side}" for side, own in all_sides.items() if swept & set(own))
+    if plan.measure not in ("return", *known):
+        raise OptionError(f"sweep: {unknown_name('measure', plan.measure, ['return', *known])}")
+    return known if plan.measure == "return" else (plan.measure,)
+
+
+def _seats(env: Env, policy: str) -> set[Seat]:
+    """The seats of the world that a policy plays."""
+    if not isinstance(env, Regrouped):
+        return {(policy, i) for i in range(env.groups[policy].size)}
+    return {(part.group, i) for part in dict(env.plan)[policy] for i in range(part.start, part.stop)}
+
+
+def _value(line: dict[str, Any], columns: Sequence[str], lane: int) -> float | None:
+    """The return in one line of metrics; None where no episode ended, or where it is not finite."""
+    parts = [line[name][lane] for name in columns]
+    return None if None in parts else round(sum(parts), 6)
+
+
+def _score(lines: list[dict[str, Any]], columns: Sequence[str], lane: int) -> float | None:
+    """The mean return of the episodes that ended in the last tenth or, if none did, when the last ones ended."""
+    ended = [line for line in lines if _value(line, columns, lane) is not None]
+    if not ended:
+        return None
+    tail = [line for line in ended if line["update"] > (1 - TAIL) * lines[-1]["update"]] or ended[-1:]
+    total = sum((_value(line, columns, lane) or 0.0) * line["episodes"][lane] for line in tail)
+    return total / sum(line["episodes"][lane] for line in tail)
+
+
+def _plain(values: Range | Sequence[float]) -> Any:
+    return dataclasses.asdict(values) if isinstance(values, Range) else list(values)

@@ -1,0 +1,124 @@
+"""`shoal sweep`: a table, a plot, a JSON file; and mistakes that are explained."""
+
+import json
+import sys
+
+import matplotlib.image
+import pytest
+
+from shoal.cli.sweep import _draw, parse_values
+from shoal.core.errors import OptionError
+from shoal.execution.sweep import Range
+
+from .conftest import SMALL, assert_refused
+
+
+def test_a_sweep_leaves_a_table_and_a_plot(shoal, world, tmp_path):
+    out = tmp_path / "new" / "sweep"
+    args = ["--over", "learning-rate=1e-4:1e-2:2:log", "--seeds", "2", "--measure", "return/hunter"]
+    outcome = shoal("sweep", "test/tiny", "--import", world, *SMALL, *args, "--out", out)
+    assert outcome.code == 0, outcome.err
+    lines = outcome.out.splitlines()
+    assert any("2 points x 2 seeds" in line for line in lines)
+    assert any("update 3/3" in line for line in lines)
+    table = json.loads((out / "sweep.json").read_text())
+    points = table["points"]
+    assert [point["values"] for point in points] == [{"learning-rate": rate} for rate in (1e-4, 1e-2)]
+    assert all(len(point["returns"]) == len(point["curves"]) == 2 for point in points)
+    best = max(points, key=lambda point: point["mean"])
+    assert table["best"] == {"values": best["values"], "mean": best["mean"]}
+    shown = [line.split()[0] for line in lines if line.startswith((" ", "0.")) and "-" in line and " to " in line]
+    ranked = sorted(points, key=lambda point: -point["mean"])
+    assert [float(value) for value in shown] == [point["values"]["learning-rate"] for point in ranked]
+    assert table["command"].startswith("shoal sweep test/tiny --import")
+    assert table["measure"] == ["return/hunter"]
+    assert table["versions"]["jax"]
+    assert table["wall_s"] > 0
+    assert table["compile_s"] > 0
+    assert matplotlib.image.imread(out / "sweep.png").shape[0] > 100
+    assert_refused(shoal("sweep", "test/tiny", "--import", world, *SMALL, *args, "--out", out), "already exists")
+
+
+def test_json_and_a_point_that_failed(shoal, world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    over = ["--over", "learning_rate=1e-3,1e38", "--over", "gamma=0.9,0.99"]
+    outcome = shoal("sweep", "test/tiny", "--import", world, *SMALL, *over, "--json")
+    assert outcome.code == 0
+    assert "failed (nan)" in outcome.err
+    assert "2 of 4 points failed" in outcome.err
+    assert [point["mean"] is None for point in outcome.json["points"]] == [False, False, True, True]
+    assert outcome.json["out"].startswith("sweeps")
+    assert (tmp_path / outcome.json["out"] / "sweep.png").exists()
+
+
+def test_all_points_failed(shoal, world, tmp_path):
+    outcome = shoal(
+        *("sweep", "test/tiny", "--import", world, *SMALL, "--out", tmp_path / "s", "--random", "4"),
+        *("--over", "gamma=0.9:0.99:log", "--over", "learning_rate=1e37:1e38", "--over", "gae_lambda=0.9,0.95"),
+    )
+    assert_refused(outcome, "every point failed", "NaN or infinite in update")
+    assert (tmp_path / "s" / "sweep.png").exists()
+    assert json.loads((tmp_path / "s" / "sweep.json").read_text())["best"] is None
+
+
+def test_without_matplotlib_it_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    point = {"values": {"gamma": 0.9}, "returns": [1.0], "mean": 1.0}
+    table = {"experiment": {"env": "demo"}, "over": {"gamma": [0.9]}, "points": [point], "measure": ["return/a"]}
+    assert _draw(tmp_path / "sweep.png", table) == "no sweep.png: drawing needs matplotlib: pip install 'shoal[viz]'"
+    assert not list(tmp_path.iterdir())
+
+
+def test_values():
+    assert parse_values("a", "1e-4:1e-2:32:log") == Range(1e-4, 1e-2, 32, log=True)
+    assert parse_values("a", "0:1:5") == parse_values("a", "0:1:5:lin") == Range(0.0, 1.0, 5)
+    assert parse_values("a", "0.1:1:log") == Range(0.1, 1.0, None, log=True)
+    assert parse_values("a", "0.1,0.2") == (0.1, 0.2)
+    assert parse_values("a", "3") == (3.0,)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1:2:3:4", "a range is START:STOP:COUNT"),
+        ("1:2:x", "how many values, then log or lin; got 'x'"),
+        ("1:2:3:loog", "a range is START:STOP:COUNT"),
+        ("1:2:2.5", "how many values"),
+        ("a:2:3", "'a' is not a number"),
+        ("1,,2", "'' is not a number"),
+        ("2:1:3", "stop must be greater than its start, 2"),
+        ("0:1:3:log", "start must be greater than 0 if it is logarithmic"),
+        ("1:2:1", "count must be at least 2"),
+    ],
+)
+def test_malformed_values(text, words):
+    with pytest.raises(OptionError, match=words):
+        parse_values("gamma", text)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "over what?"),
+        (["--over", "gamma"], "--over must be OPTION=VALUES"),
+        (["--over", "gama=0.9,0.8"], "Did you mean 'gamma'"),
+        (["--over", "epochs=1,2"], "epochs cannot be swept: it is of type int"),
+        (["--over", "gamma=0.9,2"], "gamma must be at least 0 and at most 1, got 2.0"),
+        (["--over", "gamma=0.9,0.8", "--over", "gamma=0.7"], "once"),
+        (["--over", "gamma=0.9:0.99"], "count must be given for a grid"),
+        (["--over", "gamma=0.9:0.99", "--random", "0"], "random must be greater than 0"),
+        (["--over", "gamma=0.9,0.8", "--seeds", "0"], "seeds must be greater than 0"),
+        (["--over", "gamma=0.9,0.8", "--rando", "3"], "Did you mean --random"),
+    ],
+)
+def test_bad_input(shoal, tmp_path, args, words):
+    assert_refused(shoal("sweep", "demo", *args, "--out", tmp_path / "s"), words)
+    assert not (tmp_path / "s").exists()
+
+
+def test_bad_measure(shoal, world, tmp_path):
+    outcome = shoal(
+        *("sweep", "test/tiny", "--import", world, *SMALL, "--over", "gamma=0.9", "--measure", "return/huntr"),
+        *("--out", tmp_path / "s"),
+    )
+    assert_refused(outcome, "Did you mean 'return/hunter'")
