@@ -62,6 +62,8 @@ def learn(name: str, seeds: int, steps: int | None) -> dict:
     played = [evaluate(roles, _seed(trained.policies, i), EPISODES, seed=1000).mean_return for i in range(seeds)]
     random = evaluate(roles, None, EPISODES, seed=1000).mean_return
     greedy = {side: summary([returns[side] for returns in played]) for side in random}
+    if len(roles.spec.groups) > 1:
+        greedy |= against_random(roles, trained.policies, seeds)
     columns = [column for column in trained.lines[0] if column == "return" or column.startswith("return/")]
     return {
         "preset": name,
@@ -78,6 +80,17 @@ def learn(name: str, seeds: int, steps: int | None) -> dict:
         "device": jax.devices()[0].device_kind,
         "versions": versions(),
     }
+
+
+def against_random(roles, policies, seeds: int) -> dict:
+    """Each group trained, all others at random."""
+    results = {}
+    for group in roles.spec.groups:
+        played = [
+            evaluate(roles, {group: _seed(policies[group], i)}, EPISODES, seed=1000).mean_return for i in range(seeds)
+        ]
+        results[f"{group}, others random"] = summary([returns[group] for returns in played])
+    return results
 
 
 def summary(values: list[float]) -> dict:

@@ -3,12 +3,13 @@
 import dataclasses
 
 import jax
+import numpy as np
 
-from shoal.algorithms import A2C, DQN, PPO, PQN, Impala
+from shoal.algorithms import A2C, DDPG, DQN, PPO, PQN, SAC, Impala
 from shoal.core.registry import register
 from shoal.execution.evaluate import evaluate
 from shoal.execution.experiment import Experiment, Learner, cast
-from shoal.execution.train import train
+from shoal.execution.fused import MAX_UPDATES, build
 from shoal.networks.torsos import Network
 from tests.worlds.bandit import Bandit, Target, Truncation, TwoStep
 from tests.worlds.memory import Memory
@@ -44,29 +45,42 @@ AT_LEAST = {
 }
 """What a trained policy must reach, greedy, by probe; the best possible is 1 (bandit 0.9, masked 0.5, rooms 2)."""
 
-
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """An algorithm and how much it plays."""
-
-    algorithm: object
-    num_envs: int = 64
-    num_steps: int = 8
-    total: int = 60_000
-
-
 SMALL = Network(hidden=(32,), activation="relu")
+NORMALISED = dataclasses.replace(SMALL, layer_norm=True)
 QUICK = {"learning_rate": 5e-3, "network": SMALL}
-POLICY_GRADIENT = {
-    "a2c": A2C(normalise_advantages=True, entropy_coef=0.02, **QUICK),
-    "ppo": PPO(minibatches=2, entropy_coef=0.02, **QUICK),
-    "impala": Impala(entropy_coef=0.02, **QUICK),
+REPLAY = {"batch_size": 128, "gradient_steps": 8, "buffer_size": 20_000, "warm_up": 512, "target_rate": 0.05}
+A2C_SET = {"normalise_advantages": True, "entropy_coef": 0.02} | QUICK
+PPO_SET = {"minibatches": 2, "entropy_coef": 0.02} | QUICK
+IMPALA_SET = {"entropy_coef": 0.02} | QUICK
+DQN_SET = REPLAY | QUICK
+PQN_SET = {"minibatches": 2, "learning_rate": 5e-3, "network": NORMALISED}
+ACTOR_SET = REPLAY | QUICK | {"actor_learning_rate": 2e-3}
+SAC_SET = ACTOR_SET | {"target_entropy_share": 0.2}
+POLICY_GRADIENT = {"a2c": A2C(**A2C_SET), "ppo": PPO(**PPO_SET), "impala": Impala(**IMPALA_SET)}
+VALUES = {"dqn": DQN(**DQN_SET), "pqn": PQN(**PQN_SET)}
+ACTOR_CRITIC = {"ddpg": DDPG(**ACTOR_SET), "sac": SAC(**SAC_SET)}
+ALGORITHMS = POLICY_GRADIENT | VALUES | ACTOR_CRITIC
+CONTINUOUS = POLICY_GRADIENT | {
+    "ddpg": DDPG(**ACTOR_SET),
+    "td3": DDPG(twin=True, policy_delay=2, target_noise=0.2, **ACTOR_SET),
+    "sac": SAC(**ACTOR_SET | {"target_entropy_share": 3.0}),
 }
-VALUES = {
-    "dqn": DQN(batch_size=128, gradient_steps=8, buffer_size=20_000, warm_up=512, target_rate=0.05, **QUICK),
-    "pqn": PQN(minibatches=2, learning_rate=5e-3, network=dataclasses.replace(SMALL, layer_norm=True)),
+VARIANTS = {
+    "a2c-sum": A2C(mixer="sum", **A2C_SET),
+    "ppo-global": PPO(critic="global", **PPO_SET),
+    "ppo-monotonic": PPO(mixer="monotonic", **PPO_SET),
+    "impala-clipped": Impala(clipped=True, epochs=2, minibatches=2, **IMPALA_SET),
+    "dqn-sum": DQN(mixer="sum", **DQN_SET),
+    "dqn-monotonic": DQN(mixer="monotonic", **DQN_SET),
+    "dqn-prioritised": DQN(prioritised=True, **DQN_SET),
+    "dqn-dueling": DQN(dueling=True, double=False, **DQN_SET),
+    "dqn-3-steps": DQN(n_step=3, **DQN_SET),
+    "pqn-sum": PQN(mixer="sum", **PQN_SET),
+    "pqn-monotonic": PQN(mixer="monotonic", **PQN_SET),
+    "ddpg-global": DDPG(critic="global", **ACTOR_SET),
+    "sac-global": SAC(critic="global", **SAC_SET),
+    "sac-attention": SAC(critic="attention", **SAC_SET),
 }
-ALGORITHMS = POLICY_GRADIENT | VALUES
 
 
 def with_network(algorithm, **changes):
@@ -78,8 +92,8 @@ def with_network(algorithm, **changes):
     return dataclasses.replace(algorithm, **more)
 
 
-def scores(probe, algorithm, total=60_000, num_seeds=5, num_envs=64, num_steps=8, episodes=256):
-    """Greedy mean returns after training, of each seed."""
+def trained(probe, algorithm, total=60_000, num_seeds=5, num_envs=64, num_steps=8):
+    """The cast, the learner states of all seeds, and the metrics of the last update, `[seeds]` each."""
     experiment = Experiment(
         f"probe/{probe}",
         learners={"l": Learner(algorithm)},
@@ -88,7 +102,30 @@ def scores(probe, algorithm, total=60_000, num_seeds=5, num_envs=64, num_steps=8
         total_env_steps=total,
         num_seeds=num_seeds,
     )
-    policies = train(experiment, devices=1).policies
-    roles = cast(experiment)
-    each = [jax.tree.map(lambda leaf, i=i: leaf[i], policies) for i in range(num_seeds)]
-    return [evaluate(roles, one, episodes).total_mean_return for one in each]
+    program = build(experiment, 1)
+    carry, left, count, table = program.init(), experiment.num_updates, 0, np.zeros(())
+    while left:
+        count = min(left, MAX_UPDATES)
+        carry, table = program.advance(carry, program.counts[count])
+        left -= count
+    last = np.asarray(table)[:, count - 1]
+    states = [jax.tree.map(lambda leaf, i=i: leaf[i], carry.learners["l"]) for i in range(num_seeds)]
+    return cast(experiment), states, dict(zip(program.names, last.T, strict=True))
+
+
+def scores(probe, algorithm, total=60_000, episodes=256, **sizes):
+    """Greedy mean returns after training, of each seed."""
+    roles, states, _ = trained(probe, algorithm, total, **sizes)
+    return [evaluate(roles, state.params, episodes).total_mean_return for state in states]
+
+
+def values_of_truncation(algorithm, total=60_000, **changes):
+    """What the view of `Truncation` is worth after training, by seed; its discount is 0.8."""
+    algorithm = dataclasses.replace(algorithm, gamma=0.8, **changes)
+    roles, states, metrics = trained("truncation", algorithm, total)
+    if isinstance(algorithm, DDPG | SAC):  # their critics are not part of the policies: the mean over the last batches
+        return metrics["q"].tolist()
+    params = roles.env.default_params()
+    seen = roles.env.observe(roles.env.reset(jax.random.key(0), params), params)["agent"]
+    one = seen.replace(view=seen.view[0])
+    return [float(algorithm.value(state.params["agent"], one, ())) for state in states]

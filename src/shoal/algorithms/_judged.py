@@ -30,7 +30,7 @@ from shoal.ops.distributions import distribution, num_parameters
 class Policy(struct.PyTreeNode):
     """One group's policy. weights: of its `actor`, and of its critics' trunks, which have memories to keep.
 
-    warm: false while it plays at random, to fill the replay. noise: how much chance there is in what it does to explore.
+    warm: false while it plays at random, to fill the replay. noise: how much it explores.
     """
 
     weights: dict[str, PyTree]

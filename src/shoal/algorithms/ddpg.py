@@ -7,11 +7,11 @@ Papers: Lillicrap et al. 2016 (DDPG), Fujimoto et al. 2018 (TD3), Lowe et al. 20
 networks move in every second gradient step) and `target_noise=0.2`, cut off at `target_noise_clip`. Noise is in units
 of half the range of an action; exploration adds plain Gaussian noise, `exploration_noise`.
 
-Discrete and MultiDiscrete actions: the actor puts out logits, masked by what is legal; exploring means sampling from
-them, and choosing any legal action with the probability `exploration_noise`: an actor that has become sure too soon
-would never see what else there is. In the losses an action is a one-hot sample, through which gradients flow as through softmax((logits + g) / τ)
-with Gumbel noise g, τ being `gumbel_temperature` (straight-through). `logit_penalty` times the mean square of the
-legal logits keeps the actor from being sure too soon.
+Discrete and MultiDiscrete actions: the actor puts out logits, masked by what is legal. Exploring means sampling from
+them, and choosing any legal action with the probability `exploration_noise`. In the losses an action is a one-hot
+sample, through which gradients flow as through softmax((logits + g) / τ) with Gumbel noise g, τ being
+`gumbel_temperature` (straight-through). `logit_penalty` times the mean square of the legal logits is added to the
+actor loss: these gradients vanish once the softmax is sure, right or wrong.
 
 With `critic="global"` the critic sees the global state and the actions of all agents of the learner, whatever their
 groups. In targets these are what the slow actors choose; in the actor loss the own action is the actor's and the
@@ -49,7 +49,7 @@ class DDPG(OffPolicyLearner):
     target_noise: float = 0.0  # the same for the actions in targets; TD3: 0.2
     target_noise_clip: float = 0.5  # and where it is cut off
     gumbel_temperature: float = 1.0  # of the relaxation of discrete actions
-    logit_penalty: float = 1e-3  # weight of the mean square of logits
+    logit_penalty: float = 1e-2  # weight of the mean square of logits
     twin: bool = False  # two critics, the lower of which is believed in targets (TD3)
     policy_delay: int = 1  # gradient steps of the critics for each one of the actors; TD3: 2
     critic: Literal["own", "global"] = "own"  # what critics see: own view and action, or state and all actions too

@@ -29,8 +29,11 @@ PRESET = "preset"
 """Value of `--sharing` that leaves policies as the preset has them."""
 MIXED = "mixed"
 """Value of `--algo` for an experiment whose learners have different algorithms."""
-KEPT = ("gamma", "critic", "normalise_views", "normalise_values", "network")
-"""Fields that another algorithm takes over from the preset's: they suit the world rather than the algorithm."""
+KEPT = ("gamma", "critic", "normalise_views", "normalise_values")
+KEPT_NETWORK = ("hidden", "recurrent", "recurrent_size", "filters", "dtype")
+"""Fields that another algorithm and its network take over from the preset's: they suit the world."""
+REPLAY_SIZES = {"num_envs": 64, "num_steps": 5}
+"""At most so many copies and steps between updates for a learner with a replay: it learns little by little."""
 
 
 class Parsed(NamedTuple):
@@ -46,7 +49,9 @@ def parse_target(command: type, args: Sequence[str], prog: str) -> Parsed:
     target, rest = _split(args)
     if target is None:
         _explain(command, args, prog)
-        raise OptionError(f"{prog}: which world or preset? For instance `{prog} demo`. Known: {', '.join(targets())}.")
+        raise OptionError(
+            f"{prog}: which world or preset? For instance `{prog} demo`. All: `shoal envs`, `shoal presets`."
+        )
     with blame(target, "groups"):
         experiment = _with_algorithm(resolve(target), scan(rest, "--algo"))
     sharing: Any = scan(rest, "--sharing")
@@ -69,7 +74,7 @@ def _explain(command: type, args: Sequence[str], prog: str) -> None:
     """Help without a target: what can be named, and the options that every target has."""
     if {"-h", "--help"} & set(args):
         description = (
-            f"TARGET is a world or a preset: {', '.join(targets())}. "
+            f"TARGET is a world (`shoal envs` lists them) or a preset (`shoal presets`). "
             f"`{prog} TARGET --help` also shows the options of its world and their defaults."
         )
         parse(_options_class(command, Experiment(env="-"), None), args, f"{prog} TARGET", description)
@@ -85,11 +90,17 @@ def _with_algorithm(experiment: Experiment, names: Sequence[str]) -> Experiment:
         old = learner.algorithm
         if isinstance(old, cls):
             return learner
-        kept = {name: getattr(old, name) for name in KEPT if hasattr(old, name)}
-        return dataclasses.replace(learner, algorithm=cls(**kept))
+        known = {field.name for field in dataclasses.fields(cls)}
+        kept = {name: getattr(old, name) for name in KEPT if hasattr(old, name) and name in known}
+        network = {name: getattr(old.network, name) for name in KEPT_NETWORK}  # pyright: ignore[reportAttributeAccessIssue]
+        return dataclasses.replace(
+            learner, algorithm=cls(**kept, network=dataclasses.replace(cls().network, **network))
+        )
 
     learners = {name: changed(learner) for name, learner in experiment.learners.items()}
-    return dataclasses.replace(experiment, learners=learners)
+    replays = hasattr(cls, "replay_shape") and learners != experiment.learners
+    sizes = {name: min(getattr(experiment, name), most) for name, most in REPLAY_SIZES.items()} if replays else {}
+    return dataclasses.replace(experiment, learners=learners, **sizes)
 
 
 def _parse_options(command: type, experiment: Experiment, args: Sequence[str], prog: str, about: str | None) -> Parsed:

@@ -6,13 +6,14 @@ One learner owns all groups, so that a mixer or a joint critic sees the whole te
 import dataclasses
 from typing import Any
 
-from shoal.algorithms import A2C, DQN, PPO, PQN, Impala
+from shoal.algorithms import A2C, DDPG, DQN, PPO, PQN, SAC, Impala
 from shoal.execution.experiment import Experiment, Learner
 from shoal.networks.torsos import Network
 from shoal.presets._registry import preset
 
 RELU = Network(hidden=(64, 64), activation="relu")
 NORMED = dataclasses.replace(RELU, layer_norm=True)
+WIDE = Network(hidden=(128, 128), activation="relu")
 GRU = Network(hidden=(64,), activation="relu", recurrent="gru", recurrent_size=64)
 
 _PPO = PPO(learning_rate=2e-3, gamma=0.95, gae_lambda=0.95, entropy_coef=0.005, anneal=True, normalise_values=True)
@@ -20,6 +21,8 @@ _A2C = A2C(learning_rate=3e-3, gamma=0.95, gae_lambda=0.95, normalise_advantages
 _IMPALA = Impala(learning_rate=3e-3, gamma=0.95, entropy_coef=0.005, anneal=True)
 _DQN = DQN(learning_rate=1e-3, gamma=0.9, gradient_steps=8, anneal=True, network=RELU)
 _PQN = PQN(learning_rate=2e-3, gamma=0.9, trace_lambda=0.3, epochs=4, epsilon_fraction=0.1, network=NORMED)
+_MADDPG = DDPG(gamma=0.9, gradient_steps=8, critic="global", network=RELU)
+_SAC = SAC(gamma=0.9, gradient_steps=8, target_entropy_share=0.3, network=RELU)
 
 POLICY_GRADIENT = {
     "ippo": ("PPO, each critic sees its own view", _PPO),
@@ -51,20 +54,83 @@ FRESH_VALUES = {
 }
 
 
+OFF_POLICY = {
+    "maddpg": ("DDPG with critics that see everybody's actions", _MADDPG),
+    "masac": ("SAC with critics that see everybody's actions", dataclasses.replace(_SAC, critic="global")),
+    "maac": ("SAC with critics that attend to the others", dataclasses.replace(_SAC, critic="attention")),
+}
+TEAMS = {
+    "mpe/simple_spread": "cover landmarks",
+    "mpe/simple_speaker_listener": "tell where to go",
+    "mpe/simple_reference": "tell each other where to go",
+}
+RIVALS = {
+    "mpe/simple_adversary": "cover a goal that an adversary must guess",
+    "mpe/simple_crypto": "hide a bit from a listener",
+    "mpe/simple_push": "reach a goal past an adversary",
+    "mpe/simple_tag": "hunters and hunted",
+}
+SIZES = {"policy": (256, 25), "replay": (64, 5), "fresh": (128, 10)}
+"""Copies and steps between updates, by kind of algorithm."""
+
+
 def experiment(world: str, algorithm: Any, num_envs: int, num_steps: int, total_env_steps: int) -> Experiment:
     """One learner for all groups."""
     learners = {"team": Learner(algorithm)}
-    sizes = {"num_envs": num_envs, "num_steps": num_steps, "total_env_steps": total_env_steps}
-    return Experiment(env=world, learners=learners, **sizes)
+    return Experiment(
+        env=world, learners=learners, num_envs=num_envs, num_steps=num_steps, total_env_steps=total_env_steps
+    )
 
 
-def _add(name: str, what: str, world: str, algorithm: Any, num_envs: int, num_steps: int, total: int) -> None:
-    preset(name, what)(lambda: experiment(world, algorithm, num_envs, num_steps, total))
+def _add(name: str, what: str, world: str, algorithm: Any, sizes: tuple[int, int], total: int) -> None:
+    short = world.rpartition("/")[2]
+    preset(f"{name}/{short}", what)(lambda: experiment(world, algorithm, *sizes, total))
 
 
-for _name, (_what, _algorithm) in POLICY_GRADIENT.items():
-    _add(f"{_name}/simple_spread", f"cover landmarks: {_what}", "mpe/simple_spread", _algorithm, 256, 25, 1_000_000)
-for _name, (_what, _algorithm) in VALUES.items():
-    _add(f"{_name}/simple_spread", f"cover landmarks: {_what}", "mpe/simple_spread", _algorithm, 64, 5, 1_000_000)
-for _name, (_what, _algorithm) in FRESH_VALUES.items():
-    _add(f"{_name}/simple_spread", f"cover landmarks: {_what}", "mpe/simple_spread", _algorithm, 128, 10, 1_000_000)
+def _add_teams() -> None:
+    families = {"policy": POLICY_GRADIENT, "replay": VALUES | OFF_POLICY, "fresh": FRESH_VALUES}
+    for kind, family in families.items():
+        for name, (what, algorithm) in family.items():
+            for world, aim in TEAMS.items():
+                _add(name, f"{aim}: {what}", world, algorithm, SIZES[kind], 1_000_000)
+    for world, aim in RIVALS.items():
+        _add("maddpg", f"{aim}: {OFF_POLICY['maddpg'][0]}", world, _MADDPG, SIZES["replay"], 1_000_000)
+        _add("ippo", f"{aim}: {POLICY_GRADIENT['ippo'][0]}", world, _PPO, SIZES["policy"], 2_000_000)
+
+
+def _add_control() -> None:
+    cartpole = {
+        "a2c": (A2C(learning_rate=3e-3, gae_lambda=0.95, normalise_advantages=True, anneal=True), (64, 32), 1_000_000),
+        "impala": (Impala(learning_rate=3e-3, anneal=True, normalise_advantages=True), (64, 32), 1_000_000),
+        "dqn": (DQN(learning_rate=5e-4, gradient_steps=8, anneal=True, network=WIDE), (16, 8), 400_000),
+        "pqn": (PQN(epochs=4, network=dataclasses.replace(WIDE, layer_norm=True)), (64, 32), 1_000_000),
+        "sac": (SAC(gradient_steps=8, target_entropy_share=0.3, network=WIDE), (16, 8), 300_000),
+    }
+    for name, (algorithm, sizes, total) in cartpole.items():
+        _add(name, f"keep a pole upright: {name.upper()}", "control/cartpole", algorithm, sizes, total)
+    td3 = DDPG(twin=True, policy_delay=2, target_noise=0.2, gradient_steps=8, gamma=0.98, network=WIDE)
+    sac = SAC(gradient_steps=8, gamma=0.98, network=WIDE)
+    for name, algorithm in {"td3": td3, "sac": sac}.items():
+        _add(name, f"swing a pendulum up: {name.upper()}", "control/pendulum", algorithm, (16, 4), 200_000)
+
+
+def _add_games() -> None:
+    pong = {
+        "dqn": (DQN(learning_rate=5e-4, gradient_steps=8, anneal=True, network=WIDE), SIZES["replay"], 1_000_000),
+        "pqn": (PQN(network=dataclasses.replace(WIDE, layer_norm=True)), (256, 16), 3_000_000),
+        "impala": (Impala(learning_rate=1e-3, anneal=True, normalise_advantages=True), (256, 32), 3_000_000),
+    }
+    for name, (algorithm, sizes, total) in pong.items():
+        _add(name, f"two paddles, one ball: {name.upper()}", "pong", algorithm, sizes, total)
+    tag = {
+        "a2c": (_A2C, (256, 25), 3_000_000),
+        "dqn": (_DQN, SIZES["replay"], 1_000_000),
+        "pqn": (_PQN, (256, 16), 2_000_000),
+    }
+    for name, (algorithm, sizes, total) in tag.items():
+        _add(name, f"taggers and a runner on a grid: {name.upper()}", "tag/grid", algorithm, sizes, total)
+
+
+_add_teams()
+_add_control()
+_add_games()
