@@ -65,7 +65,7 @@ def options_table(classes: list[type[Any]]) -> str:
     """Every option of these dataclasses: its default in each, and what the code says about it."""
     fields = {cls: {field.name: default_text(field) for field in dataclasses.fields(cls)} for cls in classes}
     notes = {cls: comments(cls) for cls in classes}
-    names = list(dict.fromkeys(name for cls in classes for name in _own_last(fields[cls])))
+    names = sorted({name: None for cls in classes for name in fields[cls]}, key=lambda name: name == "network")
     heads = ["default"] if len(classes) == 1 else [f"`{cls.__name__}`" for cls in classes]
     lines = [f"| option | {' | '.join(heads)} | |", "|---" * (len(heads) + 2) + "|"]
     for name in names:
@@ -117,11 +117,6 @@ def presets_table() -> str:
     for (stem, algorithm), shorts in sorted(worlds.items()):
         lines.append(f"| `{stem}/...` | `{algorithm}` | {', '.join(f'`{short}`' for short in shorts)} |")
     return "\n".join(lines)
-
-
-def _own_last(fields: dict[str, str]) -> list[str]:
-    """Names of fields, the network at the end."""
-    return sorted(fields, key=lambda name: name == "network")
 
 
 def _note(name: str, notes: dict[type, dict[str, str]]) -> str:

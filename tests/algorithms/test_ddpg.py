@@ -59,7 +59,7 @@ def score(world, algorithm, steps, num_envs=16, num_steps=4, **more):
 
 
 @pytest.mark.parametrize(("flag", "view"), [(None, 0.8), ("terminated", None), ("truncated", -0.6)])
-@pytest.mark.parametrize("twin", [False, True])
+@pytest.mark.parametrize("twin", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_target(flag, view, twin):
     """r + γ Q⁻(s', μ⁻(s')), the lower of two critics; nothing after the end, the final view where it was cut short."""
     algorithm = DDPG(gamma=GAMMA, twin=twin, **TINY)
@@ -138,8 +138,7 @@ def test_straight_through():
     np.testing.assert_allclose(gradient, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("critic", ["own", "global"])
-@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize(("critic", "warm"), [("own", False), pytest.param("global", True, marks=pytest.mark.slow)])
 def test_masks_and_turns(critic, warm):
     """Nobody picks what is illegal; what those who wait "did" means nothing, and the absent are paid nothing."""
     algorithm = DDPG(critic=critic, **TINY)
@@ -191,7 +190,7 @@ def test_global_critic_hears_all_groups():
     assert not same(before, after, 1e-4)
 
 
-@pytest.mark.parametrize("recurrent", ["gru", "lstm"])
+@pytest.mark.parametrize("recurrent", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_stored_memory_and_burn_in(recurrent):
     """With unchanged weights, actors and critics read a row alike, wherever the window began and whatever was burnt."""
     network = Network(hidden=(8,), recurrent=recurrent, recurrent_size=8)
@@ -223,6 +222,7 @@ def test_actions_stay_in_their_box():
     np.testing.assert_allclose(greedy, jnp.full((2, 3), 1.5), atol=0.5)  # a fresh actor is near the middle
 
 
+@pytest.mark.slow
 def test_messages_are_multi_discrete():
     algorithm = DDPG(critic="global", **TINY)
     state = warmed(fresh_replayer(algorithm, Messages()))
@@ -253,6 +253,7 @@ def test_continuous_target():
     assert score("target", DDPG(network=SMALL, gradient_steps=8, **QUICK), 20_000) > -0.01
 
 
+@pytest.mark.slow
 def test_global_critic_coordinates():
     """The better equilibrium pays 1; who cannot tell the other's choice from chance may settle for 0.4."""
     assert score("match", DDPG(critic="global", network=SMALL, **QUICK), 20_000) == pytest.approx(2.0)

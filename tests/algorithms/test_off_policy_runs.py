@@ -30,7 +30,7 @@ def experiment(env, learners, **more):
     return Experiment(env, learners=learners, **sizes, **more)
 
 
-@pytest.mark.parametrize("algorithm", [DDPG, SAC], ids=lambda a: a.name)
+@pytest.mark.parametrize("algorithm", [DDPG, pytest.param(SAC, marks=pytest.mark.slow)])
 def test_images_and_warm_up(algorithm):
     """Nothing moves before `warm_up` steps have been stored; then everything does."""
     learner = Learner(algorithm(warm_up=64, **SMALL), {"both": ("left", "right")})

@@ -47,6 +47,7 @@ from tests.worlds.two_teams import TwoTeams
 
 TINY = {"network": Network(hidden=(8, 8)), "buffer_size": 1_000, "warm_up": 0}
 GAMMA, ALPHA = 0.9, 0.3
+SLOW_GLOBAL = pytest.param("global", marks=pytest.mark.slow)
 FLAGS = [(None, 0.8), ("terminated", None), ("truncated", -0.6)]
 
 
@@ -68,7 +69,7 @@ def policy_weights(state):
 
 
 @pytest.mark.parametrize(("flag", "view"), FLAGS)
-@pytest.mark.parametrize("learnt", [False, True])
+@pytest.mark.parametrize("learnt", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_continuous_target(flag, view, learnt):
     """r + γ (min Q⁻(s', a') - α log π(a' | s')), a' sampled; nothing after the end, the final view if cut short."""
     algorithm = SAC(gamma=GAMMA, temperature=ALPHA, learn_temperature=learnt, **TINY)
@@ -147,7 +148,7 @@ def test_entropies_by_hand():
     assert float(entropy(pair, choice)) == pytest.approx(sum(by_part))
 
 
-@pytest.mark.parametrize("critic", ["own", "global", "attention"])
+@pytest.mark.parametrize("critic", [pytest.param("own", marks=pytest.mark.slow), SLOW_GLOBAL, "attention"])
 def test_masks_and_turns(critic):
     """Nobody picks what is illegal; what those who wait "did" means nothing, and the absent are paid nothing."""
     algorithm = SAC(critic=critic, **TINY)
@@ -170,7 +171,7 @@ def test_masks_and_turns(critic):
     assert not same(gradient, gradients(algorithm, state, acted)[0], 1e-4)
 
 
-@pytest.mark.parametrize("critic", ["global", "attention"])
+@pytest.mark.parametrize("critic", [SLOW_GLOBAL, "attention"])
 def test_critics_hear_the_other_group(critic):
     algorithm = SAC(critic=critic, **TINY)
     state = fresh_replayer(algorithm, TwoTeams())
@@ -201,6 +202,7 @@ def test_attention_is_to_the_others_who_are_there():
     np.testing.assert_allclose(values(idle + 5.0, alone)[0], values(idle, alone)[0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_stored_memory_and_burn_in():
     """With unchanged weights, actors and critics read a row alike, wherever the window began and whatever was burnt."""
     network = Network(hidden=(8,), recurrent="gru", recurrent_size=8)
@@ -244,6 +246,7 @@ def test_continuous_target_is_found():
     assert score("target", algorithm, 20_000) > -0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("critic", ["global", "attention"])
 def test_agents_coordinate(critic):
     """The better equilibrium pays each 1; who settles for the other gets 0.4."""

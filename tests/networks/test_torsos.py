@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,10 +37,15 @@ def test_lists_become_tuples_so_that_configs_hash():
     assert hash(config) == hash(Network(hidden=(32, 16), filters=()))
 
 
+def gates(numbers, axes):
+    """One array a gate, each of a single unit."""
+    return [jnp.full((1,) * axes, number) for number in numbers]
+
+
 def test_gru_by_hand():
     # One unit. Input gates come in as they are: reset 0, update 1, new 0.5; carry 2.
-    weights = jnp.array([[1.0, -1.0, 0.5]]), jnp.array([0.25])
-    y, carry = GRU.step(jnp.array([0.0, 1.0, 0.5]), weights, jnp.array([2.0]))
+    weights = gates([1.0, -1.0, 0.5], 2), jnp.array([0.25])
+    y, carry = GRU.step(gates([0.0, 1.0, 0.5], 1), weights, jnp.array([2.0]))
     reset, update = sigmoid(0 + 2), sigmoid(1 - 2)
     new = np.tanh(0.5 + reset * (1 + 0.25))
     expected = (1 - update) * new + update * 2
@@ -48,7 +55,7 @@ def test_gru_by_hand():
 
 def test_lstm_by_hand():
     # One unit, carry c = 3, h = 0.5: gates are the input's plus h times the weights.
-    x, weights = jnp.array([0.0, 1.0, 0.5, -1.0]), jnp.array([[2.0, -2.0, 1.0, 4.0]])
+    x, weights = gates([0.0, 1.0, 0.5, -1.0], 1), gates([2.0, -2.0, 1.0, 4.0], 2)
     y, (c, h) = LSTM.step(x, weights, (jnp.array([3.0]), jnp.array([0.5])))
     expected_c = sigmoid(1 - 1) * 3 + sigmoid(0 + 1) * np.tanh(0.5 + 0.5)
     expected_h = sigmoid(-1 + 2) * np.tanh(expected_c)
@@ -62,6 +69,46 @@ def test_mlp_by_hand():
     y, carry = torso.apply(weights, jnp.array([2.0, 4.0]), ())
     np.testing.assert_allclose(y, [np.tanh(1 + 1 - 1)], rtol=1e-6)
     assert carry == ()
+
+
+@pytest.mark.parametrize("cell", [GRU, LSTM])
+def test_gates_are_parts_of_joint_matrices(cell):
+    """Each gate has its own columns: those of the joint product, in order."""
+    module, count = cell(3, jnp.float32), {GRU: 3, LSTM: 4}[cell]
+    x = jax.random.normal(jax.random.key(1), (5,))
+    weights = jax.jit(functools.partial(module.init, method="project"))(jax.random.key(0), x)
+    weights["params"]["inputs"]["bias"] = jnp.arange(3.0 * count)
+    projected = module.apply(weights, x, method="project")
+    inputs = weights["params"]["inputs"]
+    assert [gate.shape for gate in projected] == [(3,)] * count
+    np.testing.assert_allclose(jnp.concatenate(projected), x @ inputs["kernel"] + inputs["bias"], rtol=1e-5)
+    made = module.apply(weights, method="weights")
+    kernels = made[0] if cell is GRU else made
+    np.testing.assert_array_equal(jnp.concatenate(kernels, axis=1), weights["params"]["kernel"])
+
+
+def test_layer_norm_by_hand():
+    """Layers that put out 1 and 3, then 2 and 6: normalised to -1 and 1, scaled, shifted, and only then activated."""
+    torso = Torso(Network(hidden=(2,), activation="relu", layer_norm=True))
+    layer = {"kernel": jnp.eye(2), "bias": jnp.zeros(2)}
+    norm = {"scale": jnp.array([2.0, 4.0]), "bias": jnp.array([5.0, 0.5])}
+    weights = {"params": {"layers_0": layer, "norms_0": norm}}
+    for view in ([1.0, 3.0], [2.0, 6.0]):  # the scale of what comes in does not matter
+        np.testing.assert_allclose(torso.apply(weights, jnp.array(view), ())[0], [3.0, 4.5], rtol=1e-5)
+    np.testing.assert_allclose(torso.apply(weights, jnp.array([3.0, 1.0]), ())[0], [7.0, 0.0], rtol=1e-5)
+
+
+def test_every_layer_is_normalised_if_asked_for():
+    view = jnp.array([1.0, -2.0, 3.0])
+    for layer_norm in (False, True):
+        torso = Torso(Network(hidden=(4, 6), layer_norm=layer_norm))
+        params = jax.jit(torso.init)(jax.random.key(0), view, ())["params"]
+        assert ("norms_0" in params) == ("norms_1" in params) == layer_norm
+    once, twice = (torso.apply({"params": params}, scale * view, ())[0] for scale in (1.0, 2.0))
+    np.testing.assert_allclose(once, twice, atol=1e-4)
+    views = jnp.stack([view, 5 - view])  # and over each view by itself
+    many, _ = torso.apply({"params": params}, views, (), jnp.zeros(2, bool), None, method="unroll")
+    np.testing.assert_allclose(many[0], once, atol=1e-6)
 
 
 def test_initial_weights_are_orthogonal_and_biases_zero():

@@ -253,9 +253,7 @@ class Twin:
         assert int(replay.written) == self.written
 
 
-@pytest.mark.parametrize(
-    ("length", "count", "window"), [(6, 2, 3), (8, 4, 1), (7, 3, 4), (11, 5, 6)]
-)
+@pytest.mark.parametrize(("length", "count", "window"), [(6, 2, 3), (8, 4, 1), (7, 3, 4), (11, 5, 6)])
 def test_equals_a_plain_twin(length, count, window):
     """Random rows, draws and priorities: store, priorities, windows and odds are those of the twin throughout."""
     numbers, num_envs = np.random.default_rng(length * count * window), 3

@@ -34,6 +34,7 @@ from shoal.algorithms._batch import (
     total_weights,
     trail_of,
     weighted_sum,
+    with_value_head_kept,
 )
 from shoal.core.agents import over_agents
 from shoal.core.algorithm import ActOutput, Experience, LearnerSpec, Track
@@ -155,7 +156,8 @@ class ActorCriticLearner(abc.ABC):
             policy, batch = params[name], batches[name]
             if policy.value_stats is not None:
                 stats = self._new_value_stats(policy.value_stats, batch.target, batch.critic_weight, axis)
-                policy = policy.replace(value_stats=stats)
+                weights = with_value_head_kept(policy.weights, policy.value_stats, stats)
+                policy = policy.replace(value_stats=stats, weights=weights)
                 batch = batch.replace(target=normalisation.normalise(stats, batch.target))
             batches[name] = batch.replace(
                 observation=batch.observation.replace(view=normalised_view(policy, batch.observation.view))

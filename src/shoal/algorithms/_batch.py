@@ -222,3 +222,20 @@ def scaled_target(stats: PyTree, target: jax.Array) -> jax.Array:
 
 def as_weight(mask: jax.Array | None) -> jax.Array | None:
     return None if mask is None else mask.astype(jnp.float32)
+
+
+def with_value_head_kept(weights: PyTree, old: PyTree, new: PyTree) -> PyTree:
+    """Weights whose values mean under the `new` statistics what they meant under the `old` (van Hasselt et al. 2016).
+
+    Without this, values grow with the statistics of targets that are made from them, and both without end. What was
+    learnt before there were any statistics is not kept: it then starts at the mean of the first targets.
+    """
+    head = weights["params"]["value_head"]
+    scale = old.std / new.std
+    bias = head["bias"] * scale + (old.mean - new.mean) / new.std
+    known = old.count > 0
+    kept = {
+        "kernel": jnp.where(known, head["kernel"] * scale, head["kernel"]),
+        "bias": jnp.where(known, bias, head["bias"]),
+    }
+    return {**weights, "params": {**weights["params"], "value_head": kept}}

@@ -21,8 +21,8 @@ _A2C = A2C(learning_rate=3e-3, gamma=0.95, gae_lambda=0.95, normalise_advantages
 _IMPALA = Impala(learning_rate=3e-3, gamma=0.95, entropy_coef=0.005, anneal=True)
 _DQN = DQN(learning_rate=1e-3, gamma=0.9, gradient_steps=8, anneal=True, network=RELU)
 _PQN = PQN(learning_rate=2e-3, gamma=0.9, trace_lambda=0.3, epochs=4, epsilon_fraction=0.1, network=NORMED)
-_MADDPG = DDPG(gamma=0.9, gradient_steps=8, critic="global", network=RELU)
-_SAC = SAC(gamma=0.9, gradient_steps=8, target_entropy_share=0.3, network=RELU)
+_MADDPG = DDPG(gamma=0.9, actor_learning_rate=1e-3, gradient_steps=8, warm_up=5_000, critic="global", network=RELU)
+_SAC = SAC(gamma=0.95, gradient_steps=8, target_entropy_share=0.1, network=RELU)
 
 POLICY_GRADIENT = {
     "ippo": ("PPO, each critic sees its own view", _PPO),
@@ -99,19 +99,24 @@ def _add_teams() -> None:
 
 
 def _add_control() -> None:
+    a2c = A2C(learning_rate=1e-3, anneal=True, normalise_values=True)
+    impala = Impala(learning_rate=1e-3, gae_lambda=0.95, anneal=True, normalise_values=True)
+    dqn = DQN(learning_rate=5e-4, n_step=3, gradient_steps=8, anneal=True, network=WIDE)
+    pqn = PQN(epochs=4, network=dataclasses.replace(WIDE, layer_norm=True))
+    sac = SAC(actor_learning_rate=3e-4, target_entropy_share=0.2, gradient_steps=8, warm_up=1000, network=RELU)
     cartpole = {
-        "a2c": (A2C(learning_rate=3e-3, gae_lambda=0.95, normalise_advantages=True, anneal=True), (64, 32), 1_000_000),
-        "impala": (Impala(learning_rate=3e-3, anneal=True, normalise_advantages=True), (64, 32), 1_000_000),
-        "dqn": (DQN(learning_rate=5e-4, gradient_steps=8, anneal=True, network=WIDE), (16, 8), 400_000),
-        "pqn": (PQN(epochs=4, network=dataclasses.replace(WIDE, layer_norm=True)), (64, 32), 1_000_000),
-        "sac": (SAC(gradient_steps=8, target_entropy_share=0.3, network=WIDE), (16, 8), 300_000),
+        "a2c": (a2c, (16, 5), 1_000_000),
+        "impala": (impala, (16, 16), 1_000_000),
+        "dqn": (dqn, (16, 8), 400_000),
+        "pqn": (pqn, (64, 32), 1_000_000),
+        "sac": (sac, (16, 2), 100_000),
     }
     for name, (algorithm, sizes, total) in cartpole.items():
         _add(name, f"keep a pole upright: {name.upper()}", "control/cartpole", algorithm, sizes, total)
-    td3 = DDPG(twin=True, policy_delay=2, target_noise=0.2, gradient_steps=8, gamma=0.98, network=WIDE)
-    sac = SAC(gradient_steps=8, gamma=0.98, network=WIDE)
+    td3 = DDPG(twin=True, policy_delay=2, target_noise=0.2, gradient_steps=16, warm_up=1000, network=RELU)
+    sac = SAC(target_entropy_share=1.0, gradient_steps=16, warm_up=1000, network=RELU)
     for name, algorithm in {"td3": td3, "sac": sac}.items():
-        _add(name, f"swing a pendulum up: {name.upper()}", "control/pendulum", algorithm, (16, 4), 200_000)
+        _add(name, f"swing a pendulum up: {name.upper()}", "control/pendulum", algorithm, (16, 1), 40_000)
 
 
 def _add_games() -> None:
