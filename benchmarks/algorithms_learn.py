@@ -27,6 +27,7 @@ from shoal.execution.experiment import cast
 from shoal.execution.train import train
 
 EPISODES = 1024
+POINTS = 100  # of a curve, at most
 
 
 def main() -> None:
@@ -46,7 +47,7 @@ def main() -> None:
         result = learn(name, args.seeds, args.steps)
         suffix = f"_{args.steps}" if args.steps else ""
         path = args.folder / f"{name.replace('/', '-')}{suffix}.json"
-        path.write_text(json.dumps(result, indent=1) + "\n")
+        path.write_text(json.dumps(result, separators=(",", ":")) + "\n")
         shown = {side: [round(v, 2) for v in values["iqm_and_interval"]] for side, values in result["greedy"].items()}
         print(name, json.dumps(shown), f"random {result['random']}, {result['wall_s']} s", flush=True)
 
@@ -64,6 +65,7 @@ def learn(name: str, seeds: int, steps: int | None) -> dict:
     greedy = {side: summary([returns[side] for returns in played]) for side in random}
     if len(roles.spec.groups) > 1:
         greedy |= against_random(roles, trained.policies, seeds)
+    lines = trained.lines[:: -(-len(trained.lines) // POINTS)]
     columns = [column for column in trained.lines[0] if column == "return" or column.startswith("return/")]
     return {
         "preset": name,
@@ -71,8 +73,8 @@ def learn(name: str, seeds: int, steps: int | None) -> dict:
         "greedy": greedy,
         "random": {side: round(value, 3) for side, value in random.items()},
         "curve": {
-            "env_steps": [line["env_steps"] for line in trained.lines],
-            **{column: [line[column] for line in trained.lines] for column in columns},
+            "env_steps": [line["env_steps"] for line in lines],
+            **{column: [[v and round(v, 3) for v in line[column]] for line in lines] for column in columns},
         },
         "wall_s": round(wall, 1),
         "compile_s": round(trained.compile_seconds, 1),
@@ -163,9 +165,7 @@ def table(results: list[dict]) -> str:
         for side, values in result["greedy"].items():
             mean, low, high = values["iqm_and_interval"]
             steps = result["experiment"]["total_env_steps"]
-            numbers = (
-                f"{result['random'][side]:.1f} | {mean:.1f} | {low:.1f} to {high:.1f} | {min(values['seeds']):.1f}"
-            )
+            numbers = f"{result['random'][side.partition(',')[0]]:.1f} | {mean:.1f} | {low:.1f} to {high:.1f} | {min(values['seeds']):.1f}"
             rows.append(f"| {result['preset']} | {steps:,} | {side} | {numbers} |")
     return "\n".join(rows) + "\n"
 

@@ -15,7 +15,10 @@ from shoal.core.algorithm import LearnerSpec
 from shoal.core.spaces import Box
 from shoal.networks.q_network import QNetwork, init_q_network
 from shoal.networks.torsos import Network, initial_carry
+from tests.algorithms.playing import played
+from tests.algorithms.replaying import fresh_replayer
 from tests.algorithms.tables import learnt
+from tests.worlds.last_card import LastCard
 
 LENGTH, COPIES, BURN_IN, SEQUENCE = 20, 4, 6, 3
 START = 8
@@ -182,3 +185,18 @@ def test_final_views_are_valued_with_the_memory_that_led_to_them():
         final, _ = step(slow, -one.view[START + 1, copy, 0], slowly)
         expected = abs(float(values[1]) - (1 + 0.5 * float(final.max())))
         assert error[1, copy] == pytest.approx(expected, abs=1e-4)
+
+
+def test_stored_memories_are_those_of_the_whole_episode():
+    """Played with these weights, every row's memory is what unrolling from the start gives; fresh where one begins."""
+    algorithm = DQN(network=network_of("gru"), buffer_size=1_000)
+    state = fresh_replayer(algorithm, LastCard(), num_envs=4, num_steps=12)
+    whole = played(algorithm, LastCard(), state.params, 12, 4)
+    track, policy = whole.tracks["player"], state.params["player"]
+    unroll = jax.jit(lambda weights: q.unroll(policy.network, weights, track.observation, track.memory, whole.first))
+    _, after = unroll(policy.weights)
+    before = np.concatenate([track.memory[None], after[:-1]])
+    before[np.asarray(whole.first)] = 0.0
+    np.testing.assert_allclose(track.memories, before, atol=1e-6)
+    assert whole.first[1:].any()
+    assert np.abs(before[1:]).max() > 0.01

@@ -5,7 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.networks.mixers import MonotonicMixer, init_mixer, mix
+from shoal.networks import mixers
+from shoal.networks.mixers import MonotonicMixer, init_mixer
+
+mix = jax.jit(mixers.mix, static_argnums=0)
 
 
 def fresh(num_agents, state, hyper=64):
@@ -39,7 +42,7 @@ def tiny(first=(2.0, -3.0), second=-0.5):
 @pytest.mark.parametrize("values", [(1.0, 2.0), (-1.0, -2.0)])
 def test_monotonic_by_hand(values):
     mixer, state = MonotonicMixer(embed=1, hyper=1), jnp.array([2.0])
-    got = float(mixer.apply(tiny(), jnp.array(values), state))
+    got = float(jax.jit(mixer.apply)(tiny(), jnp.array(values), state))
     # State 2: first weights |4|, |-6|, bias 0.25 * 2 + 0.5 = 1, second |-1|, base 4 * (0.5 * 2) + 1 = 5.
     inside = 4 * values[0] + 6 * values[1] + 1
     expected = 1 * (inside if inside > 0 else np.exp(inside) - 1) + 5
@@ -49,7 +52,7 @@ def test_monotonic_by_hand(values):
 def test_gradient_by_hand():
     """|w2| |w1| where the elu is straight, that times its slope exp(x) where it bends; signs do not count."""
     mixer, state = MonotonicMixer(embed=1, hyper=1), jnp.array([2.0])
-    slope = jax.grad(lambda values: mixer.apply(tiny(), values, state))
+    slope = jax.jit(jax.grad(lambda values: mixer.apply(tiny(), values, state)))
     np.testing.assert_allclose(slope(jnp.array([1.0, 2.0])), [4.0, 6.0], rtol=1e-6)
     bent = np.exp(-4 * 0.5 - 6 * 0.1 + 1)
     np.testing.assert_allclose(slope(jnp.array([-0.5, -0.1])), [4 * bent, 6 * bent], rtol=1e-5)
@@ -76,7 +79,7 @@ def test_a_fresh_mixer_is_nearly_the_mean():
     state = {"a": jnp.array([0.1, -0.2, 0.3]), "b": jnp.eye(2, dtype=bool)}
     values = jnp.array([1.0, 2.0, 3.0, 6.0])
     assert float(mix("monotonic", weights, values, state)) == pytest.approx(3.0, abs=1.0)
-    slope = jax.grad(lambda values: mix("monotonic", weights, values, state))(values)
+    slope = jax.jit(jax.grad(lambda values: mix("monotonic", weights, values, state)))(values)
     np.testing.assert_allclose(slope, 0.25, atol=0.15)
 
 

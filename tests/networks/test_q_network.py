@@ -36,7 +36,7 @@ def by_hand(action, features, dueling):
 def test_values_by_hand():
     module, weights, view = by_hand(Discrete(3), [0.5, -0.25], False)
     weights["params"]["head"] = {"kernel": jnp.array([[2.0, 4.0, 0.0], [0.0, 4.0, 8.0]]), "bias": jnp.arange(3.0)}
-    values, memory = module.apply(weights, view, ())
+    values, memory = jax.jit(module.apply)(weights, view, ())
     np.testing.assert_allclose(values, [1.0, 2.0, 0.0], atol=1e-6)
     assert memory == ()
 
@@ -46,7 +46,7 @@ def test_dueling_by_hand():
     module, weights, view = by_hand(Discrete(3), [0.5, -0.25], True)
     weights["params"]["head"] = {"kernel": jnp.array([[2.0, 4.0, 0.0], [0.0, 4.0, 8.0]]), "bias": jnp.arange(3.0)}
     weights["params"]["base"] = {"kernel": jnp.array([[4.0], [-4.0]]), "bias": jnp.zeros(1)}
-    np.testing.assert_allclose(module.apply(weights, view, ())[0], [3.0, 4.0, 2.0], atol=1e-6)
+    np.testing.assert_allclose(jax.jit(module.apply)(weights, view, ())[0], [3.0, 4.0, 2.0], atol=1e-6)
 
 
 @pytest.mark.parametrize("space", [Discrete(4), PARTS])
@@ -55,7 +55,7 @@ def test_advantages_have_no_mean(space):
     module = QNetwork(SMALL, space, dueling=True)
     weights = shaken(fresh(module, 3))
     view = jax.random.normal(jax.random.key(2), (3,))
-    values, _ = module.apply(weights, view, ())
+    values, _ = jax.jit(module.apply)(weights, view, ())
     features = jnp.tanh(
         view @ weights["params"]["torso"]["layers_0"]["kernel"] + weights["params"]["torso"]["layers_0"]["bias"]
     )

@@ -104,7 +104,8 @@ def test_every_layer_is_normalised_if_asked_for():
         torso = Torso(Network(hidden=(4, 6), layer_norm=layer_norm))
         params = jax.jit(torso.init)(jax.random.key(0), view, ())["params"]
         assert ("norms_0" in params) == ("norms_1" in params) == layer_norm
-    once, twice = (torso.apply({"params": params}, scale * view, ())[0] for scale in (1.0, 2.0))
+    apply = jax.jit(torso.apply)
+    once, twice = (apply({"params": params}, scale * view, ())[0] for scale in (1.0, 2.0))
     np.testing.assert_allclose(once, twice, atol=1e-4)
     views = jnp.stack([view, 5 - view])  # and over each view by itself
     many, _ = torso.apply({"params": params}, views, (), jnp.zeros(2, bool), None, method="unroll")

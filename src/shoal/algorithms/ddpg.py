@@ -43,9 +43,7 @@ class DDPG(OffPolicyLearner):
 
     name: ClassVar[str] = "ddpg"
 
-    exploration_noise: float = (
-        0.1  # continuous: deviation, in units of half the range; discrete: share of random choices
-    )
+    exploration_noise: float = 0.1  # deviation, in units of half the range; discrete: share of random choices
     target_noise: float = 0.0  # the same for the actions in targets; TD3: 0.2
     target_noise_clip: float = 0.5  # and where it is cut off
     gumbel_temperature: float = 1.0  # of the relaxation of discrete actions

@@ -41,6 +41,9 @@ TEAM = "team"
 CPU_CHUNK_SAMPLES = 8192
 
 
+NORMED = Network(hidden=(128, 128), activation="relu", layer_norm=True)
+
+
 class LearnerState(struct.PyTreeNode):
     """Everything a learner carries from update to update. `mixer`: its weights."""
 
@@ -90,8 +93,7 @@ class PQN:
     mixer: MixerKind = "none"  # of the team's values: none (independent), sum (VDN), monotonic (QMIX)
     mixer_hidden: int = 64  # width of the network that makes the weights of a monotonic mixer
     chunk_samples: int = 0  # samples whose gradient is computed at once; 0: as many as suits the device
-    network: Network = dataclasses.field(default_factory=lambda: Network((128, 128), "relu", layer_norm=True))
-    # of the action values
+    network: Network = dataclasses.field(default_factory=lambda: NORMED)  # of the action values
 
     def __post_init__(self):
         unit, positive = (0.0, 1.0), (0.0, None)

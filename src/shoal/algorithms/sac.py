@@ -54,9 +54,7 @@ class SAC(OffPolicyLearner):
     name: ClassVar[str] = "sac"
 
     temperature: float = 0.2  # what entropy is worth; where it is learnt, at the beginning
-    target_entropy_share: float = (
-        0.5  # discrete: of the highest entropy there is; continuous: minus the dimension times it
-    )
+    target_entropy_share: float = 0.5  # of the highest entropy; continuous: so many times minus the dimension
     learn_temperature: bool = True  # towards the target entropy; else it is fixed
     critic: CriticKind = "own"  # own view and action, global state and all actions too, or attention to the others
 

@@ -9,7 +9,7 @@ import dataclasses
 import keyword
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
 
@@ -93,9 +93,11 @@ def _with_algorithm(experiment: Experiment, names: Sequence[str]) -> Experiment:
         known = {field.name for field in dataclasses.fields(cls)}
         kept = {name: getattr(old, name) for name in KEPT if hasattr(old, name) and name in known}
         network = {name: getattr(old.network, name) for name in KEPT_NETWORK}  # pyright: ignore[reportAttributeAccessIssue]
-        return dataclasses.replace(
-            learner, algorithm=cls(**kept, network=dataclasses.replace(cls().network, **network))
-        )
+        if kept.get("critic") not in get_args(get_type_hints(cls).get("critic")):
+            kept.pop("critic", None)  # the other algorithm has no such critic
+        fresh = cls(**kept)
+        adapted = dataclasses.replace(fresh, network=dataclasses.replace(fresh.network, **network))
+        return dataclasses.replace(learner, algorithm=adapted)
 
     learners = {name: changed(learner) for name, learner in experiment.learners.items()}
     replays = hasattr(cls, "replay_shape") and learners != experiment.learners

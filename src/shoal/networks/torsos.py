@@ -37,9 +37,9 @@ class Network:
     """What the networks of a policy look like."""
 
     hidden: tuple[int, ...] = (64, 64)  # widths of the MLP's layers
-    activation: Activation = "tanh"
+    activation: Activation = "tanh"  # of every layer
     recurrent: Recurrent = "none"  # a cell after the MLP
-    recurrent_size: int = 64
+    recurrent_size: int = 64  # width of that cell
     filters: tuple[int, ...] = (16, 32)  # 3x3 convolutions over the leaves of the view that are images [H, W, C]
     share_torso: bool = False  # actor and critic share everything but their heads
     layer_norm: bool = False  # normalise each layer of the MLP before its activation
