@@ -154,6 +154,8 @@ class Program:
             if name in floats:  # before `init`, which may derive more from them than `hyper`
                 algorithm = dataclasses.replace(algorithm, **floats[name])  # pyright: ignore[reportArgumentType]
             learners[name] = algorithm.init(jax.random.fold_in(learner_key, i), spec)
+            if self.experiment.learners[name].frozen and hasattr(algorithm, "replay_shape"):
+                learners[name] = learners[name].replace(replay=None)  # it will never learn from it
         worlds = self.cast.vectorised().reset(world_key)
         memory = self._actor.initial_memory(policies_of(learners), self.experiment.num_envs)
         return Carry(worlds, memory, learners, update_key, jnp.int32(0), nonfinite.clear(self.mesh.size))
@@ -219,7 +221,7 @@ def build(experiment: Experiment, devices: int | None = None, overrides: Overrid
 def check_replays(roles: Cast, points: int = 1) -> None:
     """Refuses replays that do not fit into the memory of the devices."""
     for name, (algorithm, spec) in roles.learners.items():
-        if not hasattr(algorithm, "replay_shape"):
+        if not hasattr(algorithm, "replay_shape") or roles.experiment.learners[name].frozen:
             continue
         example, rows, num_envs = algorithm.replay_shape(spec)  # pyright: ignore[reportAttributeAccessIssue]
         size, room = num_bytes(example, rows, num_envs) * roles.experiment.num_seeds * points, memory_bytes()

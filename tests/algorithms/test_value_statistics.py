@@ -1,0 +1,54 @@
+"""Values normalised by the statistics of their own targets must mean the same when the statistics move."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.algorithms import A2C
+from shoal.algorithms._batch import with_value_head_kept
+from shoal.execution.experiment import Experiment, Learner, cast
+from shoal.execution.train import train
+from shoal.networks.torsos import Network
+from shoal.ops import normalisation
+from tests.algorithms import probes as _probes  # registers the probe worlds
+
+del _probes
+HEAD = {"value_head": {"kernel": jnp.array([[2.0], [-1.0]]), "bias": jnp.array([0.5])}}
+FEATURES = jnp.array([[1.0, 3.0], [0.2, -0.4]])
+
+
+def stats(values):
+    return normalisation.update(normalisation.init(()), jnp.array(values))
+
+
+def natural(weights, statistics):
+    head = weights["params"]["value_head"]
+    return normalisation.denormalise(statistics, (FEATURES @ head["kernel"] + head["bias"])[:, 0])
+
+
+def test_values_mean_the_same_under_new_statistics():
+    old, new = stats([1.0, 3.0, 8.0]), stats([100.0, 250.0, -30.0])
+    before = {"params": HEAD}
+    after = with_value_head_kept(before, old, new)
+    np.testing.assert_allclose(natural(after, new), natural(before, old), rtol=1e-5)
+    assert np.abs(natural(before, new) - natural(before, old)).max() > 10
+
+
+def test_the_first_statistics_set_the_scale():
+    weights = {"params": HEAD}
+    after = with_value_head_kept(weights, normalisation.init(()), stats([5.0, 7.0]))
+    jax.tree.map(np.testing.assert_array_equal, after, weights)
+
+
+def test_values_of_short_rollouts_do_not_run_away():
+    """One reward a step for ever is worth 1 / (1 - γ). Rollouts of 2 steps are nearly all bootstrap."""
+    algorithm = A2C(learning_rate=3e-3, gamma=0.95, normalise_values=True, network=Network(hidden=(16,)))
+    experiment = Experiment(
+        "probe/truncation", learners={"l": Learner(algorithm)}, num_envs=8, num_steps=2, total_env_steps=60_000
+    )
+    policy = train(experiment, devices=1).policies["agent"]
+    roles = cast(experiment)
+    params = roles.env.default_params()
+    seen = roles.env.observe(roles.env.reset(jax.random.key(0), params), params)["agent"]
+    value = algorithm.value(policy, jax.tree.map(lambda leaf: leaf[0], seen), ())
+    np.testing.assert_allclose(value, 20.0, rtol=0.05)
