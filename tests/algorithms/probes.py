@@ -93,10 +93,14 @@ VARIANTS = {
 
 def with_network(algorithm, **changes):
     """The algorithm with another network; those with a replay learn from sequences if it is recurrent."""
-    network = dataclasses.replace(algorithm.network, **changes)
-    more = {"network": network}
-    if changes.get("recurrent", "none") != "none" and hasattr(algorithm, "burn_in"):
+    more = {"network": dataclasses.replace(algorithm.network, **changes)}
+    if changes.get("recurrent", "none") == "none":
+        return dataclasses.replace(algorithm, **more)
+    if hasattr(algorithm, "burn_in"):
         more |= {"sequence": 6, "burn_in": 2, "batch_size": 64}
+    # What is to be kept in mind is found out by chance: a policy that is sure too soon stops trying.
+    more |= {"target_entropy_share": 0.5} if isinstance(algorithm, SAC) else {}
+    more |= {"entropy_coef": 0.05} if isinstance(algorithm, PPO) else {}
     return dataclasses.replace(algorithm, **more)
 
 

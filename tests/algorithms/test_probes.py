@@ -41,9 +41,8 @@ FAST |= {("ddpg", "masked"), ("sac", "delayed")}
 
 
 def cases(probes_of):
-    for name, probes in probes_of.items():
-        for probe in probes:
-            yield pytest.param(name, probe, marks=() if (name, probe) in FAST else pytest.mark.slow)
+    pairs = [(name, probe) for name, probes in probes_of.items() for probe in probes]
+    return [pytest.param(*pair, marks=() if pair in FAST else pytest.mark.slow) for pair in pairs]
 
 
 @pytest.mark.parametrize(("name", "probe"), cases(dict.fromkeys(ALGORITHMS, DISCRETE)))
@@ -78,8 +77,10 @@ def test_truncation_is_bootstrapped(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", POLICY_GRADIENT)
 def test_truncation_is_bootstrapped_if_all_is_normalised(name):
-    changes = {"normalise_values": True, "normalise_views": True}
-    assert values_of_truncation(ALGORITHMS[name], **changes) == pytest.approx([5.0] * 5, rel=0.05)
+    # The one view there is becomes 0, which units of `relu` pass no gradient for.
+    changes = {"learning_rate": 1e-2, "network": Network(hidden=(32,)), "normalise_values": True}
+    reached = values_of_truncation(ALGORITHMS[name], total=200_000, normalise_views=True, **changes)
+    assert reached == pytest.approx([5.0] * 5, rel=0.05)
 
 
 @pytest.mark.slow

@@ -36,8 +36,9 @@ class MonotonicMixer(nn.Module):
         bias = _dense(self.embed, 0.05)(hidden)
         second = _dense(self.embed, 0.05, 1.0 / self.embed)(hidden)
         base = _dense(1, 0.05)(nn.relu(_dense(self.embed, 1.0)(seen)))[0]
-        mixed = nn.elu(values @ jnp.abs(first.reshape(n, self.embed)) + bias)
-        return mixed @ jnp.abs(second) + base
+        # Sums instead of products of a vector and a matrix: under vmap these would be many tiny products.
+        mixed = nn.elu(jnp.sum(values[:, None] * jnp.abs(first.reshape(n, self.embed)), axis=0) + bias)
+        return jnp.sum(mixed * jnp.abs(second)) + base
 
 
 def init_mixer(kind: MixerKind, key: jax.Array, num_agents: int, state: PyTree, hyper: int = 64) -> PyTree:

@@ -101,7 +101,7 @@ def _add_teams() -> None:
 def _add_control() -> None:
     a2c = A2C(learning_rate=1e-3, anneal=True, normalise_values=True)
     impala = Impala(learning_rate=1e-3, gae_lambda=0.95, anneal=True, normalise_values=True)
-    dqn = DQN(learning_rate=5e-4, n_step=3, gradient_steps=8, anneal=True, network=WIDE)
+    dqn = DQN(learning_rate=5e-4, epsilon_end=0.02, gradient_steps=8, prioritised=True, anneal=True, network=WIDE)
     pqn = PQN(epochs=4, network=dataclasses.replace(WIDE, layer_norm=True))
     sac = SAC(actor_learning_rate=3e-4, target_entropy_share=0.2, gradient_steps=8, warm_up=1000, network=RELU)
     cartpole = {
