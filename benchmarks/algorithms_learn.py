@@ -165,7 +165,8 @@ def table(results: list[dict]) -> str:
         for side, values in result["greedy"].items():
             mean, low, high = values["iqm_and_interval"]
             steps = result["experiment"]["total_env_steps"]
-            numbers = f"{result['random'][side.partition(',')[0]]:.1f} | {mean:.1f} | {low:.1f} to {high:.1f} | {min(values['seeds']):.1f}"
+            random = result["random"][side.partition(",")[0]]
+            numbers = f"{random:.1f} | {mean:.1f} | {low:.1f} to {high:.1f} | {min(values['seeds']):.1f}"
             rows.append(f"| {result['preset']} | {steps:,} | {side} | {numbers} |")
     return "\n".join(rows) + "\n"
 

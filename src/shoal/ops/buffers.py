@@ -64,6 +64,8 @@ def num_bytes(example: PyTree, length: int, num_envs: int) -> int:
 def add(replay: Replay, rows: PyTree, window: int) -> Replay:
     """The replay with the steps `rows`, leaves `[T, E, ...]`, over its oldest ones. `window`: rows of a sample.
 
+    Every call must add the same number of rows, if it divides the length of the replay.
+
     Steps from which a window has just become possible get the highest priority there is.
     """
     count, length = jax.tree.leaves(rows)[0].shape[0], replay.length
