@@ -33,7 +33,7 @@ WORLDS = {
     "truncation": Truncation,
 }
 for name, world in WORLDS.items():
-    register(f"probe/{name}", world)
+    register(f"test/probe_{name}", world)
 
 AT_LEAST = {
     "bandit": 0.899,
@@ -107,7 +107,7 @@ def with_network(algorithm, **changes):
 def trained(probe, algorithm, total=60_000, num_seeds=5, num_envs=64, num_steps=8):
     """The cast, the learner states of all seeds, and the metrics of the last update, `[seeds]` each."""
     experiment = Experiment(
-        f"probe/{probe}",
+        f"test/probe_{probe}",
         learners={"l": Learner(algorithm)},
         num_envs=num_envs,
         num_steps=num_steps,

@@ -249,6 +249,7 @@ QUICK = {"learning_rate": 5e-3, "actor_learning_rate": 2e-3, "batch_size": 128, 
 SMALL = Network(hidden=(32,), activation="relu")
 
 
+@pytest.mark.slow
 def test_continuous_target():
     assert score("target", DDPG(network=SMALL, gradient_steps=8, **QUICK), 20_000) > -0.01
 

@@ -126,6 +126,7 @@ def test_the_value_of_a_policy_that_did_not_act(rho_clip, value):
     assert float(grads["a"]["params"]["value_head"]["bias"][0]) == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clipped", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_it_learns_from_actors_that_are_eight_updates_behind(clipped):
     env = Bandit()

@@ -45,6 +45,7 @@ def test_images_and_warm_up(algorithm):
     assert biggest(moved["critic"]) > 0.0
 
 
+@pytest.mark.slow
 def test_two_devices_share_a_learner():
     """Both learn from the copies of both, and warm-up counts them all: 32 steps in an update."""
     learner = {"l": Learner(SAC(critic="attention", warm_up=64, **SMALL))}

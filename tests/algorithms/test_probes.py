@@ -36,8 +36,7 @@ CHANGED = {
 }
 """The probes of what a variant changes."""
 
-FAST = {("a2c", "seen"), ("ppo", "credit"), ("impala", "delayed"), ("dqn", "masked"), ("pqn", "coordination")}
-FAST |= {("ddpg", "masked"), ("sac", "delayed")}
+FAST = {("impala", "delayed"), ("dqn", "masked"), ("pqn", "coordination"), ("sac", "delayed")}
 
 
 def cases(probes_of):

@@ -140,6 +140,7 @@ def gradients(algorithm, state, batch):
     return np.concatenate([np.asarray(leaf).ravel() for leaf in jax.tree.leaves(grads)]), np.asarray(error)
 
 
+@pytest.mark.slow
 def test_a_learner_with_burn_in_forgives_stale_memories():
     """Its gradient is near that with the right memories; that of a learner without is not."""
     one = past("gru")

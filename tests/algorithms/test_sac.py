@@ -241,6 +241,7 @@ QUICK = {"learning_rate": 5e-3, "actor_learning_rate": 2e-3, "batch_size": 128, 
 SMALL = Network(hidden=(32,), activation="relu")
 
 
+@pytest.mark.slow
 def test_continuous_target_is_found():
     algorithm = SAC(network=SMALL, gradient_steps=8, target_entropy_share=3.0, **QUICK)
     assert score("target", algorithm, 20_000) > -0.01

@@ -44,7 +44,7 @@ def test_values_of_short_rollouts_do_not_run_away():
     """One reward a step for ever is worth 1 / (1 - γ). Rollouts of 2 steps are nearly all bootstrap."""
     algorithm = A2C(learning_rate=3e-3, gamma=0.95, normalise_values=True, network=Network(hidden=(16,)))
     experiment = Experiment(
-        "probe/truncation", learners={"l": Learner(algorithm)}, num_envs=8, num_steps=2, total_env_steps=60_000
+        "test/probe_truncation", learners={"l": Learner(algorithm)}, num_envs=8, num_steps=2, total_env_steps=60_000
     )
     policy = train(experiment, devices=1).policies["agent"]
     roles = cast(experiment)

@@ -159,6 +159,7 @@ def fresh_state(env):
     return env.global_state(env.reset(jax.random.key(0), env.default_params()), env.default_params())
 
 
+@pytest.mark.slow
 def test_the_monotonic_mixer_never_falls():
     state = jax.random.normal(jax.random.key(0), (64, 5))
     values = 3 * jax.random.normal(jax.random.key(1), (64, 4))
@@ -190,6 +191,7 @@ def trained(world, algorithm, steps, num_seeds=5):
     return cast(experiment), [jax.tree.map(lambda leaf, i=i: leaf[i], carry.learners["l"]) for i in seeds]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_team_coordinates_though_one_is_not_paid(name):
     roles, states = trained("vdac/coordination", LEARNERS[name], 150_000)

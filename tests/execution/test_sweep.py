@@ -159,6 +159,7 @@ def test_it_ends_early_when_all_have_failed():
     assert not result.interrupted
 
 
+@pytest.mark.slow
 def test_a_sweep_finds_the_rate_that_learns():
     """A bandit whose best arm pays 0.9: nothing is learnt without a step size. Uniform play earns 0.5."""
     plan = Sweep(bandit(updates=150), {"learning_rate": (0.0, 3e-2)})

@@ -146,6 +146,7 @@ class Rooms(Env):
 
     def observe(self, state, params):
         number = jnp.arange(3)
-        active, present = number == state.time, number < 2
+        present = number < 2
+        active = present & (number == state.time)
         view = jnp.concatenate([jax.nn.one_hot(state.cue, 2), active[:, None].astype(jnp.float32)], axis=1)
         return {"agent": Observation(view, active=active, present=present)}

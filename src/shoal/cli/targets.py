@@ -74,7 +74,7 @@ def _explain(command: type, args: Sequence[str], prog: str) -> None:
     """Help without a target: what can be named, and the options that every target has."""
     if {"-h", "--help"} & set(args):
         description = (
-            f"TARGET is a world (`shoal envs` lists them) or a preset (`shoal presets`). "
+            f"TARGET is a world or a preset, such as `demo` or `tag/grid`: `shoal envs` and `shoal presets` list them. "
             f"`{prog} TARGET --help` also shows the options of its world and their defaults."
         )
         parse(_options_class(command, Experiment(env="-"), None), args, f"{prog} TARGET", description)
