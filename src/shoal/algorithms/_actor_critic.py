@@ -36,6 +36,7 @@ from shoal.algorithms._batch import (
     weighted_sum,
     with_value_head_kept,
 )
+from shoal.algorithms._learner import hyper_of
 from shoal.core.agents import over_agents
 from shoal.core.algorithm import ActOutput, Experience, LearnerSpec, Track
 from shoal.core.errors import require
@@ -115,9 +116,7 @@ class ActorCriticLearner(abc.ABC):
         params = {
             name: self._new_policy(k, group, spec) for k, (name, group) in zip(keys, spec.groups.items(), strict=True)
         }
-        floats = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.type in (float, "float")}
-        hyper = {name: jnp.asarray(value, jnp.float32) for name, value in floats.items()}
-        hyper["total_updates"] = jnp.float32(spec.total_updates)
+        hyper = hyper_of(self, spec)
         team = None
         if self.mixer != "none":
             team = _team.init_team(self.mixer, jax.random.fold_in(key, len(keys)), spec, self.normalise_values)

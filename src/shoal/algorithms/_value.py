@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
+from shoal.algorithms._learner import linear
 from shoal.core.algorithm import ActOutput, LearnerSpec
 from shoal.core.errors import OptionError
 from shoal.core.rows import for_rows
@@ -45,6 +46,19 @@ def new_policies(
         module = QNetwork(network, group.action, dueling)
         policies[name] = QPolicy(init_q_network(module, k, group.observation), epsilon, module)
     return policies
+
+
+def weights_of(params: dict[str, QPolicy], mixer: PyTree) -> dict[str, PyTree]:
+    """All that is trained: the weights of the agents' values, by group, and those of the mixer."""
+    return {"agents": {name: policy.weights for name, policy in params.items()}, "mixer": mixer}
+
+
+def explored(state: Any) -> Any:
+    """A learner's state whose policies explore as much as is due now."""
+    hyper = state.hyper
+    done = state.updates / hyper["total_updates"] / jnp.maximum(hyper["epsilon_fraction"], 1e-6)
+    epsilon = linear(hyper["epsilon_start"], hyper["epsilon_end"], done)
+    return state.replace(params={name: policy.replace(epsilon=epsilon) for name, policy in state.params.items()})
 
 
 def act(

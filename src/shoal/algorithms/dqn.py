@@ -115,7 +115,7 @@ class DQN:
         params = q.new_policies(owner, for_agents, spec, self.network, self.dueling, hyper["epsilon_start"])
         agents = sum(group.size for group in spec.groups.values())
         mixer = init_mixer(self.mixer, for_mixer, agents, spec.state, self.mixer_hidden)
-        weights = _weights(params, mixer)
+        weights = q.weights_of(params, mixer)
         replay = buffers.init(*self.replay_shape(spec), self.prioritised)
         return LearnerState(params, mixer, weights, adam(hyper).init(weights), hyper, jnp.int32(0), replay)
 
@@ -145,7 +145,7 @@ class DQN:
         """Stores the experience, then makes gradient steps on windows of the replay."""
         sizes = {"window": self.window, "warm_up": self.warm_up, "gradient_steps": self.gradient_steps}
         state, metrics = stored.learn(state, experience, key, axis, self.learn_once, **sizes)
-        return self._explored(state), metrics
+        return q.explored(state), metrics
 
     def learn_once(
         self, state: LearnerState, key: jax.Array, axis: str | None = None
@@ -169,14 +169,14 @@ class DQN:
     def gradients(self, state: LearnerState, batch: Steps, weight: jax.Array) -> tuple[PyTree, Any]:
         """Gradients of the loss on windows, with weights `[B]`; metrics, and absolute errors `[sequence, B]`."""
         return jax.grad(lambda weights: self._loss(state, weights, batch, weight), has_aux=True)(
-            _weights(state.params, state.mixer)
+            q.weights_of(state.params, state.mixer)
         )
 
     def apply(self, state: LearnerState, gradients: PyTree) -> LearnerState:
         """One optimiser step; the target network follows."""
         rate = state.hyper["learning_rate"]
         rate = annealed(rate, state.updates, state.hyper) if self.anneal else rate
-        old = _weights(state.params, state.mixer)
+        old = q.weights_of(state.params, state.mixer)
         weights, optimiser = descend(old, gradients, state.optimiser, state.hyper, rate)
         params = {name: policy.replace(weights=weights["agents"][name]) for name, policy in state.params.items()}
         target = towards(state.target, weights, state.hyper["target_rate"])
@@ -243,18 +243,7 @@ class DQN:
             reward, stored.shifted(following), following, following[-1], *flags, gamma=gamma, n=self.n_step
         )
 
-    def _explored(self, state: LearnerState) -> LearnerState:
-        """Policies that explore as much as is due now."""
-        hyper = state.hyper
-        done = _done(state) / jnp.maximum(hyper["epsilon_fraction"], 1e-6)
-        epsilon = linear(hyper["epsilon_start"], hyper["epsilon_end"], done)
-        return state.replace(params={name: policy.replace(epsilon=epsilon) for name, policy in state.params.items()})
-
 
 def _done(state: LearnerState) -> jax.Array:
     """Which share of the run is over."""
     return state.updates / state.hyper["total_updates"]
-
-
-def _weights(params: dict[str, q.QPolicy], mixer: PyTree) -> dict[str, PyTree]:
-    return {"agents": {name: policy.weights for name, policy in params.items()}, "mixer": mixer}

@@ -26,7 +26,6 @@ from shoal.algorithms._learner import (
     check_whole,
     descend,
     hyper_of,
-    linear,
 )
 from shoal.algorithms._replay import team_reward
 from shoal.algorithms.ppo import env_minibatches
@@ -118,7 +117,7 @@ class PQN:
         params = q.new_policies(owner, for_agents, spec, self.network, self.dueling, hyper["epsilon_start"])
         agents = sum(group.size for group in spec.groups.values())
         mixer = init_mixer(self.mixer, for_mixer, agents, spec.state, self.mixer_hidden)
-        return LearnerState(params, mixer, adam(hyper).init(_weights(params, mixer)), hyper, jnp.int32(0))
+        return LearnerState(params, mixer, adam(hyper).init(q.weights_of(params, mixer)), hyper, jnp.int32(0))
 
     def initial_memory(self, params: q.QPolicy) -> PyTree:
         return params.network.initial_memory()
@@ -149,7 +148,7 @@ class PQN:
             return lax.scan(step, state, env_minibatches(key, num_envs, self.minibatches, axis))
 
         state, metrics = lax.scan(epoch, state, jax.random.split(key, self.epochs))
-        return self._explored(state.replace(updates=state.updates + 1)), jax.tree.map(jnp.mean, metrics)
+        return q.explored(state.replace(updates=state.updates + 1)), jax.tree.map(jnp.mean, metrics)
 
     def lessons(self, state: LearnerState, experience: Experience) -> Lessons:
         """What each action turned out to be worth."""
@@ -184,14 +183,14 @@ class PQN:
         def loss(weights, lessons):
             return self._loss(state, weights, lessons, total)
 
-        gradients, metrics = _chunked(loss, _weights(state.params, state.mixer), lessons, self.chunk_samples)
+        gradients, metrics = _chunked(loss, q.weights_of(state.params, state.mixer), lessons, self.chunk_samples)
         return lax.psum((gradients, metrics), axis) if axis else (gradients, metrics)
 
     def apply(self, state: LearnerState, gradients: PyTree) -> LearnerState:
         """One optimiser step."""
         rate = state.hyper["learning_rate"]
         rate = annealed(rate, state.updates, state.hyper) if self.anneal else rate
-        old = _weights(state.params, state.mixer)
+        old = q.weights_of(state.params, state.mixer)
         weights, optimiser = descend(old, gradients, state.optimiser, state.hyper, rate)
         params = {name: policy.replace(weights=weights["agents"][name]) for name, policy in state.params.items()}
         return state.replace(params=params, mixer=weights["mixer"], optimiser=optimiser)
@@ -237,17 +236,6 @@ class PQN:
         loss = sum(jnp.sum(_counts(lessons, name) * error**2) for name, error in errors.items()) / total
         agents = sum(value.shape[2] for value in lessons.action.values()) if self.mixer != "none" else 1
         return loss, {"loss": loss, "q": level / total / agents}
-
-    def _explored(self, state: LearnerState) -> LearnerState:
-        """Policies that explore as much as is due now."""
-        hyper = state.hyper
-        done = state.updates / hyper["total_updates"] / jnp.maximum(hyper["epsilon_fraction"], 1e-6)
-        epsilon = linear(hyper["epsilon_start"], hyper["epsilon_end"], done)
-        return state.replace(params={name: policy.replace(epsilon=epsilon) for name, policy in state.params.items()})
-
-
-def _weights(params: dict[str, q.QPolicy], mixer: PyTree) -> dict[str, PyTree]:
-    return {"agents": {name: policy.weights for name, policy in params.items()}, "mixer": mixer}
 
 
 def _present(value: jax.Array, seen: Observation) -> jax.Array:

@@ -79,8 +79,8 @@ def add(replay: Replay, rows: PyTree, window: int) -> Replay:
     written = replay.written + count
     if replay.priority is None:
         return Replay(store, written)
-    highest = jnp.maximum(jnp.max(replay.priority), jnp.finfo(jnp.float32).tiny)
-    highest = jnp.where(jnp.max(replay.priority) > 0.0, highest, 1.0)
+    highest = jnp.max(replay.priority)
+    highest = jnp.where(highest > 0.0, highest, 1.0)
     steps = replay.written - (window - 1) + jnp.arange(count + window - 1)  # counted since the beginning
     ready = (steps >= 0) & (steps <= written - window)
     priority = replay.priority.at[steps % length].set(jnp.where(ready, highest, 0.0)[:, None])
