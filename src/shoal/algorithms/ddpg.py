@@ -47,7 +47,7 @@ class DDPG(OffPolicyLearner):
     target_noise: float = 0.0  # the same for the actions in targets; TD3: 0.2
     target_noise_clip: float = 0.5  # and where it is cut off
     gumbel_temperature: float = 1.0  # of the relaxation of discrete actions
-    logit_penalty: float = 1e-2  # weight of the mean square of logits
+    logit_penalty: float = 1e-3  # weight of the mean square of logits
     twin: bool = False  # two critics, the lower of which is believed in targets (TD3)
     policy_delay: int = 1  # gradient steps of the critics for each one of the actors; TD3: 2
     critic: Literal["own", "global"] = "own"  # what critics see: own view and action, or state and all actions too

@@ -70,6 +70,9 @@ RIVALS = {
     "mpe/simple_push": "reach a goal past an adversary",
     "mpe/simple_tag": "hunters and hunted",
 }
+SMALL = {"grid_length": 10}
+"""On the grid's own 100 by 100 taggers need all the time there is to reach the runner: few ever learn of it."""
+
 SIZES = {"policy": (256, 25), "replay": (64, 5), "fresh": (128, 10)}
 """Copies and steps between updates, by kind of algorithm."""
 
@@ -129,11 +132,13 @@ def _add_games() -> None:
         _add(name, f"two paddles, one ball: {name.upper()}", "pong", algorithm, sizes, total)
     tag = {
         "a2c": (_A2C, (256, 25), 3_000_000),
+        "ippo": (_PPO, (256, 25), 3_000_000),
         "dqn": (_DQN, SIZES["replay"], 1_000_000),
         "pqn": (_PQN, (256, 16), 2_000_000),
     }
     for name, (algorithm, sizes, total) in tag.items():
-        _add(name, f"taggers and a runner on a grid: {name.upper()}", "tag/grid", algorithm, sizes, total)
+        small = dataclasses.replace(experiment("tag/grid", algorithm, *sizes, total), env_options=SMALL)
+        preset(f"{name}/grid", f"taggers and a runner on a small grid: {name.upper()}")(lambda small=small: small)
 
 
 _add_teams()
