@@ -257,7 +257,9 @@ def test_continuous_target():
 @pytest.mark.slow
 def test_global_critic_coordinates():
     """The better equilibrium pays 1; who cannot tell the other's choice from chance may settle for 0.4."""
-    assert score("match", DDPG(critic="global", logit_penalty=1e-2, network=SMALL, **QUICK), 20_000) == pytest.approx(2.0)
+    assert score("match", DDPG(critic="global", logit_penalty=1e-2, network=SMALL, **QUICK), 20_000) == pytest.approx(
+        2.0
+    )
 
 
 @pytest.mark.slow

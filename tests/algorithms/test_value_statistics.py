@@ -3,11 +3,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from shoal.algorithms import A2C
-from shoal.algorithms._batch import with_value_head_kept
+from shoal.algorithms._batch import Policy, with_value_head_kept
+from shoal.algorithms._team import Team, mixed_value, with_value_kept
 from shoal.execution.experiment import Experiment, Learner, cast
 from shoal.execution.train import train
+from shoal.networks.actor_critic import ActorCritic
+from shoal.networks.mixers import init_mixer
 from shoal.networks.torsos import Network
 from shoal.ops import normalisation
 from tests.algorithms import probes as _probes  # registers the probe worlds
@@ -38,6 +42,24 @@ def test_the_first_statistics_set_the_scale():
     weights = {"params": HEAD}
     after = with_value_head_kept(weights, normalisation.init(()), stats([5.0, 7.0]))
     jax.tree.map(np.testing.assert_array_equal, after, weights)
+
+
+@pytest.mark.parametrize("mixer", ["sum", "monotonic"])
+def test_a_teams_value_means_the_same_under_new_statistics(mixer):
+    old, new = stats([1.0, 3.0, 8.0]), stats([100.0, 250.0, -30.0])
+    state = jnp.array([0.3, -2.0])
+    team = Team(init_mixer(mixer, jax.random.key(0), 2, state), old)
+    policy = Policy({"params": HEAD}, None, None, None, ActorCritic(Network(), None))
+
+    def worth(team, policy):
+        head = policy.weights["params"]["value_head"]
+        values = {"agent": (FEATURES @ head["kernel"] + head["bias"])[:, 0]}
+        return normalisation.denormalise(team.value_stats, mixed_value(mixer, team.weights, values, {}, state))
+
+    before = worth(team, policy)
+    kept, policies = with_value_kept(mixer, team, {"agent": policy}, {"agent": 2}, new)
+    np.testing.assert_allclose(worth(kept, policies["agent"]), before, rtol=1e-5)
+    assert np.abs(worth(team.replace(value_stats=new), policy) - before) > 10
 
 
 def test_values_of_short_rollouts_do_not_run_away():

@@ -32,9 +32,9 @@ def tiny(first=(2.0, -3.0), second=-0.5):
             "hidden": dense([[1.0]], [0.0]),
             "Dense_0": dense([[first[0], first[1]]], [0.0, 0.0]),
             "Dense_1": dense([[0.25]], [0.5]),
-            "Dense_2": dense([[second]], [0.0]),
-            "Dense_3": dense([[4.0]], [1.0]),
-            "Dense_4": dense([[0.5]], [0.0]),
+            "second": dense([[second]], [0.0]),
+            "base": dense([[4.0]], [1.0]),
+            "Dense_2": dense([[0.5]], [0.0]),
         }
     }
 

@@ -149,7 +149,7 @@ class ActorCriticLearner(abc.ABC):
         tracks = experience.tracks
         batches = {name: self._batch(params[name], track, experience, state.hyper) for name, track in tracks.items()}
         if state.team is not None:
-            team, returns = self._team_returns(state, state.team, experience, batches, axis)
+            team, params, returns = self._team_returns(state, state.team, experience, batches, axis)
             state, batches = state.replace(team=team), _team.everybodys(batches, *returns)
         for name, track in tracks.items():
             policy, batch = params[name], batches[name]
@@ -288,9 +288,9 @@ class ActorCriticLearner(abc.ABC):
         experience: Experience,
         batches: dict[str, Batch],
         axis: str | None,
-    ) -> tuple[_team.Team, tuple[jax.Array, jax.Array]]:
-        """The team's advantage and target `[T, E]`, and its statistics brought up to date."""
-        tracks = experience.tracks
+    ) -> tuple[_team.Team, dict[str, Policy], tuple[jax.Array, jax.Array]]:
+        """The team and its policies with statistics brought up to date; the team's advantage and target `[T, E]`."""
+        tracks, params = experience.tracks, dict(state.params)
         trails = {name: trail_of(track, experience) for name, track in tracks.items()}
         one = next(iter(tracks.values()))
         last_values = {
@@ -304,8 +304,10 @@ class ActorCriticLearner(abc.ABC):
         advantage, target = advantages(**steps, **worth, gamma=state.hyper["gamma"], lam=state.hyper["gae_lambda"])
         if team.value_stats is not None:
             weight = as_weight(steps["present"])
-            team = team.replace(value_stats=self._new_value_stats(team.value_stats, target, weight, axis))
-        return team, (advantage, scaled_target(team.value_stats, target))
+            stats = self._new_value_stats(team.value_stats, target, weight, axis)
+            sizes = {name: trail.reward.shape[-1] for name, trail in trails.items()}
+            team, params = _team.with_value_kept(self.mixer, team, params, sizes, stats)
+        return team, params, (advantage, scaled_target(team.value_stats, target))
 
     def _values(self, policy: Policy, track: Track, batch: Batch) -> jax.Array:
         """Everybody's value at every step: as recorded, but in turn-based games only those who moved were asked."""

@@ -227,15 +227,22 @@ def as_weight(mask: jax.Array | None) -> jax.Array | None:
 def with_value_head_kept(weights: PyTree, old: PyTree, new: PyTree) -> PyTree:
     """Weights whose values mean under the `new` statistics what they meant under the `old` (van Hasselt et al. 2016).
 
-    Without this, values grow with the statistics of targets that are made from them, and both without end. What was
-    learnt before there were any statistics is not kept: it then starts at the mean of the first targets.
+    Without this, values grow with the statistics of targets that are made from them, and both without end.
     """
-    head = weights["params"]["value_head"]
-    scale = old.std / new.std
-    bias = head["bias"] * scale + (old.mean - new.mean) / new.std
+    return with_value_head(weights, *new_units(old, new))
+
+
+def new_units(old: PyTree, new: PyTree) -> tuple[jax.Array, jax.Array]:
+    """What to multiply values by, and to add, that were normalised by the `old` statistics and now are by the `new`.
+
+    What was learnt before there were any statistics is not kept: it then starts at the mean of the first targets.
+    """
     known = old.count > 0
-    kept = {
-        "kernel": jnp.where(known, head["kernel"] * scale, head["kernel"]),
-        "bias": jnp.where(known, bias, head["bias"]),
-    }
-    return {**weights, "params": {**weights["params"], "value_head": kept}}
+    return jnp.where(known, old.std / new.std, 1.0), jnp.where(known, (old.mean - new.mean) / new.std, 0.0)
+
+
+def with_value_head(weights: PyTree, scale: jax.Array, shift: jax.Array) -> PyTree:
+    """Weights of a network whose values are `scale` times what they were, plus `shift`."""
+    head = weights["params"]["value_head"]
+    head = {"kernel": head["kernel"] * scale, "bias": head["bias"] * scale + shift}
+    return {**weights, "params": {**weights["params"], "value_head": head}}

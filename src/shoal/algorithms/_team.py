@@ -22,10 +22,10 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from shoal.algorithms._batch import Batch, Trail, natural_value
+from shoal.algorithms._batch import Batch, Policy, Trail, natural_value, new_units, with_value_head
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.types import PyTree
-from shoal.networks.mixers import MixerKind, init_mixer, mix
+from shoal.networks.mixers import MixerKind, init_mixer, mix, rescaled
 from shoal.ops import normalisation
 
 MIXER = "<mixer>"
@@ -98,6 +98,23 @@ def team_values(
         "final_value": ahead({name: trail.final_value for name, trail in trails.items()}, states[0]),
         "last_value": ahead(last_values, states[1]),
     }
+
+
+def with_value_kept(
+    kind: MixerKind, team: Team, params: dict[str, Policy], sizes: dict[str, int], stats: PyTree
+) -> tuple[Team, dict[str, Policy]]:
+    """The team under new statistics and its policies, rescaled so that the team's value means what it meant.
+
+    A sum has no weights of its own: each agent's value is rescaled and takes its share of the shift, as if everybody
+    were present. sizes: agents of each group.
+    """
+    scale, shift = new_units(team.value_stats, stats)
+    team = team.replace(value_stats=stats)
+    if kind == "monotonic":
+        return team.replace(weights=rescaled(team.weights, scale, shift)), params
+    share = shift / sum(sizes.values())
+    policies = {name: p.replace(weights=with_value_head(p.weights, scale, share)) for name, p in params.items()}
+    return team, policies
 
 
 def everybodys(batches: dict[str, Batch], advantage: jax.Array, target: jax.Array) -> dict[str, Batch]:

@@ -34,8 +34,8 @@ class MonotonicMixer(nn.Module):
         # The weights begin near 1 / n and 1 / embed: the mixer starts as a plain mean, whatever the state's scale.
         first = _dense(n * self.embed, 0.05, 1.0 / n)(hidden)
         bias = _dense(self.embed, 0.05)(hidden)
-        second = _dense(self.embed, 0.05, 1.0 / self.embed)(hidden)
-        base = _dense(1, 0.05)(nn.relu(_dense(self.embed, 1.0)(seen)))[0]
+        second = _dense(self.embed, 0.05, 1.0 / self.embed, name="second")(hidden)
+        base = _dense(1, 0.05, name="base")(nn.relu(_dense(self.embed, 1.0)(seen)))[0]
         # Sums instead of products of a vector and a matrix: under vmap these would be many tiny products.
         mixed = nn.elu(jnp.sum(values[:, None] * jnp.abs(first.reshape(n, self.embed)), axis=0) + bias)
         return jnp.sum(mixed * jnp.abs(second)) + base
@@ -55,6 +55,14 @@ def mix(kind: MixerKind, weights: PyTree, values: jax.Array, state: PyTree) -> j
         hyper = weights["params"]["hidden"]["bias"].shape[0]
         return jnp.asarray(MonotonicMixer(hyper=hyper).apply(weights, values, state))
     return jnp.sum(values)
+
+
+def rescaled(weights: PyTree, scale: jax.Array, shift: jax.Array) -> PyTree:
+    """Weights of a monotonic mixer that puts out `scale` (above 0) times what these do, plus `shift`."""
+    params = weights["params"]
+    second = jax.tree.map(lambda leaf: leaf * scale, params["second"])
+    base = {"kernel": params["base"]["kernel"] * scale, "bias": params["base"]["bias"] * scale + shift}
+    return {**weights, "params": {**params, "second": second, "base": base}}
 
 
 def _dense(width: int, scale: float, bias: float = 0.0, name: str | None = None) -> nn.Dense:
