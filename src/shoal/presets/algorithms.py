@@ -136,8 +136,8 @@ def _add_games() -> None:
         "dqn": (_DQN, SIZES["replay"], 1_000_000),
         "pqn": (_PQN, (256, 16), 2_000_000),
     }
-    for name, (algorithm, sizes, total) in tag.items():
-        small = dataclasses.replace(experiment("tag/grid", algorithm, *sizes, total), env_options=SMALL)
+    for name, (algorithm, (num_envs, num_steps), total) in tag.items():
+        small = dataclasses.replace(experiment("tag/grid", algorithm, num_envs, num_steps, total), env_options=SMALL)
         preset(f"{name}/grid", f"taggers and a runner on a small grid: {name.upper()}")(lambda small=small: small)
 
 
