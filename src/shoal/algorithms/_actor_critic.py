@@ -36,7 +36,7 @@ from shoal.algorithms._batch import (
     weighted_sum,
     with_value_head_kept,
 )
-from shoal.algorithms._learner import hyper_of
+from shoal.algorithms._learner import check_floats, hyper_of
 from shoal.core.agents import over_agents
 from shoal.core.algorithm import ActOutput, Experience, LearnerSpec, Track
 from shoal.core.errors import require
@@ -91,13 +91,8 @@ class ActorCriticLearner(abc.ABC):
 
     def __post_init__(self):
         owner = type(self).__name__
-        limits = {"gamma": (0, 1), "gae_lambda": (0, 1), "learning_rate": (0, None), "value_coef": (0, None)}
-        limits |= {"entropy_coef": (0, None), "max_grad_norm": (0, None)}
-        for option, (low, high) in limits.items():
-            got = getattr(self, option)
-            if isinstance(got, int | float):  # under vmap it is a tracer and must not be inspected
-                fits = low <= got and (high is None or got <= high)
-                require(fits, owner, option, got, f"at least {low}" + (f" and at most {high}" if high else ""))
+        check_floats(self, gamma=(0, 1), gae_lambda=(0, 1), learning_rate=(0, None), value_coef=(0, None))
+        check_floats(self, entropy_coef=(0, None), max_grad_norm=(0, None))
         require(self.critic in ("own", "global"), owner, "critic", self.critic, "'own' or 'global'")
         require(self.mixer in MIXERS, owner, "mixer", self.mixer, "'none', 'sum' or 'monotonic'")
         require(self.chunk_samples >= 0, owner, "chunk_samples", self.chunk_samples, "0 or more")
@@ -134,6 +129,12 @@ class ActorCriticLearner(abc.ABC):
         action = dist.sample(key) if explore else dist.mode()
         extras = {"log_prob": dist.log_prob(action), "value": natural_value(params.value_stats, value)}
         return ActOutput(action, memory, extras)
+
+    def chances(self, params: Policy, observation: Observation, memory: PyTree) -> tuple[jax.Array, PyTree]:
+        """How likely one agent takes each action of a discrete space, and its memory after."""
+        view = normalised_view(params, observation.view)
+        logits, _, memory = apply_network(params.network, params.weights, view, observation.state, memory)
+        return jax.nn.softmax(jnp.where(observation.legal, logits, -jnp.inf)), memory
 
     def value(self, params: Policy, observation: Observation, memory: PyTree) -> jax.Array:
         """What one agent can expect from here on."""

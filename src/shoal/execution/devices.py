@@ -6,10 +6,11 @@ XLA runs most small operations of a scan on one core, so sharding over emulated 
 import contextlib
 import os
 import resource
+from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from shoal.core.errors import OptionError, require
 
@@ -61,6 +62,11 @@ def make_mesh(num_envs: int, parts: int, count: int | None = None) -> Mesh:
             f"Try {-(-num_envs // (count * parts)) * count * parts}, or fewer devices."
         )
     return Mesh(np.array(devices[:count]), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def everywhere(mesh: Mesh, tree: Any) -> Any:
+    """The arrays of a tree on every device of a mesh; programs whose arguments always lie there are compiled once."""
+    return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
 
 
 def memory_in_use() -> int:

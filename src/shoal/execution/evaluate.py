@@ -3,12 +3,14 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shoal.core.env import Env
 from shoal.core.errors import WorldError, require_positive
 from shoal.core.regroup import side_rewards, sides
 from shoal.core.types import PyTree, Scene
@@ -68,8 +70,11 @@ def evaluate(
     )
 
 
-def play(roles: Cast, actor: Actor):
-    """The compiled program `(policies, key, copy ids) -> returns by group [E], lengths [E], ended [E]`."""
+def play(roles: Cast, actor: Actor, gains: Callable[[Env, Mapping[str, jax.Array]], dict] = side_rewards):
+    """The compiled program `(policies, key, copy ids) -> returns by side [E], lengths [E], ended [E]`.
+
+    gains: from the rewards of a step `[E, n]` by policy to those that are summed up, `[E]` by name.
+    """
 
     @jax.jit
     def program(policies, key, ids):
@@ -83,12 +88,13 @@ def play(roles: Cast, actor: Actor):
         def body(state):
             worlds, memory, returns, ended, lengths = state
             worlds, memory, record = step(vectorised, actor, policies, worlds, memory)
-            gained = side_rewards(roles.env, record.reward)
+            gained = gains(roles.env, record.reward)
             returns = {name: value + jnp.where(ended, 0.0, gained[name]) for name, value in returns.items()}
             lengths = lengths + ~ended
             return worlds, memory, returns, ended | record.terminated | record.truncated, lengths
 
-        zeros = {name: jnp.zeros(ids.shape[0]) for name in sides(roles.env)}
+        rewards = {name: jnp.zeros((ids.shape[0], group.size)) for name, group in roles.spec.groups.items()}
+        zeros = jax.tree.map(jnp.zeros_like, gains(roles.env, rewards))
         start = (worlds, memory, zeros, jnp.zeros(ids.shape[0], bool), jnp.zeros(ids.shape[0], jnp.int32))
         _, _, returns, ended, lengths = lax.while_loop(unfinished, body, start)
         return returns, lengths, ended

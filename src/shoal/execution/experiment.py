@@ -132,6 +132,16 @@ def cast(experiment: Experiment) -> Cast:
     return Cast(experiment, env, spec, learners)
 
 
+def to_plain(value: Any) -> Any:
+    """A dataclass of settings as plain JSON data."""
+    return _plain(value)
+
+
+def from_plain(cls: Any, data: Any, where: str) -> Any:
+    """The inverse of `to_plain`; `where` begins what is said of entries that are unknown or of the wrong kind."""
+    return _build(cls, data, where)
+
+
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: _plain(getattr(value, field.name)) for field in _entries(type(value))}

@@ -6,7 +6,7 @@ or whatever an actor keeps per copy) is reset where an episode begins and stands
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -76,6 +76,15 @@ class Actor(Protocol):
         ...
 
 
+@runtime_checkable
+class PlaysBatches(Protocol):
+    """An algorithm that plays all copies at once, such as `opponents.Opponents`. Its memory has a `carry`."""
+
+    def act_batch(
+        self, params: PyTree, observation: Observation, memory: Any, keys: jax.Array, worlds: Worlds, seat: int
+    ) -> tuple[jax.Array, Any]: ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Policies:
     """The usual actor: each group is played by an algorithm's policy. `params` are the policies by group."""
@@ -102,12 +111,19 @@ class Policies:
         memory = _where(worlds.first, fresh, memory)
         acts = Acts({}, {}, {}, {name: memory[name] for name in self.replayed})
         start = 0
-        for name, group in self.groups.items():
+        for number, (name, group) in enumerate(self.groups.items()):
             own = jax.vmap(lambda key, s=start, n=group.size: agent_keys(key, s, n))(keys)
             start += group.size
-            acts.action[name], acts.memory[name], acts.extras[name] = self._act(
-                name, params[name], worlds.observation[name], memory[name], own
-            )
+            observation, algorithm = worlds.observation[name], self.algorithms[name]
+            if isinstance(algorithm, PlaysBatches):
+                action, after = algorithm.act_batch(params[name], observation, memory[name], own, worlds, number)
+                acts.action[name], acts.extras[name] = action, {}
+                carry = _keep_inactive(observation.active, memory[name].carry, after.carry)
+                acts.memory[name] = after.replace(carry=carry)
+            else:
+                acts.action[name], acts.memory[name], acts.extras[name] = self._act(
+                    name, params[name], observation, memory[name], own
+                )
         return acts
 
     def final_value(

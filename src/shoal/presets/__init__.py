@@ -7,6 +7,7 @@ from shoal.presets import control as _control
 from shoal.presets import matrix as _matrix
 from shoal.presets import mpe as _mpe
 from shoal.presets import pong as _pong
+from shoal.presets import populations as _populations
 from shoal.presets import reference as _reference
 from shoal.presets import swarm as _swarm
 from shoal.presets import tag as _tag
@@ -27,4 +28,4 @@ __all__ = [
     "targets",
 ]
 
-del _algorithms, _battle, _cards, _control, _matrix, _mpe, _pong, _reference, _swarm, _tag
+del _algorithms, _battle, _cards, _control, _matrix, _mpe, _pong, _populations, _reference, _swarm, _tag

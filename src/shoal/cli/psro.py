@@ -1,0 +1,120 @@
+"""`shoal psro GAME`: grow a population of policies by best responses to mixtures of itself."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+from tyro.conf import DisallowNone, arg
+
+from shoal.cli.arguments import Flag, Imports, scan
+from shoal.cli.start import Devices, Folder, check_devices, outline, prepare
+from shoal.cli.targets import parse_target
+from shoal.cli.terminal import console, duration, emit, say
+from shoal.cli.worlds import check_world
+from shoal.core.errors import OptionError
+from shoal.execution import psro_run
+from shoal.execution.run import default_path
+from shoal.population.psro import PSRO, State
+from shoal.presets import names
+
+EXACT = "exact"
+
+
+@dataclasses.dataclass(frozen=True)
+class PsroOptions:
+    """Options of `shoal psro` itself. --total-env-steps and the like are those of one best response."""
+
+    meta_solver: Annotated[str, arg(metavar="NAME")] = "fictitious_play"
+    """what makes mixtures of payoffs: alpha_rank, cce, ce, fictitious_play, last, nash, prioritised, ..."""
+    oracle: Annotated[DisallowNone[str | None], arg(metavar="NAME")] = None
+    """who responds: an algorithm, as --algo; or exact, for games that can be tabulated"""
+    iterations: int = 40  # best responses of every player, at most
+    episodes: int = 2000  # played for each entry of the payoff table
+    target_error: DisallowNone[float | None] = None  # and more until the standard error is at most this
+    target_nash_conv: DisallowNone[float | None] = None  # stop when it is reached; needs a game with exact tables
+    patience: DisallowNone[int | None] = None  # stop after so many iterations in a row without a gain
+    improvement: float = 0.0  # what counts as a gain
+    warm_start: Flag = False  # each best response starts from the player's newest policy
+    greedy: Flag = False  # policies of the population play their most likely action
+    run_dir: Folder = None  # new folder for the run; by default one below runs/
+    devices: Devices = None  # use only the first N devices (on a CPU, cores)
+    imports: Imports = ()  # a Python file that registers worlds or presets
+    json: Flag = False  # one JSON object on stdout, everything else on stderr
+
+
+def run(args: Sequence[str]) -> int:
+    """Grows a population and says how far it got."""
+    prepare()
+    experiment, options = parse_target(PsroOptions, translated(args), "shoal psro")
+    check_devices(options.devices)
+    plan = PSRO(
+        meta_solver=options.meta_solver,
+        iterations=options.iterations,
+        episodes=options.episodes,
+        target_error=options.target_error,
+        target_nash_conv=options.target_nash_conv,
+        patience=options.patience,
+        improvement=options.improvement,
+    )
+    kind = EXACT if options.oracle == EXACT else "learned"
+    settings = psro_run.Settings(experiment, plan, kind, options.warm_start, options.greedy)
+    check_world(experiment)
+    folder = Path(options.run_dir) if options.run_dir else default_path(experiment)
+    out = console(options.json)
+    say(out, outline(experiment), style="bold")
+    say(out, f"PSRO, {plan.meta_solver}, {kind} responses; run folder: {folder}; compiling ...")
+    state = psro_run.start(settings, folder, options.devices, lambda state: _line(out, state))
+    report(out, state, folder)
+    if options.json:
+        emit(result(state) | {"run": str(folder)})
+    return 0
+
+
+def translated(args: Sequence[str]) -> list[str]:
+    """Arguments with the best responses' preset in place of its world, and the oracle as the algorithm."""
+    args = list(args)
+    if args and not args[0].startswith("-"):
+        ready = f"psro/{args[0].rpartition('/')[2]}"
+        args[0] = ready if ready in names() else args[0]
+    oracle, algorithm = scan(args, "--oracle"), scan(args, "--algo")
+    if oracle and oracle[-1] != EXACT:
+        if algorithm and algorithm[-1] != oracle[-1]:
+            raise OptionError(f"shoal psro: --oracle {oracle[-1]} and --algo {algorithm[-1]} contradict each other")
+        args += [] if algorithm else ["--algo", oracle[-1]]
+    return args
+
+
+def result(state: State) -> dict[str, Any]:
+    """The figures of the last iteration."""
+    line = state.history[-1]
+    shown = {
+        key: line[key]
+        for key in ("nash_conv", "exploitability", "population", "seconds", "iteration", "value")
+        if key in line
+    }
+    mixtures = {player: mixture.tolist() for player, mixture in zip(state.players, state.mixtures, strict=True)}
+    return shown | {"mixtures": mixtures}
+
+
+def report(out: Console, state: State, folder: Path) -> None:
+    line = state.history[-1]
+    far = (
+        f"NashConv {line['nash_conv']:.4f} (exploitability {line['exploitability']:.4f}), "
+        if "nash_conv" in line
+        else ""
+    )
+    say(out, f"{far}population {line['population']} a player, {duration(line['seconds'])}", style="bold")
+    say(out, f"run: {folder}")
+
+
+def _line(out: Console, state: State) -> None:
+    line = state.history[-1]
+    parts = [f"{line['iteration']:4d}", f"value {line['value']:+.4f}"]
+    if "nash_conv" in line:
+        parts.append(f"NashConv {line['nash_conv']:.4f}")
+    if "gain" in line:
+        parts.append("gains " + ", ".join(f"{gain:+.3f}" for gain in line["gain"]))
+    parts.append(f"support {' x '.join(map(str, line['support']))}")
+    say(out, "  ".join([*parts, duration(line["seconds"])]))

@@ -1,0 +1,64 @@
+"""Different policies for the copies of a batch, without a copy of the weights for each.
+
+A bank of policies is one pytree with a leading axis; every copy of a world names the policy that plays in it. Gathering
+weights for each copy moves megabytes for nothing, and running every policy on every copy is work thrown away. So copies
+are put in order of their policy, each policy's share is filled up to whole blocks, and a block takes one policy's
+weights: a batched matrix product, at most `policies - 1` blocks larger than one policy for all would need.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.types import PyTree
+
+BLOCK = 16
+"""Copies of a block."""
+
+
+class Plan(NamedTuple):
+    """Where copies are computed. slot: of each copy, `[E]`. row: the copy in each slot, `[slots]`; in those that are
+    left over, any. owner: the policy of each block, `[slots / BLOCK]`.
+    """
+
+    slot: jax.Array
+    row: jax.Array
+    owner: jax.Array
+
+
+def plan(index: jax.Array, policies: int) -> Plan:
+    """How copies that are played by the policies `index` `[E]` are laid out in blocks."""
+    copies = index.shape[0]
+    blocks = -(-copies // BLOCK) + min(policies, copies) - 1
+    counts = jnp.zeros(policies, jnp.int32).at[index].add(1)
+    ends = jnp.cumsum(-(-counts // BLOCK))  # in blocks
+    order = jnp.argsort(index, stable=True)
+    place = jnp.arange(copies) - (jnp.cumsum(counts) - counts)[index[order]]  # among the copies of the same policy
+    filled = (ends - -(-counts // BLOCK))[index[order]] * BLOCK + place
+    slot = jnp.zeros(copies, jnp.int32).at[order].set(filled)
+    row = jnp.zeros(blocks * BLOCK, jnp.int32).at[filled].set(order.astype(jnp.int32))
+    owner = jnp.searchsorted(ends, jnp.arange(blocks), side="right")
+    return Plan(slot, row, jnp.minimum(owner, policies - 1))
+
+
+def by_policy(
+    function: Callable[[PyTree, PyTree], Any],
+    bank: PyTree,
+    index: jax.Array,
+    rows: PyTree,
+    laid_out: Plan | None = None,
+) -> Any:
+    """`function(policy, rows)` where every row `[E, ...]` meets the policy `index` `[E]` of the bank `[K, ...]`.
+
+    The function is given one policy and `BLOCK` rows at a time, and must treat rows alike. A bank of one is shared.
+    """
+    policies = jax.tree.leaves(bank)[0].shape[0]
+    if policies == 1:
+        return function(jax.tree.map(lambda leaf: leaf[0], bank), rows)
+    where = plan(index, policies) if laid_out is None else laid_out
+    weights = jax.tree.map(lambda leaf: leaf[where.owner], bank)
+    blocks = jax.tree.map(lambda leaf: leaf[where.row].reshape(-1, BLOCK, *leaf.shape[1:]), rows)
+    out = jax.vmap(function)(weights, blocks)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[where.slot], out)

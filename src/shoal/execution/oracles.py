@@ -1,0 +1,147 @@
+"""What `population.psro` is handed: best responses that are learnt and line-ups that are played, or both exactly."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.core.errors import OptionError
+from shoal.core.types import PyTree
+from shoal.envs.tabular import TabularGame
+from shoal.execution.matches import Matches
+from shoal.execution.opponents import Bank
+from shoal.execution.responses import Game, Responses
+from shoal.population import psro
+from shoal.population.behaviour import behaviour
+
+
+@dataclasses.dataclass
+class Learned:
+    """Best responses by an algorithm, payoffs by playing. greedy: whether policies of the bank play greedily.
+
+    A class with state only to keep what was compiled, and the plans of policies that are known already.
+    """
+
+    game: Game
+    episodes: int = 2000
+    warm: bool = False  # whether a response starts from the player's newest policy
+    greedy: bool = False
+    devices: int | None = None
+
+    def __post_init__(self):
+        self._responses: dict[int, Responses] = {}
+        self._plans: dict[tuple[int, int], np.ndarray] = {}
+
+    @functools.cached_property
+    def matches(self) -> Matches:
+        return Matches(self.game, not self.greedy, devices=self.devices)
+
+    def first(self) -> dict[str, PyTree]:
+        """Fresh policies to begin with."""
+        return self._trainer(1).fresh(self.game.experiment.seed)
+
+    def respond(self, state: psro.State) -> Mapping[str, tuple[PyTree, dict[str, Any]]]:
+        capacity = max(bank.capacity for bank in state.banks.values())
+        banks = {
+            player: Bank(bank.policies, bank.mixture(mixture))
+            for (player, bank), mixture in zip(state.banks.items(), state.mixtures, strict=True)
+        }
+        starts = {player: bank[-1] for player, bank in state.banks.items()}
+        seed = self.game.experiment.seed + 1000 * (state.iteration + 1)
+        policies, earned = self._trainer(capacity).train(banks, seed, starts, self.warm)
+        parents = {player: len(bank) - 1 if self.warm else None for player, bank in state.banks.items()}
+        return {p: (policy, {"earned": earned[p], "parent": parents[p]}) for p, policy in policies.items()}
+
+    def evaluate(self, state: psro.State, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        banks = {player: bank.policies for player, bank in state.banks.items()}
+        played = int(state.table.count.sum())
+        return *self.matches.play(banks, lineups, self.episodes, self.game.experiment.seed + 1, played), self.episodes
+
+    def measure(self, state: psro.State) -> dict[str, float]:
+        """NashConv and exploitability of the mixtures, where the game can be tabulated."""
+        tables = self.game.tables
+        if tables is None:
+            return {}
+        return distance(tables, self.plans(tables, state), state.mixtures)
+
+    def plans(self, tables: TabularGame, state: psro.State) -> list[np.ndarray]:
+        """The plans `[m, S]` of the policies of every player's bank."""
+        plans = []
+        for player, bank in enumerate(state.banks.values()):
+            known = [self._plan(tables, player, i, bank[i]) for i in range(len(bank))]
+            plans.append(np.stack(known))
+        return plans
+
+    def _plan(self, tables: TabularGame, player: int, number: int, policy: PyTree) -> np.ndarray:
+        if (player, number) not in self._plans:
+            chances = np.asarray(self._behaviours[player](policy), np.float64)
+            self._plans[player, number] = tables.plan(player, chances)
+        return self._plans[player, number]
+
+    @functools.cached_property
+    def _behaviours(self) -> list[Any]:
+        """For each player, from a policy to its probabilities."""
+        assert self.game.tables is not None
+        return [
+            jax.jit(lambda policy, a=algorithm, sets=sets: behaviour(a, policy, sets, not self.greedy))
+            for algorithm, sets in zip(self.game.algorithms.values(), self.game.tables.sets, strict=True)
+        ]
+
+    def _trainer(self, capacity: int) -> Responses:
+        if capacity not in self._responses:
+            self._responses[capacity] = Responses(self.game, capacity, self.devices)
+        return self._responses[capacity]
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact:
+    """Best responses and payoffs worked out from the exact tables of a game. Policies are realisation plans."""
+
+    tables: TabularGame
+
+    @staticmethod
+    def of(game: Game) -> "Exact":
+        tables = game.tables
+        if tables is None:
+            raise OptionError(
+                f"world {game.env!r} cannot be tabulated, so it has no exact best responses: use a learnt oracle, such "
+                "as ppo, or one of cards/kuhn, cards/leduc and the matrix games"
+            )
+        return Exact(tables)
+
+    def first(self) -> dict[str, PyTree]:
+        """Uniform play."""
+        tables = self.tables
+        return {name: tables.plan(p, tables.uniform(p)) for p, name in enumerate(tables.players)}
+
+    def respond(self, state: psro.State) -> Mapping[str, tuple[PyTree, dict[str, Any]]]:
+        mixed = [mixture @ plans for mixture, plans in zip(state.mixtures, self._banks(state), strict=True)]
+        responses = {}
+        for player, name in enumerate(self.tables.players):
+            value, plan = self.tables.best_response(player, mixed)
+            responses[name] = (plan, {"earned": value})
+        return responses
+
+    def evaluate(self, state: psro.State, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        """Exact payoffs, as of so many episodes that none is ever played again."""
+        reach = np.ones((len(lineups), len(self.tables.payoffs)))
+        for player, bank in enumerate(self._banks(state)):
+            reach *= bank[:, self.tables.sequences[:, player]][lineups[:, player]]
+        value, many = reach @ self.tables.payoffs, 10**9
+        return value * many, value**2 * many, many
+
+    def measure(self, state: psro.State) -> dict[str, float]:
+        return distance(self.tables, self._banks(state), state.mixtures)
+
+    def _banks(self, state: psro.State) -> list[np.ndarray]:
+        return [np.asarray(bank.policies, np.float64)[: len(bank)] for bank in state.banks.values()]
+
+
+def distance(tables: TabularGame, plans: list[np.ndarray], mixtures: psro.Mixtures) -> dict[str, float]:
+    """How far mixtures of plans `[m, S]` are from equilibrium. Mixing plans weighs policies by reach, as it must be."""
+    mixed = [mixture @ bank for mixture, bank in zip(mixtures, plans, strict=True)]
+    conv = tables.nash_conv(mixed)
+    return {"nash_conv": conv, "exploitability": conv / len(tables.players)}

@@ -1,0 +1,184 @@
+"""Best responses: one learner for each player, against mixtures of the others' policies, all in one program.
+
+For each player there is a training of its own: the player's seats are the learner's, the other seats are played by
+`Opponents` from the others' banks. Two programs are compiled, one that begins the trainings of all players and one that
+makes updates in all of them; mixtures, banks, seeds and starting weights are data. They are compiled anew only when a
+bank has outgrown its capacity.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.env import Env, describe
+from shoal.core.errors import OptionError
+from shoal.core.regroup import parse_seats
+from shoal.core.types import PyTree, Seat
+from shoal.envs.tabular import TabularGame, tabulate
+from shoal.execution.devices import everywhere
+from shoal.execution.experiment import Experiment, Learner, make_world
+from shoal.execution.fused import MAX_UPDATES, Carry, Program, build
+from shoal.execution.opponents import Bank, Opponents
+
+LEARNER = "learner"
+
+
+@dataclasses.dataclass(frozen=True)
+class Game:
+    """A world among players, and how a policy of each is trained.
+
+    experiment: of one best response. Who learns for a seat there says by which algorithm its player learns here.
+    """
+
+    experiment: Experiment
+
+    @property
+    def env(self) -> str:
+        return self.experiment.env
+
+    @functools.cached_property
+    def world(self) -> Env:
+        return make_world(self.experiment)
+
+    @functools.cached_property
+    def algorithms(self) -> dict[str, Algorithm]:
+        """The algorithm of each player."""
+        dealt = seat_learners(self.experiment)
+        return {
+            player: self.experiment.learners[dealt[seats[0]]].algorithm for player, seats in self.world.players.items()
+        }
+
+    @functools.cached_property
+    def seats(self) -> dict[str, tuple[str, ...]]:
+        players = self.world.players
+        if len(players) < 2:
+            raise OptionError(
+                f"world {self.env!r} has one player; a population of opponents needs at least two. For one player or "
+                "one team there are `shoal pbt` and `shoal evolve`."
+            )
+        for player, seats in players.items():
+            if len({group for group, _ in seats}) > 1:
+                raise OptionError(
+                    f"world {self.env!r}: the player {player!r} has seats of several groups, but a policy of a bank "
+                    "plays agents of one kind. Give each group a player of its own."
+                )
+        return {player: tuple(f"{group}[{i}]" for group, i in seats) for player, seats in players.items()}
+
+    @property
+    def players(self) -> tuple[str, ...]:
+        return tuple(self.seats)
+
+    @functools.cached_property
+    def tables(self) -> TabularGame | None:
+        """The exact tables of the game; None if it has none."""
+        return tabulate(self.world) if hasattr(self.world, "num_deals") else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Responses:
+    """Trains best responses of all players side by side. capacity: of the banks that they meet."""
+
+    game: Game
+    capacity: int
+    devices: int | None = None
+
+    @functools.cached_property
+    def programs(self) -> dict[str, Program]:
+        return {player: build(self._experiment(player), self.devices) for player in self.game.players}
+
+    def _experiment(self, player: str) -> Experiment:
+        learners = {}
+        for name, seats in self.game.seats.items():
+            algorithm = self.game.algorithms[name]
+            if name == player:
+                learners[LEARNER] = Learner(algorithm, {name: seats})
+            else:
+                learners[name] = Learner(Opponents(algorithm, self.capacity), {name: seats}, frozen=True)
+        return dataclasses.replace(self.game.experiment, learners=learners, num_seeds=1)
+
+    @functools.cached_property
+    def begin(self):
+        """`begin(banks, seed, starts, warm) -> carries`: fresh trainings against the banks, by player.
+
+        starts: a policy for each player, which its learner begins with if `warm`.
+        """
+
+        def one(program: Program, player: str, banks, seed, starts, warm) -> Carry:
+            carry = program._init(seed, {})  # pyright: ignore[reportPrivateUsage]
+            learners = dict(carry.learners)
+            fresh = learners[LEARNER].params[player]
+            policy = jax.tree.map(lambda start, fresh: jnp.where(warm, start, fresh), starts[player], fresh)
+            learners[LEARNER] = learners[LEARNER].replace(params={player: policy})
+            for name in learners.keys() - {LEARNER}:
+                learners[name] = learners[name].replace(params={name: banks[name]})
+            return carry.replace(learners=learners)
+
+        def all_players(banks: dict[str, Bank], seed: jax.Array, starts: dict[str, PyTree], warm: jax.Array):
+            return {
+                player: one(program, player, banks, seed + i, starts, warm)
+                for i, (player, program) in enumerate(self.programs.items())
+            }
+
+        return jax.jit(all_players, out_shardings=self._shardings)
+
+    @property
+    def _shardings(self) -> dict[str, Carry]:
+        return {player: program.shardings for player, program in self.programs.items()}
+
+    @functools.cached_property
+    def advance(self):
+        """`advance(carries, count) -> carries, tables`: `count` updates of every player's learner."""
+
+        def all_players(carries: dict[str, Carry], count: jax.Array):
+            results = {player: program.advance(carries[player], count) for player, program in self.programs.items()}
+            return {p: carry for p, (carry, _) in results.items()}, {p: table for p, (_, table) in results.items()}
+
+        return jax.jit(all_players, donate_argnums=0, out_shardings=(self._shardings, None))
+
+    def train(
+        self, banks: Mapping[str, Bank], seed: int, starts: Mapping[str, PyTree], warm: bool
+    ) -> tuple[dict[str, PyTree], dict[str, float]]:
+        """A best response of every player, and what it earned in the last tenth of its training."""
+        mesh = next(iter(self.programs.values())).mesh
+        given = everywhere(mesh, (dict(banks), jnp.uint32(seed), dict(starts), jnp.asarray(warm)))
+        carries = self.begin(*given)
+        tables: list[dict[str, jax.Array]] = []
+        for start in range(0, self.game.experiment.num_updates, MAX_UPDATES):
+            count = min(MAX_UPDATES, self.game.experiment.num_updates - start)
+            carries, table = self.advance(carries, everywhere(mesh, jnp.int32(count)))
+            tables.append(jax.tree.map(lambda rows, n=count: rows[:n], table))
+        policies = {player: carry.learners[LEARNER].params[player] for player, carry in carries.items()}
+        earned = {player: self._earned(player, [table[player] for table in tables]) for player in self.game.players}
+        return policies, earned
+
+    def _earned(self, player: str, tables: Sequence[jax.Array]) -> float:
+        names = self.programs[player].names
+        rows = np.concatenate([np.asarray(table) for table in tables])
+        rows = rows[-max(1, len(rows) // 10) :]
+        total = rows[:, names.index(f"return/{player}")].sum()
+        return float(total / max(rows[:, names.index("episodes")].sum(), 1.0))
+
+    def fresh(self, seed: int) -> dict[str, PyTree]:
+        """A fresh policy of each player."""
+        keys = {player: jax.random.key(seed + i) for i, player in enumerate(self.game.players)}
+        return {
+            player: self.game.algorithms[player].init(keys[player], program.cast.learners[LEARNER][1]).params[player]
+            for player, program in self.programs.items()
+        }
+
+
+def seat_learners(experiment: Experiment) -> dict[Seat, str]:
+    """The learner that each seat of an experiment's world is dealt to."""
+    groups = describe(make_world(experiment)).groups
+    dealt = {}
+    for name, learner in experiment.learners.items():
+        for chairs in (learner.policies or {group: (group,) for group in groups}).values():
+            for text in chairs:
+                part = parse_seats(text, groups)
+                dealt |= {(part.group, i): name for i in range(part.start, part.stop)}
+    return dealt

@@ -1,0 +1,71 @@
+"""PSRO with exact responses, where the answers are known."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from shoal.core.errors import OptionError
+from shoal.execution.psro_run import Settings, oracle_of, start
+from shoal.population.psro import PSRO, State, begin, psro
+from shoal.presets import resolve
+
+
+def grown(game, **plan) -> State:
+    return start(Settings(resolve(game), PSRO(**plan), "exact"))
+
+
+def test_double_oracle_solves_rock_paper_scissors():
+    """From uniform play, every action is a best response; the equilibrium of the whole game is uniform play itself."""
+    state = grown("psro/rock_paper_scissors", meta_solver="nash", iterations=4)
+    assert state.history[-1]["nash_conv"] == pytest.approx(0.0, abs=1e-9)
+    assert state.values == pytest.approx([0.0, 0.0], abs=1e-9)
+
+
+def test_kuhn_reaches_its_value():
+    state = grown("psro/kuhn", meta_solver="nash", iterations=20, target_nash_conv=1e-9)
+    assert state.history[-1]["nash_conv"] < 1e-9
+    assert state.values[0] == pytest.approx(-1 / 18, abs=1e-9)
+
+
+@pytest.mark.parametrize(("solver", "at_most"), [("fictitious_play", 52), ("nash", 68)])
+def test_leduc_as_fast_as_published(solver, at_most):
+    state = grown("psro/leduc", meta_solver=solver, iterations=at_most - 1, target_nash_conv=0.5)
+    assert state.history[-1]["nash_conv"] <= 0.5
+    assert state.history[-1]["population"] <= at_most
+
+
+def test_nothing_known_is_played_again():
+    settings = Settings(resolve("psro/kuhn"), PSRO(iterations=3, meta_solver="uniform"), "exact")
+    oracle, played = oracle_of(settings), []
+
+    def evaluate(state, lineups):
+        played.extend(map(tuple, lineups.tolist()))
+        return oracle.evaluate(state, lineups)
+
+    *_, last = psro(begin(oracle.first()), settings.psro, oracle.respond, evaluate, oracle.measure)
+    assert last.table.sizes == (4, 4)
+    assert sorted(played) == [(i, j) for i in range(4) for j in range(4)]
+
+
+def test_stops_when_nothing_is_gained():
+    plan = PSRO(meta_solver="nash", iterations=30, patience=1, improvement=1e-9)
+    state = start(Settings(resolve("psro/kuhn"), plan, "exact"))
+    assert state.iteration < 30
+    assert max(state.history[-1]["gain"]) <= 1e-9
+
+
+def test_values_of_mixtures_by_hand():
+    state = grown("psro/rock_paper_scissors", meta_solver="uniform", iterations=2)
+    mixed = dataclasses.replace(state, mixtures=(np.array([0, 1.0, 0]), np.array([0.5, 0, 0.5])))
+    wanted = 0.5 * state.table.mean[:, 1, 0] + 0.5 * state.table.mean[:, 1, 2]
+    np.testing.assert_allclose(mixed.values, wanted)
+
+
+def test_what_is_refused():
+    with pytest.raises(OptionError, match=r"meta_solver must be .*'nash'.* got 'nahs'"):
+        PSRO(meta_solver="nahs")
+    with pytest.raises(OptionError, match="world 'pong' cannot be tabulated"):
+        start(Settings(resolve("pong"), PSRO(), "exact"))
+    with pytest.raises(OptionError, match="has one player"):
+        start(Settings(resolve("control/cartpole"), PSRO()))
