@@ -101,7 +101,7 @@ def with_network(algorithm, **changes):
         more |= {"sequence": 6, "burn_in": 2, "batch_size": 64}
     # What is to be kept in mind is found out by chance: a policy that is sure too soon stops trying.
     more |= {"target_entropy_share": 0.5} if isinstance(algorithm, SAC) else {}
-    more |= {"entropy_coef": 0.05} if isinstance(algorithm, PPO) else {}
+    more |= {"entropy_coef": 0.05} if isinstance(algorithm, PPO | A2C) else {}
     return dataclasses.replace(algorithm, **more)
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from shoal import Box, Discrete, Group, MultiDiscrete, Observation
-from shoal.algorithms import DQN, PQN
+from shoal.algorithms import DDPG, DQN, PQN
 from shoal.algorithms import _replay as stored
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
 from shoal.core.errors import OptionError
 from shoal.core.registry import register
 from shoal.execution import checkpoint, fused
-from shoal.execution.experiment import Experiment, Learner
+from shoal.execution.experiment import Experiment, Learner, cast
 from shoal.execution.fused import build
 from shoal.execution.train import restore
 from shoal.networks.torsos import Network
@@ -25,6 +25,7 @@ from tests.algorithms.tables import learner
 from tests.worlds.bandit import Target, Truncation
 from tests.worlds.last_card import LastCard
 from tests.worlds.memory import Memory
+from tests.worlds.two_teams import TwoTeams
 
 SMALL = Network(hidden=(8,))
 TINY = {"network": SMALL, "batch_size": 8, "gradient_steps": 2, "buffer_size": 256}
@@ -36,6 +37,7 @@ def _worlds():
     register("dqn/memory", Memory)
     register("dqn/last_card", LastCard)
     register("dqn/target", Target)
+    register("dqn/two_teams", TwoTeams)
 
 
 def fresh(algorithm, env, total_updates=10):
@@ -256,15 +258,45 @@ def test_replays_that_are_too_small_or_too_large_are_refused(monkeypatch):
     message = "DQN: buffer_size must be at least 72 for 8 copies, updates of 5 steps and windows of 4, got 40"
     with pytest.raises(OptionError, match=message):
         built(buffer_size=40, n_step=3)
-    # 80 steps in 2 seeds, each of two views of 3 floats, an action, a reward and three flags.
-    need = 2 * 80 * (2 * 12 + 4 + 4 + 3)
-    monkeypatch.setattr(fused, "memory_bytes", lambda: need)
-    built(buffer_size=73, n_step=3)
-    monkeypatch.setattr(fused, "memory_bytes", lambda: need - 1)
-    with pytest.raises(
-        OptionError, match=r"the replay of learner 'l' takes .* GiB for 80 steps.*Lower buffer_size to 63"
-    ):
-        built(buffer_size=73, n_step=3)
+    # 120 steps in 2 seeds, each of two views of 3 floats, an action, a reward and three flags: 35 bytes.
+    need = 2 * 120 * (2 * 12 + 4 + 4 + 3)
+    monkeypatch.setattr(fused, "memory_bytes", lambda: need / 0.8)
+    built(buffer_size=113)
+    with pytest.raises(OptionError, match=r"'l': 120 steps of 39 bytes; 2 trainings.*Lower buffer_size to 80 or less"):
+        built(buffer_size=113, prioritised=True)  # 4 more bytes each; 107 steps would fit, but updates are of 40
+    built(buffer_size=80, prioritised=True)
+    monkeypatch.setattr(fused, "memory_bytes", lambda: need / 0.8 - 2)
+    with pytest.raises(OptionError, match=r"'l': 120 steps of 35 bytes.*at most 80% of its 0.0 GiB"):
+        built(buffer_size=113)
+
+
+def test_replays_are_counted_together_and_spread_over_devices(monkeypatch):
+    learners = {
+        "one": Learner(DQN(network=SMALL, buffer_size=160), {"scout": ("scout",)}),
+        "other": Learner(DDPG(network=SMALL, buffer_size=80), {"carrier": ("carrier",)}),
+    }
+    roles = cast(Experiment("dqn/two_teams", learners=learners, num_envs=8, num_steps=5))
+    # Two scouts and three carriers: two views of 3 or 2 floats, an action and a reward each, and three flags a step.
+    need = 160 * (2 * (24 + 4 + 4) + 3) + 80 * (3 * (16 + 4 + 4) + 3)
+    monkeypatch.setattr(fused, "memory_bytes", lambda: need / 0.8 + 1)
+    fused.check_replays(roles)
+    monkeypatch.setattr(fused, "memory_bytes", lambda: need / 2 / 0.8 + 1)
+    with pytest.raises(OptionError, match=r"'one': 160 steps.*'other': 80 steps.*Lower buffer_size to 80 and 40"):
+        fused.check_replays(roles)
+    fused.check_replays(roles, memories=2)
+    with pytest.raises(OptionError, match="spread over 2 devices"):
+        fused.check_replays(roles, points=2, memories=2)
+
+
+def test_a_run_that_would_end_before_it_learns_is_refused():
+    def built(total, **options):
+        learners = {"l": Learner(DQN(network=SMALL, warm_up=400), **options)}
+        return build(Experiment("dqn/memory", learners=learners, num_envs=8, num_steps=5, total_env_steps=total), 1)
+
+    built(401)
+    built(400, frozen=True)
+    with pytest.raises(OptionError, match=r"never learn: its warm_up, 400 env steps, .* total_env_steps, 400"):
+        built(400)
 
 
 def test_a_group_of_any_size_is_stored():
@@ -284,6 +316,10 @@ def test_a_group_of_any_size_is_stored():
         ({"n_step": 0}, "DQN: n_step must be a whole number, at least 1, got 0"),
         ({"gamma": 1.5}, "DQN: gamma must be at least 0.0 and at most 1.0, got 1.5"),
         ({"importance_exponent": -0.1}, "DQN: importance_exponent must be at least"),
+        ({"learning_rate": float("inf")}, "DQN: learning_rate must be at least 0.0 and finite, got inf"),
+        ({"learning_rate": float("nan")}, "DQN: learning_rate must be at least 0.0, got nan"),
+        ({"burn_in": 2}, "DQN: burn_in must be 0 if the network has no memory .*, got 2"),
+        ({"epsilon_start": 0.1, "epsilon_end": 0.2}, "DQN: epsilon_end must be at most epsilon_start, 0.1.*, got 0.2"),
     ],
 )
 def test_bad_options_are_named(options, message):

@@ -215,6 +215,8 @@ def test_two_devices_agree_with_one():
 def test_bad_options_are_named():
     with pytest.raises(OptionError, match="Impala: rho_clip must be greater than 0, got 0"):
         Impala(rho_clip=0.0)
+    with pytest.raises(OptionError, match="Impala: c_clip must be greater than 0 and finite, got inf"):
+        Impala(c_clip=float("inf"))
     with pytest.raises(OptionError, match="Impala: minibatches must be greater than 0, got 0"):
         Impala(minibatches=0)
     with pytest.raises(OptionError, match="Impala: gae_lambda must be at least 0 and at most 1, got 2"):

@@ -205,3 +205,5 @@ def test_what_is_refused():
         PQN(trace_lambda=2.0)
     with pytest.raises(OptionError, match="PQN: minibatches must be a whole number, at least 1, got 0"):
         PQN(minibatches=0)
+    with pytest.raises(OptionError, match=r"PQN: epsilon_end must be at most epsilon_start, 0\.01.*, got 0\.05"):
+        PQN(epsilon_start=0.01)

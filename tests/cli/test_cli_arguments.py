@@ -118,6 +118,8 @@ def test_freeze_and_weights_name_learners():
         (["demo", "--num-env", "1"], "--num-envs"),
         (["demo", "--env.num-god", "1"], "Did you mean --env.num-good?"),
         (["demo", "--zzz"], "unknown option --zzz"),
+        (["demo", "--algo", "dqn", "--algo.clip-eps", "1"], "All options: `shoal train demo --algo dqn --help`"),
+        (["demo", "--algo.learning-rate", "inf"], "learning_rate must be at least 0 and finite, got inf"),
         (["demo", "stray"], "unexpected argument 'stray'"),
         (["demo", "--algo.learning-rate", "fast"], "could not convert string to float: 'fast'"),
         (["demo", "--algo.learning-rate", "-1"], "learning_rate must be at least 0"),

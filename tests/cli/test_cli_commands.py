@@ -1,5 +1,7 @@
+import dataclasses
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -7,14 +9,19 @@ import threading
 import urllib.error
 import urllib.request
 
+import jax
 import pytest
 
 import shoal as package
 from shoal.cli import progress, watch
+from shoal.cli.targets import parse_target
+from shoal.cli.train import TrainOptions
 from shoal.core.registry import import_file
+from shoal.execution import checkpoint
 from shoal.execution.evaluate import evaluate
 from shoal.execution.experiment import Experiment, cast
 from shoal.execution.logging import read_metrics
+from shoal.execution.run import open_run
 from shoal.presets import names, share
 
 from .conftest import SMALL, assert_refused
@@ -27,6 +34,8 @@ def test_overview_and_version(shoal):
     for words in ("train TARGET", "resume RUN", "bench env WORLD", "doctor", "shoal train demo"):
         assert words in overview.out
     assert shoal("--version").out == f"shoal {package.__version__}\n"
+    module = subprocess.run([sys.executable, "-m", "shoal", "--version"], capture_output=True, text=True)
+    assert (module.returncode, module.stdout) == (0, f"shoal {package.__version__}\n")
     bench = shoal("bench", "--help").out
     assert "bench env" in bench
     assert "resume" not in bench
@@ -91,6 +100,23 @@ def test_doctor(shoal, monkeypatch):
     assert report["cache"]["folder"]
     monkeypatch.setattr("shoal.cli.doctor.importlib.util.find_spec", lambda name: None)
     assert "pip install 'shoal[viz]'" in shoal("doctor").out
+
+
+def test_help_with_another_algorithm_is_about_it(shoal):
+    usual = shoal("train", "mpe/simple_spread", "--help").out
+    special = shoal("train", "mpe/simple_spread", "--algo", "sac", "--help").out
+    assert "PPO" in usual.partition("options")[0]
+    assert "mpe/simple_spread, with sac in place" in special
+    assert "PPO" not in special.partition("options")[0]
+    assert "--algo.target-entropy-share" in special
+
+
+def test_the_devices_that_are_named_are_those_in_use(shoal, world, tmp_path):
+    """There are two, but four copies are not worth a second one."""
+    outcome = shoal("train", "test/tiny", "--import", world, "--run-dir", tmp_path / "run", *SMALL)
+    assert "compiling for 1 device ..." in outcome.out
+    assert len(jax.local_devices()) == 2
+    assert checkpoint.read_meta(checkpoint.latest(tmp_path / "run" / "checkpoints"))["devices"] == 1
 
 
 def test_a_run_folder_has_everything(trained):
@@ -181,8 +207,16 @@ def test_a_finished_run_says_so_and_how_to_train_further(shoal, world, run):
     again = shoal("resume", run, "--import", world)
     assert again.code == 0
     assert "is finished already: all of its 3 updates are made" in again.out
-    assert f"shoal train test/tiny --import {world} --weights hunter={run} --weights prey={run}" in again.out
+    (command,) = [line.strip() for line in again.out.splitlines() if line.startswith("  shoal train")]
+    assert command == (
+        f"shoal train {run} --import {world} --weights hunter={run} --weights prey={run} --total-env-steps 96"
+    )
     assert (run / "replay.html").exists()  # what was missing is drawn
+    further = parse_target(TrainOptions, shlex.split(command)[2:], "shoal train").experiment
+    before = open_run(run).experiment
+    learners = {name: dataclasses.replace(one, weights=str(run)) for name, one in before.learners.items()}
+    assert before.learners["prey"].algorithm.name == "a2c"  # not that of the world's preset
+    assert further == dataclasses.replace(before, learners=learners)
     result = shoal("resume", run, "--import", world, "--json").json
     assert (result["updates"], result["interrupted"]) == (3, False)
 

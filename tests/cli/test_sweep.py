@@ -105,7 +105,14 @@ def test_malformed_values(text, words):
         (["--over", "epochs=1,2"], "epochs cannot be swept: it is of type int"),
         (["--over", "gamma=0.9,2"], "gamma must be at least 0 and at most 1, got 2.0"),
         (["--over", "gamma=0.9,0.8", "--over", "gamma=0.7"], "once"),
-        (["--over", "gamma=0.9:0.99"], "count must be given for a grid"),
+        (
+            ["--over", "gamma=0.9:0.99"],
+            "--over gamma=0.9:0.99: how many values? Give START:STOP:COUNT, as --over",
+        ),
+        (["--over", "gamma=0.9:0.99:log"], "as --over gamma=0.9:0.99:8:log, or --random N"),
+        (["--over", "gamma=0.9,0.8", "--random", "3"], "random must be at most 2, all combinations"),
+        (["--over", "gamma=0.9", "--algo", "dqn", "--total-env-steps", "2000"], "would never learn"),
+        (["--over", "gamma=0.9", "--weights", "agent=nowhere"], "nowhere is not a run folder"),
         (["--over", "gamma=0.9:0.99", "--random", "0"], "random must be greater than 0"),
         (["--over", "gamma=0.9,0.8", "--seeds", "0"], "seeds must be greater than 0"),
         (["--over", "gamma=0.9,0.8", "--rando", "3"], "Did you mean --random"),
@@ -122,3 +129,24 @@ def test_bad_measure(shoal, world, tmp_path):
         *("--out", tmp_path / "s"),
     )
     assert_refused(outcome, "Did you mean 'return/hunter'")
+    assert "compiling" not in outcome.out
+    assert not (tmp_path / "s").exists()
+
+
+def test_what_cannot_be_swept_is_listed_once(shoal):
+    outcome = shoal("sweep", "mpe/simple_spread", "--algo", "dqn", "--over", "clip_eps=0.1,0.2")
+    assert_refused(outcome, "unknown option 'clip_eps'")
+    assert outcome.err.count("learning_rate") == 1
+
+
+def test_no_episode_ended(shoal, world, tmp_path):
+    """Episodes last for four steps, and there are two."""
+    outcome = shoal(
+        *("sweep", "test/tiny", "--import", world, *SMALL, "--num-steps", "2", "--total-env-steps", "8"),
+        *("--over", "gamma=0.9,0.8", "--out", tmp_path / "s"),
+    )
+    assert_refused(outcome, "no episode ended in 8 env steps; raise --total-env-steps")
+    assert "failed" not in outcome.out + outcome.err
+    assert "nan" not in outcome.out
+    assert "2 of 2 points: no episode ended" in outcome.out
+    assert json.loads((tmp_path / "s" / "sweep.json").read_text())["points"][0]["failures"][0].startswith("no episode")

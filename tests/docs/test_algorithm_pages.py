@@ -128,7 +128,12 @@ def test_a_team_by_ppo_against_a_frozen_one_by_dqn(tmp_path, monkeypatch, capsys
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ("index", "replay") and blocks(page)])
 def test_other_code_builds(page, monkeypatch):
     built = []
-    monkeypatch.setattr(shoal, "train", lambda experiment, folder: built.append(build(experiment).shapes()))
+
+    def record(experiment, folder):
+        long_enough = dataclasses.replace(experiment, total_env_steps=10_000)  # for any warm-up
+        built.append(build(long_enough).shapes())
+
+    monkeypatch.setattr(shoal, "train", record)
     for code in blocks(page):
         exec(compile(code, f"{page}.md", "exec"), {})
     assert built

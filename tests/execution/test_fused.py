@@ -236,8 +236,9 @@ def test_nan_in_the_metrics_of_a_world(tmp_path):
 
 def test_nan_in_the_loss_is_reported():
     learners = {"l": Learner(PPO(learning_rate=1e30, max_grad_norm=1e30, minibatches=2, network=SMALL))}
-    with pytest.raises(NonFiniteError, match=r"the (loss|weights) became NaN or infinite in update \d+ of world"):
+    with pytest.raises(NonFiniteError, match=r"(loss|weights) became NaN or infinite in update \d+ of world") as caught:
         train(small(learners=learners), devices=1)
+    assert "minibatch" not in str(caught.value)  # not every algorithm has them
 
 
 def test_resume_gives_the_same_bits(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from tests.worlds.bandit import Bandit, Target
 from tests.worlds.two_teams import TwoTeams
 
-from shoal.algorithms import A2C, ALGORITHMS, PPO
+from shoal.algorithms import A2C, ALGORITHMS, DQN, PPO, SAC, Impala
 from shoal.core.errors import OptionError, ShoalError
 from shoal.core.registry import register
 from shoal.execution import sweep as sweeping
@@ -70,7 +70,7 @@ def advanced(program, updates=3):
 
 
 def greatest_difference(one, other):
-    return max(jax.tree.leaves(jax.tree.map(lambda a, b: float(np.abs(a - b).max()), one, other)))
+    return max(jax.tree.leaves(jax.tree.map(lambda a, b: float(np.abs(1.0 * a - b).max()), one, other)))
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,8 @@ def test_a_point_is_the_training_it_would_be_alone(make, devices):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_every_float_of_every_algorithm_can_be_swept(name):
-    quick = {"warm_up": 0, "buffer_size": 640, "batch_size": 16, "prioritised": True}  # learns from the first update on
+    quick = {"warm_up": 0, "buffer_size": 640, "batch_size": 16}  # learns from the first update on
+    quick |= {"prioritised": True, "clipped": True}  # all floats matter
     fields = {field.name for field in dataclasses.fields(ALGORITHMS[name])}
     algorithm = ALGORITHMS[name](network=TINY, **{key: value for key, value in quick.items() if key in fields})
     for world in ("test/bandit", "test/target"):
@@ -200,6 +201,7 @@ def test_ranges():
         (lambda: Range(0.0, 0.5, 1), "count must be at least 2"),
         (lambda: Range(0.0, float("nan"), 2), "stop must be a finite number"),
         (lambda: Range(0.0, 0.5).grid(), "count must be given"),
+        (lambda: Sweep(bandit(), {"gamma": Range(0.0, 0.5)}), "gamma must have a count for a grid"),
     ],
 )
 def test_impossible_ranges(make, words):
@@ -215,6 +217,27 @@ def test_points_are_a_product_or_drawn_with_the_seed():
     assert len(drawn[0]) == 5
     assert drawn[0] == drawn[1] != drawn[2]
     assert all(point["learning_rate"] in (1e-3, 1e-2) and 0.9 <= point["gamma"] <= 1.0 for point in drawn[0])
+
+
+def test_points_of_lists_are_drawn_once_each():
+    plan = Sweep(bandit(), {"learning_rate": (1e-3, 1e-2), "gamma": (0.8, 0.9)}, random=4)
+    assert plan.points == Sweep(bandit(), plan.over).points
+    with pytest.raises(OptionError, match="random must be at most 4, all combinations that there are, got 5"):
+        dataclasses.replace(plan, random=5)
+
+
+@pytest.mark.parametrize(
+    ("without", "option", "switch"),
+    [
+        (Impala(network=TINY), "clip_eps", "clipped"),
+        (DQN(network=TINY), "importance_exponent", "prioritised"),
+        (SAC(network=TINY, learn_temperature=False), "target_entropy_share", "learn_temperature"),
+    ],
+)
+def test_options_without_an_effect_are_not_swept(without, option, switch):
+    with pytest.raises(OptionError, match=f"{option} has no effect on learner 'l', as its {switch} is off"):
+        Sweep(bandit(algorithm=without), {option: (0.1, 0.2)})
+    assert Sweep(bandit(algorithm=dataclasses.replace(without, **{switch: True})), {option: (0.1, 0.2)}).points
 
 
 def test_a_name_stands_for_the_learners_that_have_it():

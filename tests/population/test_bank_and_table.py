@@ -29,7 +29,8 @@ def test_a_bank_doubles_its_room_and_keeps_every_policy():
 
 def test_exact_plans_stay_in_float64():
     bank = PolicyBank.of(np.array([1 / 3]), Member("0"), room=1).add(np.array([2 / 3]), Member("1"))
-    assert bank.policies.dtype == np.float64 and bank[1][0] == 2 / 3
+    assert bank.policies.dtype == np.float64
+    assert bank[1][0] == 2 / 3
 
 
 def test_what_a_bank_refuses():
@@ -50,7 +51,8 @@ def test_means_and_standard_errors_by_hand():
     table = table.added(np.array([[0, 1]]), *sums, 4)
     np.testing.assert_allclose(table.mean[:, 0, 1], [3.0, -3.0])
     np.testing.assert_allclose(table.standard_error[:, 0, 1], np.sqrt(14 / 3 / 4))
-    assert np.isnan(table.mean[0, 0, 0]) and np.isinf(table.standard_error[0, 0, 0])
+    assert np.isnan(table.mean[0, 0, 0])
+    assert np.isinf(table.standard_error[0, 0, 0])
     assert table.missing(4).tolist() == [[0, 0]]
     assert table.missing(4, error=0.5).tolist() == [[0, 0], [0, 1]]
     bigger = table.grown((2, 2))

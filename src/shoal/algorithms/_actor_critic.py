@@ -45,7 +45,7 @@ from shoal.networks.actor_critic import init_weights, make_actor_critic
 from shoal.networks.mixers import MixerKind
 from shoal.networks.torsos import Network
 from shoal.ops import normalisation
-from shoal.ops.distributions import distribution
+from shoal.ops.distributions import MASKED, distribution
 from shoal.ops.returns import advantages
 
 __all__ = ["ActorCriticLearner", "Batch", "LearnerState", "Policy", "evaluate", "take_envs", "weights_of"]
@@ -134,7 +134,8 @@ class ActorCriticLearner(abc.ABC):
         """How likely one agent takes each action of a discrete space, and its memory after."""
         view = normalised_view(params, observation.view)
         logits, _, memory = apply_network(params.network, params.weights, view, observation.state, memory)
-        return jax.nn.softmax(jnp.where(observation.legal, logits, -jnp.inf)), memory
+        legal = True if observation.legal is None else observation.legal
+        return jax.nn.softmax(jnp.where(legal, logits, MASKED)), memory
 
     def value(self, params: Policy, observation: Observation, memory: PyTree) -> jax.Array:
         """What one agent can expect from here on."""

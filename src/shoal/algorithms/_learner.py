@@ -1,6 +1,7 @@
 """What all learners have: float hyper-parameters in their state, limits on these, and gradient steps with Adam."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -22,13 +23,23 @@ def hyper_of(algorithm: Any, spec: LearnerSpec) -> dict[str, jax.Array]:
 
 
 def check_floats(algorithm: Any, **limits: tuple[float, float | None]) -> None:
-    """Each named float must be within its limits, from the first to the second (None: no limit)."""
+    """Each named float must be within its limits, from the first to the second (None: any finite number)."""
     for option, (low, high) in limits.items():
         got = getattr(algorithm, option)
         if isinstance(got, int | float):  # under vmap it is a tracer and must not be inspected
-            fits = low <= got and (high is None or got <= high)
-            bounds = f"at least {low}" + ("" if high is None else f" and at most {high}")
+            fits = low <= got and (math.isfinite(got) if high is None else got <= high)
+            bounds = f"at least {low}" + (" and finite" if high is None and got == math.inf else "")
+            bounds += "" if high is None else f" and at most {high}"
             require(fits, type(algorithm).__name__, option, got, bounds)
+
+
+def check_positive(algorithm: Any, *options: str) -> None:
+    """Each named float must be greater than 0 and finite."""
+    for option in options:
+        got = getattr(algorithm, option)
+        if isinstance(got, int | float):  # under vmap it is a tracer and must not be inspected
+            fits = not isinstance(got, bool) and 0 < got < math.inf
+            require(fits, type(algorithm).__name__, option, got, "greater than 0" + " and finite" * (got == math.inf))
 
 
 def check_whole(algorithm: Any, **least: int) -> None:
@@ -37,6 +48,21 @@ def check_whole(algorithm: Any, **least: int) -> None:
         got = getattr(algorithm, option)
         whole = isinstance(got, int) and not isinstance(got, bool) and got >= low
         require(whole, type(algorithm).__name__, option, got, f"a whole number, at least {low}")
+
+
+def check_exploration(algorithm: Any) -> None:
+    """The share of random actions must not rise."""
+    start, end = algorithm.epsilon_start, algorithm.epsilon_end
+    if isinstance(start, int | float) and isinstance(end, int | float):  # under vmap they are tracers
+        allowed = f"at most epsilon_start, {start}: exploration falls from there to here"
+        require(end <= start, type(algorithm).__name__, "epsilon_end", end, allowed)
+
+
+def check_burn_in(algorithm: Any) -> None:
+    """Without a memory there is none to bring up to date."""
+    if algorithm.burn_in and algorithm.network.recurrent == "none":
+        allowed = "0 if the network has no memory (network.recurrent is 'none')"
+        require(False, type(algorithm).__name__, "burn_in", algorithm.burn_in, allowed)
 
 
 def check_choice(algorithm: Any, **choices: tuple[str, ...]) -> None:

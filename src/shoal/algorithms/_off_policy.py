@@ -27,7 +27,7 @@ from shoal.algorithms import _judged as judged
 from shoal.algorithms import _replay as stored
 from shoal.algorithms import _value as q
 from shoal.algorithms._judged import Choice, Policy, Read
-from shoal.algorithms._learner import adam, check_floats, check_whole, descend, hyper_of, towards
+from shoal.algorithms._learner import adam, check_burn_in, check_floats, check_whole, descend, hyper_of, towards
 from shoal.algorithms._replay import Steps
 from shoal.core.algorithm import ActOutput, Experience, LearnerSpec
 from shoal.core.spaces import ActionSpace
@@ -82,6 +82,7 @@ class OffPolicyLearner(abc.ABC):
         check_floats(self, learning_rate=positive, actor_learning_rate=positive, gamma=unit, max_grad_norm=positive)
         check_floats(self, target_rate=unit)
         check_whole(self, buffer_size=1, warm_up=0, batch_size=1, gradient_steps=1, n_step=1, sequence=1, burn_in=0)
+        check_burn_in(self)
 
     # What subclasses say.
 

@@ -31,6 +31,8 @@ import jax.numpy as jnp
 from shoal.algorithms._judged import Choice, Policy, any_action, weight_of
 from shoal.algorithms._learner import check_choice, check_floats, check_whole
 from shoal.algorithms._off_policy import LearnerState, OffPolicyLearner
+from shoal.core.algorithm import LearnerSpec
+from shoal.core.errors import require
 from shoal.core.spaces import ActionSpace, Box
 from shoal.core.types import Observation, PyTree
 from shoal.networks.critics import CriticKind, action_width, parts
@@ -59,6 +61,14 @@ class DDPG(OffPolicyLearner):
         check_floats(self, gumbel_temperature=(1e-3, None), logit_penalty=positive)
         check_whole(self, policy_delay=1)
         check_choice(self, critic=("own", "global"))
+
+    def init(self, key: jax.Array, spec: LearnerSpec) -> LearnerState:
+        """Fresh actors and critics; refuses noise that has no meaning for the actions."""
+        for name, group in spec.groups.items():
+            if isinstance(self.exploration_noise, int | float) and not isinstance(group.action, Box):
+                allowed = f"at most 1 for the discrete actions of {name!r}: it is the share of random ones"
+                require(self.exploration_noise <= 1, "DDPG", "exploration_noise", self.exploration_noise, allowed)
+        return super().init(key, spec)
 
     @property
     def kind(self) -> CriticKind:

@@ -14,6 +14,7 @@ window, `B` windows of a batch, `n` agents of a group.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar, get_args
 
 import jax
@@ -26,7 +27,9 @@ from shoal.algorithms import _value as q
 from shoal.algorithms._learner import (
     adam,
     annealed,
+    check_burn_in,
     check_choice,
+    check_exploration,
     check_floats,
     check_whole,
     descend,
@@ -60,6 +63,11 @@ class DQN:
     """Action values from a replay."""
 
     name: ClassVar[str] = "dqn"
+    # Options without an effect unless the switch that they name is on.
+    only_with: ClassVar[Mapping[str, str]] = {
+        "priority_exponent": "prioritised",
+        "importance_exponent": "prioritised",
+    }
 
     learning_rate: float = 5e-4  # Adam's step size
     gamma: float = 0.99  # discount per environment step
@@ -93,6 +101,8 @@ class DQN:
         check_whole(self, buffer_size=1, warm_up=0, batch_size=1, gradient_steps=1, n_step=1, sequence=1, burn_in=0)
         check_whole(self, mixer_hidden=1)
         check_choice(self, mixer=get_args(MixerKind))
+        check_exploration(self)
+        check_burn_in(self)
 
     @property
     def needs_state(self) -> bool:

@@ -18,6 +18,7 @@ Shape letters: `T` time, `E` environments, `n` agents of a group.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -36,6 +37,7 @@ from shoal.algorithms._batch import (
     scaled_target,
     trail_of,
 )
+from shoal.algorithms._learner import check_positive
 from shoal.algorithms.ppo import approx_kl, clipped_objective, minibatch_epochs
 from shoal.core.agents import pick, place
 from shoal.core.algorithm import Experience, Track
@@ -49,6 +51,8 @@ class Impala(ac.ActorCriticLearner):
     """V-trace at every gradient step; one full-batch step a rollout unless `epochs` and `minibatches` say otherwise."""
 
     name: ClassVar[str] = "impala"
+    # Options without an effect unless the switch that they name is on.
+    only_with: ClassVar[Mapping[str, str]] = {"clip_eps": "clipped"}
 
     learning_rate: float = 1e-3  # Adam's step size
     gae_lambda: float = 1.0  # trace decay per own decision, λ of V-trace
@@ -63,10 +67,7 @@ class Impala(ac.ActorCriticLearner):
     def __post_init__(self):
         super().__post_init__()
         require_positive("Impala", epochs=self.epochs, minibatches=self.minibatches)
-        for option in ("rho_clip", "c_clip", "clip_eps"):
-            got = getattr(self, option)
-            if isinstance(got, int | float):  # under vmap it is a tracer and must not be inspected
-                require_positive("Impala", **{option: got})
+        check_positive(self, "rho_clip", "c_clip", "clip_eps")
 
     def update(
         self, state: ac.LearnerState, experience: Experience, key: jax.Array, axis: str | None = None

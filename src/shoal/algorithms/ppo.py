@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from shoal.algorithms import _actor_critic as ac
+from shoal.algorithms._learner import check_positive
 from shoal.core.algorithm import Experience
 from shoal.core.errors import require_positive
 from shoal.core.types import PyTree
@@ -32,8 +33,7 @@ class PPO(ac.ActorCriticLearner):
     def __post_init__(self):
         super().__post_init__()
         require_positive("PPO", epochs=self.epochs, minibatches=self.minibatches)
-        if isinstance(self.clip_eps, int | float):  # under vmap it is a tracer and must not be inspected
-            require_positive("PPO", clip_eps=self.clip_eps)
+        check_positive(self, "clip_eps")
 
     def update(
         self, state: ac.LearnerState, experience: Experience, key: jax.Array, axis: str | None = None

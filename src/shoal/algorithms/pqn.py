@@ -22,6 +22,7 @@ from shoal.algorithms._learner import (
     adam,
     annealed,
     check_choice,
+    check_exploration,
     check_floats,
     check_whole,
     descend,
@@ -98,6 +99,7 @@ class PQN:
         unit, positive = (0.0, 1.0), (0.0, None)
         check_floats(self, gamma=unit, trace_lambda=unit, epsilon_start=unit, epsilon_end=unit, epsilon_fraction=unit)
         check_floats(self, learning_rate=positive, max_grad_norm=positive)
+        check_exploration(self)
         check_whole(self, epochs=1, minibatches=1, chunk_samples=0, mixer_hidden=1)
         check_choice(self, mixer=get_args(MixerKind))
 

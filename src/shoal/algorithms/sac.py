@@ -28,6 +28,7 @@ between is left out of n-step targets; episodes that were cut short bootstrap fr
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, get_args
 
 import jax
@@ -52,6 +53,8 @@ class SAC(OffPolicyLearner):
     """Actors that stay as undecided as they can afford, led by twin critics."""
 
     name: ClassVar[str] = "sac"
+    # Options without an effect unless the switch that they name is on.
+    only_with: ClassVar[Mapping[str, str]] = {"target_entropy_share": "learn_temperature"}
 
     temperature: float = 0.2  # what entropy is worth; where it is learnt, at the beginning
     target_entropy_share: float = 0.5  # of the highest entropy; continuous: so many times minus the dimension

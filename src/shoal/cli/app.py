@@ -29,6 +29,8 @@ COMMANDS = {
     "train": Command("train", "train", "TARGET", "train a world or a preset; makes a run folder"),
     "resume": Command("train", "resume", "RUN", "go on with a run that was stopped"),
     "sweep": Command("sweep", "run", "TARGET", "train many values of hyper-parameters in one program"),
+    "evolve": Command("evolve", "run", "TARGET", "evolve a population of policies; evolve RUN goes on with one"),
+    "psro": Command("psro", "run", "GAME", "grow a population by best responses to mixtures of itself"),
     "eval": Command("evaluate", "run", "RUN", "mean return of a run's policies over many episodes"),
     "watch": Command("watch", "run", "RUN", "write a page that plays an episode"),
     "envs": Command("listings", "envs", "", "the worlds there are"),

@@ -82,8 +82,13 @@ def whole_number(text: str) -> int:
     return whole
 
 
-def parse(options: type[Options], args: Sequence[str], prog: str, description: str | None = None) -> Options:
-    """Reads `args` into the dataclass `options`. Prints help and exits if asked to; raises `ShoalError`s."""
+def parse(
+    options: type[Options], args: Sequence[str], prog: str, description: str | None = None, full: str | None = None
+) -> Options:
+    """Reads `args` into the dataclass `options`. Prints help and exits if asked to; raises `ShoalError`s.
+
+    full: `prog` and what else it takes to be shown these options, where `prog --help` would show others.
+    """
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), warnings.catch_warnings():
@@ -97,7 +102,7 @@ def parse(options: type[Options], args: Sequence[str], prog: str, description: s
         headline = _headline(said.getvalue()).replace(f"Missing from {prog}:", "missing")
         raise _own_error(stop) or OptionError(f"{prog}: {headline}") from None
     if unknown:
-        raise OptionError(_unknown_option(options, unknown, prog))
+        raise OptionError(_unknown_option(options, unknown, prog, full or prog))
     return parsed
 
 
@@ -144,14 +149,14 @@ def _headline(box: str) -> str:
     return filled[1 if titled else 0] if filled else box.strip()
 
 
-def _unknown_option(options: type[Any], unknown: Sequence[str], prog: str) -> str:
+def _unknown_option(options: type[Any], unknown: Sequence[str], prog: str, full: str) -> str:
     flag = next((argument for argument in unknown if argument.startswith("-")), None)
     if flag is None:
-        return f"{prog}: unexpected argument {unknown[0]!r}. All options: `{prog} --help`."
+        return f"{prog}: unexpected argument {unknown[0]!r}. All options: `{full} --help`."
     name = flag.partition("=")[0]
     near = _nearest(name, _flags(options))
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
-    return f"{prog}: unknown option {name}. {hint}All options: `{prog} --help`."
+    return f"{prog}: unknown option {name}. {hint}All options: `{full} --help`."
 
 
 def _flags(options: type[Any]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
-from shoal.cli.arguments import Flag, Imports, scan
+from shoal.cli.arguments import Flag, Imports, RunFolder, parse, scan
 from shoal.cli.start import Devices, Folder, check_devices, outline, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, duration, emit, say
@@ -66,6 +66,29 @@ def run(args: Sequence[str]) -> int:
     say(out, outline(experiment), style="bold")
     say(out, f"PSRO, {plan.meta_solver}, {kind} responses; run folder: {folder}; compiling ...")
     state = psro_run.start(settings, folder, options.devices, lambda state: _line(out, state))
+    report(out, state, folder)
+    if options.json:
+        emit(result(state) | {"run": str(folder)})
+    return 0
+
+
+@dataclasses.dataclass(frozen=True)
+class GoOnOptions:
+    """Options of `shoal resume` for a population."""
+
+    run: RunFolder  # folder of the run
+    devices: Devices = None  # use only the first N devices (on a CPU, cores)
+    checkpoint_minutes: float = 1.0  # not read: a population is saved after every iteration
+    imports: Imports = ()  # the Python file that registers its world
+    json: Flag = False  # one JSON object on stdout, everything else on stderr
+
+
+def go_on(args: Sequence[str]) -> int:
+    """Continues a population from its newest checkpoint."""
+    options = parse(GoOnOptions, args, "shoal resume")
+    folder, out = Path(options.run), console(options.json)
+    say(out, outline(psro_run.open_settings(folder).experiment), style="bold")
+    state = psro_run.resume(folder, options.devices, lambda state: _line(out, state))
     report(out, state, folder)
     if options.json:
         emit(result(state) | {"run": str(folder)})

@@ -1,9 +1,10 @@
 """`shoal sweep TARGET --over OPTION=VALUES`: a grid or a random search over float hyper-parameters, in one program."""
 
+import contextlib
 import dataclasses
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,11 +19,13 @@ from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, duration, emit, say
 from shoal.cli.train import INTERRUPTED
 from shoal.cli.worlds import check_world
-from shoal.core.errors import NonFiniteError, OptionError, RunError, require_positive
+from shoal.core.errors import NonFiniteError, OptionError, RunError, ShoalError, require_positive
 from shoal.core.files import write_atomically
 from shoal.execution.experiment import Experiment
 from shoal.execution.run import default_path
-from shoal.execution.sweep import Point, Range, Sweep, SweepResult, sweep
+from shoal.execution.sweep import Point, Prepared, Range, Sweep, SweepResult
+from shoal.execution.sweep import prepare as prepare_sweep
+from shoal.execution.sweep import run as run_sweep
 from shoal.viz import MissingMatplotlibError, draw_sweep
 
 SHOWN = 20
@@ -59,12 +62,15 @@ def run(args: Sequence[str]) -> int:
     named = pairs(options.over, "--over", FORM)
     if len(named) < len(options.over):
         raise OptionError(f"shoal sweep: give each option's values once, in one --over; got {' '.join(options.over)}")
-    over = {name: parse_values(name, text) for name, text in named.items()}
+    over = {name: parse_values(name, text, grid=options.random is None) for name, text in named.items()}
     plan = Sweep(experiment, over, options.random, options.measure)
+    folder = Path(options.out) if options.out else default_path(experiment, "sweeps")
+    _check_new(folder)
     check_world(experiment)
-    folder = _new_folder(Path(options.out) if options.out else default_path(experiment, "sweeps"))
+    prepared = prepare_sweep(plan, options.devices)
     out = console(options.json)
-    result = _train(out, plan, folder, options.devices)
+    with _new_folder(folder):
+        result = _train(out, prepared, folder)
     table = result.to_dict() | {"command": shlex.join(["shoal", "sweep", *args])}
     try:
         write_atomically(folder / "sweep.json", json.dumps(table, indent=1, allow_nan=False) + "\n")
@@ -74,12 +80,21 @@ def run(args: Sequence[str]) -> int:
     if options.json:
         emit(table | {"out": str(folder)})
     if result.best is None and not result.interrupted:
-        raise NonFiniteError(f"every point failed. The first: {result.points[0].failures[0]}")
+        raise _no_result(result)
     return INTERRUPTED if result.interrupted else 0
 
 
-def parse_values(name: str, text: str) -> Range | tuple[float, ...]:
-    """`1e-4:1e-2:32:log` as a range, `0.1,0.2,0.3` as a tuple."""
+def _no_result(result: SweepResult) -> ShoalError:
+    faults = [point.fault for point in result.points if point.fault]
+    if len(faults) == len(result.points):
+        return NonFiniteError(f"every point failed. The first: {faults[0]}")
+    total = result.sweep.experiment.total_env_steps
+    also = f" {len(faults)} of {len(result.points)} points failed; the first: {faults[0]}" if faults else ""
+    return OptionError(f"no episode ended in {total:,} env steps; raise --total-env-steps.{also}")
+
+
+def parse_values(name: str, text: str, grid: bool = False) -> Range | tuple[float, ...]:
+    """`1e-4:1e-2:32:log` as a range, `0.1,0.2,0.3` as a tuple. A range of a `grid` must say how many values."""
     if ":" not in text:
         return tuple(_number(name, part) for part in text.split(","))
     start, stop, *rest = text.split(":")
@@ -94,6 +109,9 @@ def parse_values(name: str, text: str) -> Range | tuple[float, ...]:
         raise OptionError(
             f"--over {name}={text}: the third part of a range is how many values, then log or lin; got {rest[0]!r}"
         ) from None
+    if grid and count is None:
+        example = f"--over {name}={start}:{stop}:8" + ":log" * log
+        raise OptionError(f"--over {name}={text}: how many values? Give START:STOP:COUNT, as {example}, or --random N.")
     try:
         return Range(_number(name, start), _number(name, stop), count, log)
     except OptionError as error:
@@ -107,24 +125,37 @@ def _number(name: str, text: str) -> float:
         raise OptionError(f"--over {name}: {text!r} is not a number. It must be {FORM}.") from None
 
 
-def _new_folder(path: Path) -> Path:
+def _check_new(path: Path) -> None:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise RunError(f"{path} already exists. Nothing is overwritten: choose another folder with --out.")
+
+
+@contextlib.contextmanager
+def _new_folder(path: Path) -> Iterator[None]:
+    """Makes a folder before the work, so that the result has a place; takes it away if there is no result."""
+    made = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot create the folder {path}: {error.strerror or error}. Choose another --out.") from error
-    return path
+    try:
+        yield
+    except BaseException:
+        if made:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise
 
 
-def _train(out: Console, plan: Sweep, folder: Path, devices: int | None) -> SweepResult:
+def _train(out: Console, prepared: Prepared, folder: Path) -> SweepResult:
+    plan = prepared.sweep
     experiment, points = plan.experiment, len(plan.points)
     say(out, outline(experiment), style="bold")
     many = f"{points} point{'s' * (points > 1)}" + _times(experiment)
     say(out, f"{many} of {', '.join(plan.over)}, side by side in one program; folder: {folder}; compiling ...")
     trainings = points * experiment.num_seeds
     with showing(out, experiment.env, trainings, agents_of(experiment)) as listener:
-        return sweep(plan, devices=devices, listener=listener)
+        return run_sweep(prepared, listener)
 
 
 def _times(experiment: Experiment) -> str:
@@ -152,10 +183,13 @@ def _report(out: Console, result: SweepResult, folder: Path, plot: str) -> None:
     hidden = len(result.points) - SHOWN
     if hidden > 0:
         say(out, f"... and {hidden} more in {folder / 'sweep.json'}")
-    failed = [point for point in result.points if any(point.failures)]
-    if failed:
-        why = next(reason for reason in failed[0].failures if reason)
-        say(out, f"{len(failed)} of {len(result.points)} points failed; the first: {why}", style="yellow")
+    faults = [point.fault for point in result.points if point.fault]
+    if faults:
+        say(out, f"{len(faults)} of {len(result.points)} points failed; the first: {faults[0]}", style="yellow")
+    unended = sum(point.mean is None and not point.fault for point in result.points)
+    if unended:
+        what = "no episode ended" if seeds == 1 else "no episode ended in at least one seed"
+        say(out, f"{unended} of {len(result.points)} points: {what}; raise --total-env-steps", style="yellow")
     if result.interrupted:
         say(out, f"stopped after {result.updates} updates: the returns are those until then", style="bold yellow")
     say(out, f"{duration(result.seconds)} of training, compiled in {result.compile_seconds:.1f} s")
@@ -164,7 +198,8 @@ def _report(out: Console, result: SweepResult, folder: Path, plot: str) -> None:
 
 
 def _cells(point: Point) -> list[str]:
-    mean = "failed (nan)" if point.mean is None else f"{point.mean:.3f}"
+    nothing = "failed (nan)" if point.fault else "no episode ended"
+    mean = nothing if point.mean is None else f"{point.mean:.3f}"
     if len(point.returns) == 1:
         return [mean]
     got = sorted(value for value in point.returns if value is not None)

@@ -8,13 +8,16 @@ dataclasses that are made to fit.
 import dataclasses
 import keyword
 import re
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
 
 from shoal.algorithms import ALGORITHMS, algorithm_class
 from shoal.cli.arguments import comments, parse, scan
+from shoal.cli.start import opened
 from shoal.cli.worlds import blame, build_world, has_options, import_files, options_of
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.algorithm import Algorithm
@@ -25,6 +28,8 @@ from shoal.presets import Sharing, describe, names, resolve, share, targets
 
 NOT_OPTIONS = ("env", "env_options", "wrappers", "learners")
 """Fields of an experiment that other options stand for."""
+DECIDING = ("--import", "--algo", "--sharing")
+"""Options that others follow from."""
 PRESET = "preset"
 """Value of `--sharing` that leaves policies as the preset has them."""
 MIXED = "mixed"
@@ -52,13 +57,36 @@ def parse_target(command: type, args: Sequence[str], prog: str) -> Parsed:
         raise OptionError(
             f"{prog}: which world or preset? For instance `{prog} demo`. All: `shoal envs`, `shoal presets`."
         )
+    algo = scan(rest, "--algo")
     with blame(target, "groups"):
-        experiment = _with_algorithm(resolve(target), scan(rest, "--algo"))
+        own = _resolve(target)
+        experiment = _with_algorithm(own, algo)
+    about = f"{target}: {describe(target)}." if target in names() else None
+    if experiment.learners != own.learners:  # what a preset says of itself may name its algorithm
+        about = f"{target}, with {algo[-1]} in place of its own algorithm."
     sharing: Any = scan(rest, "--sharing")
     if sharing and sharing[-1] in get_args(Sharing):  # anything else is refused when all options are parsed
         experiment = share(experiment, sharing[-1])
-    about = f"{target}: {describe(target)}." if target in names() else None
-    return _parse_options(command, experiment, rest, f"{prog} {target}", about)
+    deciding = [f" {name} {shlex.quote(value)}" for name in DECIDING for value in scan(rest, name)]
+    return _parse_options(command, experiment, rest, _Words(f"{prog} {target}", about, "".join(deciding)))
+
+
+class _Words(NamedTuple):
+    """What is said of a command: its name, what its target is, and the options that decide which others there are."""
+
+    prog: str
+    about: str | None
+    extra: str
+
+    def parse(self, options: type[Any], args: Sequence[str]) -> Any:
+        return parse(options, args, self.prog, self.about, self.prog + self.extra)
+
+
+def _resolve(target: str) -> Experiment:
+    """The experiment of a preset, of a world or, if there is none of that name, of a run."""
+    if target not in targets() and (Path(target) / "config.json").is_file():
+        return opened(target).experiment
+    return resolve(target)
 
 
 def _split(args: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -74,7 +102,8 @@ def _explain(command: type, args: Sequence[str], prog: str) -> None:
     """Help without a target: what can be named, and the options that every target has."""
     if {"-h", "--help"} & set(args):
         description = (
-            f"TARGET is a world or a preset, such as `demo` or `tag/grid`: `shoal envs` and `shoal presets` list them. "
+            f"TARGET is a world or a preset, such as `demo` or `tag/grid`: `shoal envs` and `shoal presets` list them; "
+            f"or the folder of a run, to begin with its options. "
             f"`{prog} TARGET --help` also shows the options of its world and their defaults."
         )
         parse(_options_class(command, Experiment(env="-"), None), args, f"{prog} TARGET", description)
@@ -105,16 +134,16 @@ def _with_algorithm(experiment: Experiment, names: Sequence[str]) -> Experiment:
     return dataclasses.replace(experiment, learners=learners, **sizes)
 
 
-def _parse_options(command: type, experiment: Experiment, args: Sequence[str], prog: str, about: str | None) -> Parsed:
+def _parse_options(command: type, experiment: Experiment, args: Sequence[str], words: _Words) -> Parsed:
     world = build_world(experiment.env, experiment.env_options)
     if len(experiment.learners) > 1 and _common_algorithm(experiment):
         # `--algo.x` is meant for all learners, but each has its own defaults: so it is read once for each.
         learners = {}
         for name, learner in experiment.learners.items():
-            options = parse(_options_class(command, experiment, world, learner.algorithm), args, prog, about)
+            options = words.parse(_options_class(command, experiment, world, learner.algorithm), args)
             learners[name] = dataclasses.replace(learner, algorithm=options.algorithm)
         experiment = dataclasses.replace(experiment, learners=learners)
-    options = parse(_options_class(command, experiment, world), args, prog, about)
+    options = words.parse(_options_class(command, experiment, world), args)
     plain = {name: getattr(options, name) for name in _plain_options()}
     env_options = options_of(options.env) if hasattr(options, "env") else {}
     wrappers = (*experiment.wrappers, *parse_wrappers(options.wrap))

@@ -1,6 +1,8 @@
 """`shoal train TARGET` and `shoal resume RUN`."""
 
 import dataclasses
+import importlib
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,11 @@ from shoal.core.errors import require_positive
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint
 from shoal.execution import train as trainer
+from shoal.execution.evolve import is_evolution
 from shoal.execution.experiment import Experiment, cast
+from shoal.execution.fused import mesh_of
 from shoal.execution.logging import read_metrics
+from shoal.execution.psro_run import is_population
 from shoal.execution.run import Run, check_new, default_path, load_policies
 from shoal.execution.train import Listener, Result
 
@@ -69,7 +74,7 @@ def train(args: Sequence[str]) -> int:
             checkpoint_seconds=60 * options.checkpoint_minutes,
         )
 
-    return _run(Run(folder, experiment), start, options, fresh=True)
+    return _run(Run(folder, experiment), start, options, options.devices)
 
 
 def resume(args: Sequence[str]) -> int:
@@ -79,18 +84,26 @@ def resume(args: Sequence[str]) -> int:
     check_devices(options.devices)
     require_positive("shoal resume", checkpoint_minutes=options.checkpoint_minutes)
     import_files(options.imports)
+    if is_evolution(Path(options.run)):
+        return importlib.import_module("shoal.cli.evolve").go_on(args)  # it imports this module
+    if is_population(Path(options.run)):
+        return importlib.import_module("shoal.cli.psro").go_on(args)
     run = opened(options.run)
     check_world(run.experiment)
     newest = checkpoint.latest(run.checkpoints)
     if newest and checkpoint.read_meta(newest)["update"] >= run.experiment.num_updates:
         return _finished(run, options)
+    devices = options.devices
+    if devices is None and newest:  # as many as before, if they are there
+        before = checkpoint.read_meta(newest)["devices"]
+        devices = before if before <= len(jax.local_devices()) else None
 
     def start(listener: Listener) -> Result:
         return trainer.resume(
-            run.path, devices=options.devices, listener=listener, checkpoint_seconds=60 * options.checkpoint_minutes
+            run.path, devices=devices, listener=listener, checkpoint_seconds=60 * options.checkpoint_minutes
         )
 
-    return _run(run, start, options, fresh=False)
+    return _run(run, start, options, devices, fresh=False)
 
 
 def _finished(run: Run, options: ResumeOptions) -> int:
@@ -98,10 +111,11 @@ def _finished(run: Run, options: ResumeOptions) -> int:
     out, experiment = console(options.json), run.experiment
     _, policies, meta = load_policies(run.path)
     say(out, f"{run.path} is finished already: all of its {experiment.num_updates} updates are made.", style="bold")
-    files = "".join(f" --import {file}" for file in options.imports)
-    weights = "".join(f" --weights {name}={run.path}" for name in experiment.learners)
-    say(out, "To train further, start a new run from its weights, with the same options:")
-    say(out, f"  shoal train {experiment.env}{files}{weights} --total-env-steps {experiment.total_env_steps}")
+    files = [part for file in options.imports for part in ("--import", file)]
+    weights = [part for name in experiment.learners for part in ("--weights", f"{name}={run.path}")]
+    total = ["--total-env-steps", str(experiment.total_env_steps)]
+    say(out, "To train further, start a new run with its options and from its weights:")
+    say(out, f"  {shlex.join(['shoal', 'train', str(run.path), *files, *weights, *total])}")
     pictures = {name: str(run.path / file) for name, file in (("curves", "curves.png"), ("replay", "replay.html"))}
     if not all(Path(file).exists() for file in pictures.values()):
         pictures = _pictures(out, run, policies, meta["update"])
@@ -111,11 +125,11 @@ def _finished(run: Run, options: ResumeOptions) -> int:
     return 0
 
 
-def _run(run: Run, start: Callable[[Listener], Result], options: Any, fresh: bool) -> int:
+def _run(run: Run, start: Callable[[Listener], Result], options: Any, devices: int | None, fresh: bool = True) -> int:
     out, experiment = console(options.json), run.experiment
+    used = mesh_of(experiment, devices).size
     say(out, outline(experiment), style="bold")
-    devices = len(jax.local_devices()[: options.devices])
-    say(out, f"run folder: {run.path}; compiling for {devices} device{'s' * (devices > 1)} ...")
+    say(out, f"run folder: {run.path}; compiling for {used} device{'s' * (used > 1)} ...")
     hints = Hints(run.path, options.imports)
     try:
         with showing(out, experiment.env, experiment.num_seeds, agents_of(experiment), fresh) as listener:

@@ -32,6 +32,10 @@ from shoal.ops.buffers import Replay, num_bytes
 
 MAX_UPDATES = 256
 """Updates that one call can make: the rows of the metrics table it returns."""
+REPLAY_SHARE = 0.8
+"""Of the memory of a device, what replays may take: worlds, weights and batches need some too."""
+PRIORITY_BYTES = 4
+"""Of each step in a prioritised replay, beside the step itself."""
 
 Overrides = Mapping[str, Mapping[str, np.ndarray]]
 """Values `[points]` of float hyper-parameters, by learner and by name; every point is trained with every seed."""
@@ -77,8 +81,8 @@ class Program:
         return tuple(metrics)
 
     def init(self) -> Carry:
-        """Fresh worlds and learners, made on one device, then laid out over all."""
-        return jax.device_put(jax.jit(self._init_all)(), self.shardings)
+        """Fresh worlds and learners. Each device makes its share: no one of them could hold a large replay alone."""
+        return jax.jit(self._init_all, out_shardings=self.shardings)()
 
     def shapes(self) -> Carry:
         """The carry's shapes; nothing is computed."""
@@ -205,32 +209,62 @@ class Program:
 
 def build(experiment: Experiment, devices: int | None = None, overrides: Overrides | None = None) -> Program:
     """The program of an experiment, over all local devices or the first few; `overrides` make it a sweep."""
-    roles = cast(experiment)
-    check_replays(roles, num_points(overrides or {}))
-    parts = 1
-    for algorithm, _ in roles.learners.values():
-        parts = math.lcm(parts, getattr(algorithm, "minibatches", 1))
+    roles, mesh = cast(experiment), mesh_of(experiment, devices)
+    check_warm_up(experiment)
+    # Cores are devices of their own here, but they share the memory of the machine.
+    memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size
+    check_replays(roles, num_points(overrides or {}), memories)
+    return Program(roles, mesh, overrides or {})
+
+
+def mesh_of(experiment: Experiment, devices: int | None = None) -> jax.sharding.Mesh:
+    """The devices that an experiment runs on: of all local ones, or of the first few, those worth using."""
+    parts = math.lcm(*(getattr(learner.algorithm, "minibatches", 1) for learner in experiment.learners.values()))
     if experiment.num_envs % parts:
         raise OptionError(
             f"num_envs must be a multiple of the number of minibatches, {parts}, got {experiment.num_envs}. "
             f"Try {math.ceil(experiment.num_envs / parts) * parts}."
         )
-    return Program(roles, make_mesh(experiment.num_envs, parts, devices), overrides or {})
+    return make_mesh(experiment.num_envs, parts, devices)
 
 
-def check_replays(roles: Cast, points: int = 1) -> None:
-    """Refuses replays that do not fit into the memory of the devices."""
-    for name, (algorithm, spec) in roles.learners.items():
-        if not hasattr(algorithm, "replay_shape") or roles.experiment.learners[name].frozen:
-            continue
-        example, rows, num_envs = algorithm.replay_shape(spec)  # pyright: ignore[reportAttributeAccessIssue]
-        size, room = num_bytes(example, rows, num_envs) * roles.experiment.num_seeds * points, memory_bytes()
-        if size > room:
-            fits = int(0.8 * room / size * rows * num_envs)
+def check_warm_up(experiment: Experiment) -> None:
+    """Refuses a run that would be over before one of its learners begins to learn."""
+    total = experiment.total_env_steps
+    for name, learner in experiment.learners.items():
+        warm_up = getattr(learner.algorithm, "warm_up", 0)
+        if warm_up >= total and not learner.frozen:
             raise OptionError(
-                f"the replay of learner {name!r} takes {size / 2**30:.1f} GiB for {rows * num_envs:,} steps, but the "
-                f"device has {room / 2**30:.1f} GiB. Lower buffer_size to {fits:,} or less."
+                f"learner {name!r} would never learn: its warm_up, {warm_up:,} env steps, must be less than "
+                f"total_env_steps, {total:,}. Raise total_env_steps or lower warm_up."
             )
+
+
+def check_replays(roles: Cast, points: int = 1, memories: int = 1) -> None:
+    """Refuses replays that, all together, take more than their share of memory.
+
+    memories: of how many devices; the copies, and what is stored of their steps, are spread over them.
+    """
+    sizes = {}
+    for name, (algorithm, spec) in roles.learners.items():
+        if hasattr(algorithm, "replay_shape") and not roles.experiment.learners[name].frozen:
+            example, rows, num_envs = algorithm.replay_shape(spec)  # pyright: ignore[reportAttributeAccessIssue]
+            priority = PRIORITY_BYTES if getattr(algorithm, "prioritised", False) else 0
+            sizes[name] = num_bytes(example, 1, 1) + priority, rows * num_envs
+    trainings, room = roles.experiment.num_seeds * points, memory_bytes()
+    total = sum(step * steps for step, steps in sizes.values()) * trainings / memories
+    if total <= REPLAY_SHARE * room:
+        return
+    each = ", ".join(f"{name!r}: {steps:,} steps of {step:,} bytes" for name, (step, steps) in sizes.items())
+    many = f"; {trainings} trainings side by side" if trainings > 1 else ""
+    spread = f"; spread over {memories} devices" if memories > 1 else ""
+    update = roles.experiment.num_envs * roles.experiment.num_steps  # sizes are rounded up to whole ones
+    fits = [int(REPLAY_SHARE * room / total * steps) // update * update for _, steps in sizes.values()]
+    lower = f"Lower buffer_size to {' and '.join(f'{most:,}' for most in fits)} or less."
+    raise OptionError(
+        f"replays take {total / 2**30:.1f} GiB of a device ({each}{many}{spread}), but may take at most "
+        f"{REPLAY_SHARE:.0%} of its {room / 2**30:.1f} GiB. {lower if all(fits) else 'Use fewer copies (num_envs).'}"
+    )
 
 
 def _is_replay(leaf: Any) -> bool:

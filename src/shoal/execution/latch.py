@@ -86,7 +86,7 @@ def report(latch: Latch, world: str, groups: list[str]) -> NonFiniteError | None
         advice = "Check the world's `Outcome.metrics`."
     else:
         what = f"the {KINDS[kind]} became NaN or infinite in {where}"
-        advice = "Try a smaller learning rate or max_grad_norm, or larger minibatches."
+        advice = "Try a smaller learning rate or max_grad_norm."
     return NonFiniteError(f"{what}. {advice}")
 
 

@@ -95,6 +95,14 @@ def create(folder: Path, settings: Settings) -> None:
         raise RunError(f"cannot create the run folder {folder}: {error.strerror or error}.") from error
 
 
+def is_population(folder: Path) -> bool:
+    """Whether a folder is a run of a population."""
+    try:
+        return json.loads((folder / "config.json").read_text()).get("kind") == KIND
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
 def open_settings(folder: Path) -> Settings:
     """The settings of an existing population."""
     try:

@@ -99,6 +99,8 @@ def open_run(path: Path) -> Run:
             f"{path} was made by a newer version of shoal ({data.get('shoal')}, format {found}; this one reads up to "
             f"format {FORMAT}). Upgrade with `pip install -U shoal`."
         )
+    if data.get("kind") == "psro":
+        raise RunError(f"{path} is a population, not a training: go on with `shoal resume {path}`")
     try:
         return Run(path, Experiment.from_dict(data["experiment"]))
     except KeyError as error:

@@ -30,16 +30,17 @@ from shoal.execution.fused import Carry, Program, build
 from shoal.execution.sweep_plan import Range, Sweep
 from shoal.execution.train import Listener, Loop, with_weights
 
-__all__ = ["Point", "Range", "Sweep", "SweepResult", "sweep"]
+__all__ = ["Point", "Prepared", "Range", "Sweep", "SweepResult", "prepare", "run", "sweep"]
 
 TAIL = 0.1
 """The part of a run, at its end, whose returns count."""
-NO_EPISODE = "no episode has ended"
+NO_EPISODE = "no episode ended; raise total_env_steps"
+"""Why a training has no return, although nothing went wrong."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """How one point ended. By seed: `returns`, None where it failed; `failures`, why; `curves`, of the return."""
+    """How one point ended. By seed: `returns`, None where there is none; `failures`, why; `curves`, of the return."""
 
     values: dict[str, float]
     returns: tuple[float | None, ...]
@@ -48,9 +49,14 @@ class Point:
 
     @property
     def mean(self) -> float | None:
-        """Over the seeds; None if one of them failed."""
+        """Over the seeds; None if one of them has none."""
         got = [value for value in self.returns if value is not None]
         return float(np.mean(got)) if len(got) == len(self.returns) else None
+
+    @property
+    def fault(self) -> str | None:
+        """The first thing that went wrong; that no episode ended is nothing of the kind."""
+        return next((why for why in self.failures if why not in (None, NO_EPISODE)), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,12 +75,12 @@ class SweepResult:
 
     @property
     def ranked(self) -> list[Point]:
-        """Best first; those that failed come last."""
+        """Best first; those without a return come last."""
         return sorted(self.points, key=lambda point: -math.inf if point.mean is None else point.mean, reverse=True)
 
     @property
     def best(self) -> Point | None:
-        """None if all failed."""
+        """None if no point has a return."""
         first = self.ranked[0]
         return None if first.mean is None else first
 
@@ -101,9 +107,29 @@ class SweepResult:
 
 def sweep(plan: Sweep, *, devices: int | None = None, listener: Listener | None = None) -> SweepResult:
     """Trains all points side by side. A point that becomes NaN fails by itself; the others go on."""
+    return run(prepare(plan, devices), listener)
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A sweep that can be run: its program, not compiled yet, and the columns whose sum is the return that counts."""
+
+    sweep: Sweep
+    program: Program
+    measure: tuple[str, ...]
+
+
+def prepare(plan: Sweep, devices: int | None = None) -> Prepared:
+    """The first half of `sweep`: refuses what can be refused before anything is compiled."""
     program = build(plan.experiment, devices, plan.overrides)
-    _check_traced(program)
     columns = _measured(plan, program)
+    _check_traced(program)
+    return Prepared(plan, program, columns)
+
+
+def run(prepared: Prepared, listener: Listener | None = None) -> SweepResult:
+    """The second half: compiles and trains."""
+    plan, program, columns = prepared.sweep, prepared.program, prepared.measure
     loop = _SideBySide(program, None, listener, checkpoint_seconds=math.inf)
     result = loop.run(with_weights(program, program.init()), None)
     failures = loop.failures

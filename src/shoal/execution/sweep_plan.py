@@ -59,8 +59,9 @@ class Sweep:
     """What is varied, and how.
 
     over: values by option, as `option` for all learners that have it and learn, or as `learner.option`. A grid is their
-    product; with `random`, that many points are drawn with the experiment's seed. Every point is trained with each of
-    the experiment's seeds. measure: `return` or `return/GROUP`; by default of those that swept learners play.
+    product; with `random`, that many points are drawn with the experiment's seed, between the ends of ranges whatever
+    their counts, and different ones if there are only lists. Every point is trained with each of the experiment's
+    seeds. measure: `return` or `return/GROUP`; by default of those that swept learners play.
     """
 
     experiment: Experiment
@@ -92,9 +93,14 @@ class Sweep:
         """The value of each name of `over`, for every point."""
         lists = {name: _checked(name, values) for name, values in self.over.items()}
         if self.random is None:
-            grids = [values.grid() if isinstance(values, Range) else values for values in lists.values()]
-            return tuple(dict(zip(lists, point, strict=True)) for point in itertools.product(*grids))
+            return _product(lists)
         generator = np.random.default_rng(self.experiment.seed)
+        if not any(isinstance(values, Range) for values in lists.values()):  # so few that they would come up twice
+            all_points = _product(lists)
+            allowed = f"at most {len(all_points)}, all combinations that there are"
+            require(self.random <= len(all_points), "sweep", "random", self.random, allowed)
+            chosen = generator.choice(len(all_points), self.random, replace=False)
+            return tuple(all_points[i] for i in sorted(chosen.tolist()))
         drawn = [
             values.draw(self.random, generator)
             if isinstance(values, Range)
@@ -140,8 +146,12 @@ def _places(experiment: Experiment, name: str) -> list[tuple[str, str]]:
     if not having:
         if option in {field.name for field in dataclasses.fields(experiment)}:
             raise _static(name, "an option of the experiment", algorithms)
-        raise OptionError(f"sweep: {unknown_name('option', option, _floats(algorithms))} {_can(algorithms)}")
+        unknown = str(unknown_name("option", option, _floats(algorithms)))
+        raise OptionError(f"sweep: {unknown}" + ("" if "Known: " in unknown else f" {_can(algorithms)}"))
     for key in having:
+        switch = getattr(algorithms[key], "only_with", {}).get(option)
+        if switch and not getattr(algorithms[key], switch):
+            raise OptionError(f"sweep: {name} has no effect on learner {key!r}, as its {switch} is off. Switch it on.")
         if kinds[key][option] is not float:
             kind = getattr(kinds[key][option], "__name__", kinds[key][option])
             raise _static(name, f"of type {kind}", algorithms)
@@ -162,6 +172,15 @@ def _floats(algorithms: Mapping[str, Any]) -> list[str]:
 
 def _can(algorithms: Mapping[str, Any]) -> str:
     return f"These can be swept: {', '.join(sorted(_floats(algorithms)))}."
+
+
+def _product(lists: Mapping[str, Range | tuple[float, ...]]) -> tuple[dict[str, float], ...]:
+    """All combinations."""
+    for name, values in lists.items():
+        if isinstance(values, Range) and values.count is None:
+            raise OptionError(f"sweep: {name} must have a count for a grid; only a random search needs none")
+    grids = [values.grid() if isinstance(values, Range) else values for values in lists.values()]
+    return tuple(dict(zip(lists, point, strict=True)) for point in itertools.product(*grids))
 
 
 def _checked(name: str, values: Range | Sequence[float]) -> Range | tuple[float, ...]:

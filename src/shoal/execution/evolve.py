@@ -1,0 +1,142 @@
+"""The host's side of evolution: run folders, metrics, checkpoints, going on with a run that was stopped.
+
+A run of an evolution is a run folder like any other, with one more entry in `config.json`, so that `shoal eval` and
+`shoal watch` play what has evolved. An update of it is a generation.
+"""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.core.errors import NonFiniteError, RunError, ShoalError
+from shoal.core.files import write_atomically
+from shoal.core.version import VERSION
+from shoal.execution import checkpoint
+from shoal.execution.evolution import Carry, Evolution, Program, build
+from shoal.execution.run import Run, create, open_run
+from shoal.execution.train import Listener, Loop, Progress, Result
+
+ENTRY = "evolution"
+"""Of `config.json`."""
+
+
+def evolve(
+    plan: Evolution,
+    run_dir: str | Path | None = None,
+    *,
+    devices: int | None = None,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> Result:
+    """Evolves from the start; with a `run_dir`, metrics and checkpoints are kept there."""
+    program = build(plan, devices)
+    run = create_run(Path(run_dir), plan) if run_dir is not None else None
+    return _Generations(program, run, listener, checkpoint_seconds).run(program.init(), None)  # pyright: ignore[reportArgumentType]
+
+
+def resume(run_dir: str | Path, *, listener: Listener | None = None, checkpoint_seconds: float = 60.0) -> Result:
+    """Continues a run from its newest checkpoint, to the same bits as if it had never stopped."""
+    run, plan = open_evolution(Path(run_dir))
+    newest = checkpoint.latest(run.checkpoints)
+    meta = checkpoint.read_meta(newest) if newest else None
+    there = len(jax.local_devices())
+    program = build(plan, meta["devices"] if meta and meta["devices"] <= there else None)
+    if meta and program.mesh.size != meta["devices"]:
+        warnings.warn(
+            f"this run was on {meta['devices']} device(s) and goes on with {program.mesh.size}: its results will agree "
+            "with an uninterrupted run to rounding, not to the bit",
+            stacklevel=2,
+        )
+    carry = program.init()
+    if newest:
+        carry = jax.device_put(checkpoint.load(newest, program.shapes()), program.shardings)
+    return _Generations(program, run, listener, checkpoint_seconds).run(carry, meta)  # pyright: ignore[reportArgumentType]
+
+
+def create_run(path: Path, plan: Evolution) -> Run:
+    """Makes a new run folder."""
+    run = create(path, plan.played, VERSION)
+    config = path / "config.json"
+    try:
+        data = json.loads(config.read_text()) | {ENTRY: plan.to_dict()}
+        write_atomically(config, json.dumps(data, indent=2) + "\n")
+    except OSError as error:
+        raise RunError(f"cannot write {config}: {error.strerror or error}") from error
+    return run
+
+
+def is_evolution(path: Path) -> bool:
+    """Whether a folder is a run of an evolution."""
+    try:
+        return ENTRY in json.loads((Path(path) / "config.json").read_text())
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def open_evolution(path: Path) -> tuple[Run, Evolution]:
+    """An existing run of an evolution."""
+    run = open_run(path)
+    if not is_evolution(path):
+        raise RunError(f"{path} is a run, but not of an evolution: go on with it by `shoal resume {path}`")
+    try:
+        data = json.loads((path / "config.json").read_text())[ENTRY]
+        return run, Evolution.from_dict(run.experiment, data)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{path / 'config.json'}: the entry {ENTRY!r} is damaged ({error!r})") from error
+    except ShoalError as error:
+        raise RunError(f"{path / 'config.json'}: {error}") from error
+
+
+class _Generations(Loop):
+    """The training loop with generations for updates, whose number of env steps depends on how long episodes last."""
+
+    program: Program  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def run(self, carry: Any, meta: dict[str, Any] | None) -> Result:
+        self.total = self.program.plan.generations
+        self.env_steps = meta["env_steps"] if meta else 0
+        return super().run(carry, meta)
+
+    def _read(self, count: int, table: jax.Array) -> None:
+        rows = np.asarray(jax.device_get(table))[:count]
+        column = {name: rows[:, i].astype(np.float64) for i, name in enumerate(self.program.names)}
+        before = self.update
+        steps = self.env_steps + np.cumsum(column["length"]).astype(np.int64)
+        self.update, self.env_steps = before + count, int(steps[-1])
+        for line in self.aggregator.add(rows, self.total):
+            line |= {"env_steps": int(steps[line["update"] - before - 1]), "seconds": round(self._seconds(), 3)}
+            self.lines.append(line)
+            if self.log:
+                self.log.write(line)
+        if self.listener:
+            newest = self.lines[-1] if self.lines else None
+            progress = Progress(self.update, self.total, self.env_steps, self._seconds(), self.compile_seconds, newest)
+            self.listener(progress)
+        if column["fault"].any() and not self.fault:
+            self.fault, self.faulty = True, before + 1 + int(np.argmax(column["fault"]))
+
+    def _check(self, carry: Any) -> None:
+        if not self.fault:
+            return
+        kept = f" The last checkpoint in {self.folder.path} is from before it happened." if self.folder else ""
+        raise NonFiniteError(
+            f"the return of a member or the weights became NaN or infinite in generation {self.faulty} of world "
+            f"{self.program.experiment.env!r}. Try a smaller step (learning_rate, std), and check the world's rewards "
+            f"with shoal.testing.check_env.{kept}"
+        )
+
+    def _save(self, carry: Carry) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        assert self.folder
+        self._check(carry)
+        meta = {
+            "update": self.update,
+            "env_steps": self.env_steps,
+            "devices": self.program.mesh.size,
+            "seconds": self._seconds(),
+            "pending": [row.tolist() for row in self.aggregator.pending],
+        }
+        checkpoint.save(self.folder.checkpoints, self.update, carry, meta)
