@@ -71,15 +71,13 @@ class Learned:
         """The plans `[m, S]` of the policies of every player's bank."""
         plans = []
         for player, bank in enumerate(state.banks.values()):
-            known = [self._plan(tables, player, i, bank[i]) for i in range(len(bank))]
-            plans.append(np.stack(known))
+            for number in range(len(bank)):
+                if (player, number) not in self._plans:
+                    policy = jax.device_put(jax.device_get(bank[number]), _host())
+                    chances = np.asarray(self._behaviours[player](policy), np.float64)
+                    self._plans[player, number] = tables.plan(player, chances)
+            plans.append(np.stack([self._plans[player, number] for number in range(len(bank))]))
         return plans
-
-    def _plan(self, tables: TabularGame, player: int, number: int, policy: PyTree) -> np.ndarray:
-        if (player, number) not in self._plans:
-            chances = np.asarray(self._behaviours[player](policy), np.float64)
-            self._plans[player, number] = tables.plan(player, chances)
-        return self._plans[player, number]
 
     @functools.cached_property
     def _behaviours(self) -> list[Any]:
@@ -94,6 +92,11 @@ class Learned:
         if capacity not in self._responses:
             self._responses[capacity] = Responses(self.game, capacity, self.devices)
         return self._responses[capacity]
+
+
+def _host() -> Any:
+    """The CPU: tables are small, and an accelerator would only compile for longer."""
+    return jax.local_devices(backend="cpu")[0]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -56,7 +56,7 @@ def start(
 ) -> State:
     """Grows a population from the start; kept in `folder`, if there is one."""
     oracle = oracle_of(settings, devices)
-    first = begin(oracle.first())
+    first = begin(oracle.first(), settings.psro.room)
     if folder is not None:
         create(folder, settings)
     return _grow(settings, oracle, first, folder, listener)
@@ -66,7 +66,7 @@ def resume(folder: Path, devices: int | None = None, listener: Listener | None =
     """Goes on with a population where its newest checkpoint stands."""
     settings = open_settings(folder)
     oracle = oracle_of(settings, devices)
-    state = begin(oracle.first())
+    state = begin(oracle.first(), settings.psro.room)
     if checkpoint.latest(folder / "checkpoints") is not None:
         state = restore(folder, settings, oracle)
     return _grow(settings, oracle, state, folder, listener)

@@ -76,7 +76,10 @@ class Game:
     @functools.cached_property
     def tables(self) -> TabularGame | None:
         """The exact tables of the game; None if it has none."""
-        return tabulate(self.world) if hasattr(self.world, "num_deals") else None
+        if not hasattr(self.world, "num_deals"):
+            return None
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):  # many small programs
+            return tabulate(self.world)
 
 
 @dataclasses.dataclass(frozen=True)

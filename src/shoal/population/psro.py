@@ -17,7 +17,7 @@ import numpy as np
 
 from shoal.core.errors import OptionError, require, require_positive
 from shoal.core.types import PyTree
-from shoal.population.bank import Member, PolicyBank
+from shoal.population.bank import ROOM, Member, PolicyBank
 from shoal.population.meta_solvers import META_SOLVERS, solve
 from shoal.population.payoff import PayoffTable
 
@@ -29,6 +29,10 @@ Evaluate = Callable[["State", np.ndarray], tuple[np.ndarray, np.ndarray, int]]
 """Sums of returns and of squares `[M, players]` of line-ups `[M, players]`, and over how many episodes of each."""
 Measure = Callable[["State"], dict[str, float]]
 """Figures such as `nash_conv` of the state's mixtures."""
+
+
+MOST_ROOM = 64
+"""Places of a bank at the start, at most: more would slow down every draw of an opponent."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +47,11 @@ class PSRO:
     target_nash_conv: float | None = None  # stop when it is reached
     patience: int | None = None  # stop after so many best responses in a row that improve nothing
     improvement: float = 0.0  # what counts: a response must earn so much more than the mixture
+
+    @property
+    def room(self) -> int:
+        """Places for all policies that there will be, if they are not too many: then nothing is compiled twice."""
+        return min(MOST_ROOM, 1 << self.iterations.bit_length())
 
     def __post_init__(self):
         known = self.meta_solver in META_SOLVERS
@@ -73,11 +82,11 @@ class State:
         return value
 
 
-def begin(policies: Mapping[str, PyTree], symmetric: bool = False) -> State:
-    """A population of one policy a player."""
+def begin(policies: Mapping[str, PyTree], room: int = ROOM, symmetric: bool = False) -> State:
+    """A population of one policy a player, with room for so many until banks grow."""
     if not policies:
         raise OptionError("a population needs a first policy for each player, got none")
-    banks = {player: PolicyBank.of(policy, Member("0")) for player, policy in policies.items()}
+    banks = {player: PolicyBank.of(policy, Member("0"), room) for player, policy in policies.items()}
     return State(banks, PayoffTable.empty(len(banks), symmetric), (), 0)
 
 
@@ -115,6 +124,7 @@ def _settled(state: State, plan: PSRO, evaluate: Evaluate, measure: Measure, beg
     figures = figures | {"evaluate_s": round(played, 3), "seconds": round(seconds, 3)}
     line = {"iteration": state.iteration, "population": max(table.sizes)} | measure(state) | figures
     line |= {"value": float(state.values[0]), "support": [int((mix > 1e-3).sum()) for mix in mixtures]}
+    line["mixtures"] = [mixture.round(6).tolist() for mixture in mixtures]
     return dataclasses.replace(state, history=(*state.history, line))
 
 
