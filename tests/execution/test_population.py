@@ -124,6 +124,36 @@ def test_resume_to_the_bit(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_pipeline_trains_on_and_lets_go_of_one_policy_a_round(tmp_path):
+    settings = Settings(tiny(), PSRO(iterations=3, episodes=64, meta_solver="uniform"), levels=2)
+    states = []
+    state = start(settings, tmp_path / "run", devices=1, listener=states.append)
+    assert [len(one.banks["player_0"]) for one in states] == [1, 3, 4, 5]
+
+    def same(a, b, index):
+        one, two = states[a].banks["player_1"][index], states[b].banks["player_1"][index]
+        return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True))
+
+    assert not same(1, 2, 1)  # it was live in the second round
+    assert same(2, 3, 1)  # and done after it
+    assert not same(2, 3, 2)
+    assert (state.table.count == 64).all()  # entries of those that changed were played anew, others were not
+    config = tmp_path / "run" / "config.json"
+    config.write_text(config.read_text().replace('"iterations": 3', '"iterations": 4'))
+    assert len(resume(tmp_path / "run", devices=1).banks["player_0"]) == 6
+
+
+@pytest.mark.slow
+def test_a_league_keeps_snapshots_of_all_roles():
+    settings = Settings(tiny(), PSRO(meta_solver="league", iterations=2, episodes=64))
+    state = start(settings, devices=1)
+    roles = [member.info.get("role") for member in state.banks["player_0"].members]
+    assert roles == [None, "main", "main_exploiter", "league_exploiter", "main", "main_exploiter", "league_exploiter"]
+    assert state.banks["player_0"].members[4].parent == 1
+    assert [int(np.argmax(mixture)) for mixture in state.mixtures] == [4, 4]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("game", "value"), [("psro/rock_paper_scissors", 0.0), ("psro/kuhn", -1 / 18)])
 def test_learnt_responses_reach_the_value_on_paper(game, value):
     state = start(

@@ -1,6 +1,7 @@
 """PSRO with exact responses, where the answers are known."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from shoal.core.errors import OptionError
 from shoal.execution.psro_run import Settings, oracle_of, start
 from shoal.population.psro import PSRO, State, begin, psro
+from shoal.population.self_play import fictitious_self_play, self_play
 from shoal.presets import resolve
 
 
@@ -69,3 +71,22 @@ def test_what_is_refused():
         start(Settings(resolve("pong"), PSRO(), "exact"))
     with pytest.raises(OptionError, match="has one player"):
         start(Settings(resolve("control/cartpole"), PSRO()))
+
+
+def test_anytime_never_becomes_more_exploitable():
+    state = grown("psro/leduc", meta_solver="anytime", iterations=12)
+    curve = [line["nash_conv"] for line in state.history]
+    assert all(after <= before + 1e-7 for before, after in itertools.pairwise(curve))
+    nash = grown("psro/leduc", meta_solver="nash", iterations=12)
+    assert curve[-1] < nash.history[-1]["nash_conv"]
+    rising = [line["nash_conv"] for line in nash.history]
+    assert any(after > before + 0.1 for before, after in itertools.pairwise(rising))
+
+
+def test_self_play_goes_in_circles_where_fictitious_self_play_does_not():
+    latest = start(Settings(resolve("psro/rock_paper_scissors"), self_play(12), "exact"))
+    assert min(line["nash_conv"] for line in latest.history[1:]) >= 1.0
+    average = start(Settings(resolve("psro/rock_paper_scissors"), fictitious_self_play(30), "exact"))
+    assert average.history[-1]["nash_conv"] < 0.3
+    with pytest.raises(OptionError, match=r"episodes must be at least 1; only uniform, last, recent need no payoffs"):
+        PSRO("nash", episodes=0)

@@ -1,4 +1,4 @@
-"""`shoal psro GAME`: grow a population of policies by best responses to mixtures of itself."""
+"""`shoal psro GAME`: grow a population by best responses to mixtures of itself. `shoal league GAME`: by a league."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -36,6 +36,7 @@ class PsroOptions:
     target_nash_conv: DisallowNone[float | None] = None  # stop when it is reached; needs a game with exact tables
     patience: DisallowNone[int | None] = None  # stop after so many iterations in a row without a gain
     improvement: float = 0.0  # what counts as a gain
+    levels: int = 1  # best responses of each player that are trained at the same time: a pipeline
     warm_start: Flag = False  # each best response starts from the player's newest policy
     greedy: Flag = False  # policies of the population play their most likely action
     run_dir: Folder = None  # new folder for the run; by default one below runs/
@@ -44,10 +45,17 @@ class PsroOptions:
     json: Flag = False  # one JSON object on stdout, everything else on stderr
 
 
-def run(args: Sequence[str]) -> int:
+def league(args: Sequence[str]) -> int:
+    """Grows a league of main agents and exploiters; the mixture that is reported is the newest main agents."""
+    if scan(args, "--meta-solver"):
+        raise OptionError("shoal league has no --meta-solver: who meets whom follows from the roles. See `shoal psro`.")
+    return run([*args, "--meta-solver", "league"], "shoal league")
+
+
+def run(args: Sequence[str], prog: str = "shoal psro") -> int:
     """Grows a population and says how far it got."""
     prepare()
-    experiment, options = parse_target(PsroOptions, translated(args), "shoal psro")
+    experiment, options = parse_target(PsroOptions, translated(args), prog)
     check_devices(options.devices)
     plan = PSRO(
         meta_solver=options.meta_solver,
@@ -59,7 +67,7 @@ def run(args: Sequence[str]) -> int:
         improvement=options.improvement,
     )
     kind = EXACT if options.oracle == EXACT else "learned"
-    settings = psro_run.Settings(experiment, plan, kind, options.warm_start, options.greedy)
+    settings = psro_run.Settings(experiment, plan, kind, options.warm_start, options.greedy, options.levels)
     check_world(experiment)
     folder = Path(options.run_dir) if options.run_dir else default_path(experiment)
     out = console(options.json)
@@ -134,7 +142,9 @@ def report(out: Console, state: State, folder: Path) -> None:
 
 def _line(out: Console, state: State) -> None:
     line = state.history[-1]
-    parts = [f"{line['iteration']:4d}", f"value {line['value']:+.4f}"]
+    parts = [f"{line['iteration']:4d}"]
+    if "value" in line:
+        parts.append(f"value {line['value']:+.4f}")
     if "nash_conv" in line:
         parts.append(f"NashConv {line['nash_conv']:.4f}")
     if "gain" in line:

@@ -25,6 +25,7 @@ from shoal.execution.evolve import is_evolution
 from shoal.execution.experiment import Experiment, cast
 from shoal.execution.fused import mesh_of
 from shoal.execution.logging import read_metrics
+from shoal.execution.pbt import is_pbt
 from shoal.execution.psro_run import is_population
 from shoal.execution.run import Run, check_new, default_path, load_policies
 from shoal.execution.train import Listener, Result
@@ -86,6 +87,8 @@ def resume(args: Sequence[str]) -> int:
     import_files(options.imports)
     if is_evolution(Path(options.run)):
         return importlib.import_module("shoal.cli.evolve").go_on(args)  # it imports this module
+    if is_pbt(Path(options.run)):
+        return importlib.import_module("shoal.cli.pbt").go_on(args)
     if is_population(Path(options.run)):
         return importlib.import_module("shoal.cli.psro").go_on(args)
     run = opened(options.run)

@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
 from shoal.envs.tabular import TabularGame
 from shoal.execution.matches import Matches
-from shoal.execution.opponents import Bank
-from shoal.execution.responses import Game, Responses
+from shoal.execution.responses import Game, Given, Responses
 from shoal.population import psro
+from shoal.population.anytime import least_exploitable
 from shoal.population.behaviour import behaviour
 
 
@@ -43,22 +44,37 @@ class Learned:
         """Fresh policies to begin with."""
         return self._trainer(1).fresh(self.game.experiment.seed)
 
-    def respond(self, state: psro.State) -> Mapping[str, tuple[PyTree, dict[str, Any]]]:
+    def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
         capacity = max(bank.capacity for bank in state.banks.values())
-        banks = {
-            player: Bank(bank.policies, bank.mixture(mixture))
-            for (player, bank), mixture in zip(state.banks.items(), state.mixtures, strict=True)
+        mixed = dict(zip(state.players, state.mixtures, strict=True))
+        meets = {
+            player: {other: bank.mixture(mixed[other])[None] for other, bank in state.banks.items() if other != player}
+            for player in state.players
         }
-        starts = {player: bank[-1] for player, bank in state.banks.items()}
-        seed = self.game.experiment.seed + 1000 * (state.iteration + 1)
-        policies, earned = self._trainer(capacity).train(banks, seed, starts, self.warm)
+        given = Given(
+            banks={player: bank.policies for player, bank in state.banks.items()},
+            meets=meets,
+            seeds=jnp.array([self.game.experiment.seed + 1000 * (state.iteration + 1)], jnp.uint32),
+            starts={player: jax.tree.map(lambda leaf: leaf[None], bank[-1]) for player, bank in state.banks.items()},
+            warm=jnp.array([self.warm]),
+        )
+        policies, earned = self._trainer(capacity).train(given)
         parents = {player: len(bank) - 1 if self.warm else None for player, bank in state.banks.items()}
-        return {p: (policy, {"earned": earned[p], "parent": parents[p]}) for p, policy in policies.items()}
+        return {
+            player: [psro.Response(_first(policy), {"earned": float(earned[player][0])}, parents[player])]
+            for player, policy in policies.items()
+        }
 
     def evaluate(self, state: psro.State, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         banks = {player: bank.policies for player, bank in state.banks.items()}
         played = int(state.table.count.sum())
         return *self.matches.play(banks, lineups, self.episodes, self.game.experiment.seed + 1, played), self.episodes
+
+    def mix(self, state: psro.State) -> list[np.ndarray]:
+        raise OptionError(
+            "anytime: the least exploitable mixture is worked out from exact tables: use --oracle exact, or another "
+            "meta-solver with learnt responses"
+        )
 
     def measure(self, state: psro.State) -> dict[str, float]:
         """NashConv and exploitability of the mixtures, where the game can be tabulated."""
@@ -90,8 +106,12 @@ class Learned:
 
     def _trainer(self, capacity: int) -> Responses:
         if capacity not in self._responses:
-            self._responses[capacity] = Responses(self.game, capacity, self.devices)
+            self._responses[capacity] = Responses(self.game, capacity, devices=self.devices)
         return self._responses[capacity]
+
+
+def _first(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[0], tree)
 
 
 def _host() -> Any:
@@ -120,12 +140,12 @@ class Exact:
         tables = self.tables
         return {name: tables.plan(p, tables.uniform(p)) for p, name in enumerate(tables.players)}
 
-    def respond(self, state: psro.State) -> Mapping[str, tuple[PyTree, dict[str, Any]]]:
+    def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
         mixed = [mixture @ plans for mixture, plans in zip(state.mixtures, self._banks(state), strict=True)]
         responses = {}
         for player, name in enumerate(self.tables.players):
             value, plan = self.tables.best_response(player, mixed)
-            responses[name] = (plan, {"earned": value})
+            responses[name] = [psro.Response(plan, {"earned": value})]
         return responses
 
     def evaluate(self, state: psro.State, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
@@ -135,6 +155,10 @@ class Exact:
             reach *= bank[:, self.tables.sequences[:, player]][lineups[:, player]]
         value, many = reach @ self.tables.payoffs, 10**9
         return value * many, value**2 * many, many
+
+    def mix(self, state: psro.State) -> list[np.ndarray]:
+        """The least exploitable mixture of each player."""
+        return [least_exploitable(self.tables, player, plans) for player, plans in enumerate(self._banks(state))]
 
     def measure(self, state: psro.State) -> dict[str, float]:
         return distance(self.tables, self._banks(state), state.mixtures)

@@ -13,13 +13,15 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from shoal.core.errors import RunError
+from shoal.core.errors import RunError, require
 from shoal.core.files import write_atomically
 from shoal.core.types import PyTree
 from shoal.core.version import VERSION
 from shoal.execution import checkpoint
 from shoal.execution.experiment import Experiment, from_plain, to_plain
+from shoal.execution.leagues import League
 from shoal.execution.oracles import Exact, Learned
+from shoal.execution.pipeline import Pipelined
 from shoal.execution.responses import Game
 from shoal.execution.run import FORMAT, check_new
 from shoal.population.bank import Member, PolicyBank
@@ -38,6 +40,15 @@ class Settings:
     oracle: Literal["learned", "exact"] = "learned"
     warm_start: bool = False  # whether a best response starts from the player's newest policy
     greedy: bool = False  # whether policies of the bank play their most likely action instead of sampling
+    levels: int = 1  # best responses of each player that are trained at the same time: more make it a pipeline
+
+    def __post_init__(self):
+        require(self.levels >= 1, "psro", "levels", self.levels, "at least 1")
+        learned = self.oracle == "learned"
+        if self.psro.meta_solver == "anytime":
+            require(not learned, "psro", "oracle", self.oracle, "exact for anytime, which works with exact tables")
+        if self.psro.meta_solver == "league" or self.levels > 1:
+            require(learned, "psro", "oracle", self.oracle, "learned for leagues and pipelines")
 
 
 Listener = Callable[[State], None]
@@ -48,7 +59,10 @@ def oracle_of(settings: Settings, devices: int | None = None) -> Learned | Exact
     game = Game(settings.experiment)
     if settings.oracle == "exact":
         return Exact.of(game)
-    return Learned(game, settings.psro.episodes, settings.warm_start, settings.greedy, devices)
+    common = (game, settings.psro.episodes, settings.warm_start, settings.greedy, devices)
+    if settings.psro.meta_solver == "league":
+        return League(*common)
+    return Pipelined(*common, settings.levels, settings.psro) if settings.levels > 1 else Learned(*common)
 
 
 def start(
@@ -75,7 +89,7 @@ def resume(folder: Path, devices: int | None = None, listener: Listener | None =
 def _grow(
     settings: Settings, oracle: Learned | Exact, state: State, folder: Path | None, listener: Listener | None
 ) -> State:
-    for grown in psro(state, settings.psro, oracle.respond, oracle.evaluate, oracle.measure):
+    for grown in psro(state, settings.psro, oracle.respond, oracle.evaluate, oracle.measure, oracle.mix):
         state = grown
         if folder is not None:
             save(folder, state)

@@ -8,11 +8,13 @@ bank has outgrown its capacity.
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env, describe
@@ -82,12 +84,31 @@ class Game:
             return tabulate(self.world)
 
 
+class Given(NamedTuple):
+    """What trainings begin with; all of it is data.
+
+    banks: policies `[K, ...]` by player. meets: for each player, with which chances each lane draws the policies of
+    each other player, `[lanes, K]`. seeds: `[lanes]`. starts: a policy `[lanes, ...]` for each player, which a learner
+    begins with where `warm` `[lanes]` holds.
+    """
+
+    banks: dict[str, PyTree]
+    meets: dict[str, dict[str, jax.Array]]
+    seeds: jax.Array
+    starts: dict[str, PyTree]
+    warm: jax.Array
+
+
 @dataclasses.dataclass(frozen=True)
 class Responses:
-    """Trains best responses of all players side by side. capacity: of the banks that they meet."""
+    """Trains best responses of all players side by side. capacity: of the banks that they meet.
+
+    lanes: how many trainings there are for each player, each against opponents of its own.
+    """
 
     game: Game
     capacity: int
+    lanes: int = 1
     devices: int | None = None
 
     @functools.cached_property
@@ -102,32 +123,53 @@ class Responses:
                 learners[LEARNER] = Learner(algorithm, {name: seats})
             else:
                 learners[name] = Learner(Opponents(algorithm, self.capacity), {name: seats}, frozen=True)
-        return dataclasses.replace(self.game.experiment, learners=learners, num_seeds=1)
+        return dataclasses.replace(self.game.experiment, learners=learners, num_seeds=self.lanes)
 
     @functools.cached_property
     def begin(self):
-        """`begin(banks, seed, starts, warm) -> carries`: fresh trainings against the banks, by player.
+        """`begin(given) -> carries`: fresh trainings, by player."""
+        return jax.jit(self._begin, out_shardings=self._shardings)
 
-        starts: a policy for each player, which its learner begins with if `warm`.
+    @functools.cached_property
+    def renew(self):
+        """`renew(carries, given, restart) -> carries`: trainings go on against other opponents; some begin anew.
+
+        restart: bool `[lanes]`.
         """
 
-        def one(program: Program, player: str, banks, seed, starts, warm) -> Carry:
-            carry = program._init(seed, {})  # pyright: ignore[reportPrivateUsage]
-            learners = dict(carry.learners)
-            fresh = learners[LEARNER].params[player]
-            policy = jax.tree.map(lambda start, fresh: jnp.where(warm, start, fresh), starts[player], fresh)
-            learners[LEARNER] = learners[LEARNER].replace(params={player: policy})
-            for name in learners.keys() - {LEARNER}:
-                learners[name] = learners[name].replace(params={name: banks[name]})
-            return carry.replace(learners=learners)
+        def all_players(carries: dict[str, Carry], given: Given, restart: jax.Array) -> dict[str, Carry]:
+            fresh = self._begin(given)
 
-        def all_players(banks: dict[str, Bank], seed: jax.Array, starts: dict[str, PyTree], warm: jax.Array):
-            return {
-                player: one(program, player, banks, seed + i, starts, warm)
-                for i, (player, program) in enumerate(self.programs.items())
-            }
+            def one(new: Carry, old: Carry) -> Carry:
+                kept = jax.tree.map(
+                    lambda a, b: _where(restart, a, b) if self.lanes > 1 else jnp.where(restart[0], a, b), new, old
+                )
+                learners = {**new.learners, LEARNER: kept.learners[LEARNER]}
+                return kept.replace(learners=learners)
 
-        return jax.jit(all_players, out_shardings=self._shardings)
+            return {player: one(fresh[player], carry) for player, carry in carries.items()}
+
+        return jax.jit(all_players, donate_argnums=0, out_shardings=self._shardings)
+
+    def _begin(self, given: Given) -> dict[str, Carry]:
+        carries = {}
+        for number, (player, program) in enumerate(self.programs.items()):
+            rows = (given.seeds + number, given.meets[player], given.starts[player], given.warm)
+
+            def one(row: tuple, program: Program = program, player: str = player) -> Carry:
+                seed, meets, start, warm = row
+                carry = program._init(seed, {})  # pyright: ignore[reportPrivateUsage]
+                learners = dict(carry.learners)
+                fresh = learners[LEARNER].params[player]
+                policy = jax.tree.map(lambda new, old: jnp.where(warm, new, old), start, fresh)
+                learners[LEARNER] = learners[LEARNER].replace(params={player: policy})
+                for name, mixture in meets.items():
+                    learners[name] = learners[name].replace(params={name: Bank(given.banks[name], mixture)})
+                return carry.replace(learners=learners)
+
+            first = jax.tree.map(lambda leaf: leaf[0], rows)
+            carries[player] = lax.map(one, rows) if self.lanes > 1 else one(first)
+        return carries
 
     @property
     def _shardings(self) -> dict[str, Carry]:
@@ -135,7 +177,7 @@ class Responses:
 
     @functools.cached_property
     def advance(self):
-        """`advance(carries, count) -> carries, tables`: `count` updates of every player's learner."""
+        """`advance(carries, count) -> carries, tables`: `count` updates of every training."""
 
         def all_players(carries: dict[str, Carry], count: jax.Array):
             results = {player: program.advance(carries[player], count) for player, program in self.programs.items()}
@@ -143,28 +185,40 @@ class Responses:
 
         return jax.jit(all_players, donate_argnums=0, out_shardings=(self._shardings, None))
 
-    def train(
-        self, banks: Mapping[str, Bank], seed: int, starts: Mapping[str, PyTree], warm: bool
-    ) -> tuple[dict[str, PyTree], dict[str, float]]:
-        """A best response of every player, and what it earned in the last tenth of its training."""
-        mesh = next(iter(self.programs.values())).mesh
-        given = everywhere(mesh, (dict(banks), jnp.uint32(seed), dict(starts), jnp.asarray(warm)))
-        carries = self.begin(*given)
-        tables: list[dict[str, jax.Array]] = []
-        for start in range(0, self.game.experiment.num_updates, MAX_UPDATES):
-            count = min(MAX_UPDATES, self.game.experiment.num_updates - start)
-            carries, table = self.advance(carries, everywhere(mesh, jnp.int32(count)))
-            tables.append(jax.tree.map(lambda rows, n=count: rows[:n], table))
-        policies = {player: carry.learners[LEARNER].params[player] for player, carry in carries.items()}
-        earned = {player: self._earned(player, [table[player] for table in tables]) for player in self.game.players}
-        return policies, earned
+    def train(self, given: Given) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
+        """Whole trainings: policies `[lanes, ...]` by player, and what they earned in their last tenth, `[lanes]`."""
+        carries, earned = self.some(self.begin(self.placed(given)), self.game.experiment.num_updates)
+        return self.policies(carries), earned
 
-    def _earned(self, player: str, tables: Sequence[jax.Array]) -> float:
+    def some(self, carries: dict[str, Carry], updates: int) -> tuple[dict[str, Carry], dict[str, np.ndarray]]:
+        """So many updates more, and what was earned in the last tenth of them."""
+        tables: list[dict[str, jax.Array]] = []
+        for start in range(0, updates, MAX_UPDATES):
+            count = min(MAX_UPDATES, updates - start)
+            carries, table = self.advance(carries, self.placed(jnp.int32(count)))
+            tables.append(jax.tree.map(lambda rows, n=count: rows[..., :n, :], table))
+        earned = {player: self._earned(player, [table[player] for table in tables]) for player in self.game.players}
+        return carries, earned
+
+    def policies(self, carries: dict[str, Carry]) -> dict[str, PyTree]:
+        """What has been learnt so far, `[lanes, ...]` by player; copied, as the next call reuses that memory."""
+
+        def one(leaf: jax.Array) -> jax.Array:
+            return jnp.copy(leaf) if self.lanes > 1 else leaf[None]
+
+        return {p: jax.tree.map(one, carry.learners[LEARNER].params[p]) for p, carry in carries.items()}
+
+    def placed(self, tree: Any) -> Any:
+        """Arrays on all devices of the programs."""
+        return everywhere(next(iter(self.programs.values())).mesh, tree)
+
+    def _earned(self, player: str, tables: Sequence[jax.Array]) -> np.ndarray:
         names = self.programs[player].names
-        rows = np.concatenate([np.asarray(table) for table in tables])
-        rows = rows[-max(1, len(rows) // 10) :]
-        total = rows[:, names.index(f"return/{player}")].sum()
-        return float(total / max(rows[:, names.index("episodes")].sum(), 1.0))
+        rows = np.concatenate([np.asarray(table) for table in tables], axis=-2)
+        rows = rows if rows.ndim == 3 else rows[None]  # [lanes, updates, columns]
+        rows = rows[:, -max(1, rows.shape[1] // 10) :]
+        total = rows[..., names.index(f"return/{player}")].sum(axis=-1)
+        return total / np.maximum(rows[..., names.index("episodes")].sum(axis=-1), 1.0)
 
     def fresh(self, seed: int) -> dict[str, PyTree]:
         """A fresh policy of each player."""
@@ -173,6 +227,10 @@ class Responses:
             player: self.game.algorithms[player].init(keys[player], program.cast.learners[LEARNER][1]).params[player]
             for player, program in self.programs.items()
         }
+
+
+def _where(mask: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+    return jnp.where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
 
 
 def seat_learners(experiment: Experiment) -> dict[Seat, str]:

@@ -63,6 +63,14 @@ class PolicyBank:
         policies = jax.tree.map(lambda leaf, new: _with_row(leaf, place, new), policies, policy)
         return PolicyBank(policies, (*self.members, member))
 
+    def replaced(self, index: int, policy: PyTree, **info: Any) -> "PolicyBank":
+        """With another policy in the place of one; what is known of it is added to."""
+        check_fits(self.policies, policy, self.members[index].name)
+        members = list(self.members)
+        members[index] = dataclasses.replace(members[index], info=members[index].info | info)
+        policies = jax.tree.map(lambda leaf, new: _with_row(leaf, index, new), self.policies, policy)
+        return PolicyBank(policies, tuple(members))
+
     def mixture(self, weights: np.ndarray) -> jax.Array:
         """Weights `[len]` of the policies as a mixture over all places."""
         return jnp.zeros(self.capacity).at[: len(self)].set(jnp.asarray(weights, jnp.float32))

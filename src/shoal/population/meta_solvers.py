@@ -162,6 +162,19 @@ def win_rates(payoffs: ArrayLike, bounds: tuple[float, float] | None = None) -> 
     return (tensor - low) / (high - low)
 
 
+def recent(payoffs: ArrayLike, delta: float = 0.5) -> list[np.ndarray]:
+    """Equal weight on the newest policies, those from the share `delta` of the population on (Bansal et al. 2018).
+
+    delta 1 is `last`, delta 0 is `uniform`: δ-uniform self-play.
+    """
+    require(0.0 <= delta <= 1.0, "recent", "delta", delta, "from 0 to 1")
+    mixtures = []
+    for size in payoff_tensor(payoffs, "recent").shape[1:]:
+        first = min(int(delta * size), size - 1)
+        mixtures.append(np.where(np.arange(size) >= first, 1.0 / (size - first), 0.0))
+    return mixtures
+
+
 META_SOLVERS: dict[str, MetaSolver] = {
     "nash": nash,
     "fictitious_play": fictitious_play,
@@ -169,6 +182,7 @@ META_SOLVERS: dict[str, MetaSolver] = {
     "regret_matching": regret_matching,
     "uniform": uniform,
     "last": last,
+    "recent": recent,
     "alpha_rank": alpha_rank,
     "prioritised": prioritised,
     "ce": ce,

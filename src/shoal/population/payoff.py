@@ -59,6 +59,15 @@ class PayoffTable:
             self, count=np.pad(self.count, grow), total=np.pad(self.total, wide), squares=np.pad(self.squares, wide)
         )
 
+    def forgotten(self, player: int, index: int) -> "PayoffTable":
+        """Without what is known of one policy of a player, which is not what it was."""
+        place = (*(slice(None) for _ in range(player)), index)
+        count, total, squares = self.count.copy(), self.total.copy(), self.squares.copy()
+        count[place] = 0.0
+        total[(slice(None), *place)] = 0.0
+        squares[(slice(None), *place)] = 0.0
+        return dataclasses.replace(self, count=count, total=total, squares=squares)
+
     def missing(self, episodes: int, error: float | None = None) -> np.ndarray:
         """Line-ups `[M, players]` with fewer episodes than that, or with a larger standard error of any player's."""
         lacking = self.count < episodes

@@ -11,7 +11,7 @@ yields the state after every iteration, which is all that is needed to go on fro
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,14 +23,34 @@ from shoal.population.payoff import PayoffTable
 
 Banks = Mapping[str, PolicyBank]
 Mixtures = Sequence[np.ndarray]
-Respond = Callable[["State"], Mapping[str, tuple[PyTree, dict[str, Any]]]]
-"""Best responses by player to the state's mixtures, and what is to be remembered of each."""
+
+
+class Response(NamedTuple):
+    """A new policy of a player, and what is to be remembered of it.
+
+    parent: the member it was trained on from, if any. replaces: the member whose place it takes; None for a new one.
+    """
+
+    policy: PyTree
+    info: dict[str, Any]
+    parent: int | None = None
+    replaces: int | None = None
+
+
+Respond = Callable[["State"], Mapping[str, Sequence[Response]]]
+"""New policies by player: best responses to the state's mixtures."""
 Evaluate = Callable[["State", np.ndarray], tuple[np.ndarray, np.ndarray, int]]
 """Sums of returns and of squares `[M, players]` of line-ups `[M, players]`, and over how many episodes of each."""
+Mix = Callable[["State"], Sequence[np.ndarray]]
+"""One mixture for each player."""
 Measure = Callable[["State"], dict[str, float]]
 """Figures such as `nash_conv` of the state's mixtures."""
 
 
+WITHOUT_PAYOFFS = ("uniform", "last", "recent")
+"""Meta-solvers that look at the size of the population alone."""
+BEYOND_PAYOFFS = ("anytime", "league")
+"""What makes mixtures of more than payoffs: see `anytime` and `league`."""
 MOST_ROOM = 64
 """Places of a bank at the start, at most: more would slow down every draw of an opponent."""
 
@@ -42,7 +62,7 @@ class PSRO:
     meta_solver: str = "fictitious_play"  # what makes mixtures of payoffs
     solver_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # and its options
     iterations: int = 40  # best responses of every player, at most
-    episodes: int = 2000  # played for each entry of the payoff table
+    episodes: int = 2000  # played for each entry of the payoff table; 0: no table, where the meta-solver needs none
     target_error: float | None = None  # and more until the standard error is at most this
     target_nash_conv: float | None = None  # stop when it is reached
     patience: int | None = None  # stop after so many best responses in a row that improve nothing
@@ -54,9 +74,12 @@ class PSRO:
         return min(MOST_ROOM, 1 << self.iterations.bit_length())
 
     def __post_init__(self):
-        known = self.meta_solver in META_SOLVERS
-        require(known, "PSRO", "meta_solver", self.meta_solver, " or ".join(repr(name) for name in META_SOLVERS))
-        require_positive("PSRO", iterations=self.iterations, episodes=self.episodes)
+        names = (*META_SOLVERS, *BEYOND_PAYOFFS)
+        require(self.meta_solver in names, "PSRO", "meta_solver", self.meta_solver, " or ".join(map(repr, names)))
+        require_positive("PSRO", iterations=self.iterations)
+        least = 0 if self.meta_solver in WITHOUT_PAYOFFS else 1
+        allowed = f"at least 1; only {', '.join(WITHOUT_PAYOFFS)} need no payoffs" if least else "0 or more"
+        require(self.episodes >= least, "PSRO", "episodes", self.episodes, allowed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,49 +113,89 @@ def begin(policies: Mapping[str, PyTree], room: int = ROOM, symmetric: bool = Fa
     return State(banks, PayoffTable.empty(len(banks), symmetric), (), 0)
 
 
-def psro(state: State, plan: PSRO, respond: Respond, evaluate: Evaluate, measure: Measure) -> Iterator[State]:
-    """Grows the population; yields the state whenever its table, its mixtures and its figures are complete."""
+def psro(
+    state: State, plan: PSRO, respond: Respond, evaluate: Evaluate, measure: Measure, mix: Mix | None = None
+) -> Iterator[State]:
+    """Grows the population; yields the state whenever its table, its mixtures and its figures are complete.
+
+    mix: makes mixtures of more than payoffs, for plans that name `anytime` or `league`.
+    """
+    settle = _Settle(plan, evaluate, measure, mix)
     if not state.history:
-        state = _settled(state, plan, evaluate, measure, time.perf_counter(), {})
+        state = settle(state, time.perf_counter(), {})
         yield state
     while not _done(state, plan):
         began = time.perf_counter()
         responses = respond(state)
         trained = time.perf_counter() - began
-        grown = {}
-        for player, bank in state.banks.items():
-            policy, info = responses[player]
-            parent = info.pop("parent", None)
-            grown[player] = bank.add(policy, Member(str(len(bank)), parent, state.iteration + 1, info=info))
         gain = _gain(state, responses)
-        state = dataclasses.replace(state, banks=grown, iteration=state.iteration + 1)
-        state = _settled(state, plan, evaluate, measure, began, {"respond_s": round(trained, 3)} | gain)
+        state = _grown(state, responses)
+        state = settle(state, began, {"respond_s": round(trained, 3)} | gain)
         yield state
 
 
-def _settled(state: State, plan: PSRO, evaluate: Evaluate, measure: Measure, began: float, figures: dict) -> State:
-    """With a complete table, its mixtures, and a line of history."""
-    start = time.perf_counter()
-    table = state.table.grown(tuple(len(bank) for bank in state.banks.values()))
-    while len(lineups := table.missing(plan.episodes, plan.target_error)):
-        table = table.added(lineups, *evaluate(dataclasses.replace(state, table=table), lineups))
-    played = time.perf_counter() - start
-    mixtures = tuple(solve(plan.meta_solver, table.mean, **plan.solver_options))
-    state = dataclasses.replace(state, table=table, mixtures=mixtures)
-    before = state.history[-1]["seconds"] if state.history else 0.0
-    seconds = before + time.perf_counter() - began
-    figures = figures | {"evaluate_s": round(played, 3), "seconds": round(seconds, 3)}
-    line = {"iteration": state.iteration, "population": max(table.sizes)} | measure(state) | figures
-    line |= {"value": float(state.values[0]), "support": [int((mix > 1e-3).sum()) for mix in mixtures]}
-    line["mixtures"] = [mixture.round(6).tolist() for mixture in mixtures]
-    return dataclasses.replace(state, history=(*state.history, line))
+@dataclasses.dataclass(frozen=True)
+class _Settle:
+    """Completes a state: its table, its mixtures, and a line of history."""
+
+    plan: PSRO
+    evaluate: Evaluate
+    measure: Measure
+    mix: Mix | None
+
+    def __call__(self, state: State, began: float, figures: dict[str, Any]) -> State:
+        start = time.perf_counter()
+        state = self._played(state)
+        played = time.perf_counter() - start
+        state = dataclasses.replace(state, mixtures=self._mixtures(state))
+        before = state.history[-1]["seconds"] if state.history else 0.0
+        line = {"iteration": state.iteration, "population": max(state.table.sizes)} | self.measure(state) | figures
+        if self.plan.episodes:
+            line["value"] = float(state.values[0])
+        line["support"] = [int((mixture > 1e-3).sum()) for mixture in state.mixtures]
+        line["mixtures"] = [mixture.round(6).tolist() for mixture in state.mixtures]
+        seconds = before + time.perf_counter() - began
+        line |= {"evaluate_s": round(played, 3), "seconds": round(seconds, 3)}
+        return dataclasses.replace(state, history=(*state.history, line))
+
+    def _played(self, state: State) -> State:
+        plan, table = self.plan, state.table.grown(tuple(len(bank) for bank in state.banks.values()))
+        while plan.episodes and len(lineups := table.missing(plan.episodes, plan.target_error)):
+            table = table.added(lineups, *self.evaluate(dataclasses.replace(state, table=table), lineups))
+        return dataclasses.replace(state, table=table)
+
+    def _mixtures(self, state: State) -> tuple[np.ndarray, ...]:
+        plan = self.plan
+        if plan.meta_solver in BEYOND_PAYOFFS:
+            if self.mix is None:
+                raise OptionError(f"{plan.meta_solver} is not made of payoffs alone; give what mixes as `mix`")
+            return tuple(self.mix(state))
+        payoffs = state.table.mean if plan.episodes else np.zeros_like(state.table.total)
+        return tuple(solve(plan.meta_solver, payoffs, **plan.solver_options))
 
 
-def _gain(state: State, responses: Mapping[str, tuple[PyTree, dict[str, Any]]]) -> dict[str, Any]:
-    """How much more than its mixture each response earned while it was trained, where that is known."""
+def _grown(state: State, responses: Mapping[str, Sequence[Response]]) -> State:
+    """With the new policies in the banks; what was known of those that they replace is forgotten."""
+    banks, table = {}, state.table
+    for number, (player, bank) in enumerate(state.banks.items()):
+        for policy, info, parent, replaces in responses[player]:
+            if replaces is None:
+                bank = bank.add(policy, Member(str(len(bank)), parent, state.iteration + 1, info=info))
+            else:
+                bank, table = bank.replaced(replaces, policy, **info), table.forgotten(number, replaces)
+        banks[player] = bank
+    return dataclasses.replace(state, banks=banks, table=table, iteration=state.iteration + 1)
+
+
+def _gain(state: State, responses: Mapping[str, Sequence[Response]]) -> dict[str, Any]:
+    """How much more than its mixture the best response of each player earned while it was trained, if that is known."""
     values = dict(zip(state.players, state.values, strict=True))
-    known = {player: info["earned"] for player, (_, info) in responses.items() if "earned" in info}
-    return {"gain": [round(float(earned - values[player]), 5) for player, earned in known.items()]} if known else {}
+    earned = {
+        player: [new.info["earned"] for new in news if "earned" in new.info] for player, news in responses.items()
+    }
+    if not all(earned.values()) or not np.isfinite(state.values).all():
+        return {}
+    return {"gain": [round(float(max(got) - values[player]), 5) for player, got in earned.items()]}
 
 
 def _done(state: State, plan: PSRO) -> bool:

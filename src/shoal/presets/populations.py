@@ -30,6 +30,13 @@ def rock_paper_scissors() -> Experiment:
     return dataclasses.replace(experiment, learners={name: Learner(_PPO, {name: (name,)}) for name in names})
 
 
+@preset(f"{FAMILY}/pong", "a stretch of training in pong: PPO, for `shoal league` and `shoal psro`")
+def pong() -> Experiment:
+    algorithm = PPO(learning_rate=1e-3, entropy_coef=0.01, network=Network(hidden=(64, 64), share_torso=True))
+    learners = {name: Learner(algorithm, {name: (name,)}) for name in ("left", "right")}
+    return Experiment("pong", learners=learners, num_envs=256, num_steps=32, total_env_steps=256 * 32 * 32)
+
+
 @preset(f"{FAMILY}/kuhn", "best responses in Kuhn poker: PPO, for `shoal psro`")
 def kuhn() -> Experiment:
     return _two_seats("cards/kuhn", 512, 8, 32)

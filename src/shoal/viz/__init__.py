@@ -1,8 +1,17 @@
-"""Pictures of runs: learning curves, sweeps, and pages that play an episode. The only layer that draws."""
+"""Pictures of runs: learning curves, sweeps, populations, and pages that play an episode. The only layer that draws."""
 
 from shoal.viz.curves import MissingMatplotlibError, draw_curves
 from shoal.viz.picture import draw_scene
+from shoal.viz.population import draw_population, write_population
 from shoal.viz.replay import write_replay
 from shoal.viz.sweep import draw_sweep
 
-__all__ = ["MissingMatplotlibError", "draw_curves", "draw_scene", "draw_sweep", "write_replay"]
+__all__ = [
+    "MissingMatplotlibError",
+    "draw_curves",
+    "draw_population",
+    "draw_scene",
+    "draw_sweep",
+    "write_population",
+    "write_replay",
+]

@@ -69,7 +69,7 @@ def write_replay(
         ],
         "ends": [] if episode_ends is None else _ends(episode_ends, length),
     }
-    write_file(path, _page(title, payload))
+    write_file(path, filled_page("replay.html", title, payload))
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:
@@ -80,9 +80,9 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
         raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _page(title: str, payload: dict[str, Any]) -> bytes:
-    """Fills the template's slots in one pass, so that text which looks like a slot stays text."""
-    template = importlib.resources.files("shoal.viz").joinpath("replay.html").read_text("utf-8")
+def filled_page(name: str, title: str, payload: dict[str, Any]) -> bytes:
+    """Fills a template's slots in one pass, so that text which looks like a slot stays text."""
+    template = importlib.resources.files("shoal.viz").joinpath(name).read_text("utf-8")
     script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)
     assert script is not None
     digest = hashlib.sha256(script[1].encode()).digest()

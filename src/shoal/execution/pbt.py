@@ -1,0 +1,230 @@
+"""Population-based training (Jaderberg et al. 2017) around any algorithm: the host's side, and run folders.
+
+Members learn side by side in one program, in which bad ones become copies of good ones with slightly different
+hyper-parameters (see `pbt_program`). A run of it is a run folder like any other, with one more entry in `config.json`;
+its checkpoints hold the policies of the best member where other runs hold theirs, so that `shoal eval` and
+`shoal watch` play them. From Python:
+
+    from shoal import presets
+    from shoal.execution.pbt import PBT, Range, pbt
+
+    plan = PBT(presets.get("mpe/simple_spread"), {"learning_rate": Range(1e-4, 1e-2, log=True)}, members=16)
+    result = pbt(plan, "runs/mine")
+    print(result.member, result.scores[result.member], result.values["learning_rate"][result.member])
+"""
+
+import dataclasses
+import json
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.core.errors import NonFiniteError, RunError, ShoalError
+from shoal.core.files import write_atomically
+from shoal.core.version import VERSION
+from shoal.execution import checkpoint, latch
+from shoal.execution.pbt_plan import PBT
+from shoal.execution.pbt_program import SOURCE, Program, State, build
+from shoal.execution.run import Run, create, open_run
+from shoal.execution.sweep_plan import Range
+from shoal.execution.train import Listener, Loop, Progress, Result
+
+__all__ = ["PBT", "PBTResult", "Range", "build", "is_pbt", "open_pbt", "pbt", "resume"]
+
+ENTRY = "pbt"
+"""Of `config.json`, and of the meta data of checkpoints."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PBTResult(Result):
+    """How it ended. `policies` are those of `member`, the best one; `scores` and `values` are of all members.
+
+    A score is the mean return since the last comparison, None if the member has failed or no episode of it has ended.
+    """
+
+    member: int = 0
+    scores: tuple[float | None, ...] = ()
+    values: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+
+
+def pbt(
+    plan: PBT,
+    run_dir: str | Path | None = None,
+    *,
+    devices: int | None = None,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> PBTResult:
+    """Trains a population from the start; with a `run_dir`, metrics and checkpoints are kept there."""
+    program = build(plan, devices)
+    state = program.init()  # before the folder is made: weights of other runs may be missing
+    run = create_run(Path(run_dir), plan) if run_dir is not None else None
+    return _Population(program, run, listener, checkpoint_seconds).run(state, None)  # pyright: ignore[reportArgumentType]
+
+
+def resume(
+    run_dir: str | Path,
+    *,
+    devices: int | None = None,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> PBTResult:
+    """Continues a run from its newest checkpoint, to the same bits as if it had never stopped.
+
+    It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
+    """
+    run, plan = open_pbt(Path(run_dir))
+    newest = checkpoint.latest(run.checkpoints)
+    meta = checkpoint.read_meta(newest) if newest else None
+    if devices is None and meta and meta["devices"] <= len(jax.local_devices()):
+        devices = meta["devices"]
+    program = build(plan, devices)
+    if meta and program.mesh.size != meta["devices"]:
+        warnings.warn(
+            f"this run was on {meta['devices']} device(s) and goes on with {program.mesh.size}: its results will agree "
+            "with an uninterrupted run to rounding, not to the bit",
+            stacklevel=2,
+        )
+    state = restore(program, newest) if newest else program.init()
+    return _Population(program, run, listener, checkpoint_seconds).run(state, meta)  # pyright: ignore[reportArgumentType]
+
+
+def restore(program: Program, path: Path) -> State:
+    """A program's state as a checkpoint holds it, laid out over the devices."""
+    shapes = program.shapes()
+    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((leaf.shape[0], 1), leaf.dtype), shapes.members.latch)
+    like = {"state": shapes.replace(members=shapes.members.replace(latch=first))}
+    stored = checkpoint.load(path, like, partial=True)["state"]
+    more = ((0, 0), (0, program.mesh.size - 1))
+    spread = jax.tree.map(lambda leaf: np.pad(leaf, more), stored.members.latch)
+    return jax.device_put(stored.replace(members=stored.members.replace(latch=spread)), program.shardings)
+
+
+def create_run(path: Path, plan: PBT) -> Run:
+    """Makes a new run folder."""
+    run = create(path, plan.experiment, VERSION)
+    config = path / "config.json"
+    try:
+        data = json.loads(config.read_text()) | {ENTRY: plan.to_dict()}
+        write_atomically(config, json.dumps(data, indent=2) + "\n")
+    except OSError as error:
+        raise RunError(f"cannot write {config}: {error.strerror or error}") from error
+    return run
+
+
+def is_pbt(path: Path) -> bool:
+    """Whether a folder is a run of population-based training."""
+    try:
+        return ENTRY in json.loads((Path(path) / "config.json").read_text())
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def open_pbt(path: Path) -> tuple[Run, PBT]:
+    """An existing run of population-based training."""
+    run = open_run(path)
+    if not is_pbt(path):
+        raise RunError(f"{path} is a run, but not of population-based training: go on with `shoal resume {path}`")
+    try:
+        data = json.loads((path / "config.json").read_text())[ENTRY]
+        return run, PBT.from_dict(run.experiment, data)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{path / 'config.json'}: the entry {ENTRY!r} is damaged ({error!r})") from error
+    except ShoalError as error:
+        raise RunError(f"{path / 'config.json'}: {error}") from error
+
+
+class _Population(Loop):
+    """The training loop of a population: it goes on for as long as one member has not failed."""
+
+    program: Program  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def run(self, carry: State, meta: dict[str, Any] | None) -> PBTResult:  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.lineage = np.arange(self.program.plan.members)
+        for row in np.array(meta["pending"] if meta else [], np.float32):
+            self._descend(row)
+        result = super().run(carry, meta)  # pyright: ignore[reportArgumentType]
+        return PBTResult(**vars(result) | {"policies": self.policies}, **self.standing)
+
+    def _descend(self, row: np.ndarray) -> None:
+        """Follows the members through one more update: whose place in the line before each one's weights had."""
+        self.lineage = self.lineage[row[:, self.program.names.index(SOURCE)].astype(int)]
+
+    def _read(self, count: int, table: jax.Array) -> None:
+        rows = np.moveaxis(np.asarray(jax.device_get(table))[:, :count], 1, 0)
+        self.update += count
+        for row in rows:
+            self._descend(row)
+            with np.errstate(all="ignore"):  # those that failed
+                lines = self.aggregator.add(row[None], self.total)
+            for line in lines:
+                self._write(line, row)
+        if self.listener:
+            steps, newest = self.update * self.steps_per_update, self.lines[-1] if self.lines else None
+            self.listener(Progress(self.update, self.total, steps, self._seconds(), self.compile_seconds, newest))
+        self.fault = bool(rows[-1, :, self.program.names.index("fault")].all())
+
+    def _write(self, line: dict[str, Any], row: np.ndarray) -> None:
+        """A line of metrics; what is known of the members is as it was in its last update, not a mean."""
+        names = self.program.names
+        line |= {name: _plain(row[:, names.index(name)]) for name in names if name.startswith("pbt/")}
+        line |= {SOURCE: self.lineage.tolist(), "seconds": round(self._seconds(), 3)}
+        self.lineage = np.arange(len(row))
+        self.lines.append(line)
+        if self.log:
+            self.log.write(line)
+
+    def _check(self, carry: State) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Finds the best member; that all have failed is an error."""
+        faults = jax.device_get(carry.members.latch)
+        failed = faults.kind.any(axis=-1)
+        if failed.all():
+            error = latch.report(faults, self.program.experiment.env, list(self.program.cast.spec.groups))
+            kept = f" The last checkpoint in {self.folder.path} is from before it happened." if self.folder else ""
+            raise NonFiniteError(f"all {len(failed)} members have failed. The first: {error}{kept}")
+        best = jax.device_get(self.program.best(carry))
+        values = jax.device_get(self.program.values(carry.members))
+        self.policies = {name: policy for own in best.learners.values() for name, policy in own["params"].items()}
+        self.saved_learners = best.learners
+        self.standing = {
+            "member": int(best.member),
+            "scores": tuple(_plain(np.where(failed, np.nan, best.scores))),
+            "values": {name: _plain(value) for name, value in values.items()},
+        }
+
+    def _save(self, carry: State) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        assert self.folder
+        self._check(carry)
+        meta = {
+            "update": self.update,
+            "env_steps": self.update * self.steps_per_update,
+            "devices": self.program.mesh.size,
+            "seconds": self._seconds(),
+            "pending": [[_finite(each) for each in row.tolist()] for row in self.aggregator.pending],
+            ENTRY: self.standing,
+        }
+        # However many devices there are, one fault of a member is enough to know that it has failed.
+        members = carry.members.replace(latch=_first_faults(carry.members.latch))
+        tree = {"learners": self.saved_learners, "state": carry.replace(members=members)}
+        checkpoint.save(self.folder.checkpoints, self.update, tree, meta)
+
+
+def _first_faults(found: latch.Latch) -> latch.Latch:
+    """Of each member the first fault that any device saw, `[M, 1]`."""
+    host = jax.device_get(found)
+    order = np.where(host.kind > 0, host.update, np.iinfo(np.int32).max)
+    first = np.argmin(order, axis=1)[:, None]
+    return jax.tree.map(lambda leaf: np.take_along_axis(leaf, first, axis=1), host)
+
+
+def _plain(values: np.ndarray) -> list[float | None]:
+    """Six digits of each, which 1e-5 has too; None for what is not finite."""
+    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in np.asarray(values).tolist()]
+
+
+def _finite(values: list[float]) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in values]

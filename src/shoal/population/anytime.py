@@ -1,0 +1,51 @@
+"""Anytime PSRO (McAleer et al. 2022): the mixture of a population that is least exploitable by anybody at all.
+
+PSRO's mixtures are an equilibrium among the policies there are, and may become more exploitable when one is added.
+Here each player's mixture w of its policies' plans X minimises what the best response outside the population earns:
+
+    min over w of  max over plans y of  (w X) B y.
+
+As the population grows there are only more mixtures to choose from, so exploitability never rises. For games for two
+with exact tables this is one linear programme: with the constraints F y = f of plans, the inner maximum is, by duality,
+min f v over v with Fᵀ v >= Bᵀ Xᵀ w.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array, csr_array, hstack
+
+from shoal.core.errors import OptionError, require
+from shoal.envs.tabular import InformationSets, TabularGame
+
+
+def least_exploitable(game: TabularGame, player: int, plans: np.ndarray) -> np.ndarray:
+    """The mixture `[m]` of a player's plans `[m, S]` against which the other player can earn least."""
+    require(len(game.players) == 2, "anytime", "the number of players", len(game.players), "2")
+    other = 1 - player
+    earns = game.payoff_matrix(other)  # [S0, S1]
+    reached = plans @ (earns if player == 0 else earns.T)  # [m, S of the other]: what each of its sequences earns
+    constraints = plan_constraints(game.sets[other])  # [1 + I, S]
+    count, sets = len(plans), 1 + len(game.sets[other])
+    above: Any = hstack([csr_array(reached.T), -constraints.T]).tocsr()  # (w X B)_s - (Fᵀ v)_s <= 0
+    cost = np.zeros(count + sets)
+    cost[count] = 1.0  # f is 1 for the empty sequence and 0 else
+    total = csr_array(([1.0] * count, ([0] * count, range(count))), shape=(1, len(cost)))
+    bounds = [(0, None)] * count + [(None, None)] * sets
+    found = linprog(
+        cost, A_ub=above, b_ub=np.zeros(reached.shape[1]), A_eq=total, b_eq=[1.0], bounds=bounds, method="highs"
+    )
+    if found.status != 0:
+        raise OptionError(f"anytime: the linear programme was not solved: {found.message}")
+    weights = np.maximum(found.x[:count], 0.0)
+    return weights / weights.sum()
+
+
+def plan_constraints(sets: InformationSets) -> csr_array:
+    """The matrix F `[1 + I, S]` of what makes a plan: its first entry is 1, actions sum to what leads to their set."""
+    owner, sequence = np.nonzero(sets.legal)[0], sets.sequence[sets.legal]
+    rows = np.concatenate([[0], owner + 1, np.arange(len(sets)) + 1])
+    columns = np.concatenate([[0], sequence, sets.parent])
+    values = np.concatenate([[1.0], np.ones(len(owner)), -np.ones(len(sets))])
+    return coo_array((values, (rows, columns)), shape=(1 + len(sets), sets.num_sequences)).tocsr()

@@ -1,0 +1,245 @@
+"""`population.png` and `population.html`: what a population earns against itself, how it grew, who counts in it.
+
+Both show the same plain data, that of `shoal population RUN --json`. Of more than two players, the payoff table is
+shown for the first two, all others playing their mixtures.
+"""
+
+import io
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.core.errors import require
+from shoal.viz.curves import matplotlib_classes
+from shoal.viz.replay import filled_page, write_file
+
+_INK, _MUTED, _FAINT = "#1b1f26", "#667080", "#e7eaef"
+_COLOURS = ("#2f6fde", "#ec7a2c", "#2e9f5c", "#d93f4c", "#8157d1", "#149b9b", "#dba510", "#8b94a1")
+_COLUMNS = 3
+_WIDTH, _HEIGHT, _HEAD = 4.5, 3.7, 0.8  # of a panel and of the head, in inches
+_SHADED = 0.98
+"""Share of payoffs within the range of colours: a few early blunders would pale all others."""
+_WRITTEN = 8
+"""Rows of the largest table whose entries are written out."""
+_LOG_RATIO = 10
+"""NashConv is drawn on a logarithmic axis if it has fallen by this factor."""
+
+
+def write_population(path: str | os.PathLike[str], data: Mapping[str, Any], *, title: str, run: str = "") -> None:
+    """Writes a page that needs nothing else. `run`: the folder, for the command that shows an entry as a replay."""
+    shown = {name: data[name] for name in data if name not in ("payoffs", "errors", "episodes")}
+    payload = shown | {"title": title, "subtitle": headline(data), "run": run, "table": shown_table(data)}
+    write_file(path, filled_page("population.html", title, payload))
+
+
+def draw_population(path: str | os.PathLike[str], data: Mapping[str, Any], *, title: str) -> None:
+    """Draws a population as a PNG with a panel for each side of it."""
+    require(bool(data["history"]), "draw_population", "history", [], "at least one iteration")
+    figure_class, canvas_class = matplotlib_classes()
+    figure = figure_class(dpi=144, facecolor="white")
+    canvas = canvas_class(figure)
+    players = data["players"]
+    panels = _layout(figure, 4 + len(players), data, title)
+    _draw_payoffs(figure, panels[0], data)
+    for number, player in enumerate(players):
+        _draw_mixture(figure, panels[1 + number], data, number, player)
+    _draw_distance(panels[-3], data)
+    _draw_lineage(panels[-2], data)
+    _draw_shares(panels[-1], data)
+    image = io.BytesIO()
+    with warnings.catch_warnings():  # a title in a script that the font lacks is drawn with boxes
+        warnings.simplefilter("ignore")
+        canvas.print_png(image)
+    write_file(path, image.getvalue())
+
+
+def shown_table(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Payoffs `[players, m0, m1]`, their standard errors, and episodes `[m0, m1]`, for the first two players."""
+    mean, error = (np.array(data[name], np.float64) for name in ("payoffs", "errors"))
+    count = np.array(data["episodes"], np.float64)
+    square = np.square(error)
+    for mixture in reversed([np.array(data["mixtures"][player]) for player in data["players"][2:]]):
+        played = mixture > 0
+        mean, square = mean[..., played] @ mixture[played], square[..., played] @ mixture[played] ** 2
+        count = count[..., played].sum(axis=-1)
+    return {"mean": _plain(mean), "error": _plain(np.sqrt(square)), "episodes": count.astype(int).tolist()}
+
+
+def _plain(values: np.ndarray) -> list[Any]:
+    """Nested lists; None where a number is unknown."""
+    entries = values.astype(object)
+    entries[~np.isfinite(values)] = None
+    return entries.tolist()
+
+
+def mixtures_over_time(data: Mapping[str, Any], number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Iterations `[n]` whose mixtures are known, and the weights `[members, n]`, of one player."""
+    player = data["players"][number]
+    lines = [line for line in data["history"] if "mixtures" in line]
+    if not lines:  # an early run: only the last is kept
+        return np.array([data["iteration"]]), np.array(data["mixtures"][player])[:, None]
+    weights = np.zeros((data["sizes"][number], len(lines)))
+    for column, line in enumerate(lines):
+        mixture = line["mixtures"][number]
+        weights[: len(mixture), column] = mixture
+    return np.array([line["iteration"] for line in lines]), weights
+
+
+def _layout(figure: Any, count: int, data: Mapping[str, Any], title: str) -> list[Any]:
+    """Panels in rows below a title; lengths in inches."""
+    rows = -(-count // _COLUMNS)
+    whole = (_COLUMNS * _WIDTH, rows * _HEIGHT + _HEAD)
+    figure.set_size_inches(*whole)
+    style = {"ha": "left", "parse_math": False}
+    figure.text(0.3 / whole[0], 1 - 0.4 / whole[1], title, fontsize=14, fontweight="bold", color=_INK, **style)
+    figure.text(0.3 / whole[0], 1 - 0.66 / whole[1], headline(data), fontsize=9.5, color=_MUTED, **style)
+    panels = []
+    for i in range(count):
+        left, low = (i % _COLUMNS) * _WIDTH + 0.65, (rows - 1 - i // _COLUMNS) * _HEIGHT + 0.55
+        place = (left / whole[0], low / whole[1], (_WIDTH - 1.0) / whole[0], (_HEIGHT - 1.15) / whole[1])
+        panels.append(figure.add_axes(place))
+    return panels
+
+
+def headline(data: Mapping[str, Any]) -> str:
+    """The figures of the last iteration in one line."""
+    sizes = " x ".join(map(str, data["sizes"]))
+    made = f"{data['meta_solver']}, {data['oracle']} responses"
+    parts = [f"{sizes} policies after {data['iteration']} iterations, {made}"]
+    if data["nash_conv"] is not None:
+        parts.append(f"NashConv {data['nash_conv']:.4g}, exploitability {data['exploitability']:.4g}")
+    values = zip(data["players"], data["value"], strict=True)
+    known = [f"{player} {value:+.4g}" for player, value in values if value is not None]
+    if known:
+        parts.append(f"value {', '.join(known)}")
+    return "; ".join(parts)
+
+
+def _draw_payoffs(figure: Any, axes: Any, data: Mapping[str, Any]) -> None:
+    """A map of what the first player earns; entries of small tables are written out with their errors."""
+    table = shown_table(data)
+    mean, error = np.array(table["mean"][0], np.float64), np.array(table["error"][0], np.float64)
+    sizes = np.abs(np.nan_to_num(mean))
+    limit = float(np.quantile(sizes, _SHADED)) or float(sizes.max()) or 1.0
+    image = axes.imshow(np.ma.masked_invalid(mean), aspect="auto", cmap="RdBu", vmin=-limit, vmax=limit)
+    ends = "both" if sizes.max() > limit else "neither"
+    figure.colorbar(image, ax=axes, pad=0.02, extend=ends).ax.tick_params(length=0, colors=_MUTED, labelsize=8)
+    row, column, *others = data["players"]
+    _style(axes, f"payoff of {row}" + (", others mixed" if others else ""), _precision(data, error))
+    _label(axes, f"policy of {column}", f"policy of {row}")
+    if max(mean.shape) > _WRITTEN:
+        return
+    for i, j in np.argwhere(np.isfinite(mean)):
+        value, sure = mean[i, j], data["oracle"] == "exact"
+        bright = abs(value) > 0.6 * limit
+        text = f"{value:+.3g}" if sure else f"{value:+.3g}\n±{error[i, j]:.2g}"
+        axes.text(j, i, text, ha="center", va="center", fontsize=6.5, color="white" if bright else _INK)
+
+
+def _precision(data: Mapping[str, Any], error: np.ndarray) -> str:
+    if data["oracle"] == "exact":
+        return "exact"
+    if not np.isfinite(error).any():
+        return "nothing was played, or only once"
+    return f"standard error: median {np.nanmedian(error):.2g}, greatest {np.nanmax(error):.2g}"
+
+
+def _draw_mixture(figure: Any, axes: Any, data: Mapping[str, Any], number: int, player: str) -> None:
+    """Weights of a player's policies, iteration by iteration."""
+    iterations, weights = mixtures_over_time(data, number)
+    edges = np.append(iterations, iterations[-1] + 1) - 0.5
+    high = max(float(weights[:, -1].max()), 0.05)  # the first mixtures are of few policies, and would outshine the rest
+    image = axes.pcolormesh(edges, np.arange(len(weights) + 1) - 0.5, weights, cmap="magma_r", vmin=0, vmax=high)
+    figure.colorbar(image, ax=axes, pad=0.02).ax.tick_params(length=0, colors=_MUTED, labelsize=8)
+    known = "weight by iteration" if len(iterations) > 1 else "only the last is kept"
+    _style(axes, f"meta-strategy of {player}", known)
+    _label(axes, "iteration", "policy")
+
+
+def _draw_distance(axes: Any, data: Mapping[str, Any]) -> None:
+    """NashConv, where it is known; else what best responses gained while they were trained."""
+    lines = [line for line in data["history"] if line.get("nash_conv") is not None]
+    if lines:
+        steps = [line["iteration"] for line in lines]
+        for name, colour in (("nash_conv", _COLOURS[0]), ("exploitability", _COLOURS[1])):
+            values = [line[name] for line in lines]
+            axes.plot(steps, values, color=colour, linewidth=1.8, marker="o" if len(lines) == 1 else None, label=name)
+        least = min(line["exploitability"] for line in lines)
+        if least > 0 and lines[0]["nash_conv"] >= _LOG_RATIO * lines[-1]["nash_conv"]:
+            axes.set_yscale("log")
+        _style(axes, "distance from equilibrium", "NashConv and exploitability of the meta-strategies, exact")
+    else:
+        _draw_gains(axes, data)
+    axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+    _label(axes, "iteration", "")
+    if axes.lines:
+        axes.legend(frameon=False, fontsize=8, labelcolor=_INK)
+
+
+def _draw_gains(axes: Any, data: Mapping[str, Any]) -> None:
+    lines = [line for line in data["history"] if "gain" in line]
+    steps = [line["iteration"] for line in lines]
+    for number, (player, colour) in enumerate(_coloured(data["players"]) if lines else ()):
+        values = [line["gain"][number] for line in lines]
+        axes.plot(steps, values, color=colour, marker="o", markersize=3, label=player)
+    _style(axes, "gains of best responses", "over the mixture's value, while they were trained")
+
+
+def _draw_lineage(axes: Any, data: Mapping[str, Any]) -> None:
+    """Each policy at its birth and rating, joined to the one it started from; large ones have weight."""
+    for player, colour in _coloured(data["players"]):
+        members = data["members"][player]
+        heights = data["elo"][player] if data["elo"] else range(len(members))
+        places = [(member["born"], height) for member, height in zip(members, heights, strict=True)]
+        for member, place in zip(members, places, strict=True):
+            if member["parent"] is not None:
+                start = places[member["parent"]]
+                axes.plot([start[0], place[0]], [start[1], place[1]], color=colour, linewidth=0.8, alpha=0.5)
+        sizes = 8 + 300 * np.array(data["mixtures"][player])
+        axes.scatter(*zip(*places, strict=True), s=sizes, color=colour, alpha=0.6, linewidths=0, label=player)
+    alone = all(member["parent"] is None for own in data["members"].values() for member in own)
+    lines = "every policy started afresh" if alone else "lines lead from what a policy started from"
+    _style(axes, "Elo ratings and lineage" if data["elo"] else "lineage", f"size: weight in the mixture; {lines}")
+    _label(axes, "born in iteration", "Elo" if data["elo"] else "policy")
+    axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+    axes.legend(frameon=False, fontsize=8, labelcolor=_INK, markerscale=0.6)
+
+
+def _draw_shares(axes: Any, data: Mapping[str, Any]) -> None:
+    """The last mixtures as bars, and α-rank as dots."""
+    players = data["players"]
+    width = 0.8 / len(players)
+    for number, (player, colour) in enumerate(_coloured(players)):
+        places = np.arange(data["sizes"][number]) + (number - (len(players) - 1) / 2) * width
+        axes.bar(places, data["mixtures"][player], width, color=colour, alpha=0.55, label=player)
+        if data["alpha_rank"]:
+            axes.plot(places, data["alpha_rank"][player], "o", color=colour, markersize=3.5)
+    _style(axes, "final weights", "bars: meta-strategy; dots: α-rank" if data["alpha_rank"] else "bars: meta-strategy")
+    _label(axes, "policy", "")
+    axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+    axes.legend(frameon=False, fontsize=8, labelcolor=_INK)
+
+
+def _coloured(players: Sequence[str]) -> list[tuple[str, str]]:
+    return [(player, _COLOURS[i % len(_COLOURS)]) for i, player in enumerate(players)]
+
+
+def _style(axes: Any, title: str, detail: str) -> None:
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color("#c9cfd8")
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, colors=_MUTED, labelsize=8, pad=4, which="both")
+    style = {"ha": "left", "transform": axes.transAxes, "parse_math": False}
+    axes.text(0, 1.12, title, fontsize=10.5, color=_INK, **style)
+    axes.text(0, 1.035, detail, fontsize=8, color=_MUTED, **style)
+
+
+def _label(axes: Any, across: str, up: str) -> None:
+    axes.set_xlabel(across, fontsize=8.5, color=_MUTED, parse_math=False)
+    axes.set_ylabel(up, fontsize=8.5, color=_MUTED, parse_math=False)
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_label_text().startswith(("policy", "iteration", "born")):
+            axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
