@@ -16,6 +16,8 @@ from shoal.cli.app import COMMANDS
 from shoal.cli.arguments import parse
 from shoal.cli.bench import BenchTrainOptions
 from shoal.cli.evaluate import EvalOptions
+from shoal.cli.evolve import parse_plan
+from shoal.cli.psro import PsroOptions, translated
 from shoal.cli.sweep import SweepOptions
 from shoal.cli.targets import parse_target
 from shoal.cli.train import ResumeOptions, TrainOptions
@@ -102,6 +104,12 @@ def test_commands_of_the_readme_can_be_parsed(words):
             parse_target(TrainOptions, rest, "shoal train")
         case ["sweep", *rest]:
             parse_target(SweepOptions, rest, "shoal sweep")
+        case ["psro" | "league" as name, *rest]:
+            parse_target(PsroOptions, translated(rest), f"shoal {name}")
+        case ["evolve", *rest]:
+            parse_plan(rest)
+        case ["population", *_] | ["pbt", *_]:
+            pass
         case ["bench", "train", *rest]:
             parse_target(BenchTrainOptions, rest, "shoal bench train")
         case ["resume" | "eval" | "watch" as name, *rest]:
