@@ -138,7 +138,8 @@ def test_straight_through():
     np.testing.assert_allclose(gradient, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("critic", "warm"), [("own", False), pytest.param("global", True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("critic", "warm"), [("own", False), ("global", True)])
 def test_masks_and_turns(critic, warm):
     """Nobody picks what is illegal; what those who wait "did" means nothing, and the absent are paid nothing."""
     algorithm = DDPG(critic=critic, **TINY)
@@ -162,6 +163,7 @@ def test_masks_and_turns(critic, warm):
     assert not same(gradient, gradients(algorithm, state, acted)[0], 1e-4)
 
 
+@pytest.mark.slow
 def test_global_critic_hears_all_groups():
     """What the other group did is in the critic's error; what it would do is in the target."""
     algorithm = DDPG(critic="global", gamma=GAMMA, **TINY)
@@ -190,7 +192,8 @@ def test_global_critic_hears_all_groups():
     assert not same(before, after, 1e-4)
 
 
-@pytest.mark.parametrize("recurrent", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("recurrent", ["gru", "lstm"])
 def test_stored_memory_and_burn_in(recurrent):
     """With unchanged weights, actors and critics read a row alike, wherever the window began and whatever was burnt."""
     network = Network(hidden=(8,), recurrent=recurrent, recurrent_size=8)

@@ -185,11 +185,9 @@ def test_truncation_is_bootstrapped(name):
         np.testing.assert_allclose(whole.tracks["agent"].extras["value"], 5.0, rtol=0.05)
 
 
-FAST = ("impala", "gru")
-SLOW = [(name, kind) for name in LEARNERS for kind in ("none", "lstm", "gru") if (name, kind) != FAST]
-
-
-@pytest.mark.parametrize(("name", "recurrent"), [FAST, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("recurrent", ["none", "lstm", "gru"])
+@pytest.mark.parametrize("name", LEARNERS)
 def test_memory_needs_a_recurrent_network(name, recurrent):
     network = Network(hidden=(16,), recurrent=recurrent, recurrent_size=16)
     reached, _ = scores("impala/memory", dataclasses.replace(LEARNERS[name], network=network), 150_000, 128)

@@ -51,7 +51,9 @@ LEARNERS = {
 }
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize(
+    "name", ["ppo", "recurrent", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mappo", "a2c"))]
+)
 def test_two_devices_agree_with_one(name):
     """The same global batch on one device and on two: within 1e-6 over the first five updates."""
     experiment = small(learners={"l": LEARNERS[name]})

@@ -129,6 +129,7 @@ def test_it_finds_a_rate_that_learns():
     assert earned[member, -5:].sum() / 320 > 0.8
 
 
+@pytest.mark.slow
 def test_runs_go_on_to_the_bit_with_members_that_fail(tmp_path, monkeypatch):
     """A line covers three updates, so that rows, and copies among them, wait for the line's end in checkpoints.
 

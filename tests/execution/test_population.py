@@ -46,13 +46,17 @@ def test_opponents_are_drawn_per_copy_and_kept_for_the_episode():
     bank = opponents.init(jax.random.key(0), spec).params["player_1"]
     bank = bank.replace(mixture=jnp.array([0.25, 0.25, 0.5, 0.0]))
     copies = vectorise(world, 512)
-    worlds = copies.reset(jax.random.key(1))
+    worlds = jax.jit(copies.reset)(jax.random.key(1))
     memory = Seated(jnp.zeros((512, 1), jnp.int32), ())
+    play = jax.jit(
+        lambda observation, memory, keys, worlds: opponents.act_batch(bank, observation, memory, keys, worlds, 1)
+    )
+    step = jax.jit(copies.step)
     before, seen, changed = None, [], 0
     for _ in range(6):
         observation = jax.tree.map(lambda leaf: leaf[:, 1:], worlds.observation["player"])
         keys = jnp.broadcast_to(worlds.key[:, None], (512, 1))
-        action, memory = opponents.act_batch(bank, observation, memory, keys, worlds, 1)
+        action, memory = play(observation, memory, keys, worlds)
         index = np.asarray(memory.index[:, 0])
         if before is not None:
             same = ~np.asarray(worlds.first)
@@ -62,12 +66,13 @@ def test_opponents_are_drawn_per_copy_and_kept_for_the_episode():
         before = index
         # the first player checks or calls for ever; episodes end at different times
         moves = jnp.concatenate([jnp.ones((512, 1), jnp.int32), action.reshape(512, 1)], axis=1)
-        worlds, _, _ = copies.step(worlds, {"player": moves})
+        worlds, _, _ = step(worlds, {"player": moves})
     assert changed > 100
     shares = np.bincount(seen[0], minlength=4) / 512
     np.testing.assert_allclose(shares, [0.25, 0.25, 0.5, 0.0], atol=0.07)
 
 
+@pytest.mark.slow
 def test_sampled_payoffs_agree_with_exact_ones():
     game = Game(tiny())
     oracle = Learned(game, episodes=4000)
@@ -106,12 +111,12 @@ def test_a_long_psro_compiles_each_program_at_most_four_times():
 
 
 def test_resume_to_the_bit(tmp_path):
-    settings = Settings(tiny(), PSRO(iterations=3, episodes=64, meta_solver="nash"))
+    settings = Settings(tiny(), PSRO(iterations=2, episodes=64, meta_solver="nash"))
     whole = start(settings, tmp_path / "whole", devices=1)
     short = dataclasses.replace(settings, psro=dataclasses.replace(settings.psro, iterations=1))
     start(short, tmp_path / "part", devices=1)
     config = tmp_path / "part" / "config.json"
-    config.write_text(config.read_text().replace('"iterations": 1', '"iterations": 3'))
+    config.write_text(config.read_text().replace('"iterations": 1', '"iterations": 2'))
     again = resume(tmp_path / "part", devices=1)
     jax.tree.map(
         np.testing.assert_array_equal,
