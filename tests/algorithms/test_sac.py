@@ -253,12 +253,3 @@ def test_agents_coordinate(critic):
     """The better equilibrium pays each 1; who settles for the other gets 0.4."""
     algorithm = SAC(critic=critic, network=SMALL, target_entropy_share=0.2, **QUICK)
     assert score("match", algorithm, 20_000) == pytest.approx(2.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("recurrent", "low", "high"), [("none", 0.3, 0.65), ("gru", 0.95, 1.0), ("lstm", 0.95, 1.0)])
-def test_memory(recurrent, low, high):
-    network = dataclasses.replace(SMALL, recurrent=recurrent, recurrent_size=32)
-    burn_in = 2 * (recurrent != "none")
-    algorithm = SAC(network=network, sequence=6, burn_in=burn_in, target_entropy_share=0.2, **QUICK)
-    assert low <= score("memory", algorithm, 60_000) <= high
