@@ -61,6 +61,11 @@ class Opponents:
     def replays(self) -> bool:
         return False
 
+    @property
+    def _samples(self) -> bool:
+        """Whether actions are drawn. A policy without chances of its own (values, noise) plays what it thinks best."""
+        return self.explore and hasattr(self.algorithm, "chances")
+
     def init(self, key: jax.Array, spec: LearnerSpec) -> State:
         """Banks full of the same fresh policy; the first is drawn always."""
         fresh = self.algorithm.init(key, spec).params
@@ -73,7 +78,7 @@ class Opponents:
     def act(self, params: Bank, observation: Observation, memory: Seated, key: jax.Array, explore: bool) -> ActOutput:
         """One agent alone: weights are gathered for it."""
         policy = jax.tree.map(lambda leaf: leaf[memory.index], params.policies)
-        out = self.algorithm.act(policy, observation, memory.carry, key, self.explore)
+        out = self.algorithm.act(policy, observation, memory.carry, key, self._samples)
         return ActOutput(out.action, memory.replace(carry=out.memory))
 
     def act_batch(
@@ -89,7 +94,7 @@ class Opponents:
             index = jnp.where(worlds.first, self._draw(params.mixture, worlds, seat), memory.index[:, 0])
 
         def one(policy, seen, carry, key):
-            return self.algorithm.act(policy, seen, carry, key, self.explore)
+            return self.algorithm.act(policy, seen, carry, key, self._samples)
 
         def act(policy, rows):
             seen, carry, keys = rows

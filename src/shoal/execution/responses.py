@@ -130,27 +130,6 @@ class Responses:
         """`begin(given) -> carries`: fresh trainings, by player."""
         return jax.jit(self._begin, out_shardings=self._shardings)
 
-    @functools.cached_property
-    def renew(self):
-        """`renew(carries, given, restart) -> carries`: trainings go on against other opponents; some begin anew.
-
-        restart: bool `[lanes]`.
-        """
-
-        def all_players(carries: dict[str, Carry], given: Given, restart: jax.Array) -> dict[str, Carry]:
-            fresh = self._begin(given)
-
-            def one(new: Carry, old: Carry) -> Carry:
-                kept = jax.tree.map(
-                    lambda a, b: _where(restart, a, b) if self.lanes > 1 else jnp.where(restart[0], a, b), new, old
-                )
-                learners = {**new.learners, LEARNER: kept.learners[LEARNER]}
-                return kept.replace(learners=learners)
-
-            return {player: one(fresh[player], carry) for player, carry in carries.items()}
-
-        return jax.jit(all_players, donate_argnums=0, out_shardings=self._shardings)
-
     def _begin(self, given: Given) -> dict[str, Carry]:
         carries = {}
         for number, (player, program) in enumerate(self.programs.items()):
@@ -227,10 +206,6 @@ class Responses:
             player: self.game.algorithms[player].init(keys[player], program.cast.learners[LEARNER][1]).params[player]
             for player, program in self.programs.items()
         }
-
-
-def _where(mask: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
-    return jnp.where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
 
 
 def seat_learners(experiment: Experiment) -> dict[Seat, str]:

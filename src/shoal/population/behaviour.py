@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.core.algorithm import Algorithm
 from shoal.core.types import Observation, PyTree
-from shoal.envs.tabular import InformationSets, TabularGame
+from shoal.envs.tabular import InformationSets
 
 
 def behaviour(algorithm: Algorithm, policy: PyTree, sets: InformationSets, explore: bool) -> jax.Array:
@@ -31,15 +31,6 @@ def behaviour(algorithm: Algorithm, policy: PyTree, sets: InformationSets, explo
         rows.append(chances)
         memories = after if memories is None else jax.tree.map(lambda a, b: jnp.concatenate([a, b]), memories, after)
     return jnp.concatenate(rows)
-
-
-def plans(
-    game: TabularGame, player: int, algorithm: Algorithm, policies: PyTree, count: int, explore: bool
-) -> np.ndarray:
-    """The realisation plans `[count, S]` of the first policies of a bank `[K, ...]`."""
-    one = jax.jit(lambda policy: behaviour(algorithm, policy, game.sets[player], explore))
-    chosen = [one(jax.tree.map(lambda leaf, i=i: leaf[i], policies)) for i in range(count)]
-    return game.plan(player, np.stack([np.asarray(chances, np.float64) for chances in chosen]))
 
 
 def _chances(
