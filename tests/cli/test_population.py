@@ -13,10 +13,11 @@ import pytest
 from shoal.algorithms import PPO
 from shoal.cli import main
 from shoal.execution import psro_run
+from shoal.execution.game import Game
 from shoal.execution.oracles import Learned
 from shoal.execution.population_view import look, seated
 from shoal.execution.psro_run import Settings
-from shoal.execution.responses import Game, Responses
+from shoal.execution.responses import Responses
 from shoal.networks.torsos import Network
 from shoal.population.bank import Member
 from shoal.population.exploitability import expected

@@ -11,11 +11,12 @@ from shoal.algorithms import PPO
 from shoal.core.vectorise import vectorise
 from shoal.execution import psro_run
 from shoal.execution.experiment import Experiment
+from shoal.execution.game import Game
 from shoal.execution.matches import Matches
 from shoal.execution.opponents import Opponents, Seated, draw
 from shoal.execution.oracles import Learned
 from shoal.execution.psro_run import Settings, resume, start
-from shoal.execution.responses import Game, Responses
+from shoal.execution.responses import Responses
 from shoal.networks.torsos import Network
 from shoal.population.psro import PSRO, begin, psro
 from shoal.presets import resolve

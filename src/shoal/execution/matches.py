@@ -23,8 +23,8 @@ from shoal.core.types import PyTree
 from shoal.execution.devices import AXIS, everywhere, make_mesh
 from shoal.execution.evaluate import MAX_STEPS, play
 from shoal.execution.experiment import Cast, Learner, cast
+from shoal.execution.game import Game
 from shoal.execution.opponents import Bank, Opponents
-from shoal.execution.responses import Game
 from shoal.execution.rollout import Policies
 
 BATCH = 4096

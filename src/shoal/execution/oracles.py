@@ -12,8 +12,9 @@ import numpy as np
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
 from shoal.envs.tabular import TabularGame
+from shoal.execution.game import Game
 from shoal.execution.matches import Matches
-from shoal.execution.responses import Game, Given, Responses
+from shoal.execution.responses import Given, Responses
 from shoal.population import psro
 from shoal.population.anytime import least_exploitable
 from shoal.population.behaviour import behaviour

@@ -12,9 +12,9 @@ from shoal.core.errors import OptionError, RunError, require
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint
 from shoal.execution.experiment import Cast, Learner, cast
+from shoal.execution.game import Game
 from shoal.execution.oracles import Learned
 from shoal.execution.psro_run import Settings, open_settings, restore
-from shoal.execution.responses import Game
 from shoal.population.alpha_rank import alpha_rank
 from shoal.population.bank import Member
 from shoal.population.exploitability import Gain, deviations, expected, expected_error, gains, met_lineups

@@ -19,10 +19,10 @@ from shoal.core.types import PyTree
 from shoal.core.version import VERSION
 from shoal.execution import checkpoint
 from shoal.execution.experiment import Experiment, from_plain, to_plain
+from shoal.execution.game import Game
 from shoal.execution.leagues import League
 from shoal.execution.oracles import Exact, Learned
 from shoal.execution.pipeline import Pipelined
-from shoal.execution.responses import Game
 from shoal.execution.run import FORMAT, check_new
 from shoal.population.bank import Member, PolicyBank
 from shoal.population.payoff import PayoffTable
