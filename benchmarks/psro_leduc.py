@@ -23,6 +23,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--breadth", type=float, default=None)
+    parser.add_argument("--episodes", type=int, default=2000)
     parser.add_argument("--meta-solver", default="fictitious_play")
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--num-envs", type=int, default=None)
@@ -32,7 +35,7 @@ def main() -> None:
     args = parser.parse_args()
     use_all_cores()
     use_compilation_cache()
-    seeds = [grow(args, seed) for seed in range(args.seeds)]
+    seeds = [grow(args, seed) for seed in range(args.first_seed, args.first_seed + args.seeds)]
     args.folder.mkdir(parents=True, exist_ok=True)
     from shoal.execution.bench import versions
 
@@ -49,7 +52,13 @@ def grow(args: argparse.Namespace, seed: int) -> dict:
     num_envs = args.num_envs or experiment.num_envs
     total = num_envs * experiment.num_steps * (args.updates or experiment.num_updates)
     experiment = dataclasses.replace(experiment, num_envs=num_envs, total_env_steps=total)
-    plan = PSRO(args.meta_solver, iterations=args.iterations, target_nash_conv=GOALS[-1])
+    plan = PSRO(
+        args.meta_solver,
+        breadth=args.breadth,
+        iterations=args.iterations,
+        episodes=args.episodes,
+        target_nash_conv=GOALS[-1],
+    )
     settings = psro_run.Settings(experiment, plan, warm_start=args.warm_start, greedy=args.greedy)
     began, reached = time.perf_counter(), {}
 

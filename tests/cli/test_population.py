@@ -88,7 +88,15 @@ def test_an_exact_population(shoal, exact):
         assert sum(data["mixtures"][player]) == pytest.approx(1.0)
         assert sum(data["alpha_rank"][player]) == pytest.approx(1.0)
         assert len(data["elo"][player]) == 4
-    assert matplotlib.image.imread(exact / "population.png").shape[0] > 500
+    found = data["behaviour"]
+    assert not found["sampled"]
+    assert found["situations"] == {"player_0": 6, "player_1": 6}
+    distances = np.array(found["distances"]["player_1"])
+    assert distances.shape == (4, 4)
+    assert found["diversity"]["player_1"] == pytest.approx(distances.sum() / 12)
+    weights = np.array(data["mixtures"]["player_1"])
+    assert found["expected"]["player_1"] == pytest.approx(weights @ distances @ weights)
+    assert matplotlib.image.imread(exact / "population.png").shape[0] > 1500  # three rows: behaviour is there
     page = (exact / "population.html").read_text()
     [text] = re.findall(r'<script id="data"[^>]*>(.*?)</script>', page, re.DOTALL)
     shown = json.loads(text)
@@ -107,7 +115,7 @@ def test_looking_sees_what_a_restored_population_is(learnt):
 def test_text_for_people(shoal, learnt, tmp_path):
     outcome = shoal("population", learnt, "--out", tmp_path / "new")
     assert outcome.code == 0, outcome.err
-    for words in ("cards/kuhn: 3 x 3 policies after 2 iterations", "NashConv", "exploitability", "value player_0"):
+    for words in ("cards/kuhn: 3 x 3 policies after 2 iterations", "NashConv", "value player_0", "by what they do"):
         assert words in outcome.out
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"population.html", "population.png"}
     parents = [member.parent for member in look(learnt).members["player_0"]]
@@ -199,6 +207,11 @@ def test_what_is_not_a_population(shoal, trained, tmp_path, exact):
     assert_refused(shoal("population", trained), "is a run of `shoal train`, not a population")
     assert_refused(shoal("population", tmp_path / "none"), "no such folder")
     assert_refused(shoal("population", tmp_path), "no config.json")
+    gone = shutil.copytree(exact, tmp_path / "gone")  # of a world that is registered elsewhere
+    (gone / "config.json").write_text((gone / "config.json").read_text().replace("cards/kuhn", "cards/gone"))
+    outcome = shoal("population", gone)
+    assert outcome.code == 0
+    assert "behaviour is not compared" in outcome.out
     stopped = shutil.copytree(exact, tmp_path / "stopped")
     shutil.rmtree(stopped / "checkpoints")
     assert_refused(shoal("population", stopped), "no checkpoint yet", "shoal resume")

@@ -164,7 +164,7 @@ def test_runs_go_on_to_the_bit_with_members_that_fail(tmp_path, monkeypatch):
 
 
 def test_a_run_of_another_kind_is_refused(tmp_path):
-    create(tmp_path / "plain", bandit(), "0.1.0")
+    create(tmp_path / "plain", bandit())
     with pytest.raises(RunError, match="not of population-based training"):
         open_pbt(tmp_path / "plain")
 

@@ -30,11 +30,35 @@ def test_kuhn_reaches_its_value():
     assert state.values[0] == pytest.approx(-1 / 18, abs=1e-9)
 
 
-@pytest.mark.parametrize(("solver", "at_most"), [("fictitious_play", 52), ("nash", 68)])
-def test_leduc_as_fast_as_published(solver, at_most):
-    state = grown("psro/leduc", meta_solver=solver, iterations=at_most - 1, target_nash_conv=0.5)
-    assert state.history[-1]["nash_conv"] <= 0.5
-    assert state.history[-1]["population"] <= at_most
+@pytest.mark.parametrize(
+    ("solver", "goal", "at_most"), [("fictitious_play", 0.5, 52), ("nash", 0.5, 68), ("alpha_rank", 0.7, 24)]
+)
+def test_leduc_as_fast_as_published(solver, goal, at_most):
+    plan = {"meta_solver": solver, "iterations": at_most - 1, "target_nash_conv": goal}
+    plain = grown("psro/leduc", **plan, breadth=0.0).history[-1]
+    assert plain["nash_conv"] <= goal
+    broad = grown("psro/leduc", **plan).history[-1]
+    assert broad["nash_conv"] <= goal
+    assert broad["population"] < plain["population"], "broader responses were to need fewer policies"
+
+
+def test_what_responses_meet():
+    mixtures = (np.array([1.0, 0.0]), np.array([0.5, 0.5]))
+    met = PSRO(breadth=0.2).met(mixtures)
+    np.testing.assert_allclose(met[0], [0.9, 0.1])
+    np.testing.assert_allclose(met[1], [0.5, 0.5])
+    np.testing.assert_allclose(PSRO().met(mixtures)[0], [0.8, 0.2])
+    np.testing.assert_allclose(PSRO(meta_solver="last").met(mixtures)[0], [1.0, 0.0])
+    with pytest.raises(OptionError, match=r"breadth must be a share from 0 to 1, got 1\.5"):
+        PSRO(breadth=1.5)
+
+
+def test_gains_by_hand():
+    """Rock-paper-scissors from uniform play: the first responses gain nothing, and say so."""
+    state = grown("psro/rock_paper_scissors", meta_solver="nash", iterations=1)
+    assert state.history[-1]["gain"] == pytest.approx([0.0, 0.0], abs=1e-9)
+    leduc = grown("psro/leduc", meta_solver="nash", iterations=1)
+    assert sum(leduc.history[-1]["gain"]) == pytest.approx(leduc.history[0]["nash_conv"], abs=1e-4)
 
 
 def test_nothing_known_is_played_again():
@@ -77,7 +101,7 @@ def test_anytime_never_becomes_more_exploitable():
     state = grown("psro/leduc", meta_solver="anytime", iterations=12)
     curve = [line["nash_conv"] for line in state.history]
     assert all(after <= before + 1e-7 for before, after in itertools.pairwise(curve))
-    nash = grown("psro/leduc", meta_solver="nash", iterations=12)
+    nash = grown("psro/leduc", meta_solver="nash", breadth=0.0, iterations=12)
     assert curve[-1] < nash.history[-1]["nash_conv"]
     rising = [line["nash_conv"] for line in nash.history]
     assert any(after > before + 0.1 for before, after in itertools.pairwise(rising))

@@ -52,6 +52,16 @@ def test_a_seed_without_a_value_is_left_out_of_the_mean():
     np.testing.assert_array_equal(curve.mean, [2.0])
 
 
+def test_what_runs_side_by_side_has_a_name():
+    figure_class, _ = curves.matplotlib_classes()
+    figure = figure_class()
+    rows = [{"env_steps": 1000, "return": [1.0, 2.0, 3.0], "pbt/source": [0, 0, 2]}]
+    found = curves._curves(rows)
+    assert [curve.name for curve in found] == ["return"]  # whose copies they are is no curve
+    curves._head(figure, found, "a world", "members", 2.0)
+    assert figure.texts[1].get_text() == "1k environment steps, mean and range of 3 members"
+
+
 def test_smoothing_by_hand():
     values = np.zeros(24)
     values[[0, 10]] = 3.0

@@ -42,6 +42,13 @@ def population(**changes):
         "elo": {"one": [1480.0, 1530.0], "two": [1500.0, 1470.0, 1520.0]},
         "alpha_rank": {"one": [0.0, 1.0], "two": [0.1, 0.2, 0.7]},
         "effective": {"one": 1.5, "two": 1.5},
+        "behaviour": {
+            "sampled": True,
+            "situations": {"one": 1200, "two": 1300},
+            "diversity": {"one": 0.5, "two": 0.25},
+            "expected": {"one": 0.1875, "two": 0.125},
+            "distances": {"one": [[0, 0.5], [0.5, 0]], "two": [[0, 0.25, 0.125], [0.25, 0, 0.375], [0.125, 0.375, 0]]},
+        },
         "members": {"one": [member(0), member(1, 0, earned=0.5)], "two": [member(0), member(1, 0), member(2, 1)]},
         "history": [
             {"iteration": 0, "nash_conv": 2.0, "exploitability": 1.0, "mixtures": [[1.0], [1.0]]},
@@ -71,7 +78,7 @@ def of_three():
     data["episodes"] = np.full((2, 3, 2), 100).tolist()
     data["mixtures"]["three"] = [0.25, 0.75]
     data["members"]["three"] = [member(0), member(1)]
-    data |= {"elo": None, "alpha_rank": None, "nash_conv": None, "exploitability": None}
+    data |= {"elo": None, "alpha_rank": None, "nash_conv": None, "exploitability": None, "behaviour": None}
     data["history"] = [{"iteration": 1, "gain": [0.1, 0.2, 0.3]}, {"iteration": 2, "gain": [0.0, 0.1, -0.1]}]
     return data
 
@@ -92,7 +99,7 @@ def test_numbers_on_the_page_are_those_of_the_table(tmp_path):
     write_population(path, data, title="Kuhn </script>", run="runs/kuhn")
     shown = on_page(path)
     assert shown["table"] == {"mean": data["payoffs"], "error": data["errors"], "episodes": data["episodes"]}
-    for name in ("mixtures", "elo", "alpha_rank", "members", "history", "value", "nash_conv"):
+    for name in ("behaviour", "mixtures", "elo", "alpha_rank", "members", "history", "value", "nash_conv"):
         assert shown[name] == data[name]
     assert shown["title"] == "Kuhn </script>"
     assert not re.search(r"(src|href)\s*=\s*[\"'](?!data:)", path.read_text())
@@ -123,6 +130,9 @@ def test_a_picture(tmp_path):
     draw_population(path, population(), title="Kuhn $x$ 群れ")
     assert has_colour(path, BLUE)
     assert has_colour(path, ORANGE)
+    tall = matplotlib.image.imread(path).shape[0]
+    draw_population(path, population(behaviour=None), title="Kuhn")
+    assert matplotlib.image.imread(path).shape[0] < tall  # a map of distances for each player needs a row more
 
 
 @pytest.mark.parametrize("oracle", ["learned", "exact"])
@@ -131,6 +141,9 @@ def test_a_population_of_one(tmp_path, oracle):
     alone = {"one": [1.0], "two": [1.0]}
     data |= {"mixtures": alone, "alpha_rank": alone, "elo": {"one": [1500.0], "two": [1500.0]}, "oracle": oracle}
     data |= {"members": {"one": [member(0)], "two": [member(0)]}, "history": data["history"][:1]}
+    nothing = {"one": 0.0, "two": 0.0}
+    alike = {"diversity": nothing, "expected": nothing, "distances": {"one": [[0.0]], "two": [[0.0]]}}
+    data["behaviour"] |= alike
     draw_population(tmp_path / "population.png", data, title="alone")
     write_population(tmp_path / "population.html", data, title="alone")
     assert on_page(tmp_path / "population.html")["table"]["error"] == [[[None]], [[None]]]
@@ -168,6 +181,11 @@ def test_pointing_at_an_entry_shows_it(tmp_path, browser):  # noqa: F811
     browser.wait("document.querySelector('#entry').textContent.includes('0.75 ± 0.016')")
     rows = browser.js("[...document.querySelectorAll('#members table')].map((t) => t.tBodies[0].rows[0].innerText)")
     assert rows[0].split() == ["1", "75.0", "%", "1530", "100.0", "%", "1", "0", "0.5"]
+    canvas = "document.querySelectorAll('.behaviour canvas')[1].getBoundingClientRect()"
+    left, top, wide, tall = browser.js(f"(({{x, y, width, height}}) => [x, y, width, height])({canvas})")
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=left + wide * 2.5 / 3, y=top + tall * 1.5 / 3)
+    browser.wait("document.querySelector('#tip').textContent === 'two 1 – two 2\\n0.375 apart'")
+    assert "0.25 on average, 0.125 for two drawn" in browser.js("document.querySelectorAll('.behaviour')[1].innerText")
     assert browser.complaints() == []
     unplayed = {"payoffs": [[[None] * 3] * 2] * 2, "errors": [[[None] * 3] * 2] * 2, "elo": None, "alpha_rank": None}
     for data in (of_three(), population(oracle="exact"), population(**unplayed, value=[None] * 2)):

@@ -27,7 +27,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command("train", "train", "TARGET", "train a world or a preset; makes a run folder"),
-    "resume": Command("train", "resume", "RUN", "go on with a run that was stopped"),
+    "resume": Command("runs", "resume", "RUN", "go on with a run that was stopped"),
     "sweep": Command("sweep", "run", "TARGET", "train many values of hyper-parameters in one program"),
     "pbt": Command("pbt", "run", "TARGET", "tune hyper-parameters while training; pbt RUN goes on with a run"),
     "evolve": Command("evolve", "run", "TARGET", "evolve a population of policies; evolve RUN goes on with one"),

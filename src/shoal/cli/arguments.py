@@ -1,6 +1,7 @@
 """Command-line arguments into dataclasses, by `tyro`; wrong ones become one-line errors with the nearest name."""
 
 import contextlib
+import dataclasses
 import difflib
 import inspect
 import io
@@ -121,8 +122,9 @@ def scan(args: Sequence[str], option: str) -> list[str]:
 
 
 def comments(cls: type) -> dict[str, str]:
-    """What the source of a dataclass says about each field, behind it."""
-    return dict(re.findall(r"^    (\w+): .*  # (.+)$", inspect.getsource(cls), re.MULTILINE))
+    """What the source of a dataclass, and of those it extends, says about each field, behind it."""
+    sources = [inspect.getsource(base) for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
+    return dict(re.findall(r"^    (\w+): .*  # (.+)$", "\n".join(sources), re.MULTILINE))
 
 
 def _own_error(stop: BaseException) -> ShoalError | None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import RunError
+from shoal.core.errors import OptionError, RunError
 from shoal.core.types import PyTree
 from shoal.execution.evaluate import record
 from shoal.execution.experiment import Cast
@@ -12,15 +12,15 @@ from shoal.execution.run import Run
 from shoal.viz import MissingMatplotlibError, draw_curves, write_replay
 
 
-def draw(run: Run) -> tuple[Path | None, str]:
-    """Writes `curves.png`; returns its path, or None and why it could not be drawn."""
+def draw(run: Run, each: str) -> tuple[Path | None, str]:
+    """Writes `curves.png`; returns its path, or None and why it could not be drawn. `each`: as in `draw_curves`."""
     path = run.path / "curves.png"
     rows = read_metrics(run.metrics) if run.metrics.is_file() else []
     if not rows:
         return None, "there are no metrics yet"
-    try:
-        draw_curves(path, rows, title=run.experiment.env)
-    except (MissingMatplotlibError, RunError) as error:  # the run itself is saved: a picture less is no failure
+    try:  # the run itself is saved: a picture less is no failure
+        draw_curves(path, rows, title=run.experiment.env, each=each)
+    except (MissingMatplotlibError, RunError, OptionError) as error:
         return None, str(error)
     return path, ""
 

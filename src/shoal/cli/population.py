@@ -13,9 +13,10 @@ from shoal.cli.arguments import Flag, Imports, RunFolder, parse
 from shoal.cli.start import Devices, Folder, check_devices, prepare
 from shoal.cli.terminal import console, duration, emit, say
 from shoal.cli.worlds import blame, import_files
-from shoal.core.errors import OptionError, RunError
+from shoal.core.errors import OptionError, RunError, UnknownNameError, WorldError
+from shoal.execution.behaviours import behaviours
 from shoal.execution.evaluate import record
-from shoal.execution.population_view import described, exploit, look, require_networks, seated
+from shoal.execution.population_view import View, described, exploit, look, require_networks, seated
 from shoal.population.exploitability import Gain, nash_conv_bound
 from shoal.viz import MissingMatplotlibError, draw_population, write_population, write_replay
 
@@ -59,6 +60,7 @@ def run(args: Sequence[str]) -> int:
     files = {}
     if options.watch is not None:
         files["replay"] = _watch(folder, target, options.watch, options.seed, data["env"])
+    data["behaviour"] = _behaviour(folder, view, out)
     files |= _pictures(folder, target, data, out)
     result = {"run": str(folder)} | data | {name: str(path) for name, path in files.items()}
     _show(out, data)
@@ -73,6 +75,16 @@ def run(args: Sequence[str]) -> int:
     if options.json:
         emit(result)
     return 0
+
+
+def _behaviour(folder: Path, view: View, out: Console) -> dict[str, Any] | None:
+    """How differently policies behave, as data; None if that cannot be told."""
+    try:
+        found = behaviours(folder)
+    except (OptionError, UnknownNameError, WorldError) as error:  # the rest can be shown without it
+        say(out, f"behaviour is not compared: {error}")
+        return None
+    return None if found is None else found.plain(view.mixtures)
 
 
 def _pictures(folder: Path, target: Path, data: Mapping[str, Any], out: Console) -> dict[str, Path]:
@@ -118,6 +130,10 @@ def _show(out: Console, data: Mapping[str, Any]) -> None:
     if data["effective"]:
         varied = ", ".join(f"{player} {count:.1f}" for player, count in data["effective"].items())
         say(out, f"effectively different policies, by what they earn: {varied}")
+    if data["behaviour"]:
+        found = data["behaviour"]
+        apart = (f"{p} {value:.3f} (mixture {found['expected'][p]:.3f})" for p, value in found["diversity"].items())
+        say(out, f"mean distance of two policies by what they do, from 0 to 1: {', '.join(apart)}")
     out.print(_members(data))
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
-from shoal.cli.arguments import Flag, Imports, RunFolder, parse, scan
-from shoal.cli.start import Devices, Folder, check_devices, outline, prepare
+from shoal.cli.arguments import Flag, scan
+from shoal.cli.runs import ResumeOptions
+from shoal.cli.start import Folder, WorkOptions, check_devices, check_known, outline, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, duration, emit, say
 from shoal.cli.worlds import check_world
@@ -23,13 +24,15 @@ EXACT = "exact"
 
 
 @dataclasses.dataclass(frozen=True)
-class PsroOptions:
+class PsroOptions(WorkOptions):
     """Options of `shoal psro` itself. --total-env-steps and the like are those of one best response."""
 
     meta_solver: Annotated[str, arg(metavar="NAME")] = "fictitious_play"
     """what makes mixtures of payoffs: alpha_rank, cce, ce, fictitious_play, last, nash, prioritised, ..."""
     oracle: Annotated[DisallowNone[str | None], arg(metavar="NAME")] = None
     """who responds: an algorithm, as --algo; or exact, for games that can be tabulated"""
+    breadth: DisallowNone[float | None] = None
+    """share of uniform play in what responses are trained against; by default 0.4, or 0 for last, recent and leagues"""
     iterations: int = 40  # best responses of every player, at most
     episodes: int = 2000  # played for each entry of the payoff table
     target_error: DisallowNone[float | None] = None  # and more until the standard error is at most this
@@ -39,10 +42,10 @@ class PsroOptions:
     levels: int = 1  # best responses of each player that are trained at the same time: a pipeline
     warm_start: Flag = False  # each best response starts from the player's newest policy
     greedy: Flag = False  # policies of the population play their most likely action
+    symmetric: Flag = False  # players are exchangeable: one bank for all of them, one best response an iteration
+    import_policies: Annotated[DisallowNone[str | None], arg(metavar="RUN[,RUN...]")] = None
+    """runs whose policies are in the banks from the start: they are met, and never trained on"""
     run_dir: Folder = None  # new folder for the run; by default one below runs/
-    devices: Devices = None  # use only the first N devices (on a CPU, cores)
-    imports: Imports = ()  # a Python file that registers worlds or presets
-    json: Flag = False  # one JSON object on stdout, everything else on stderr
 
 
 def league(args: Sequence[str]) -> int:
@@ -59,6 +62,7 @@ def run(args: Sequence[str], prog: str = "shoal psro") -> int:
     check_devices(options.devices)
     plan = PSRO(
         meta_solver=options.meta_solver,
+        breadth=options.breadth,
         iterations=options.iterations,
         episodes=options.episodes,
         target_error=options.target_error,
@@ -67,36 +71,40 @@ def run(args: Sequence[str], prog: str = "shoal psro") -> int:
         improvement=options.improvement,
     )
     kind = EXACT if options.oracle == EXACT else "learned"
-    settings = psro_run.Settings(experiment, plan, kind, options.warm_start, options.greedy, options.levels)
+    imported = tuple(run for run in (options.import_policies or "").split(",") if run)
+    settings = psro_run.Settings(
+        experiment, plan, kind, options.warm_start, options.greedy, options.levels, imported, options.symmetric
+    )
+    _check_oracle(kind, options)
     check_world(experiment)
     folder = Path(options.run_dir) if options.run_dir else default_path(experiment)
     out = console(options.json)
     say(out, outline(experiment), style="bold")
     say(out, f"PSRO, {plan.meta_solver}, {kind} responses; run folder: {folder}; compiling ...")
     state = psro_run.start(settings, folder, options.devices, lambda state: _line(out, state))
-    report(out, state, folder)
-    if options.json:
-        emit(result(state) | {"run": str(folder)})
-    return 0
+    return _told(out, state, folder, options)
 
 
-@dataclasses.dataclass(frozen=True)
-class GoOnOptions:
-    """Options of `shoal resume` for a population."""
-
-    run: RunFolder  # folder of the run
-    devices: Devices = None  # use only the first N devices (on a CPU, cores)
-    checkpoint_minutes: float = 1.0  # not read: a population is saved after every iteration
-    imports: Imports = ()  # the Python file that registers its world
-    json: Flag = False  # one JSON object on stdout, everything else on stderr
-
-
-def go_on(args: Sequence[str]) -> int:
+def go_on(options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
-    options = parse(GoOnOptions, args, "shoal resume")
+    if options.checkpoint_minutes is not None:
+        raise OptionError(
+            f"{options.run} is a population, which is saved after every iteration: leave out --checkpoint-minutes"
+        )
     folder, out = Path(options.run), console(options.json)
-    say(out, outline(psro_run.open_settings(folder).experiment), style="bold")
-    state = psro_run.resume(folder, options.devices, lambda state: _line(out, state))
+    settings = psro_run.open_settings(folder)
+    check_known(folder, settings.experiment)
+    _check_oracle(settings.oracle, options)
+    say(out, outline(settings.experiment), style="bold")
+    return _told(out, psro_run.resume(folder, options.devices, lambda state: _line(out, state)), folder, options)
+
+
+def _check_oracle(oracle: str, options: WorkOptions) -> None:
+    if oracle == EXACT and options.devices is not None:
+        raise OptionError("exact responses are worked out without devices: leave out --devices")
+
+
+def _told(out: Console, state: State, folder: Path, options: WorkOptions) -> int:
     report(out, state, folder)
     if options.json:
         emit(result(state) | {"run": str(folder)})

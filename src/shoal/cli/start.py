@@ -6,6 +6,7 @@ from typing import Annotated
 
 from tyro.conf import DisallowNone, arg
 
+from shoal.cli.arguments import Flag, Imports
 from shoal.core.errors import OptionError, RunError, UnknownNameError, require_positive
 from shoal.core.registry import world_class
 from shoal.execution.devices import use_all_cores, use_compilation_cache
@@ -14,6 +15,15 @@ from shoal.execution.run import Run, open_run
 
 Devices = Annotated[DisallowNone[int | None], arg(metavar="N")]
 Folder = Annotated[DisallowNone[str | None], arg(metavar="DIR")]
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkOptions:
+    """Options of every command that trains."""
+
+    devices: Devices = None  # use only the first N devices (on a CPU, cores)
+    imports: Imports = ()  # a Python file that registers worlds or presets
+    json: Flag = False  # one JSON object on stdout, everything else on stderr
 
 
 def prepare() -> None:
@@ -31,12 +41,17 @@ def check_devices(devices: int | None) -> None:
 def opened(run: str) -> Run:
     """An existing run, by its folder; its world must be known."""
     found = open_run(Path(run))
+    check_known(found.path, found.experiment)
+    return found
+
+
+def check_known(run: Path, experiment: Experiment) -> None:
+    """The world of a run must be known, or the file that registers it is missing."""
     try:
-        world_class(found.experiment.env)
+        world_class(experiment.env)
     except UnknownNameError as error:
         file = "If it is a world of your own, name the file that registers it: --import FILE."
         raise RunError(f"{run}: {error} {file}") from error
-    return found
 
 
 def pairs(texts: tuple[str, ...], option: str, meaning: str) -> dict[str, str]:

@@ -12,17 +12,18 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, UseAppendAction, arg
 
-from shoal.cli.arguments import Flag, Imports, whole_number
+from shoal.cli.arguments import whole_number
 from shoal.cli.progress import showing
-from shoal.cli.start import Devices, Folder, agents_of, check_devices, outline, pairs, prepare
+from shoal.cli.runs import INTERRUPTED
+from shoal.cli.start import Folder, WorkOptions, agents_of, check_devices, outline, pairs, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, duration, emit, say
-from shoal.cli.train import INTERRUPTED
 from shoal.cli.worlds import check_world
 from shoal.core.errors import NonFiniteError, OptionError, RunError, ShoalError, require_positive
 from shoal.core.files import write_atomically
 from shoal.execution.experiment import Experiment
 from shoal.execution.run import default_path
+from shoal.execution.run_kinds import check_new
 from shoal.execution.sweep import Point, Prepared, Range, Sweep, SweepResult
 from shoal.execution.sweep import prepare as prepare_sweep
 from shoal.execution.sweep import run as run_sweep
@@ -34,7 +35,7 @@ FORM = "OPTION=VALUES, such as learning_rate=1e-4:1e-2:32:log or clip_eps=0.1,0.
 
 
 @dataclasses.dataclass(frozen=True)
-class SweepOptions:
+class SweepOptions(WorkOptions):
     """Options of `shoal sweep` itself."""
 
     over: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="OPTION=VALUES")] = ()
@@ -44,9 +45,6 @@ class SweepOptions:
     measure: Annotated[DisallowNone[str | None], arg(metavar="NAME")] = None
     """what is compared: return or return/GROUP; by default that of the groups whose learners are swept"""
     out: Folder = None  # new folder for the table and the plot; by default one below sweeps/
-    devices: Devices = None  # use only the first N devices (on a CPU, cores)
-    imports: Imports = ()  # a Python file that registers worlds or presets
-    json: Flag = False  # one JSON object on stdout, everything else on stderr
 
 
 def run(args: Sequence[str]) -> int:
@@ -65,7 +63,7 @@ def run(args: Sequence[str]) -> int:
     over = {name: parse_values(name, text, grid=options.random is None) for name, text in named.items()}
     plan = Sweep(experiment, over, options.random, options.measure)
     folder = Path(options.out) if options.out else default_path(experiment, "sweeps")
-    _check_new(folder)
+    check_new(folder, "Nothing is overwritten: choose another folder with --out.")
     check_world(experiment)
     prepared = prepare_sweep(plan, options.devices)
     out = console(options.json)
@@ -123,11 +121,6 @@ def _number(name: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise OptionError(f"--over {name}: {text!r} is not a number. It must be {FORM}.") from None
-
-
-def _check_new(path: Path) -> None:
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise RunError(f"{path} already exists. Nothing is overwritten: choose another folder with --out.")
 
 
 @contextlib.contextmanager

@@ -144,7 +144,7 @@ def _parse_options(command: type, experiment: Experiment, args: Sequence[str], w
             learners[name] = dataclasses.replace(learner, algorithm=options.algorithm)
         experiment = dataclasses.replace(experiment, learners=learners)
     options = words.parse(_options_class(command, experiment, world), args)
-    plain = {name: getattr(options, name) for name in _plain_options()}
+    plain = {name: getattr(options, name) for name in _plain_options(command)}
     env_options = options_of(options.env) if hasattr(options, "env") else {}
     wrappers = (*experiment.wrappers, *parse_wrappers(options.wrap))
     learners = _learners(experiment, options)
@@ -165,7 +165,7 @@ def _options_class(
     fields: list[Any] = [("run", OmitArgPrefixes[command], command())]
     fields += [
         (name, type(getattr(experiment, name)), _field(getattr(experiment, name), help.get(name, "")))
-        for name in _plain_options()
+        for name in _plain_options(command)
     ]
     fields += [
         ("wrap", Wraps, ()),
@@ -250,8 +250,10 @@ def _learner_named(text: str, learners: dict[str, Learner], option: str) -> str:
     raise OptionError(f"{option}: {unknown_name('learner', text, learners)}")
 
 
-def _plain_options() -> list[str]:
-    return [field.name for field in dataclasses.fields(Experiment) if field.name not in NOT_OPTIONS]
+def _plain_options(command: type) -> list[str]:
+    """The fields of an experiment that are options: without those that mean nothing to the command, its `unused`."""
+    hidden = (*NOT_OPTIONS, *getattr(command, "unused", ()))
+    return [field.name for field in dataclasses.fields(Experiment) if field.name not in hidden]
 
 
 def _common_algorithm(experiment: Experiment) -> str | None:

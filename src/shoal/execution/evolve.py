@@ -4,24 +4,18 @@ A run of an evolution is a run folder like any other, with one more entry in `co
 `shoal watch` play what has evolved. An update of it is a generation.
 """
 
-import json
-import warnings
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from shoal.core.errors import NonFiniteError, RunError, ShoalError
-from shoal.core.files import write_atomically
-from shoal.core.version import VERSION
+from shoal.core.errors import NonFiniteError
 from shoal.execution import checkpoint
 from shoal.execution.evolution import Carry, Evolution, Program, build
-from shoal.execution.run import Run, create, open_run
+from shoal.execution.run import Run, create, open_run, rebuild
+from shoal.execution.run_kinds import EVOLUTION, open_entry
 from shoal.execution.train import Listener, Loop, Progress, Result
-
-ENTRY = "evolution"
-"""Of `config.json`."""
 
 
 def evolve(
@@ -34,61 +28,33 @@ def evolve(
 ) -> Result:
     """Evolves from the start; with a `run_dir`, metrics and checkpoints are kept there."""
     program = build(plan, devices)
-    run = create_run(Path(run_dir), plan) if run_dir is not None else None
+    run = create(Path(run_dir), plan.played, EVOLUTION, plan.to_dict()) if run_dir is not None else None
     return _Generations(program, run, listener, checkpoint_seconds).run(program.init(), None)  # pyright: ignore[reportArgumentType]
 
 
-def resume(run_dir: str | Path, *, listener: Listener | None = None, checkpoint_seconds: float = 60.0) -> Result:
-    """Continues a run from its newest checkpoint, to the same bits as if it had never stopped."""
+def resume(
+    run_dir: str | Path,
+    *,
+    devices: int | None = None,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> Result:
+    """Continues a run from its newest checkpoint, to the same bits as if it had never stopped.
+
+    It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
+    """
     run, plan = open_evolution(Path(run_dir))
-    newest = checkpoint.latest(run.checkpoints)
-    meta = checkpoint.read_meta(newest) if newest else None
-    there = len(jax.local_devices())
-    program = build(plan, meta["devices"] if meta and meta["devices"] <= there else None)
-    if meta and program.mesh.size != meta["devices"]:
-        warnings.warn(
-            f"this run was on {meta['devices']} device(s) and goes on with {program.mesh.size}: its results will agree "
-            "with an uninterrupted run to rounding, not to the bit",
-            stacklevel=2,
-        )
+    program, newest, meta = rebuild(run, lambda devices: build(plan, devices), devices)
     carry = program.init()
     if newest:
         carry = jax.device_put(checkpoint.load(newest, program.shapes()), program.shardings)
     return _Generations(program, run, listener, checkpoint_seconds).run(carry, meta)  # pyright: ignore[reportArgumentType]
 
 
-def create_run(path: Path, plan: Evolution) -> Run:
-    """Makes a new run folder."""
-    run = create(path, plan.played, VERSION)
-    config = path / "config.json"
-    try:
-        data = json.loads(config.read_text()) | {ENTRY: plan.to_dict()}
-        write_atomically(config, json.dumps(data, indent=2) + "\n")
-    except OSError as error:
-        raise RunError(f"cannot write {config}: {error.strerror or error}") from error
-    return run
-
-
-def is_evolution(path: Path) -> bool:
-    """Whether a folder is a run of an evolution."""
-    try:
-        return ENTRY in json.loads((Path(path) / "config.json").read_text())
-    except (OSError, ValueError, TypeError):
-        return False
-
-
 def open_evolution(path: Path) -> tuple[Run, Evolution]:
     """An existing run of an evolution."""
     run = open_run(path)
-    if not is_evolution(path):
-        raise RunError(f"{path} is a run, but not of an evolution: go on with it by `shoal resume {path}`")
-    try:
-        data = json.loads((path / "config.json").read_text())[ENTRY]
-        return run, Evolution.from_dict(run.experiment, data)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{path / 'config.json'}: the entry {ENTRY!r} is damaged ({error!r})") from error
-    except ShoalError as error:
-        raise RunError(f"{path / 'config.json'}: {error}") from error
+    return run, open_entry(path, EVOLUTION, lambda data: Evolution.from_dict(run.experiment, data))
 
 
 class _Generations(Loop):

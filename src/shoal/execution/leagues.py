@@ -19,14 +19,14 @@ class League(Learned):
     def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
         capacity = max(bank.capacity for bank in state.banks.values())
         meets, ages = {}, {}
-        for player in state.players:
+        for player in state.learning:
             meets[player], ages[player] = self._meets(state, player)
         number = state.iteration + 1
         given = Given(
             banks={player: bank.policies for player, bank in state.banks.items()},
             meets=meets,
             seeds=jnp.arange(len(league.ROLES), dtype=jnp.uint32) * 100 + self.game.experiment.seed + 1000 * number,
-            starts={player: self._starts(state, player, ages[player]) for player in state.players},
+            starts={player: self._starts(state, player, ages[player]) for player in state.learning},
             warm=jnp.ones(len(league.ROLES), bool),
         )
         policies, earned = self._roles(capacity).train(given)
@@ -93,5 +93,6 @@ class League(Learned):
 
     def _roles(self, capacity: int) -> Responses:
         if -capacity not in self._responses:
-            self._responses[-capacity] = Responses(self.game, capacity, len(league.ROLES), self.devices)
+            lanes = len(league.ROLES)
+            self._responses[-capacity] = Responses(self.game, capacity, lanes, self.devices, self._learning)
         return self._responses[-capacity]

@@ -27,10 +27,13 @@ from shoal.execution.game import Game
 from shoal.execution.opponents import Bank, Opponents
 from shoal.execution.rollout import Policies
 
-BATCH = 4096
-"""Episodes played at once, on all devices together."""
 ROOM = 256
 """Line-ups that one call of the program can play: a constant, so that it is compiled once for each size of banks."""
+
+
+def batch_size() -> int:
+    """Episodes played at once, on all devices together: an accelerator needs more to be busy."""
+    return 4096 if jax.default_backend() == "cpu" else 32_768
 
 
 class Sums(NamedTuple):
@@ -47,7 +50,7 @@ class Matches:
 
     game: Game
     explore: bool = True
-    batch: int = BATCH
+    batch: int = dataclasses.field(default_factory=batch_size)
     devices: int | None = None
 
     @functools.cached_property

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from shoal.envs.tabular import TabularGame
 from shoal.execution.game import Game
 from shoal.execution.matches import Matches
 from shoal.execution.responses import Given, Responses
+from shoal.execution.symmetry import check_symmetric, exchanges
 from shoal.population import psro
 from shoal.population.anytime import least_exploitable
 from shoal.population.behaviour import behaviour
@@ -32,8 +33,11 @@ class Learned:
     warm: bool = False  # whether a response starts from the player's newest policy
     greedy: bool = False
     devices: int | None = None
+    symmetric: bool = dataclasses.field(default=False, kw_only=True)  # one bank for all; the first player learns
 
     def __post_init__(self):
+        if self.symmetric:
+            check_symmetric(self.game)
         self._responses: dict[int, Responses] = {}
         self._plans: dict[tuple[int, int], np.ndarray] = {}
 
@@ -43,28 +47,37 @@ class Learned:
 
     def first(self) -> dict[str, PyTree]:
         """Fresh policies to begin with."""
-        return self._trainer(1).fresh(self.game.experiment.seed)
+        fresh = self._trainer(1).fresh(self.game.experiment.seed)
+        return {player: fresh[player if player in fresh else self.game.players[0]] for player in self.game.players}
 
     def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
         capacity = max(bank.capacity for bank in state.banks.values())
-        mixed = dict(zip(state.players, state.mixtures, strict=True))
-        meets = {
-            player: {other: bank.mixture(mixed[other])[None] for other, bank in state.banks.items() if other != player}
-            for player in state.players
-        }
-        given = Given(
-            banks={player: bank.policies for player, bank in state.banks.items()},
-            meets=meets,
-            seeds=jnp.array([self.game.experiment.seed + 1000 * (state.iteration + 1)], jnp.uint32),
-            starts={player: jax.tree.map(lambda leaf: leaf[None], bank[-1]) for player, bank in state.banks.items()},
-            warm=jnp.array([self.warm]),
-        )
-        policies, earned = self._trainer(capacity).train(given)
-        parents = {player: len(bank) - 1 if self.warm else None for player, bank in state.banks.items()}
+        policies, earned = self._trainer(capacity).train(self._given(state))
+        parents = self._parents(state)
         return {
             player: [psro.Response(_first(policy), {"earned": float(earned[player][0])}, parents[player])]
             for player, policy in policies.items()
         }
+
+    def _given(self, state: psro.State) -> Given:
+        """What one best response of each player to the mixtures begins with."""
+        mixed = dict(zip(state.players, state.mixtures, strict=True))
+        meets = {
+            player: {other: bank.mixture(mixed[other])[None] for other, bank in state.banks.items() if other != player}
+            for player in state.learning
+        }
+        starts = {player: state.banks[player][state.banks[player].newest] for player in state.learning}
+        return Given(
+            banks={player: bank.policies for player, bank in state.banks.items()},
+            meets=meets,
+            seeds=jnp.array([self.game.experiment.seed + 1000 * (state.iteration + 1)], jnp.uint32),
+            starts=jax.tree.map(lambda leaf: leaf[None], starts),
+            warm=jnp.array([self.warm]),
+        )
+
+    def _parents(self, state: psro.State) -> dict[str, int | None]:
+        """The policy that a response of each player starts from, if any."""
+        return {player: bank.newest if self.warm else None for player, bank in state.banks.items()}
 
     def evaluate(self, state: psro.State, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         banks = {player: bank.policies for player, bank in state.banks.items()}
@@ -73,8 +86,8 @@ class Learned:
 
     def mix(self, state: psro.State) -> list[np.ndarray]:
         raise OptionError(
-            "anytime: the least exploitable mixture is worked out from exact tables: use --oracle exact, or another "
-            "meta-solver with learnt responses"
+            "anytime: a mixture of learnt responses is found while they are trained, see execution.anytime_oracle; "
+            "this oracle only trains responses to mixtures that payoffs give"
         )
 
     def measure(self, state: psro.State) -> dict[str, float]:
@@ -107,8 +120,12 @@ class Learned:
 
     def _trainer(self, capacity: int) -> Responses:
         if capacity not in self._responses:
-            self._responses[capacity] = Responses(self.game, capacity, devices=self.devices)
+            self._responses[capacity] = Responses(self.game, capacity, devices=self.devices, learning=self._learning)
         return self._responses[capacity]
+
+    @property
+    def _learning(self) -> tuple[str, ...]:
+        return self.game.players[:1] if self.symmetric else self.game.players
 
 
 def _first(tree: PyTree) -> PyTree:
@@ -122,29 +139,35 @@ def _host() -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Exact:
-    """Best responses and payoffs worked out from the exact tables of a game. Policies are realisation plans."""
+    """Best responses and payoffs worked out from the exact tables of a game. Policies are realisation plans.
+
+    orders: in a symmetric game, how plans of the bank, which are the first player's, are read as each player's.
+    """
 
     tables: TabularGame
+    orders: Sequence[np.ndarray] | None = None
 
     @staticmethod
-    def of(game: Game) -> "Exact":
+    def of(game: Game, symmetric: bool = False) -> "Exact":
         tables = game.tables
         if tables is None:
             raise OptionError(
                 f"world {game.env!r} cannot be tabulated, so it has no exact best responses: use a learnt oracle, such "
                 "as ppo, or one of cards/kuhn, cards/leduc and the matrix games"
             )
-        return Exact(tables)
+        if symmetric:
+            check_symmetric(game)
+        return Exact(tables, exchanges(tables) if symmetric else None)
 
     def first(self) -> dict[str, PyTree]:
-        """Uniform play."""
-        tables = self.tables
-        return {name: tables.plan(p, tables.uniform(p)) for p, name in enumerate(tables.players)}
+        """Uniform play; in a symmetric game, the first player's."""
+        plans = [self.tables.plan(p, self.tables.uniform(p)) for p in range(len(self.tables.players))]
+        return {name: plans[p if self.orders is None else 0] for p, name in enumerate(self.tables.players)}
 
     def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
         mixed = [mixture @ plans for mixture, plans in zip(state.mixtures, self._banks(state), strict=True)]
         responses = {}
-        for player, name in enumerate(self.tables.players):
+        for player, name in enumerate(state.learning):
             value, plan = self.tables.best_response(player, mixed)
             responses[name] = [psro.Response(plan, {"earned": value})]
         return responses
@@ -164,8 +187,14 @@ class Exact:
     def measure(self, state: psro.State) -> dict[str, float]:
         return distance(self.tables, self._banks(state), state.mixtures)
 
+    def plans(self, tables: TabularGame, state: psro.State) -> list[np.ndarray]:
+        """The plans `[m, S]` of the policies of every player's bank."""
+        del tables  # its own
+        return self._banks(state)
+
     def _banks(self, state: psro.State) -> list[np.ndarray]:
-        return [np.asarray(bank.policies, np.float64)[: len(bank)] for bank in state.banks.values()]
+        plans = [np.asarray(bank.policies, np.float64)[: len(bank)] for bank in state.banks.values()]
+        return plans if self.orders is None else [own[:, order] for own, order in zip(plans, self.orders, strict=True)]
 
 
 def distance(tables: TabularGame, plans: list[np.ndarray], mixtures: psro.Mixtures) -> dict[str, float]:

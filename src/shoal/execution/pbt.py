@@ -14,29 +14,24 @@ its checkpoints hold the policies of the best member where other runs hold their
 """
 
 import dataclasses
-import json
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from shoal.core.errors import NonFiniteError, RunError, ShoalError
-from shoal.core.files import write_atomically
-from shoal.core.version import VERSION
+from shoal.core.errors import NonFiniteError
 from shoal.execution import checkpoint, latch
 from shoal.execution.pbt_plan import PBT
 from shoal.execution.pbt_program import SOURCE, Program, State, build
-from shoal.execution.run import Run, create, open_run
+from shoal.execution.run import Run, create, open_run, rebuild
+from shoal.execution.run_kinds import PBT as ENTRY
+from shoal.execution.run_kinds import open_entry
 from shoal.execution.sweep_plan import Range
 from shoal.execution.train import Listener, Loop, Progress, Result
 
-__all__ = ["PBT", "PBTResult", "Range", "build", "is_pbt", "open_pbt", "pbt", "resume"]
-
-ENTRY = "pbt"
-"""Of `config.json`, and of the meta data of checkpoints."""
+__all__ = ["PBT", "PBTResult", "Range", "build", "open_pbt", "pbt", "resume"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +57,7 @@ def pbt(
     """Trains a population from the start; with a `run_dir`, metrics and checkpoints are kept there."""
     program = build(plan, devices)
     state = program.init()  # before the folder is made: weights of other runs may be missing
-    run = create_run(Path(run_dir), plan) if run_dir is not None else None
+    run = create(Path(run_dir), plan.experiment, ENTRY, plan.to_dict()) if run_dir is not None else None
     return _Population(program, run, listener, checkpoint_seconds).run(state, None)  # pyright: ignore[reportArgumentType]
 
 
@@ -78,17 +73,7 @@ def resume(
     It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
     """
     run, plan = open_pbt(Path(run_dir))
-    newest = checkpoint.latest(run.checkpoints)
-    meta = checkpoint.read_meta(newest) if newest else None
-    if devices is None and meta and meta["devices"] <= len(jax.local_devices()):
-        devices = meta["devices"]
-    program = build(plan, devices)
-    if meta and program.mesh.size != meta["devices"]:
-        warnings.warn(
-            f"this run was on {meta['devices']} device(s) and goes on with {program.mesh.size}: its results will agree "
-            "with an uninterrupted run to rounding, not to the bit",
-            stacklevel=2,
-        )
+    program, newest, meta = rebuild(run, lambda devices: build(plan, devices), devices)
     state = restore(program, newest) if newest else program.init()
     return _Population(program, run, listener, checkpoint_seconds).run(state, meta)  # pyright: ignore[reportArgumentType]
 
@@ -104,38 +89,10 @@ def restore(program: Program, path: Path) -> State:
     return jax.device_put(stored.replace(members=stored.members.replace(latch=spread)), program.shardings)
 
 
-def create_run(path: Path, plan: PBT) -> Run:
-    """Makes a new run folder."""
-    run = create(path, plan.experiment, VERSION)
-    config = path / "config.json"
-    try:
-        data = json.loads(config.read_text()) | {ENTRY: plan.to_dict()}
-        write_atomically(config, json.dumps(data, indent=2) + "\n")
-    except OSError as error:
-        raise RunError(f"cannot write {config}: {error.strerror or error}") from error
-    return run
-
-
-def is_pbt(path: Path) -> bool:
-    """Whether a folder is a run of population-based training."""
-    try:
-        return ENTRY in json.loads((Path(path) / "config.json").read_text())
-    except (OSError, ValueError, TypeError):
-        return False
-
-
 def open_pbt(path: Path) -> tuple[Run, PBT]:
     """An existing run of population-based training."""
     run = open_run(path)
-    if not is_pbt(path):
-        raise RunError(f"{path} is a run, but not of population-based training: go on with `shoal resume {path}`")
-    try:
-        data = json.loads((path / "config.json").read_text())[ENTRY]
-        return run, PBT.from_dict(run.experiment, data)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{path / 'config.json'}: the entry {ENTRY!r} is damaged ({error!r})") from error
-    except ShoalError as error:
-        raise RunError(f"{path / 'config.json'}: {error}") from error
+    return run, open_entry(path, ENTRY, lambda data: PBT.from_dict(run.experiment, data))
 
 
 class _Population(Loop):

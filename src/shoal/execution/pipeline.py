@@ -20,7 +20,7 @@ from shoal.core.types import PyTree
 from shoal.execution.oracles import Learned
 from shoal.execution.responses import Given, Responses
 from shoal.population import psro
-from shoal.population.meta_solvers import solve
+from shoal.population.bank import PolicyBank
 
 
 @dataclasses.dataclass
@@ -31,25 +31,30 @@ class Pipelined(Learned):
     plan: psro.PSRO = dataclasses.field(default_factory=psro.PSRO)
 
     def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
-        size = len(next(iter(state.banks.values())))
-        live = list(range(max(1, size - self.levels), size))
-        missing = self.levels - len(live)  # in the first round, all of them
-        below = [*live, *(size for _ in range(missing))]
-        mixtures = [self._mixture(state, count) for count in below]
+        live = {player: self._live(bank) for player, bank in state.banks.items()}
+        training = len(live[state.players[0]])  # as many of every player
+        missing = self.levels - training  # in the first round, all of them
+        below = [[*live[player], *(len(bank) for _ in range(missing))] for player, bank in state.banks.items()]
+        mixtures = [self._mixture(state, counts) for counts in zip(*below, strict=True)]
         fresh = self._trainer(1).fresh(self.game.experiment.seed + 7919 * (state.iteration + 1))
         given = Given(
             banks={player: bank.policies for player, bank in state.banks.items()},
             meets=self._meets(state, mixtures),
             seeds=jnp.arange(self.levels, dtype=jnp.uint32) * 100 + self.game.experiment.seed + 1000 * state.iteration,
-            starts={player: self._starts(state, player, live, missing, fresh[player]) for player in state.players},
-            warm=jnp.arange(self.levels) < len(live),
+            starts={player: self._starts(state, player, live[player], fresh[player]) for player in state.learning},
+            warm=jnp.arange(self.levels) < training,
         )
         policies, earned = self._levels(max(bank.capacity for bank in state.banks.values())).train(given)
-        self._plans = {place: plan for place, plan in self._plans.items() if place[1] not in live}  # they have changed
+        changed = [set(own) for own in live.values()]
+        self._plans = {place: plan for place, plan in self._plans.items() if place[1] not in changed[place[0]]}
         return {
-            player: self._responses_of(policies[player], earned[player], live, fresh[player], bool(missing))
-            for player in state.players
+            player: self._responses_of(policies[player], earned[player], live[player], fresh[player], bool(missing))
+            for player in state.learning
         }
+
+    def _live(self, bank: PolicyBank) -> list[int]:
+        """The policies of a bank that are trained on: the newest, but neither the first nor frozen ones."""
+        return [i for i, member in enumerate(bank.members) if i and not member.frozen][-self.levels :]
 
     def _responses_of(self, policies: PyTree, earned: np.ndarray, live: list[int], fresh: PyTree, first: bool) -> list:
         news = []
@@ -59,10 +64,10 @@ class Pipelined(Learned):
             news.append(psro.Response(policy, {"earned": float(earned[lane])}, replaces=replaces))
         return news if first else [*news, psro.Response(fresh, {"level": "new"})]
 
-    def _mixture(self, state: psro.State, count: int) -> list[np.ndarray]:
-        """The meta-solver's mixtures of the oldest policies alone."""
-        part = state.table.mean[(slice(None), *(slice(count) for _ in state.banks))]
-        return solve(self.plan.meta_solver, part, **self.plan.solver_options)
+    def _mixture(self, state: psro.State, counts: tuple[int, ...]) -> list[np.ndarray]:
+        """The meta-solver's mixtures of the oldest policies alone, as broad as responses meet them."""
+        part = state.table.mean[(slice(None), *(slice(count) for count in counts))]
+        return list(self.plan.met(psro.solved(self.plan, part, state.table.symmetric)))
 
     def _meets(self, state: psro.State, mixtures: list[list[np.ndarray]]) -> dict[str, dict[str, jax.Array]]:
         rows = {}
@@ -71,14 +76,14 @@ class Pipelined(Learned):
             for lane, mixture in enumerate(mixtures):
                 table[lane, : len(mixture[number])] = mixture[number]
             rows[player] = jnp.asarray(table)
-        return {player: {other: rows[other] for other in rows if other != player} for player in rows}
+        return {player: {other: rows[other] for other in rows if other != player} for player in state.learning}
 
-    def _starts(self, state: psro.State, player: str, live: list[int], missing: int, fresh: PyTree) -> PyTree:
+    def _starts(self, state: psro.State, player: str, live: list[int], fresh: PyTree) -> PyTree:
         bank = state.banks[player]
-        policies = [bank[i] for i in live] + [fresh] * missing
+        policies = [bank[i] for i in live] + [fresh] * (self.levels - len(live))
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *policies)
 
     def _levels(self, capacity: int) -> Responses:
         if -capacity not in self._responses:
-            self._responses[-capacity] = Responses(self.game, capacity, self.levels, self.devices)
+            self._responses[-capacity] = Responses(self.game, capacity, self.levels, self.devices, self._learning)
         return self._responses[-capacity]

@@ -127,6 +127,8 @@ def exploit(folder: Path, devices: int | None = None, steps: int | None = None) 
     )
     oracle = Learned(Game(experiment), episodes, settings.warm_start, settings.greedy, devices)
     state = restore(folder, settings, oracle)
+    # also where players share a bank, each has a response of its own here
+    state = dataclasses.replace(state, table=dataclasses.replace(state.table, symmetric=False))
     responses = oracle.respond(state)
     banks = {name: bank.add(responses[name][0].policy, Member("response")) for name, bank in state.banks.items()}
     table = state.table.grown(tuple(len(bank) for bank in banks.values()))

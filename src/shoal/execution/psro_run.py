@@ -1,12 +1,13 @@
 """A population as a run: a folder with its settings, a line of figures for every iteration, and checkpoints.
 
 After every iteration the banks, the payoff table and the history are saved; going on from there gives the same bits as
-never having stopped, because every draw of an iteration follows from the seed and the iteration's number.
+never having stopped, because every draw of an iteration follows from the seed and the iteration's number. Policies of
+other runs are read once, when a population begins; from then on they are in its own checkpoints.
 """
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,19 +17,17 @@ import numpy as np
 from shoal.core.errors import RunError, require
 from shoal.core.files import write_atomically
 from shoal.core.types import PyTree
-from shoal.core.version import VERSION
-from shoal.execution import checkpoint
+from shoal.execution import checkpoint, run_kinds
+from shoal.execution.anytime_oracle import Anytime
 from shoal.execution.experiment import Experiment, from_plain, to_plain
 from shoal.execution.game import Game
+from shoal.execution.imports import Found, gathered, joined, of_population, of_training
 from shoal.execution.leagues import League
 from shoal.execution.oracles import Exact, Learned
 from shoal.execution.pipeline import Pipelined
-from shoal.execution.run import FORMAT, check_new
 from shoal.population.bank import Member, PolicyBank
 from shoal.population.payoff import PayoffTable
-from shoal.population.psro import PSRO, State, begin, psro
-
-KIND = "psro"
+from shoal.population.psro import PSRO, State, begin, psro, shared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +40,20 @@ class Settings:
     warm_start: bool = False  # whether a best response starts from the player's newest policy
     greedy: bool = False  # whether policies of the bank play their most likely action instead of sampling
     levels: int = 1  # best responses of each player that are trained at the same time: more make it a pipeline
+    imports: tuple[str, ...] = ()  # folders of runs whose policies are in the banks from the start, frozen
+    symmetric: bool = False  # whether players are exchangeable: then all of them share one bank
 
     def __post_init__(self):
         require(self.levels >= 1, "psro", "levels", self.levels, "at least 1")
         learned = self.oracle == "learned"
         if self.psro.meta_solver == "anytime":
-            require(not learned, "psro", "oracle", self.oracle, "exact for anytime, which works with exact tables")
+            require(self.levels == 1, "psro", "levels", self.levels, "1 for anytime")
         if self.psro.meta_solver == "league" or self.levels > 1:
             require(learned, "psro", "oracle", self.oracle, "learned for leagues and pipelines")
+        if self.psro.meta_solver == "anytime" and learned:
+            require(
+                not self.symmetric, "psro", "symmetric", self.symmetric, "left out for anytime with learnt responses"
+            )
 
 
 Listener = Callable[[State], None]
@@ -58,11 +63,15 @@ def oracle_of(settings: Settings, devices: int | None = None) -> Learned | Exact
     """What trains and evaluates for these settings."""
     game = Game(settings.experiment)
     if settings.oracle == "exact":
-        return Exact.of(game)
+        return Exact.of(game, settings.symmetric)
     common = (game, settings.psro.episodes, settings.warm_start, settings.greedy, devices)
     if settings.psro.meta_solver == "league":
-        return League(*common)
-    return Pipelined(*common, settings.levels, settings.psro) if settings.levels > 1 else Learned(*common)
+        return League(*common, symmetric=settings.symmetric)
+    if settings.psro.meta_solver == "anytime":
+        return Anytime(*common, settings.psro.solver_options)
+    if settings.levels > 1:
+        return Pipelined(*common, settings.levels, settings.psro, symmetric=settings.symmetric)
+    return Learned(*common, symmetric=settings.symmetric)
 
 
 def start(
@@ -70,7 +79,7 @@ def start(
 ) -> State:
     """Grows a population from the start; kept in `folder`, if there is one."""
     oracle = oracle_of(settings, devices)
-    first = begin(oracle.first(), settings.psro.room)
+    first = beginning(settings, oracle)
     if folder is not None:
         create(folder, settings)
     return _grow(settings, oracle, first, folder, listener)
@@ -80,10 +89,31 @@ def resume(folder: Path, devices: int | None = None, listener: Listener | None =
     """Goes on with a population where its newest checkpoint stands."""
     settings = open_settings(folder)
     oracle = oracle_of(settings, devices)
-    state = begin(oracle.first(), settings.psro.room)
-    if checkpoint.latest(folder / "checkpoints") is not None:
-        state = restore(folder, settings, oracle)
+    begun = checkpoint.latest(folder / "checkpoints") is not None
+    state = restore(folder, settings, oracle) if begun else beginning(settings, oracle)
     return _grow(settings, oracle, state, folder, listener)
+
+
+def beginning(settings: Settings, oracle: Learned | Exact) -> State:
+    """The population to begin with: a fresh policy of each player, and after it those of other runs."""
+    game = Game(settings.experiment)
+    runs = [_imported(Path(path), settings, game) for path in settings.imports]
+    found = gathered(runs, game.players, settings.symmetric)
+    room = settings.psro.room_for(max(map(len, found.values())))
+    return joined(begin(oracle.first(), room, settings.symmetric), found)
+
+
+def _imported(path: Path, settings: Settings, game: Game) -> dict[str, list[Found]]:
+    """The policies of another run, by player."""
+    if run_kinds.kind_of(path) != run_kinds.PSRO:
+        if settings.oracle == "exact":
+            raise RunError(f"{path}: exact responses are tables, not networks; only populations of --oracle exact fit")
+        return of_training(path, game)
+    theirs = open_settings(path)
+    if theirs.oracle != settings.oracle:
+        raise RunError(f"{path} is a population of {theirs.oracle} responses, this one is of {settings.oracle} ones")
+    grown = restore(path, theirs, oracle_of(theirs))
+    return of_population(path, grown, Game(theirs.experiment), game, theirs.oracle == "exact")
 
 
 def _grow(
@@ -100,36 +130,12 @@ def _grow(
 
 def create(folder: Path, settings: Settings) -> None:
     """Makes a new run folder."""
-    check_new(folder)
-    try:
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        config = {"format": FORMAT, "shoal": VERSION, "kind": KIND, KIND: to_plain(settings)}
-        write_atomically(folder / "config.json", json.dumps(config, indent=2) + "\n")
-    except OSError as error:
-        raise RunError(f"cannot create the run folder {folder}: {error.strerror or error}.") from error
-
-
-def is_population(folder: Path) -> bool:
-    """Whether a folder is a run of a population."""
-    try:
-        return json.loads((folder / "config.json").read_text()).get("kind") == KIND
-    except (OSError, ValueError, AttributeError):
-        return False
+    run_kinds.create(folder, run_kinds.PSRO, psro=to_plain(settings))
 
 
 def open_settings(folder: Path) -> Settings:
     """The settings of an existing population."""
-    try:
-        data = json.loads((folder / "config.json").read_text())
-    except FileNotFoundError:
-        raise RunError(f"{folder} is not a run folder: it has no config.json") from None
-    except (OSError, ValueError) as error:
-        raise RunError(f"{folder / 'config.json'} is damaged or cut short ({error})") from error
-    if not isinstance(data, Mapping) or data.get("kind") != KIND:
-        raise RunError(
-            f"{folder} is a run of `shoal train`, not a population: `shoal eval {folder}` plays its policies"
-        )
-    return from_plain(Settings, data[KIND], "psro")
+    return run_kinds.open_entry(folder, run_kinds.PSRO, lambda data: from_plain(Settings, data, "psro"))
 
 
 def save(folder: Path, state: State) -> None:
@@ -168,6 +174,7 @@ def restore(folder: Path, settings: Settings, oracle: Learned | Exact) -> State:
         for name, policies in stored["banks"].items()
     }
     known = dataclasses.replace(table, **{name: np.asarray(part) for name, part in stored["table"].items()})
+    banks = shared(banks) if known.symmetric else banks
     mixtures = tuple(np.array(mixture) for mixture in meta["mixtures"])
     history = tuple(meta["history"])
     return State(banks, known, mixtures, history[-1]["iteration"], history)

@@ -45,17 +45,19 @@ class Given(NamedTuple):
 class Responses:
     """Trains best responses of all players side by side. capacity: of the banks that they meet.
 
-    lanes: how many trainings there are for each player, each against opponents of its own.
+    lanes: how many trainings there are for each player, each against opponents of its own. learning: whose responses
+    are trained, if not those of all players.
     """
 
     game: Game
     capacity: int
     lanes: int = 1
     devices: int | None = None
+    learning: tuple[str, ...] | None = None
 
     @functools.cached_property
     def programs(self) -> dict[str, Program]:
-        return {player: build(self._experiment(player), self.devices) for player in self.game.players}
+        return {player: build(self._experiment(player), self.devices) for player in self.learning or self.game.players}
 
     def _experiment(self, player: str) -> Experiment:
         learners = {}
@@ -118,7 +120,7 @@ class Responses:
             count = min(MAX_UPDATES, updates - start)
             carries, table = self.advance(carries, self.placed(jnp.int32(count)))
             tables.append(jax.tree.map(lambda rows, n=count: rows[..., :n, :], table))
-        earned = {player: self._earned(player, [table[player] for table in tables]) for player in self.game.players}
+        earned = {player: self._earned(player, [table[player] for table in tables]) for player in self.programs}
         return carries, earned
 
     def policies(self, carries: dict[str, Carry]) -> dict[str, PyTree]:
@@ -143,8 +145,12 @@ class Responses:
 
     def fresh(self, seed: int) -> dict[str, PyTree]:
         """A fresh policy of each player."""
-        keys = {player: jax.random.key(seed + i) for i, player in enumerate(self.game.players)}
-        return {
-            player: self.game.algorithms[player].init(keys[player], program.cast.learners[LEARNER][1]).params[player]
-            for player, program in self.programs.items()
-        }
+
+        def all_players() -> dict[str, PyTree]:
+            return {
+                player: self.game.algorithms[player].init(jax.random.key(seed + i), spec).params[player]
+                for i, (player, spec) in enumerate(specs.items())
+            }
+
+        specs = {player: program.cast.learners[LEARNER][1] for player, program in self.programs.items()}
+        return jax.jit(all_players)()  # one program instead of hundreds of small ones

@@ -7,28 +7,36 @@ executes code. Files are replaced atomically.
 import contextlib
 import dataclasses
 import hashlib
-import json
 import os
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import jax
 import numpy as np
 
-from shoal.core.errors import RunError, ShoalError, unknown_name
-from shoal.core.files import write_atomically
+from shoal.core.errors import RunError, unknown_name
 from shoal.core.types import PyTree
-from shoal.execution import checkpoint
+from shoal.execution import checkpoint, run_kinds
 from shoal.execution.experiment import Cast, Experiment, cast
+from shoal.execution.run_kinds import TRAINING
 
 try:
     import fcntl
 except ImportError:  # not on this system: then nothing is held
     fcntl = None
 
-FORMAT = 1
+
+class Meshed(Protocol):
+    """A program that is laid out over devices."""
+
+    @property
+    def mesh(self) -> jax.sharding.Mesh: ...
+
+
+Built = TypeVar("Built", bound=Meshed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +55,10 @@ class Run:
         return self.path / "metrics.jsonl"
 
 
-def default_path(experiment: Experiment, root: str = "runs") -> Path:
-    """A new folder's name: world, algorithm, time."""
-    algorithms = "-".join(sorted({learner.algorithm.name for learner in experiment.learners.values()}))
-    stem = f"{experiment.env.replace('/', '-')}_{algorithms}_{time.strftime('%Y%m%d-%H%M%S')}"
+def default_path(experiment: Experiment, root: str = "runs", by: str | None = None) -> Path:
+    """A new folder's name: world, algorithm (or what else it is trained `by`), time."""
+    by = by or "-".join(sorted({learner.algorithm.name for learner in experiment.learners.values()}))
+    stem = f"{experiment.env.replace('/', '-')}_{by}_{time.strftime('%Y%m%d-%H%M%S')}"
     for number in range(1000):
         path = Path(root) / (stem if number == 0 else f"{stem}-{number}")
         if not path.exists():
@@ -58,55 +66,44 @@ def default_path(experiment: Experiment, root: str = "runs") -> Path:
     raise RunError(f"cannot find a free name for a run under {root}; pass --run-dir")
 
 
-def check_new(path: Path) -> None:
-    """Refuses a folder that exists and is not empty: nothing is ever overwritten."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise RunError(
-            f"{path} already exists. Continue it with `shoal resume {path}`, or choose another folder with --run-dir."
-        )
-
-
-def create(path: Path, experiment: Experiment, version: str) -> Run:
-    """Makes a new run folder."""
-    path = Path(path)
-    try:
-        check_new(path)
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        config = {"format": FORMAT, "shoal": version, "experiment": experiment.to_dict()}
-        write_atomically(path / "config.json", json.dumps(config, indent=2) + "\n")
-    except OSError as error:
-        raise RunError(
-            f"cannot create the run folder {path}: {error.strerror or error}. Choose another --run-dir."
-        ) from error
+def create(path: Path, experiment: Experiment, kind: str = TRAINING, settings: Mapping[str, Any] | None = None) -> Run:
+    """Makes a new run folder; `settings` are what a kind of run other than training has besides, as plain data."""
+    more = {} if settings is None else {kind: settings}
+    run_kinds.create(path, kind, experiment=experiment.to_dict(), **more)
     return Run(path, experiment)
 
 
 def open_run(path: Path) -> Run:
-    """An existing run."""
-    path = Path(path)
-    config = path / "config.json"
-    if not path.is_dir():
-        raise RunError(f"{path} is not a run folder: no such folder")
-    if not config.is_file():
-        raise RunError(f"{path} is not a run folder: it has no config.json")
-    try:
-        data = json.loads(config.read_text())
-        found = data["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{config} is damaged or cut short ({type(error).__name__}: {error})") from error
-    if not isinstance(found, int) or found > FORMAT:
-        raise RunError(
-            f"{path} was made by a newer version of shoal ({data.get('shoal')}, format {found}; this one reads up to "
-            f"format {FORMAT}). Upgrade with `pip install -U shoal`."
+    """An existing run whose policies can be played."""
+    return Run(path, run_kinds.open_entry(path, TRAINING, Experiment.from_dict))
+
+
+def devices_of(run: Run, devices: int | None = None) -> int | None:
+    """How many devices a run goes on with: `devices`, or else as many as before, if they are there."""
+    newest = checkpoint.latest(run.checkpoints)
+    if devices is not None or newest is None:
+        return devices
+    before = checkpoint.read_meta(newest)["devices"]
+    return before if before <= len(jax.local_devices()) else None
+
+
+def rebuild(
+    run: Run, build: Callable[[int | None], Built], devices: int | None
+) -> tuple[Built, Path | None, dict[str, Any] | None]:
+    """The program of a run to go on with, its newest checkpoint and that one's meta data, if there is one.
+
+    On another number of devices than before, it warns: results agree to rounding only.
+    """
+    program = build(devices_of(run, devices))
+    newest = checkpoint.latest(run.checkpoints)
+    meta = checkpoint.read_meta(newest) if newest else None
+    if meta and program.mesh.size != meta["devices"]:
+        warnings.warn(
+            f"this run was on {meta['devices']} device(s) and goes on with {program.mesh.size}: its results will agree "
+            "with an uninterrupted run to rounding, not to the bit",
+            stacklevel=3,
         )
-    if data.get("kind") == "psro":
-        raise RunError(f"{path} is a population, not a training: go on with `shoal resume {path}`")
-    try:
-        return Run(path, Experiment.from_dict(data["experiment"]))
-    except KeyError as error:
-        raise RunError(f"{config} is damaged or cut short: it has no entry 'experiment'") from error
-    except ShoalError as error:
-        raise RunError(f"{config}: {error}") from error
+    return program, newest, meta
 
 
 @contextlib.contextmanager

@@ -9,7 +9,6 @@ import dataclasses
 import signal
 import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,12 +19,11 @@ import numpy as np
 
 from shoal.core.errors import NonFiniteError
 from shoal.core.types import PyTree
-from shoal.core.version import VERSION
 from shoal.execution import checkpoint, latch
 from shoal.execution.experiment import Experiment
 from shoal.execution.fused import MAX_UPDATES, Carry, Program, build, policies_of
 from shoal.execution.logging import Aggregator, MetricsLog
-from shoal.execution.run import Run, create, held, open_run, weights_from
+from shoal.execution.run import Run, create, held, open_run, rebuild, weights_from
 
 CALL_SECONDS = 0.5
 """How long one call of the program should take: long enough to hide the host, short enough to stop soon."""
@@ -71,7 +69,7 @@ def train(
     """Trains an experiment from the start; with a `run_dir`, metrics and checkpoints are kept there."""
     program = build(experiment, devices)
     carry = with_weights(program, program.init())  # before the folder is made: the weights may be missing
-    run = create(Path(run_dir), experiment, VERSION) if run_dir is not None else None
+    run = create(Path(run_dir), experiment) if run_dir is not None else None
     return Loop(program, run, listener, checkpoint_seconds).run(carry, None)
 
 
@@ -87,21 +85,8 @@ def resume(
     It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
     """
     run = open_run(Path(run_dir))
-    newest = checkpoint.latest(run.checkpoints)
-    if newest is None:  # stopped before the first one, while compiling
-        program = build(run.experiment, devices)
-        return Loop(program, run, listener, checkpoint_seconds).run(with_weights(program, program.init()), None)
-    before = checkpoint.read_meta(newest)["devices"]
-    if devices is None and before <= len(jax.local_devices()):
-        devices = before
-    program = build(run.experiment, devices)
-    if program.mesh.size != before:
-        warnings.warn(
-            f"this run was on {before} device(s) and goes on with {program.mesh.size}: its results will agree with an "
-            "uninterrupted run to rounding, not to the bit",
-            stacklevel=2,
-        )
-    carry, meta = restore(program, newest)
+    program, newest, meta = rebuild(run, lambda devices: build(run.experiment, devices), devices)
+    carry = restore(program, newest)[0] if newest else with_weights(program, program.init())
     return Loop(program, run, listener, checkpoint_seconds).run(carry, meta)
 
 

@@ -20,7 +20,10 @@ ROOM = 16
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """Where a policy came from. parent: the member it started from. born: the iteration. info: anything in JSON."""
+    """Where a policy came from. parent: the member it started from. born: the iteration. info: anything in JSON.
+
+    frozen: whether it is met but never trained on, as policies of other runs are.
+    """
 
     name: str
     parent: int | None = None
@@ -48,6 +51,11 @@ class PolicyBank:
     def capacity(self) -> int:
         return jax.tree.leaves(self.policies)[0].shape[0]
 
+    @property
+    def newest(self) -> int:
+        """The newest policy that is not frozen: what a training goes on from. The first one never is."""
+        return max(i for i, member in enumerate(self.members) if not member.frozen)
+
     def __getitem__(self, index: int) -> PyTree:
         if not -len(self) <= index < len(self):
             raise OptionError(f"the bank has {len(self)} policies, there is no number {index}")
@@ -65,6 +73,8 @@ class PolicyBank:
 
     def replaced(self, index: int, policy: PyTree, **info: Any) -> "PolicyBank":
         """With another policy in the place of one; what is known of it is added to."""
+        if self.members[index].frozen:
+            raise OptionError(f"policy {self.members[index].name!r} of the bank is frozen: nothing takes its place")
         check_fits(self.policies, policy, self.members[index].name)
         members = list(self.members)
         members[index] = dataclasses.replace(members[index], info=members[index].info | info)
@@ -99,7 +109,7 @@ def check_fits(policies: PyTree, policy: PyTree, name: str) -> None:
     have, got = jax.tree.structure(policies), jax.tree.structure(policy)
     if have != got:
         raise OptionError(
-            f"policy {name!r} does not fit the bank: it has another network or algorithm ({got} != {have})"
+            f"policy {name!r} does not fit the bank: it has another network or algorithm, or plays other actions"
         )
     for (path, place), leaf in zip(jax.tree_util.tree_leaves_with_path(policies), jax.tree.leaves(policy), strict=True):
         if place.shape[1:] != jnp.shape(leaf):

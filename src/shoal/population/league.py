@@ -12,7 +12,7 @@ Exploiters begin anew once they win clearly, or after `PATIENCE` iterations: wha
 Priorities (prioritised fictitious self-play): with the share x of games that are won, `hard` weighs an opponent by
 (1 - x)², `variance` by x (1 - x). x is the payoff, from 0 for the least in the table to 1 for the most.
 
-Departures: players are not symmetric here, so each has a league of its own; one main agent a player; shares of payoffs
+Departures: each player has a league of its own, unless all share one bank; one main agent a player; shares of payoffs
 between the extremes of the table stand for shares of games won.
 """
 
@@ -28,8 +28,8 @@ PATIENCE = 8
 
 
 def role_of(member: Member) -> str:
-    """The role of a snapshot; the first policy is a main's."""
-    return member.info.get("role", ROLES[0])
+    """The role of a snapshot; the first policy is a main's. Frozen ones have none: they are opponents only."""
+    return "frozen" if member.frozen else member.info.get("role", ROLES[0])
 
 
 def newest(bank: PolicyBank, role: str) -> int:

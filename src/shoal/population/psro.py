@@ -1,7 +1,7 @@
 """Policy-space response oracles (Lanctot et al. 2017): grow a population by best responses to mixtures of itself.
 
     repeat:  play the missing entries of the payoff table;  mixtures = meta-solver(payoffs);
-             for every player, add a best response to the others' mixtures
+             for every player, add a best response to the others' mixtures, broadened by some uniform play
 
 `psro` is the loop alone. It is handed the game's sides as callables: `respond` trains (or computes) a best response of
 every player, `evaluate` plays line-ups, `measure` says how far mixtures are from equilibrium where that is known. It
@@ -51,6 +51,9 @@ WITHOUT_PAYOFFS = ("uniform", "last", "recent")
 """Meta-solvers that look at the size of the population alone."""
 BEYOND_PAYOFFS = ("anytime", "league")
 """What makes mixtures of more than payoffs: see `anytime` and `league`."""
+BREADTH = 0.4
+"""Share of uniform play, unless told. Responses to a mixture alone are arbitrary wherever it never leads, and each such
+hole costs an iteration: on Leduc this share halves the iterations to a NashConv of 1.0 (exact responses: 31 -> 15)."""
 MOST_ROOM = 64
 """Places of a bank at the start, at most: more would slow down every draw of an opponent."""
 
@@ -61,6 +64,7 @@ class PSRO:
 
     meta_solver: str = "fictitious_play"  # what makes mixtures of payoffs
     solver_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # and its options
+    breadth: float | None = None  # share of uniform play that responses meet; None: 0.4 where payoffs make mixtures
     iterations: int = 40  # best responses of every player, at most
     episodes: int = 2000  # played for each entry of the payoff table; 0: no table, where the meta-solver needs none
     target_error: float | None = None  # and more until the standard error is at most this
@@ -71,13 +75,27 @@ class PSRO:
     @property
     def room(self) -> int:
         """Places for all policies that there will be, if they are not too many: then nothing is compiled twice."""
-        return min(MOST_ROOM, 1 << self.iterations.bit_length())
+        return self.room_for(0)
+
+    def room_for(self, more: int) -> int:
+        """Places for all policies and for so many that are there from the start."""
+        return min(MOST_ROOM, 1 << (self.iterations + more).bit_length())
+
+    def met(self, mixtures: Mixtures) -> tuple[np.ndarray, ...]:
+        """What responses are trained against: the mixtures, broadened by uniform play."""
+        payoffs = self.meta_solver not in (*WITHOUT_PAYOFFS, *BEYOND_PAYOFFS)
+        share = self.breadth if self.breadth is not None else BREADTH if payoffs else 0.0
+        return tuple((1 - share) * mixture + share / len(mixture) for mixture in mixtures)
 
     def __post_init__(self):
         names = (*META_SOLVERS, *BEYOND_PAYOFFS)
         require(self.meta_solver in names, "PSRO", "meta_solver", self.meta_solver, " or ".join(map(repr, names)))
         require_positive("PSRO", iterations=self.iterations)
         least = 0 if self.meta_solver in WITHOUT_PAYOFFS else 1
+        if self.breadth is not None:
+            require(0 <= self.breadth <= 1, "PSRO", "breadth", self.breadth, "a share from 0 to 1")
+            narrow = self.meta_solver in BEYOND_PAYOFFS and self.breadth > 0
+            require(not narrow, "PSRO", "breadth", self.breadth, f"0 with {self.meta_solver}, which says who is met")
         allowed = f"at least 1; only {', '.join(WITHOUT_PAYOFFS)} need no payoffs" if least else "0 or more"
         require(self.episodes >= least, "PSRO", "episodes", self.episodes, allowed)
 
@@ -97,6 +115,11 @@ class State:
         return tuple(self.banks)
 
     @property
+    def learning(self) -> tuple[str, ...]:
+        """Whose responses are trained: in a symmetric game, where all players share one bank, the first player's."""
+        return self.players[:1] if self.table.symmetric else self.players
+
+    @property
     def values(self) -> np.ndarray:
         """What each player expects when all play their mixtures."""
         value = self.table.mean
@@ -106,11 +129,35 @@ class State:
 
 
 def begin(policies: Mapping[str, PyTree], room: int = ROOM, symmetric: bool = False) -> State:
-    """A population of one policy a player, with room for so many until banks grow."""
+    """A population of one policy a player, with room for so many until banks grow.
+
+    symmetric: all players share one bank, which begins with the first player's policy.
+    """
     if not policies:
         raise OptionError("a population needs a first policy for each player, got none")
     banks = {player: PolicyBank.of(policy, Member("0"), room) for player, policy in policies.items()}
-    return State(banks, PayoffTable.empty(len(banks), symmetric), (), 0)
+    return State(shared(banks) if symmetric else banks, PayoffTable.empty(len(banks), symmetric), (), 0)
+
+
+def shared(banks: Banks) -> Banks:
+    """The first player's bank, for all players."""
+    return dict.fromkeys(banks, next(iter(banks.values())))
+
+
+def alike(mixtures: Mixtures) -> tuple[np.ndarray, ...]:
+    """The mean of the players' mixtures, for each of them.
+
+    In a symmetric zero-sum game for two an equilibrium stays one: both players have the same set of optimal mixtures,
+    and it is convex. Most solvers give all players the same mixture anyway.
+    """
+    mean = np.mean(mixtures, axis=0)
+    return tuple(mean for _ in mixtures)
+
+
+def solved(plan: "PSRO", payoffs: np.ndarray, symmetric: bool) -> tuple[np.ndarray, ...]:
+    """The mixtures that the plan's meta-solver makes of payoffs `[players, m0, m1, ...]`."""
+    mixtures = tuple(solve(plan.meta_solver, payoffs, **plan.solver_options))
+    return alike(mixtures) if symmetric else mixtures
 
 
 def psro(
@@ -126,11 +173,9 @@ def psro(
         yield state
     while not _done(state, plan):
         began = time.perf_counter()
-        responses = respond(state)
+        responses = respond(dataclasses.replace(state, mixtures=plan.met(state.mixtures)))
         trained = time.perf_counter() - began
-        gain = _gain(state, responses)
-        state = _grown(state, responses)
-        state = settle(state, began, {"respond_s": round(trained, 3)} | gain)
+        state = settle(_grown(state, responses), began, {"respond_s": round(trained, 3)})
         yield state
 
 
@@ -147,6 +192,7 @@ class _Settle:
         start = time.perf_counter()
         state = self._played(state)
         played = time.perf_counter() - start
+        figures = figures | _gain(state)
         state = dataclasses.replace(state, mixtures=self._mixtures(state))
         before = state.history[-1]["seconds"] if state.history else 0.0
         line = {"iteration": state.iteration, "population": max(state.table.sizes)} | self.measure(state) | figures
@@ -161,7 +207,10 @@ class _Settle:
     def _played(self, state: State) -> State:
         plan, table = self.plan, state.table.grown(tuple(len(bank) for bank in state.banks.values()))
         while plan.episodes and len(lineups := table.missing(plan.episodes, plan.target_error)):
-            table = table.added(lineups, *self.evaluate(dataclasses.replace(state, table=table), lineups))
+            total, squares, episodes = self.evaluate(dataclasses.replace(state, table=table), lineups)
+            if table.symmetric:
+                total, squares = _exchanged(lineups, total), _exchanged(lineups, squares)
+            table = table.added(lineups, total, squares, episodes)
         return dataclasses.replace(state, table=table)
 
     def _mixtures(self, state: State) -> tuple[np.ndarray, ...]:
@@ -169,33 +218,53 @@ class _Settle:
         if plan.meta_solver in BEYOND_PAYOFFS:
             if self.mix is None:
                 raise OptionError(f"{plan.meta_solver} is not made of payoffs alone; give what mixes as `mix`")
-            return tuple(self.mix(state))
+            mixtures = tuple(self.mix(state))
+            return alike(mixtures) if state.table.symmetric else mixtures
         payoffs = state.table.mean if plan.episodes else np.zeros_like(state.table.total)
-        return tuple(solve(plan.meta_solver, payoffs, **plan.solver_options))
+        return solved(plan, payoffs, state.table.symmetric)
+
+
+def _exchanged(lineups: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Sums `[M, players]` in which those who play the same policy in a line-up share alike, as seats do not matter."""
+    same = lineups[:, :, None] == lineups[:, None, :]
+    return (same @ sums[:, :, None])[..., 0] / same.sum(axis=2)
 
 
 def _grown(state: State, responses: Mapping[str, Sequence[Response]]) -> State:
     """With the new policies in the banks; what was known of those that they replace is forgotten."""
-    banks, table = {}, state.table
-    for number, (player, bank) in enumerate(state.banks.items()):
+    banks, table = dict(state.banks), state.table
+    for number, player in enumerate(state.learning):
+        bank = banks[player]
         for policy, info, parent, replaces in responses[player]:
             if replaces is None:
                 bank = bank.add(policy, Member(str(len(bank)), parent, state.iteration + 1, info=info))
-            else:
-                bank, table = bank.replaced(replaces, policy, **info), table.forgotten(number, replaces)
+                continue
+            bank = bank.replaced(replaces, policy, **info)
+            for axis in range(table.players) if table.symmetric else (number,):
+                table = table.forgotten(axis, replaces)
         banks[player] = bank
+    banks = shared(banks) if table.symmetric else banks
     return dataclasses.replace(state, banks=banks, table=table, iteration=state.iteration + 1)
 
 
-def _gain(state: State, responses: Mapping[str, Sequence[Response]]) -> dict[str, Any]:
-    """How much more than its mixture the best response of each player earned while it was trained, if that is known."""
-    values = dict(zip(state.players, state.values, strict=True))
-    earned = {
-        player: [new.info["earned"] for new in news if "earned" in new.info] for player, news in responses.items()
-    }
-    if not all(earned.values()) or not np.isfinite(state.values).all():
+def _gain(state: State) -> dict[str, Any]:
+    """How much more than its mixture the best new policy of each player earns against the others' mixtures.
+
+    Those are the mixtures from before the population grew; as payoffs are means over episodes, a gain has errors, too.
+    """
+    if not state.mixtures or not np.isfinite(state.table.mean).all():
         return {}
-    return {"gain": [round(float(max(got) - values[player]), 5) for player, got in earned.items()]}
+    old, gains = [len(mixture) for mixture in state.mixtures], []
+    padded = [np.pad(m, (0, new - len(m))) for m, new in zip(state.mixtures, state.table.sizes, strict=True)]
+    for player, payoffs in enumerate(state.table.mean):
+        for other in reversed(range(len(padded))):
+            if other != player:
+                payoffs = np.tensordot(payoffs, padded[other], axes=(other, 0))
+        earned = payoffs[old[player] :]
+        if earned.size == 0:
+            return {}
+        gains.append(round(float(earned.max() - payoffs @ padded[player]), 5))
+    return {"gain": gains}
 
 
 def _done(state: State, plan: PSRO) -> bool:

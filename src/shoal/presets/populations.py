@@ -13,7 +13,14 @@ from shoal.presets._registry import preset
 FAMILY = "psro"
 _NETWORK = Network(hidden=(64, 64), activation="relu", share_torso=True)
 _PPO = PPO(
-    learning_rate=3e-3, gamma=1.0, entropy_coef=0.02, anneal=True, normalise_values=True, epochs=4, network=_NETWORK
+    learning_rate=3e-3,
+    gamma=1.0,
+    entropy_coef=0.02,
+    anneal=True,
+    normalise_values=True,
+    epochs=4,
+    minibatches=16,
+    network=_NETWORK,
 )
 
 
@@ -44,4 +51,4 @@ def kuhn() -> Experiment:
 
 @preset(f"{FAMILY}/leduc", "best responses in Leduc poker: PPO, for `shoal psro`")
 def leduc() -> Experiment:
-    return _two_seats("cards/leduc", 1024, 8, 64)
+    return _two_seats("cards/leduc", 4096, 8, 40)

@@ -19,9 +19,8 @@ from shoal.viz.replay import write_file
 
 _INK, _MUTED, _FAINT = "#1b1f26", "#667080", "#e7eaef"
 _COLOURS = ("#2f6fde", "#ec7a2c", "#2e9f5c", "#d93f4c", "#8157d1", "#149b9b", "#dba510", "#8b94a1")
-_COUNTERS = frozenset(
-    {"env_steps", "update", "updates", "episodes", "seconds"}
-)  # they only count, there is nothing to see
+_COUNTERS = frozenset({"env_steps", "update", "updates", "episodes", "seconds", "pbt/source"})
+"""They only count, or name members: there is nothing to see."""
 _COLUMNS = 4
 _WIDTH, _RETURNS_HEIGHT, _PANEL_HEIGHT, _HEAD_HEIGHT = 11.0, 3.5, 1.65, 0.95  # inches
 _SMOOTHING = 24  # an average reaches this part of the curve to either side
@@ -44,12 +43,15 @@ class _Curve:
         return np.nanmean(self.values, axis=1)
 
 
-def draw_curves(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]], *, title: str) -> None:
+def draw_curves(
+    path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]], *, title: str, each: str = "seeds"
+) -> None:
     """Draws the learning curves of a run as a PNG.
 
     rows: the lines of `metrics.jsonl`, each with `env_steps` and flat names: `return` (of all groups), `return/GROUP`,
     `length`, `loss/...`. A value is a number, a list with one number a seed, or None where there is none. What is not
     a number is left out, and so are counters.
+    each: what a list has one number for, in the plural.
     """
     figure_class, canvas_class = matplotlib_classes()
     curves = _curves(rows)
@@ -59,7 +61,7 @@ def draw_curves(path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]],
     others = [curve for curve in curves if not _is_return(curve.name)]
     figure = figure_class(dpi=144, facecolor="white")
     canvas = canvas_class(figure)
-    _draw(figure, returns, others, title)
+    _draw(figure, returns, others, title, each)
     image = io.BytesIO()
     with warnings.catch_warnings():  # a title in a script that the font lacks is drawn with boxes
         warnings.simplefilter("ignore")
@@ -115,11 +117,11 @@ def _smooth(values: np.ndarray) -> np.ndarray:
     return np.convolve(values, window, "same") / np.convolve(np.ones(len(values)), window, "same")
 
 
-def _draw(figure: Any, returns: list[_Curve], others: list[_Curve], title: str) -> None:
+def _draw(figure: Any, returns: list[_Curve], others: list[_Curve], title: str, each: str) -> None:
     small_rows = [others[i : i + _COLUMNS] for i in range(0, len(others), _COLUMNS)]
     top = total = _HEAD_HEIGHT + _RETURNS_HEIGHT * bool(returns) + _PANEL_HEIGHT * len(small_rows)
     figure.set_size_inches(_WIDTH, total)
-    _head(figure, [*returns, *others], title, total)
+    _head(figure, [*returns, *others], title, each, total)
     top -= _HEAD_HEIGHT
     last_step = max(curve.steps[-1] for curve in [*returns, *others])
     if returns:
@@ -133,9 +135,9 @@ def _draw(figure: Any, returns: list[_Curve], others: list[_Curve], title: str) 
         top -= _PANEL_HEIGHT
 
 
-def _head(figure: Any, curves: list[_Curve], title: str, total: float) -> None:
-    steps, seeds = max(curve.steps[-1] for curve in curves), max(curve.values.shape[1] for curve in curves)
-    detail = f"{_short(steps)} environment steps" + (f", mean and range of {seeds} seeds" if seeds > 1 else "")
+def _head(figure: Any, curves: list[_Curve], title: str, each: str, total: float) -> None:
+    steps, many = max(curve.steps[-1] for curve in curves), max(curve.values.shape[1] for curve in curves)
+    detail = f"{_short(steps)} environment steps" + (f", mean and range of {many} {each}" if many > 1 else "")
     options = {"ha": "left", "parse_math": False}
     figure.text(0.3 / _WIDTH, 1 - 0.42 / total, title, fontsize=14, fontweight="bold", color=_INK, **options)
     figure.text(0.3 / _WIDTH, 1 - 0.68 / total, detail, fontsize=9.5, color=_MUTED, **options)

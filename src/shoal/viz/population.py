@@ -42,10 +42,13 @@ def draw_population(path: str | os.PathLike[str], data: Mapping[str, Any], *, ti
     figure = figure_class(dpi=144, facecolor="white")
     canvas = canvas_class(figure)
     players = data["players"]
-    panels = _layout(figure, 4 + len(players), data, title)
+    compared = players if data.get("behaviour") else []
+    panels = _layout(figure, 4 + len(players) + len(compared), data, title)
     _draw_payoffs(figure, panels[0], data)
+    for panel, player in zip(panels[1:], compared, strict=False):
+        _draw_behaviour(figure, panel, data, player)
     for number, player in enumerate(players):
-        _draw_mixture(figure, panels[1 + number], data, number, player)
+        _draw_mixture(figure, panels[1 + len(compared) + number], data, number, player)
     _draw_distance(panels[-3], data)
     _draw_lineage(panels[-2], data)
     _draw_shares(panels[-1], data)
@@ -137,6 +140,17 @@ def _draw_payoffs(figure: Any, axes: Any, data: Mapping[str, Any]) -> None:
         bright = abs(value) > 0.6 * limit
         text = f"{value:+.3g}" if sure else f"{value:+.3g}\n±{error[i, j]:.2g}"
         axes.text(j, i, text, ha="center", va="center", fontsize=6.5, color="white" if bright else _INK)
+
+
+def _draw_behaviour(figure: Any, axes: Any, data: Mapping[str, Any], player: str) -> None:
+    """A map of how differently a player's policies behave."""
+    found = data["behaviour"]
+    distances = np.array(found["distances"][player])
+    image = axes.imshow(distances, aspect="auto", cmap="GnBu", vmin=0, vmax=max(float(distances.max()), 0.05))
+    figure.colorbar(image, ax=axes, pad=0.02).ax.tick_params(length=0, colors=_MUTED, labelsize=8)
+    detail = f"mean {found['diversity'][player]:.2g}, of two drawn from the mixture {found['expected'][player]:.2g}"
+    _style(axes, f"behaviour of {player}: distances", detail)
+    _label(axes, "policy", "policy")
 
 
 def _precision(data: Mapping[str, Any], error: np.ndarray) -> str:

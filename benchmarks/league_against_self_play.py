@@ -1,0 +1,112 @@
+"""Does a league beat its own past, and a plain self-play agent that was trained with the same budget?
+
+    python benchmarks/league_against_self_play.py FOLDER --iterations 30 --seeds 3
+
+For each seed: a league (three roles a player in every iteration) and plain self-play (always against the newest policy,
+three times as many updates an iteration, so that both play as many steps). Then the league's newest main agents meet
+the self-play agents, and their own past, on both sides. Payoffs are means over episodes; FOLDER/result.json has them.
+"""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.execution.devices import use_all_cores, use_compilation_cache
+
+EPISODES = 4096
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--preset", default="psro/pong")
+    parser.add_argument("--iterations", type=int, default=30)
+    parser.add_argument("--updates", type=int, default=None, help="of a role in an iteration; the preset's by default")
+    parser.add_argument("--num-envs", type=int, default=None)
+    parser.add_argument("--seeds", type=int, default=3)
+    args = parser.parse_args()
+    use_all_cores()
+    use_compilation_cache()
+    from shoal.core.files import write_atomically
+    from shoal.execution.bench import versions
+
+    args.folder.mkdir(parents=True, exist_ok=True)
+    record = {"device": jax.devices()[0].device_kind, "versions": versions(), "seeds": []}
+    for seed in range(args.seeds):
+        record["seeds"].append(compare(args, seed))
+        print(record["seeds"][-1], flush=True)
+        write_atomically(args.folder / "result.json", json.dumps(record, indent=1) + "\n")
+
+
+def compare(args: argparse.Namespace, seed: int) -> dict:
+    from shoal.execution.game import Game
+    from shoal.execution.matches import Matches
+    from shoal.population import league
+
+    leagued = grow(args, seed, "league", 1)
+    plain = grow(args, seed, "last", len(league.ROLES))
+    matches = Matches(Game(_experiment(args, seed, 1)), explore=False)
+    mains = {
+        player: [i for i, member in enumerate(bank.members) if league.role_of(member) == league.ROLES[0]]
+        for player, bank in leagued.banks.items()
+    }
+
+    def meet(side: int, opponents, indices: list[int]) -> list[float]:
+        """What the league's newest main earns in the seat `side` against those policies in the other."""
+        players = leagued.players
+        banks = {players[side]: leagued.banks, players[1 - side]: opponents}
+        both = {player: _wide(banks[player][player].policies) for player in players}
+        lineups = np.zeros((len(indices), 2), np.int32)
+        lineups[:, side], lineups[:, 1 - side] = mains[players[side]][-1], indices
+        returns, _ = matches.play(both, lineups, EPISODES, 12345 + seed, 0)
+        return (returns[:, side] / EPISODES).round(3).tolist()
+
+    size = len(plain.banks[plain.players[0]])
+    stretch = sorted({round(share * (size - 1)) for share in (0.0, 0.25, 0.5, 0.75, 1.0)})
+    result: dict = {"seed": seed, "mains": len(mains[leagued.players[0]]), "self_play": stretch}
+    for side, player in enumerate(leagued.players):
+        others = mains[leagued.players[1 - side]]
+        past = [others[round(share * (len(others) - 1))] for share in (0.0, 0.25, 0.5, 0.75)]
+        result[player] = {
+            "against_self_play": meet(side, plain.banks, stretch),
+            "against_own_past": meet(side, leagued.banks, past),
+            "against_itself": meet(side, leagued.banks, [others[-1]])[0],
+        }
+    both = [result[player]["against_self_play"][-1] for player in leagued.players]
+    result["gain_over_self_play"] = round(float(np.mean(both)), 3)
+    return result
+
+
+def grow(args: argparse.Namespace, seed: int, solver: str, times: int):
+    from shoal.execution import psro_run
+    from shoal.population.psro import PSRO
+
+    alone = solver == "last"
+    plan = PSRO(solver, iterations=args.iterations, episodes=0 if alone else 256)
+    settings = psro_run.Settings(_experiment(args, seed, times), plan, warm_start=alone)
+    return psro_run.start(settings)
+
+
+def _experiment(args: argparse.Namespace, seed: int, times: int):
+    from shoal.presets import resolve
+
+    experiment = dataclasses.replace(resolve(args.preset), seed=seed)
+    num_envs, updates = args.num_envs or experiment.num_envs, (args.updates or experiment.num_updates) * times
+    return dataclasses.replace(experiment, num_envs=num_envs, total_env_steps=num_envs * experiment.num_steps * updates)
+
+
+def _wide(policies):
+    """Banks of one size, so that the matches are compiled once."""
+    room = 256
+    return jax.tree.map(
+        lambda leaf: jnp.concatenate([leaf, jnp.broadcast_to(leaf[:1], (room - len(leaf), *leaf.shape[1:]))]), policies
+    )
+
+
+if __name__ == "__main__":
+    main()

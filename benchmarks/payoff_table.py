@@ -1,0 +1,62 @@
+"""How long does a whole payoff table take? Every pair of policies of a saved population, so many episodes each.
+
+    python benchmarks/payoff_table.py OUT.json RUN --size 40 --episodes 2000
+
+RUN is a folder of `shoal psro`. The table is played three times with different draws after a first call that compiles.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from shoal.execution.devices import use_all_cores
+
+use_all_cores()
+
+from shoal.core.files import write_atomically  # noqa: E402
+from shoal.execution import psro_run  # noqa: E402
+from shoal.execution.bench import versions  # noqa: E402
+from shoal.execution.game import Game  # noqa: E402
+from shoal.execution.matches import Matches  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--size", type=int, default=40)
+    parser.add_argument("--episodes", type=int, default=2000)
+    args = parser.parse_args()
+    settings = psro_run.open_settings(args.run)
+    oracle = psro_run.oracle_of(settings)
+    state = psro_run.restore(args.run, settings, oracle)
+    sizes = [min(args.size, len(bank)) for bank in state.banks.values()]
+    lineups = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), axis=-1).reshape(-1, len(sizes))
+    banks = {player: bank.policies for player, bank in state.banks.items()}
+    matches, took, means = Matches(Game(settings.experiment)), [], []
+    for number in range(4):
+        began = time.perf_counter()
+        returns, _ = matches.play(banks, lineups, args.episodes, settings.experiment.seed, number * 2**24)
+        took.append(round(time.perf_counter() - began, 3))
+        means.append(returns / args.episodes)
+    record = {
+        "policies": sizes,
+        "episodes": args.episodes,
+        "first_s": took[0],
+        "seconds": took[1:],
+        "episodes_per_s": round(len(lineups) * args.episodes / min(took[1:])),
+        "largest_difference": float(np.abs(means[1] - means[2]).max()),
+        "device": jax.devices()[0].device_kind,
+        "devices": len(jax.devices()),
+        "versions": versions(),
+    }
+    print(json.dumps(record))
+    write_atomically(args.out, json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

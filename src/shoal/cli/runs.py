@@ -1,0 +1,178 @@
+"""What all commands that train in a run folder share: options, how a run is carried out and told of, `shoal resume`."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+from rich.console import Console
+from tyro.conf import DisallowNone, arg
+
+from shoal.cli.arguments import RunFolder, parse
+from shoal.cli.pictures import draw, replay
+from shoal.cli.progress import returns, showing
+from shoal.cli.start import Folder, Hints, WorkOptions, agents_of, check_devices, prepare
+from shoal.cli.terminal import console, count, duration, emit, say
+from shoal.cli.worlds import blame, import_files
+from shoal.core.errors import require_positive
+from shoal.core.types import PyTree
+from shoal.execution import checkpoint
+from shoal.execution.experiment import cast
+from shoal.execution.logging import read_metrics
+from shoal.execution.run import Run, load_policies
+from shoal.execution.run_kinds import KINDS, TRAINING, kind_of
+from shoal.execution.train import Result
+
+INTERRUPTED = 130
+"""Exit code of a run that was stopped and can be resumed."""
+MINUTES = 1.0
+"""Time between two checkpoints."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOptions(WorkOptions):
+    """Options of `shoal train` itself."""
+
+    run_dir: Folder = None  # new folder for the run; by default one below runs/
+    checkpoint_minutes: float = MINUTES  # time between two checkpoints
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResumeOptions(WorkOptions):
+    """Go on with a run that was stopped, to the same bits as if it had not been."""
+
+    run: RunFolder  # folder of the run
+    checkpoint_minutes: Annotated[DisallowNone[float | None], arg(metavar="FLOAT")] = None
+    """time between two checkpoints, by default 1; a population is saved after every iteration instead"""
+
+
+def check_options(options: TrainOptions | ResumeOptions, prog: str) -> None:
+    """Refuses numbers that mean nothing."""
+    check_devices(options.devices)
+    if options.checkpoint_minutes is not None:
+        require_positive(prog, checkpoint_minutes=options.checkpoint_minutes)
+
+
+def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
+    """Continues a run of any kind from its newest checkpoint."""
+    prepare()
+    options = parse(ResumeOptions, args, prog)
+    check_options(options, prog)
+    import_files(options.imports)
+    kind = KINDS[kind_of(Path(options.run)) or TRAINING]  # which refuses what is no run folder
+    return importlib.import_module(f"shoal.cli.{kind.command}").go_on(options)
+
+
+def names_run(args: Sequence[str], kind: str) -> bool:
+    """Whether one of the arguments is the folder of a run of that kind."""
+    return any(not argument.startswith("-") and kind_of(Path(argument)) == kind for argument in args)
+
+
+def _stored(policies: dict[str, PyTree], meta: dict[str, Any]) -> Result:
+    return Result(policies, meta["update"], [], meta["seconds"], 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Account:
+    """What is told of a run of one kind. Updates are those of the loop, whatever the kind calls them."""
+
+    run: Run
+    opening: Callable[[], tuple[str, str]]  # what is trained, and how; refuses what does not fit
+    report: Callable[[Console, Any], None]  # of a result
+    summary: Callable[[Any], dict[str, Any]]  # of a result, as plain data
+    updates: int  # of the whole run
+    done: str = "updates are made"
+    further: Sequence[str] = ()  # lines about what can be done with a finished run
+    trainings: int = 1  # side by side
+    each: str = "seeds"  # what these are called
+    stored: Callable[[dict[str, PyTree], dict[str, Any]], Result] = _stored  # a result from policies and meta data
+
+
+def go_on(account: Account, start: Callable[..., Result], options: ResumeOptions) -> int:
+    """Carries on a run; of a finished one it says so, and draws what a kill at the very end may have left undrawn."""
+    run, newest = account.run, checkpoint.latest(account.run.checkpoints)
+    if not newest or checkpoint.read_meta(newest)["update"] < account.updates:
+        return carry_out(account, start, options, fresh=False)
+    out = console(options.json)
+    _, policies, meta = load_policies(run.path)
+    say(out, f"{run.path} is finished already: all of its {account.updates} {account.done}.", style="bold")
+    for line in account.further:
+        say(out, line)
+    files = {"curves": run.path / "curves.png", "replay": run.path / "replay.html"}
+    pictures: dict[str, str | None] = {name: str(file) for name, file in files.items()}
+    if not all(file.exists() for file in files.values()):
+        pictures = _pictures(out, account, policies, meta["update"])
+    if options.json:
+        emit(account.summary(account.stored(policies, meta)) | pictures)
+    return 0
+
+
+def carry_out(
+    account: Account, start: Callable[..., Result], options: TrainOptions | ResumeOptions, fresh: bool = True
+) -> int:
+    """Trains, tells of it, and draws what there is to see."""
+    run, (title, detail) = account.run, account.opening()
+    out = console(options.json)
+    say(out, title, style="bold")
+    say(out, detail)
+    hints = Hints(run.path, options.imports)
+    seconds = 60 * (MINUTES if options.checkpoint_minutes is None else options.checkpoint_minutes)
+    try:
+        agents = agents_of(run.experiment)
+        with showing(out, run.experiment.env, account.trainings, agents, fresh) as listener:
+            result = start(devices=options.devices, listener=listener, checkpoint_seconds=seconds)
+    except KeyboardInterrupt:  # while compiling, or twice: what was saved last is what there is
+        if (run.path / "config.json").exists():
+            say(out, f"stopped. Go on with: {hints('resume')}", style="bold yellow")
+        raise
+    account.report(out, result)
+    pictures: dict[str, str | None] = {}
+    if result.interrupted:
+        say(out, f"stopped and saved. Go on with: {hints('resume')}", style="bold yellow")
+    else:
+        policies = result.policies
+        if run.experiment.num_seeds > 1:
+            policies = jax.tree.map(lambda leaf: leaf[0], policies)
+        pictures = _pictures(out, account, policies, result.update)
+        say(out, f"next: {hints('watch', ' --open')}")
+        say(out, f"      {hints('eval')}")
+    if options.json:
+        emit(account.summary(result) | pictures)
+    return INTERRUPTED if result.interrupted else 0
+
+
+def _pictures(out: Console, account: Account, policies: dict[str, PyTree], update: int) -> dict[str, str | None]:
+    """Writes `curves.png` and `replay.html` into the run folder, as far as it can be done, and says so."""
+    run = account.run
+    curves, why = draw(run, account.each)
+    say(out, f"curves: {curves}" if curves else f"no curves.png: {why}")
+    with blame(run.experiment.env, "scene"):
+        page, why = replay(run.path / "replay.html", cast(run.experiment), policies, update=update)
+    say(out, f"replay: {page}" if page else f"no replay.html: {why}")
+    return {"curves": curves and str(curves), "replay": page and str(page)}
+
+
+def last_line(run: Run) -> dict[str, Any]:
+    """The newest metrics of the whole run, also of what was done before it was resumed."""
+    lines = read_metrics(run.metrics)
+    return lines[-1] if lines else {}
+
+
+def say_speed(out: Console, steps: int, result: Result) -> None:
+    """One line: how much in how long."""
+    rate = f", {count(steps / result.seconds)} env steps/s" if result.seconds > 0 else ""
+    took = duration(result.seconds)
+    say(out, f"{count(steps)} env steps in {took}{rate}; compiled in {result.compile_seconds:.1f} s")
+
+
+def summary_of(run: Run, result: Result) -> dict[str, Any]:
+    """The part of a summary that all kinds of runs have."""
+    return {
+        "run_dir": str(run.path),
+        "interrupted": result.interrupted,
+        "seconds": result.seconds,
+        "compile_s": result.compile_seconds,
+        "training_return": {name.removeprefix("return "): mean for name, mean in returns(last_line(run)).items()},
+    }

@@ -1,0 +1,113 @@
+"""Kinds of run folders: made, told apart and opened by `config.json` alone.
+
+It holds a format, a version, the kind, and the entries that a run of that kind is made of. Nothing of the kinds
+themselves is imported here, so that telling them apart costs nothing.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from shoal.core.errors import RunError, ShoalError, unknown_name
+from shoal.core.files import write_atomically
+from shoal.core.version import VERSION
+
+Settings = TypeVar("Settings")
+
+FORMAT = 1
+TRAINING, EVOLUTION, PBT, PSRO = "training", "evolution", "pbt", "psro"
+
+
+class Kind(NamedTuple):
+    """Entries of `config.json`, its own last; the command that makes such a run, and the one that shows it."""
+
+    entries: tuple[str, ...]
+    what: str
+    command: str
+    shown_by: str
+
+
+KINDS = {
+    TRAINING: Kind(("experiment",), "of training", "train", "eval"),
+    EVOLUTION: Kind(("experiment", EVOLUTION), "of an evolution", "evolve", "eval"),
+    PBT: Kind(("experiment", PBT), "of population-based training", "pbt", "eval"),
+    PSRO: Kind((PSRO,), "a population", "psro", "population"),
+}
+
+
+def check_new(folder: Path, instead: str | None = None) -> None:
+    """Refuses a folder that exists and is not empty: nothing is ever overwritten."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        instead = instead or f"Continue it with `shoal resume {folder}`, or choose another folder with --run-dir."
+        raise RunError(f"{folder} already exists. {instead}")
+
+
+def create(folder: Path, kind: str, **entries: Any) -> None:
+    """Makes a new run folder, with these entries as plain data."""
+    try:
+        check_new(folder)
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        config = {"format": FORMAT, "shoal": VERSION, "kind": kind, **entries}
+        write_atomically(folder / "config.json", json.dumps(config, indent=2) + "\n")
+    except OSError as error:
+        raise RunError(
+            f"cannot create the run folder {folder}: {error.strerror or error}. Choose another --run-dir."
+        ) from error
+
+
+def kind_of(folder: Path) -> str | None:
+    """What a folder is a run of; None if it is not a run folder that can be read."""
+    try:
+        return _read(folder)[0]
+    except RunError:
+        return None
+
+
+def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Settings]) -> Settings:
+    """What `build` makes of the settings of an existing run.
+
+    An evolution or a population-based training may be opened as a training too: its policies are played like those.
+    """
+    found, data = _read(folder)
+    entry = KINDS[kind].entries[-1]
+    if entry not in KINDS[found].entries:
+        raise RunError(
+            f"{folder} is a run of `shoal {KINDS[found].command}`, not {KINDS[kind].what}: "
+            f"`shoal {KINDS[found].shown_by} {folder}` shows it, `shoal resume {folder}` goes on with it"
+        )
+    config = folder / "config.json"
+    if entry not in data:
+        raise RunError(f"{config} is damaged or cut short: it has no entry {entry!r}")
+    if not isinstance(data[entry], Mapping):
+        raise RunError(f"{config} is damaged: its entry {entry!r} must be a mapping, got {data[entry]!r}")
+    try:
+        return build(data[entry])
+    except ShoalError as error:
+        raise RunError(f"{config}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"{config} is damaged: its entry {entry!r} cannot be read ({error!r})") from error
+
+
+def _read(folder: Path) -> tuple[str, Mapping[str, Any]]:
+    """The kind of a run folder, and what its `config.json` holds."""
+    config = folder / "config.json"
+    if not folder.is_dir():
+        raise RunError(f"{folder} is not a run folder: no such folder")
+    if not config.is_file():
+        raise RunError(f"{folder} is not a run folder: it has no config.json")
+    try:
+        data = json.loads(config.read_text())
+        found = data["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{config} is damaged or cut short ({type(error).__name__}: {error})") from error
+    if not isinstance(found, int) or found > FORMAT:
+        raise RunError(
+            f"{folder} was made by a newer version of shoal ({data.get('shoal')}, format {found}; this one reads up to "
+            f"format {FORMAT}). Upgrade with `pip install -U shoal`."
+        )
+    # The first folders do not say what they are; all but those of trainings have an entry of that name.
+    kind = data.get("kind") or next((kind for kind in KINDS if kind in data), TRAINING)
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise RunError(f"{config}: {unknown_name('kind of run', str(kind), KINDS)}")
+    return kind, data

@@ -1,0 +1,170 @@
+"""Run folders of all kinds: made, told apart, opened; and what is said of folders that are something else."""
+
+import json
+
+import pytest
+
+from shoal.core.errors import OptionError, RunError
+from shoal.execution import psro_run
+from shoal.execution.evolution import Evolution
+from shoal.execution.evolve import open_evolution
+from shoal.execution.experiment import Experiment
+from shoal.execution.pbt import PBT, Range, open_pbt
+from shoal.execution.run import create, default_path, open_run
+from shoal.execution.run_kinds import KINDS, kind_of, open_entry
+
+EXPERIMENT = Experiment("matrix/matching_pennies", total_env_steps=1_000_000)
+EVOLUTION = Evolution(EXPERIMENT, population=8)
+TUNED = PBT(EXPERIMENT, {"gamma": Range(0.9, 0.99)}, members=4, interval=2)
+OPEN = {"training": open_run, "evolution": open_evolution, "pbt": open_pbt, "psro": psro_run.open_settings}
+
+
+def made(path, kind):
+    """A folder of each kind, as it is before anything is trained."""
+    match kind:
+        case "training":
+            create(path, EXPERIMENT)
+        case "evolution":
+            create(path, EVOLUTION.played, kind, EVOLUTION.to_dict())
+        case "pbt":
+            create(path, TUNED.experiment, kind, TUNED.to_dict())
+        case "psro":
+            psro_run.create(path, psro_run.Settings(EXPERIMENT))
+    return path
+
+
+def rewrite(path, change):
+    config = path / "config.json"
+    config.write_text(json.dumps(change(json.loads(config.read_text()))))
+
+
+def without(*names):
+    return lambda data: {name: entry for name, entry in data.items() if name not in names}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_made_is_opened(tmp_path, kind):
+    path = made(tmp_path / "run", kind)
+    wanted = {
+        "training": EXPERIMENT,
+        "evolution": EVOLUTION.to_dict(),
+        "pbt": TUNED,
+        "psro": psro_run.Settings(EXPERIMENT),
+    }
+    opened = OPEN[kind](path)
+    found = {"training": lambda: opened.experiment, "evolution": lambda: opened[1].to_dict(), "pbt": lambda: opened[1]}
+    assert found.get(kind, lambda: opened)() == wanted[kind]
+    assert kind_of(path) == kind
+    assert json.loads((path / "config.json").read_text())["kind"] == kind
+    assert (path / "checkpoints").is_dir()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_folders_that_do_not_say_their_kind(tmp_path, kind):
+    path = made(tmp_path / "run", kind)
+    rewrite(path, without("kind"))
+    assert kind_of(path) == kind
+    OPEN[kind](path)
+
+
+@pytest.mark.parametrize("kind", ["evolution", "pbt"])
+def test_policies_are_played_like_those_of_a_training(tmp_path, kind):
+    assert open_run(made(tmp_path / "run", kind)).experiment.env == EXPERIMENT.env
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "words"),
+    [
+        ("training", "psro", ("is a run of `shoal train`, not a population", "`shoal eval {0}` shows it")),
+        ("training", "evolution", ("is a run of `shoal train`, not of an evolution",)),
+        ("evolution", "pbt", ("is a run of `shoal evolve`, not of population-based training",)),
+        ("pbt", "evolution", ("is a run of `shoal pbt`, not of an evolution", "`shoal eval {0}` shows it")),
+        ("psro", "training", ("is a run of `shoal psro`, not of training", "`shoal population {0}` shows it")),
+        ("psro", "pbt", ("is a run of `shoal psro`, not of",)),
+    ],
+)
+def test_a_run_of_another_kind_says_what_opens_it(tmp_path, kind, wanted, words):
+    path = made(tmp_path / "run", kind)
+    with pytest.raises(RunError) as caught:
+        OPEN[wanted](path)
+    for part in (*words, "`shoal resume {0}` goes on with it"):
+        assert part.format(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_run_folder(tmp_path, kind):
+    with pytest.raises(RunError, match="nothing is not a run folder: no such folder"):
+        OPEN[kind](tmp_path / "nothing")
+    with pytest.raises(RunError, match=r"is not a run folder: it has no config\.json"):
+        OPEN[kind](tmp_path)
+    assert kind_of(tmp_path / "nothing") is None
+    assert kind_of(tmp_path) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", ["", '{"format": 1, "ki', "[1, 2]", '"psro"', "{}", b"\xff\xfe"])
+def test_a_config_that_is_cut_short(tmp_path, kind, text):
+    path = made(tmp_path / "run", kind)
+    (path / "config.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(RunError, match=r"config\.json is damaged or cut short"):
+        OPEN[kind](path)
+    assert kind_of(path) is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_entry_that_is_missing_or_no_mapping(tmp_path, kind):
+    path, entry = made(tmp_path / "run", kind), KINDS[kind].entries[-1]
+    rewrite(path, without(entry))
+    with pytest.raises(RunError, match=f"cut short: it has no entry '{entry}'"):
+        OPEN[kind](path)
+    for value in (None, 3, "text", [1]):
+        rewrite(path, lambda data, value=value: data | {entry: value})
+        with pytest.raises(RunError, match=f"its entry '{entry}' must be a mapping, got "):
+            OPEN[kind](path)
+    rewrite(path, lambda data: data | {entry: {"populaton": 3}})
+    with pytest.raises(RunError, match=r"config\.json.*'populaton'"):
+        OPEN[kind](path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_versions_and_kinds_to_come(tmp_path, kind):
+    path = made(tmp_path / "run", kind)
+    rewrite(path, lambda data: data | {"kind": "evolutoin"})
+    with pytest.raises(RunError, match=r"unknown kind of run 'evolutoin'\. Did you mean 'evolution'"):
+        OPEN[kind](path)
+    rewrite(path, lambda data: data | {"format": 999, "shoal": "99.0"})
+    with pytest.raises(RunError, match=r"made by a newer version of shoal \(99\.0, format 999"):
+        OPEN[kind](path)
+
+
+def test_an_entry_that_misleads_its_reader(tmp_path):
+    """Whatever goes wrong while settings are read is put down to the file that holds them."""
+
+    def needy(data):
+        return data["nothing"]
+
+    def refuses(data):
+        raise OptionError("a: b must be c")
+
+    path = made(tmp_path / "run", "psro")
+    with pytest.raises(RunError, match=r"damaged: its entry 'psro' cannot be read \(KeyError\('nothing'\)\)"):
+        open_entry(path, "psro", needy)
+    with pytest.raises(RunError, match=r"config\.json: a: b must be c"):
+        open_entry(path, "psro", refuses)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_overwritten(tmp_path, kind):
+    path = made(tmp_path / "run", kind)
+    before = (path / "config.json").read_text()
+    with pytest.raises(RunError, match=f"already exists. Continue it with `shoal resume {path}`"):
+        made(path, "training")
+    assert (path / "config.json").read_text() == before
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(RunError, match=r"cannot create the run folder .* Choose another --run-dir"):
+        made(tmp_path / "file" / "run", kind)
+
+
+def test_names_of_new_folders(tmp_path):
+    assert default_path(EXPERIMENT, str(tmp_path)).name.startswith("matrix-matching_pennies_ppo_")
+    assert default_path(EXPERIMENT, str(tmp_path), by="ga").name.startswith("matrix-matching_pennies_ga_")
