@@ -1,6 +1,7 @@
 """What every command that computes does first, and what several of them share."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,7 @@ from tyro.conf import DisallowNone, arg
 
 from shoal.cli.arguments import Flag, Imports
 from shoal.core.errors import OptionError, RunError, UnknownNameError, require_positive
-from shoal.core.registry import world_class
+from shoal.core.registry import is_foreign, world_class
 from shoal.execution.devices import use_all_cores, use_compilation_cache
 from shoal.execution.experiment import Experiment, make_world
 from shoal.execution.run import Run, open_run
@@ -47,6 +48,8 @@ def opened(run: str) -> Run:
 
 def check_known(run: Path, experiment: Experiment) -> None:
     """The world of a run must be known, or the file that registers it is missing."""
+    if is_foreign(experiment.env):
+        return  # its library knows it, or says that it does not
     try:
         world_class(experiment.env)
     except UnknownNameError as error:
@@ -54,7 +57,7 @@ def check_known(run: Path, experiment: Experiment) -> None:
         raise RunError(f"{run}: {error} {file}") from error
 
 
-def pairs(texts: tuple[str, ...], option: str, meaning: str) -> dict[str, str]:
+def pairs(texts: Sequence[str], option: str, meaning: str) -> dict[str, str]:
     """`NAME=VALUE` arguments as a dict."""
     found = {}
     for text in texts:

@@ -6,6 +6,7 @@ dataclasses that are made to fit.
 """
 
 import dataclasses
+import json
 import keyword
 import re
 import shlex
@@ -17,18 +18,19 @@ from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
 
 from shoal.algorithms import ALGORITHMS, algorithm_class
 from shoal.cli.arguments import comments, parse, scan
-from shoal.cli.start import opened
+from shoal.cli.start import opened, pairs
 from shoal.cli.worlds import blame, build_world, has_options, import_files, options_of
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, unknown_name
+from shoal.core.registry import is_foreign
 from shoal.execution.experiment import Experiment, Learner
-from shoal.presets import Sharing, describe, names, resolve, share, targets
+from shoal.presets import Sharing, describe, foreign_experiment, names, resolve, share, targets
 
 NOT_OPTIONS = ("env", "env_options", "wrappers", "learners")
 """Fields of an experiment that other options stand for."""
-DECIDING = ("--import", "--algo", "--sharing")
+DECIDING = ("--import", "--algo", "--sharing", "--env-option")
 """Options that others follow from."""
 PRESET = "preset"
 """Value of `--sharing` that leaves policies as the preset has them."""
@@ -59,7 +61,7 @@ def parse_target(command: type, args: Sequence[str], prog: str) -> Parsed:
         )
     algo = scan(rest, "--algo")
     with blame(target, "groups"):
-        own = _resolve(target)
+        own = _resolve(target, scan(rest, "--env-option"))
         experiment = _with_algorithm(own, algo)
     about = f"{target}: {describe(target)}." if target in names() else None
     if experiment.learners != own.learners:  # what a preset says of itself may name its algorithm
@@ -82,11 +84,24 @@ class _Words(NamedTuple):
         return parse(options, args, self.prog, self.about, self.prog + self.extra)
 
 
-def _resolve(target: str) -> Experiment:
+def _resolve(target: str, env_options: Sequence[str]) -> Experiment:
     """The experiment of a preset, of a world or, if there is none of that name, of a run."""
+    if is_foreign(target):
+        return foreign_experiment(target, parse_env_options(env_options))
     if target not in targets() and (Path(target) / "config.json").is_file():
         return opened(target).experiment
     return resolve(target)
+
+
+def parse_env_options(texts: Sequence[str]) -> dict[str, Any]:
+    """`max_cycles=50`, `continuous_actions=true`, `render_mode=human`: values in JSON, or else text."""
+    options = {}
+    for name, text in pairs(texts, "--env-option", "NAME=VALUE, such as max_cycles=50").items():
+        try:
+            options[name] = json.loads(text)
+        except ValueError:
+            options[name] = text
+    return options
 
 
 def _split(args: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -146,6 +161,8 @@ def _parse_options(command: type, experiment: Experiment, args: Sequence[str], w
     options = words.parse(_options_class(command, experiment, world), args)
     plain = {name: getattr(options, name) for name in _plain_options(command)}
     env_options = options_of(options.env) if hasattr(options, "env") else {}
+    if is_foreign(experiment.env):
+        env_options = parse_env_options(options.env_option) or dict(experiment.env_options)
     wrappers = (*experiment.wrappers, *parse_wrappers(options.wrap))
     learners = _learners(experiment, options)
     experiment = dataclasses.replace(experiment, env_options=env_options, wrappers=wrappers, learners=learners, **plain)
@@ -174,7 +191,10 @@ def _options_class(
         ("freeze", _repeated("NAME"), _field((), "a learner that plays but does not learn")),
         ("weights", _repeated("NAME=RUN"), _field((), "start a learner from the weights of another run")),
     ]
-    if world is not None and has_options(world):
+    if is_foreign(experiment.env):
+        help_text = "an option of the environment's own, as its library has it, such as max_cycles=50"
+        fields.append(("env_option", _repeated("NAME=VALUE"), _field((), help_text)))
+    elif world is not None and has_options(world):
         fields.append(("env", Annotated[type(world), arg(help=f"Options of {experiment.env}.")], world))
     if common != MIXED:
         help_text = "Options of the algorithm" + (", for all learners." if len(experiment.learners) > 1 else ".")

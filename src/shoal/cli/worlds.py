@@ -7,9 +7,8 @@ from typing import Any
 
 from shoal.core.env import Env
 from shoal.core.errors import ShoalError, WorldError
-from shoal.core.registry import import_file, make, world_class
-from shoal.envs.wrappers import wrap
-from shoal.execution.experiment import Experiment, cast
+from shoal.core.registry import import_file, is_foreign, make, world_class
+from shoal.execution.experiment import Experiment, cast, make_world
 from shoal.testing.structure import check_structure, in_words
 
 
@@ -21,6 +20,8 @@ def import_files(files: Sequence[str]) -> None:
 
 def build_world(id: str, options: Mapping[str, Any]) -> Env:
     """The world with these options; what goes wrong in its own code is put down to it."""
+    if is_foreign(id):
+        return make(id, **options)
     lacking = [field.name for field in _fields(world_class(id)) if _default(field) is dataclasses.MISSING]
     lacking = [name for name in lacking if name not in options]
     if lacking:
@@ -45,8 +46,8 @@ def check_world(experiment: Experiment) -> None:
 
     Methods are traced and nothing is computed, so it takes a moment only; `shoal.testing.check_env` looks much closer.
     """
-    world = build_world(experiment.env, experiment.env_options)
-    problems = check_structure(wrap(world, experiment.wrappers)).problems
+    build_world(experiment.env, experiment.env_options)
+    problems = check_structure(make_world(experiment)).problems
     if problems:
         first, *others = problems
         more = f" (and {len(others)} more: see shoal.testing.check_env)" if others else ""

@@ -5,6 +5,7 @@ group `shoal.envs`, and files that the user names with `--import FILE`. Never fr
 """
 
 import dataclasses
+import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -17,6 +18,17 @@ from shoal.core.env import Env
 from shoal.core.errors import OptionError, WorldError, unknown_name
 
 _ID = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
+LIBRARIES = {
+    "gymnasium": "gymnasium:CartPole-v1",
+    "pettingzoo": "pettingzoo:mpe2.simple_spread_v3",
+    "openspiel": "openspiel:leduc_poker",
+    "dm_env": "dm_env:my.module:make",
+    "vmas": "vmas:balance",
+    "jaxmarl": "jaxmarl:MPE_simple_spread_v3",
+    "jumanji": "jumanji:Game2048-v1",
+    "gymnax": "gymnax:CartPole-v1",
+}
+"""Whose environments can be named `library:name`, and an example of each; `shoal.bridges` has a module for each."""
 _worlds: dict[str, type[Env] | str] = {}
 
 
@@ -58,8 +70,15 @@ def world_class(id: str) -> type[Env]:
     return target
 
 
+def is_foreign(id: str) -> bool:
+    """Whether an id names an environment of another library, such as `gymnasium:CartPole-v1`."""
+    return ":" in id
+
+
 def make(id: str, **options: Any) -> Env:
-    """Builds a world by id: `make("tag/grid", num_taggers=8)`."""
+    """Builds a world by id: `make("tag/grid", num_taggers=8)`; or one of another library's: `gymnasium:CartPole-v1`."""
+    if is_foreign(id):
+        return _foreign(id, tuple(sorted((name, _hashable(value)) for name, value in options.items())))
     cls = world_class(id)
     known = [field.name for field in dataclasses.fields(cls) if field.init]  # pyright: ignore[reportArgumentType]
     for option in options:
@@ -83,6 +102,23 @@ def import_file(path: str) -> None:
         spec.loader.exec_module(module)
     except Exception as error:
         raise OptionError(f"--import {path}: {type(error).__name__}: {error}") from error
+
+
+@functools.lru_cache(maxsize=64)
+def _foreign(id: str, options: tuple[tuple[str, Any], ...]) -> Env:
+    """An environment of another library; opened once to learn its spaces, and remembered."""
+    library, _, name = id.partition(":")
+    if library not in LIBRARIES:
+        raise OptionError(f"{id}: {unknown_name('library', library, LIBRARIES)}")
+    if not name:
+        raise OptionError(f"{id}: which environment? For instance {LIBRARIES[library]}")
+    try:
+        bridge = importlib.import_module(f"shoal.bridges.{library}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("shoal"):
+            raise
+        raise OptionError(f"{id} needs the package {error.name!r}, which is not installed: pip install it") from error
+    return bridge.make(name, **dict(options))
 
 
 def _hashable(value: Any) -> Any:

@@ -69,17 +69,7 @@ class Regrouped(Env):
     def step(
         self, key: jax.Array, state: PyTree, actions: dict[str, jax.Array], params: PyTree
     ) -> tuple[PyTree, Outcome]:
-        pieces: dict[Part, jax.Array] = {}
-        for name, parts in self.plan:
-            begin = 0
-            for part in parts:
-                pieces[part] = actions[name][begin : begin + part.size]
-                begin += part.size
-        old = {}
-        for group in self.env.groups:
-            own = sorted((part for part in pieces if part.group == group), key=lambda part: part.start)
-            old[group] = _concatenate([pieces[part] for part in own])
-        state, outcome = self.env.step(key, state, old, params)
+        state, outcome = self.env.step(key, state, _dealt_back(self, actions, 0), params)
         return state, outcome.replace(reward={name: _deal(outcome.reward, parts) for name, parts in self.plan})
 
     def observe(self, state: PyTree, params: PyTree) -> dict[str, Observation]:
@@ -142,7 +132,7 @@ def sides(env: Env) -> dict[str, tuple[Seat, ...]]:
 
 def side_rewards(env: Env, reward: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Rewards `[..., n]` by policy, summed over the seats of each side."""
-    by_group = _dealt_back(env, reward) if isinstance(env, Regrouped) else reward
+    by_group = _dealt_back(env, reward, -1) if isinstance(env, Regrouped) else reward
     totals = {}
     for name, seats in sides(env).items():
         whole = len({group for group, _ in seats}) == 1 and len(seats) == by_group[seats[0][0]].shape[-1]
@@ -151,16 +141,20 @@ def side_rewards(env: Env, reward: Mapping[str, jax.Array]) -> dict[str, jax.Arr
     return totals
 
 
-def _dealt_back(env: Regrouped, reward: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """Rewards by policy as rewards by the world's own groups."""
+def own_actions(env: Env, actions: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Actions `[E, n, ...]` by policy as actions by the world's own groups."""
+    return _dealt_back(env, actions, 1) if isinstance(env, Regrouped) else dict(actions)
+
+
+def _dealt_back(env: Regrouped, given: Mapping[str, jax.Array], axis: int) -> dict[str, jax.Array]:
+    """What policies have, by the world's own groups; `axis` is that of the agents."""
     pieces: dict[str, list[tuple[int, jax.Array]]] = {group: [] for group in env.env.groups}
     for name, parts in env.plan:
-        begin = 0
-        for part in parts:
-            pieces[part.group].append((part.start, reward[name][..., begin : begin + part.size]))
-            begin += part.size
+        cuts = [sum(part.size for part in parts[:i]) for i in range(1, len(parts))]
+        for part, piece in zip(parts, jnp.split(given[name], cuts, axis=axis), strict=True):
+            pieces[part.group].append((part.start, piece))
     ordered = {group: [piece for _, piece in sorted(own, key=lambda pair: pair[0])] for group, own in pieces.items()}
-    return {group: own[0] if len(own) == 1 else jnp.concatenate(own, axis=-1) for group, own in ordered.items()}
+    return {group: own[0] if len(own) == 1 else jnp.concatenate(own, axis=axis) for group, own in ordered.items()}
 
 
 def parse_seats(text: str, groups: Mapping[str, Group]) -> Part:

@@ -55,7 +55,7 @@ def evaluate(
 ) -> Evaluation:
     """Plays `episodes` episodes with the policies by name; those left out (None: all) play at random."""
     require_positive("evaluate", episodes=episodes)
-    actor, policies = _seated(roles, policies, explore)
+    actor, policies = seated(roles, policies, explore)
     played, program = [], play(roles, actor)
     for start in range(0, episodes, BATCH):
         ids = jnp.arange(start, min(start + BATCH, episodes), dtype=jnp.uint32)
@@ -114,7 +114,7 @@ def record(
     roles: Cast, policies: dict[str, PyTree] | None, seed: int = 0, explore: bool = False, max_steps: int = 2000
 ) -> Recording:
     """Plays one episode and keeps a picture of every step."""
-    actor, policies = _seated(roles, policies, explore)
+    actor, policies = seated(roles, policies, explore)
     vectorised = roles.vectorised(1)
 
     def picture(state, params):
@@ -150,7 +150,7 @@ def record(
     return Recording(joined, returns)
 
 
-def _seated(roles: Cast, policies: dict[str, PyTree] | None, explore: bool) -> tuple[Actor, dict[str, PyTree]]:
+def seated(roles: Cast, policies: dict[str, PyTree] | None, explore: bool) -> tuple[Actor, dict[str, PyTree]]:
     """Who plays: the given policies, and uniformly random play for the groups that have none."""
     given = policies or {}
     groups = roles.spec.groups

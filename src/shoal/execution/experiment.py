@@ -11,6 +11,7 @@ from shoal.algorithms import ALGORITHMS, PPO, algorithm_class
 from shoal.core.algorithm import Algorithm, LearnerSpec
 from shoal.core.env import Env, Spec, describe, groups_of
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
+from shoal.core.host import StandIn
 from shoal.core.registry import make
 from shoal.core.regroup import regroup
 from shoal.core.vectorise import Vectorised
@@ -100,7 +101,13 @@ class Cast:
 
 def make_world(experiment: Experiment) -> Env:
     """The world of an experiment, its wrappers included: whoever plays an experiment gets its world from here."""
-    return wrap(make(experiment.env, **experiment.env_options), experiment.wrappers)
+    world = make(experiment.env, **experiment.env_options)
+    if experiment.wrappers and isinstance(world, StandIn):
+        raise OptionError(
+            f"{experiment.env} runs on the host, where wrappers of ours cannot reach: use its own library's, and leave "
+            "out --wrap"
+        )
+    return wrap(world, experiment.wrappers)
 
 
 def make_wrapper(data: Mapping[str, Any], where: str) -> Wrapper:

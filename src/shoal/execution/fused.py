@@ -22,6 +22,8 @@ from jax.sharding import PartitionSpec as P
 
 from shoal.core.algorithm import Experience
 from shoal.core.errors import OptionError
+from shoal.core.host import StandIn
+from shoal.core.regroup import original
 from shoal.core.types import PyTree
 from shoal.core.vectorise import Worlds
 from shoal.execution import latch as nonfinite
@@ -99,6 +101,10 @@ class Program:
         # Saying where results lie keeps the second call from looking like another program.
         replicated = NamedSharding(self.mesh, P())
         return jax.jit(spread, donate_argnums=0, out_shardings=(self.shardings, replicated))
+
+    def compiled(self, carry: Carry) -> Any:
+        """`advance`, compiled for a carry like this one."""
+        return self.advance.lower(carry, self.counts[0]).compile()
 
     @property
     def shardings(self) -> Carry:
@@ -186,6 +192,13 @@ class Program:
         worlds, memory, steps = rollout(
             vectorised, self._actor, policies, carry.worlds, carry.memory, self.experiment.num_steps
         )
+        return self._taught(carry, worlds, memory, steps, axis)
+
+    def _taught(
+        self, carry: Carry, worlds: Worlds, memory: PyTree, steps: Step, axis: str | None
+    ) -> tuple[Carry, dict[str, jax.Array]]:
+        """An update of every learner that learns, from a rollout's steps `[T, E, ...]` and what came after it."""
+        share = carry.worlds.first.shape[0]
         whole = experience(steps, carry.memory, worlds, memory)
         learners, metrics = self._learn(carry, whole, axis)
         latch = nonfinite.check(carry.latch, carry, steps, worlds.observation, learners, metrics, share, axis)
@@ -210,6 +223,11 @@ class Program:
 def build(experiment: Experiment, devices: int | None = None, overrides: Overrides | None = None) -> Program:
     """The program of an experiment, over all local devices or the first few; `overrides` make it a sweep."""
     roles, mesh = cast(experiment), mesh_of(experiment, devices)
+    if isinstance(original(roles.env), StandIn):
+        raise OptionError(
+            f"{experiment.env} runs on the host, in Python: it cannot be part of a compiled program. "
+            "`shoal train` and `shoal.execution.host` train in it."
+        )
     check_warm_up(experiment)
     # Cores are devices of their own here, but they share the memory of the machine.
     memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size

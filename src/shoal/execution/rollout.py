@@ -203,6 +203,14 @@ def step(
 ) -> tuple[Worlds, PyTree, Step]:
     """One step of all copies: act, step, value the final views of truncated episodes, begin new ones."""
     acts = actor.act(params, memory, worlds)
+    following, record = carried_out(vectorised, actor, params, worlds, acts)
+    return following, acts.memory, record
+
+
+def carried_out(
+    vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, acts: Acts
+) -> tuple[Worlds, Step]:
+    """The part of a step that comes after the decisions."""
     following, outcome, ended = vectorised.step(worlds, acts.action)
     kept = {name: worlds.observation[name] for name in actor.replayed}
     zeros = jax.tree.map(jnp.zeros_like, (outcome.reward, kept))
@@ -235,7 +243,7 @@ def step(
         final_observation=final_observation,
         held=acts.held,
     )
-    return following, acts.memory, record
+    return following, record
 
 
 def rollout(

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import hashlib
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -58,7 +59,7 @@ class Run:
 def default_path(experiment: Experiment, root: str = "runs", by: str | None = None) -> Path:
     """A new folder's name: world, algorithm (or what else it is trained `by`), time."""
     by = by or "-".join(sorted({learner.algorithm.name for learner in experiment.learners.values()}))
-    stem = f"{experiment.env.replace('/', '-')}_{by}_{time.strftime('%Y%m%d-%H%M%S')}"
+    stem = f"{re.sub(r'[^0-9A-Za-z_.-]+', '-', experiment.env)}_{by}_{time.strftime('%Y%m%d-%H%M%S')}"
     for number in range(1000):
         path = Path(root) / (stem if number == 0 else f"{stem}-{number}")
         if not path.exists():

@@ -18,10 +18,11 @@ import jax
 import numpy as np
 
 from shoal.core.errors import NonFiniteError
+from shoal.core.host import StandIn
 from shoal.core.types import PyTree
-from shoal.execution import checkpoint, latch
-from shoal.execution.experiment import Experiment
-from shoal.execution.fused import MAX_UPDATES, Carry, Program, build, policies_of
+from shoal.execution import checkpoint, fused, host, latch
+from shoal.execution.experiment import Experiment, make_world
+from shoal.execution.fused import MAX_UPDATES, Carry, Program, policies_of
 from shoal.execution.logging import Aggregator, MetricsLog
 from shoal.execution.run import Run, create, held, open_run, rebuild, weights_from
 
@@ -82,6 +83,8 @@ def resume(
 ) -> Result:
     """Continues a run from its newest checkpoint, to the same bits as if it had never stopped.
 
+    Environments on the host keep their state to themselves: there, episodes begin anew.
+
     It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
     """
     run = open_run(Path(run_dir))
@@ -97,6 +100,12 @@ def restore(program: Program, path: Path) -> tuple[Carry, dict[str, Any]]:
     untripped = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes.latch)
     carry = jax.device_put(stored.replace(latch=untripped), program.shardings)
     return carry, checkpoint.read_meta(path)
+
+
+def build(experiment: Experiment, devices: int | None = None) -> Program:
+    """The program of an experiment: fused, or with its environments on the host where they live there."""
+    on_host = isinstance(make_world(experiment), StandIn)
+    return (host.build if on_host else fused.build)(experiment, devices)
 
 
 class Loop:
@@ -127,7 +136,7 @@ class Loop:
         self.aggregator.add(np.array(meta["pending"], np.float32), self.total)
         self.before = meta["seconds"]
         began = time.perf_counter()
-        advance = self.program.advance.lower(carry, self.program.counts[0]).compile()
+        advance = self.program.compiled(carry)
         self.compile_seconds = time.perf_counter() - began
         self.began = time.perf_counter()
         try:

@@ -12,7 +12,7 @@ from shoal.presets import reference as _reference
 from shoal.presets import swarm as _swarm
 from shoal.presets import tag as _tag
 from shoal.presets._registry import describe, get, names, preset, targets
-from shoal.presets.defaults import default_experiment, resolve
+from shoal.presets.defaults import default_experiment, foreign_experiment, resolve
 from shoal.presets.sharing import SHARED, Sharing, share
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Sharing",
     "default_experiment",
     "describe",
+    "foreign_experiment",
     "get",
     "names",
     "preset",

@@ -1,7 +1,12 @@
 """What a bare world id means: the preset of that name or, for worlds without one, settings that suit most."""
 
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
 from shoal.core import registry
 from shoal.core.errors import unknown_name
+from shoal.core.host import StandIn
 from shoal.execution.experiment import Experiment
 from shoal.presets import _registry
 from shoal.presets.sharing import share
@@ -13,7 +18,17 @@ def resolve(target: str) -> Experiment:
         return _registry.get(target)
     if target in registry.ids():
         return default_experiment(target)
+    if registry.is_foreign(target):
+        return foreign_experiment(target)
     raise unknown_name("world or preset", target, _registry.targets())
+
+
+def foreign_experiment(env: str, options: Mapping[str, Any] | None = None) -> Experiment:
+    """As `default_experiment`, for an environment of another library; those on the host are few and slow."""
+    options = dict(options or {})
+    if not isinstance(registry.make(env, **options), StandIn):
+        return dataclasses.replace(default_experiment(env), env_options=options)
+    return share(Experiment(env, options, num_envs=16, num_steps=64, total_env_steps=500_000), "group")
 
 
 def default_experiment(world: str) -> Experiment:

@@ -1,0 +1,127 @@
+"""Gymnasium environments as worlds: `gymnasium:CartPole-v1`.
+
+The one agent is the group `agent`. Names are those that `gymnasium.make` takes, `my.module:Thing-v0` (which imports
+`my.module` first) among them. An `action_mask` in the observation or the info says what is legal. Options go to
+`gymnasium.make`, but for these:
+
+- check: whether observations are compared with their spaces, for the first 1,000 steps of each copy.
+- vectorisation_mode: `sync`, `async` or `vector_entry_point` steps the copies as one Gymnasium `VectorEnv` in place of
+  one after the other (see `_gymnasium_vector`); `vector_kwargs` goes to it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from shoal.bridges._gymnasium_vector import AGENT, Vector
+from shoal.bridges._reports import CHECKED_STEPS, Place, called, found
+from shoal.bridges._spaces import Spaces, same_space
+from shoal.bridges._told import mapped, observation, one_reward, outcome
+from shoal.core.env import Env
+from shoal.core.errors import UnknownNameError, require
+from shoal.core.host import Observations, StandIn
+from shoal.core.types import Group, Outcome, Seat
+
+_MODES = ("sync", "async", "vector_entry_point")
+
+
+def make(name: str, *, check: bool = True, vectorisation_mode: str | None = None, **options: Any) -> Env:
+    """A stand-in for the Gymnasium environment `name`."""
+    owner = f"gymnasium:{name}"
+    require(isinstance(check, bool), owner, "check", check, "true or false")
+    known = vectorisation_mode in (None, *_MODES)
+    require(known, owner, "vectorisation_mode", vectorisation_mode, f"one of {', '.join(_MODES)}")
+    if ":" in name:
+        found("gymnasium", name.partition(":")[0])
+    if vectorisation_mode is not None:
+        return _vector(name, check, vectorisation_mode, options)
+    options = {"disable_env_checker": True, **options}  # it does what `check` does, on every step
+
+    def build(masked: bool | None) -> "Single":
+        return Single(owner, _made(owner, gymnasium.make, {"id": name, **options}), check, masked)
+
+    first = build(None)
+    stand_in = StandIn.of(first, lambda masked=first.masked: build(masked))
+    first.close()
+    return stand_in
+
+
+class Single:
+    """A Gymnasium environment as a `HostEnv`. `masked` is found out, by beginning an episode, if it is None."""
+
+    def __init__(self, name: str, env: Any, check: bool, masked: bool | None = None):
+        self.name, self.env, self.check = name, env, check
+        self.spaces = Spaces.of(env.observation_space, env.action_space, name)
+        self.place = Place(name)
+        self.masked = self._has_masks() if masked is None else masked
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        return {AGENT: Group(1, self.spaces.acts.space, self.spaces.view.observation)}
+
+    @property
+    def players(self) -> dict[str, tuple[Seat, ...]]:
+        return {AGENT: ((AGENT, 0),)}
+
+    @property
+    def leaving(self) -> bool:
+        return False
+
+    def reset(self, seed: int | None) -> Observations:
+        self.place.begin()
+        with self.place.inside("reset"):
+            return self._seen(*self.env.reset(seed=seed))
+
+    def step(self, actions: Mapping[str, np.ndarray]) -> tuple[Observations, Outcome]:
+        self.place.advance()
+        with self.place.inside("step"):
+            value, reward, terminated, truncated, info = self.env.step(self.spaces.acts.decode(actions[AGENT][0]))
+            paid = np.array([one_reward(reward)], np.float32)
+            return self._seen(value, info), outcome({AGENT: paid}, terminated, truncated)
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _seen(self, value: Any, info: Any) -> Observations:
+        check = self.check and self.place.total <= CHECKED_STEPS
+        if check:
+            same_space("observation", self.spaces.observation, self.env.observation_space)
+            same_space("action", self.spaces.action, self.env.action_space)
+        view = mapped(lambda leaf: leaf[None], self.spaces.see(value, check=check))
+        return {AGENT: observation(view, self.spaces.legal(value, info)[None] if self.masked else None)}
+
+    def _has_masks(self) -> bool:
+        with self.place.inside("reset"):
+            value, info = self.env.reset(seed=0)
+        return self.spaces.width > 0 and self.spaces.mask(value, info) is not None
+
+
+def _vector(name: str, check: bool, mode: str, options: dict[str, Any]) -> Env:
+    owner = f"gymnasium:{name}"
+    own = mode == "vector_entry_point"
+    if not own:
+        given = {"autoreset_mode": AutoresetMode.SAME_STEP, **options.get("vector_kwargs", {})}
+        options = {"disable_env_checker": True, **options, "vector_kwargs": given}
+
+    def build(count: int, mode: str, masked: bool | None = None) -> Vector:
+        settings = {"id": name, "num_envs": count, "vectorization_mode": mode, **options}
+        return Vector(owner, _made(owner, gymnasium.make_vec, settings), check, not own, masked)
+
+    first = build(1, mode if own else "sync")  # a look at the spaces needs no processes
+    group = Group(1, first.spaces.acts.space, first.spaces.view.observation)
+    masked, leaving = first.masked, first.leaving
+    first.close()
+    seats = {AGENT: ((AGENT, 0),)}
+    return StandIn(owner, {AGENT: group}, seats, lambda count: build(count, mode, masked), masked, leaving)
+
+
+def _made(owner: str, function: Any, options: dict[str, Any]) -> Any:
+    try:
+        return called(owner, function, options)
+    except Exception as error:
+        if isinstance(error.__cause__, gymnasium.error.UnregisteredEnv):
+            raise UnknownNameError(f"{owner}: {error.__cause__}") from error.__cause__
+        raise

@@ -1,0 +1,218 @@
+"""A Shoal world as a TorchRL environment: many copies at once, agents in groups, tensors without a copy.
+
+    env = ShoalEnv("mpe/simple_spread", num_envs=64, seed=0)
+    rollout = env.rollout(100)
+
+Entries are laid out as in TorchRL's own wrapper of VMAS, under the world's groups: `(group, "observation")`
+`[E, n, ...]`, `(group, "action")` `[E, n, ...]` (int64 where it is a choice), `(group, "reward")` `[E, n, 1]`; `done`,
+`terminated` and `truncated` `[E, 1]` are the copies'. Worlds that say who may do what have `(group, "action_mask")`
+`[E, n, actions]`, `(group, "active")` and `(group, "present")` `[E, n]` as well, all bool.
+
+All copies are stepped in one compiled call on JAX's default device, and its memory is handed to PyTorch by DLPack. An
+action outside its space is refused on a CPU; on a GPU, where looking would mean waiting, the world's own rule applies.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.bridges._one import ResetNeeded
+from shoal.bridges._worlds import missing, world_of
+from shoal.core.env import Env, describe
+from shoal.core.errors import OptionError, require_positive
+from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, action_shape, num_logits
+from shoal.core.types import Group, Observation, PyTree
+from shoal.core.vectorise import Vectorised, Worlds
+
+try:
+    import torch
+    from tensordict import TensorDict, TensorDictBase
+    from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, TensorSpec, Unbounded
+    from torchrl.envs import EnvBase
+except ImportError as error:
+    raise missing("torchrl") from error
+
+from shoal.bridges.torch import to_jax, to_torch
+
+Observations = dict[str, Observation]
+
+# Names that TorchRL's Composite has for itself; a part of a view that is called so gets a "_" behind it.
+_RESERVED = {"self", "shape", "device", "names", "batch_size", "data_cls", "step_mdp_static"}
+
+
+class ShoalEnv(EnvBase):
+    """`num_envs` copies of a world, given by its id and options or made already; see the module."""
+
+    def __init__(self, world: str | Env, num_envs: int, *, seed: int | None = None, **options: Any):
+        env, self._name = world_of("to_torchrl.ShoalEnv", world, options)
+        require_positive("to_torchrl.ShoalEnv", num_envs=num_envs)
+        device = to_torch(jnp.zeros(1)).device
+        super().__init__(device=device, batch_size=torch.Size([num_envs]))
+        self._groups = describe(env).groups
+        self._programs = _programs(Vectorised(env, num_envs))
+        self._worlds: Worlds | None = None
+        self.group_map = {name: [f"{name}_{i}" for i in range(group.size)] for name, group in self._groups.items()}
+        self._make_specs(num_envs, describe(env).observations)
+        self._set_seed(seed)
+
+    def _make_specs(self, num_envs: int, seen: Observations) -> None:
+        def together(parts: dict[str, dict[str, TensorSpec]]) -> Composite:
+            groups = {
+                name: Composite(part, shape=torch.Size([num_envs, self._groups[name].size]))
+                for name, part in parts.items()
+            }
+            return Composite(groups, shape=self.batch_size, device=self.device)
+
+        lead = {name: (num_envs, group.size) for name, group in self._groups.items()}
+        groups = self._groups.items()
+        self.observation_spec = together({name: _view_specs(group, seen[name], lead[name]) for name, group in groups})
+        self.action_spec = together({name: {"action": _action_spec(group.action, lead[name])} for name, group in groups})
+        self.reward_spec = together({name: {"reward": Unbounded((*lead[name], 1))} for name in self._groups})
+        flags = {flag: Binary(1, (num_envs, 1), dtype=torch.bool) for flag in ("done", "terminated", "truncated")}
+        self.done_spec = Composite(flags, shape=self.batch_size, device=self.device)
+
+    def _set_seed(self, seed: int | None) -> None:
+        seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1) if seed is None else seed
+        self._key, self._resets = jax.random.key(seed), 0
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
+        del kwargs
+        mask = None if tensordict is None else tensordict.get("_reset", None)
+        key = self._key if self._resets == 0 else jax.random.fold_in(self._key, self._resets)
+        self._resets += 1
+        if mask is None or self._worlds is None:
+            self._worlds, told = self._programs.begin(key)
+        else:
+            self._worlds, told = self._programs.renew(self._worlds, key, to_jax(mask.reshape(self.batch_size)))
+        return self._tensors(told)
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        if self._worlds is None:
+            raise ResetNeeded(f"{self._name}: no episode has begun: call reset() before step()")
+        actions = {name: self._action(name, tensordict.get((name, "action"))) for name in self._groups}
+        self._worlds, told = self._programs.advance(self._worlds, actions)
+        return self._tensors(told)
+
+    def _action(self, name: str, action: torch.Tensor) -> jax.Array:
+        space, lead = self._groups[name].action, (*self.batch_size, self._groups[name].size)
+        wanted = (*lead, *action_shape(space))
+        if tuple(action.shape) != wanted:
+            raise OptionError(f"{self._name}: the actions of {name} must have shape {wanted}, got {tuple(action.shape)}")
+        if action.device.type == "cpu" and not _within(space, action):
+            raise OptionError(f"{self._name}: an action of {name} is outside its space {space}")
+        return to_jax(action.to(torch.float32 if isinstance(space, Box) else torch.int32).contiguous())
+
+    def _tensors(self, told: PyTree) -> TensorDict:
+        tensors = jax.tree.map(to_torch, told)
+        for name, group in self._groups.items():
+            size = torch.Size([*self.batch_size, group.size])
+            tensors[name] = TensorDict(tensors[name], batch_size=size, device=self.device)
+        return TensorDict(tensors, batch_size=self.batch_size, device=self.device)
+
+
+class Programs(NamedTuple):
+    """How copies begin, how some of them begin anew, and how they move on; each also says what there is to tell."""
+
+    begin: Callable[[jax.Array], tuple[Worlds, PyTree]]
+    renew: Callable[[Worlds, jax.Array, jax.Array], tuple[Worlds, PyTree]]
+    advance: Callable[[Worlds, dict[str, jax.Array]], tuple[Worlds, PyTree]]
+
+
+@functools.lru_cache(maxsize=128)  # copies that are made again are not compiled again
+def _programs(worlds: Vectorised) -> Programs:
+    count = worlds.num_envs
+    never = jnp.zeros((count, 1), bool)
+
+    def carried(state: Worlds) -> Worlds:
+        # What was handed out is PyTorch's, which may write to it; views are made anew from the state.
+        return state.replace(observation={})
+
+    def started(state: Worlds) -> tuple[Worlds, PyTree]:
+        seen = worlds.observe(state.params, state.state, count)
+        return carried(state), {**_told(seen), "done": never, "terminated": never, "truncated": never}
+
+    def begin(key: jax.Array) -> tuple[Worlds, PyTree]:
+        return started(worlds.reset(key))
+
+    def renew(state: Worlds, key: jax.Array, mask: jax.Array) -> tuple[Worlds, PyTree]:
+        """Copies whose episode ended have their next one already; others begin anew when they are asked to."""
+        fresh = carried(worlds.reset(key))
+        return started(_where(mask & ~state.first, fresh, state))
+
+    def advance(state: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, PyTree]:
+        state, outcome, ended = worlds.step(state, actions)
+        told = _told(worlds.observe(ended.params, ended.state, count))
+        for name, reward in outcome.reward.items():
+            told[name]["reward"] = reward[..., None].astype(jnp.float32)
+        ends = {"terminated": outcome.terminated, "truncated": outcome.truncated, "done": ended.mask}
+        return carried(state), {**told, **{name: flag[:, None] for name, flag in ends.items()}}
+
+    return Programs(jax.jit(begin), jax.jit(renew), jax.jit(advance))
+
+
+def _told(seen: Observations) -> dict[str, dict[str, PyTree]]:
+    told = {}
+    for name, obs in seen.items():
+        parts = {"observation": _renamed(obs.view), "action_mask": obs.legal, "active": obs.active, "present": obs.present}
+        told[name] = {part: value for part, value in parts.items() if value is not None}
+    return told
+
+
+def _renamed(view: PyTree) -> PyTree:
+    if not isinstance(view, Mapping):
+        return view
+    return {f"{name}_" if name in _RESERVED else name: _renamed(part) for name, part in view.items()}
+
+
+def _where(mask: jax.Array, first: Worlds, second: Worlds) -> Worlds:
+    def pick(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+
+    same = first.replace(clock=second.clock[None]), second.replace(clock=second.clock[None])
+    picked = jax.tree.map(pick, *same)
+    return picked.replace(clock=second.clock)
+
+
+def _within(space: ActionSpace, action: torch.Tensor) -> bool:
+    match space:
+        case Box():
+            inside = (action >= space.low) & (action <= space.high)
+        case Discrete():
+            inside = (action >= 0) & (action < space.n)
+        case MultiDiscrete():
+            inside = (action >= 0) & (action < torch.tensor(space.sizes))
+    return bool(inside.all())
+
+
+def _view_specs(group: Group, obs: Observation, lead: tuple[int, int]) -> dict[str, TensorSpec]:
+    specs = {"observation": _view_spec(_renamed(group.observation), lead)}
+    if obs.legal is not None and not isinstance(group.action, Box):
+        width = num_logits(group.action)
+        specs["action_mask"] = Binary(width, (*lead, width), dtype=torch.bool)
+    for flag in ("active", "present"):
+        if getattr(obs, flag) is not None:
+            specs[flag] = Binary(lead[1], lead, dtype=torch.bool)
+    return specs
+
+
+def _view_spec(view: PyTree, lead: tuple[int, int]) -> TensorSpec:
+    if isinstance(view, Mapping):
+        return Composite({name: _view_spec(part, lead) for name, part in view.items()}, shape=torch.Size(lead))
+    shape, dtype = (*lead, *view.shape), getattr(torch, view.dtype)
+    if np.isinf(view.low) and np.isinf(view.high):
+        return Unbounded(shape, dtype=dtype)
+    return Bounded(view.low, view.high, shape, dtype=dtype)
+
+
+def _action_spec(space: ActionSpace, lead: tuple[int, int]) -> TensorSpec:
+    match space:
+        case Discrete():
+            return Categorical(space.n, lead, dtype=torch.int64)
+        case MultiDiscrete():
+            return MultiCategorical(space.sizes, (*lead, len(space.sizes)), dtype=torch.int64)
+        case Box():
+            return Bounded(space.low, space.high, (*lead, *space.shape), dtype=getattr(torch, space.dtype))

@@ -1,0 +1,293 @@
+"""Worlds for PyTorch: tensors in, tensors out, on one device, without a copy.
+
+`to_torch` and `to_jax` hand an array over through DLPack: the receiver gets the same memory. `TorchWorlds` are copies
+of a world whose whole step (physics, auto-reset, keys, views) is one compiled program; a PyTorch learner sees tensors
+only.
+
+**Memory.** What a step hands out is written by that step into memory of its own, and no later step is given it: a
+tensor keeps its values for as long as somebody holds it, and may be written to. What a step takes over from the one
+before (the worlds' states and keys) is donated, so it is updated in place, and is never handed out.
+
+**Order.** On a GPU both sides work in streams of their own. DLPack makes JAX wait for what PyTorch's current stream had
+been given when an action was handed over, and PyTorch's current stream wait for the step that made a tensor; the host
+waits for neither. So with one PyTorch stream everything happens in the order in which it was written down, also when
+memory that a dropped tensor leaves is used again. Tensors that are used in other streams need a `wait_stream` as ever.
+On a CPU, handing out waits until the step is done.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import torch
+from flax import struct
+
+from shoal.core.agents import over_agents
+from shoal.core.algorithm import Algorithm
+from shoal.core.env import Env, describe
+from shoal.core.errors import OptionError, require, require_positive, unknown_name
+from shoal.core.host import StandIn
+from shoal.core.keys import Use, agent_keys, use_key
+from shoal.core.registry import make
+from shoal.core.rows import for_rows, select_rows
+from shoal.core.spaces import action_dtype, action_shape
+from shoal.core.types import Group, Observation, PyTree
+from shoal.core.vectorise import Vectorised, Worlds
+
+Policy = tuple[Algorithm, PyTree]
+"""A Shoal policy: the algorithm that acts, and the params of one group."""
+
+_WIDE = {torch.int64: "int()", torch.uint64: "int()", torch.float64: "float()", torch.complex128: "to(torch.complex64)"}
+
+
+def to_torch(array: jax.Array) -> torch.Tensor:
+    """The tensor that shares the array's memory. Write to it only if nobody reads the array any more.
+
+    Every dtype of JAX goes through but those of fewer than 8 bits. Random keys do not: they are no numbers.
+    """
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        raise OptionError("to_torch: random keys stay with JAX; hand over jax.random.key_data(key) if you must")
+    return torch.from_dlpack(array)
+
+
+def to_jax(tensor: torch.Tensor, copy: bool | None = None) -> jax.Array:
+    """The array that shares the tensor's memory; gradients do not flow through it. Do not write to the tensor later.
+
+    Memory that JAX cannot take as it is (with gaps, transposed, or on a CPU not at a multiple of 64 bytes, as a slice
+    may be) is copied on its device, or refused with `copy=False`. 64-bit numbers are refused unless `jax_enable_x64`
+    is set.
+    """
+    if tensor.dtype in _WIDE and not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise OptionError(
+            f"to_jax: JAX has no {tensor.dtype} unless jax_enable_x64 is set; convert it first: "
+            f"tensor.{_WIDE[tensor.dtype]}"
+        )
+    if copy is False and not tensor.is_contiguous():
+        raise OptionError(f"to_jax: strides {tensor.stride()} of a {tuple(tensor.shape)} tensor need a copy")
+    try:
+        return jax.dlpack.from_dlpack(tensor.detach().contiguous(), copy=copy)
+    except ValueError as error:
+        raise OptionError(f"to_jax: {error}") from error
+
+
+class Infos:
+    """What else a step brought. Handed over when asked for, as every tensor takes a few microseconds.
+
+    metrics: the world's, `[E]` by name. returns, length: of the episode so far, that step included, `[E]`; returns by
+    side. final: by group, what was seen at the end of episodes that ended, elsewhere as what is seen now; only with the
+    option `finals`.
+    """
+
+    def __init__(self, raw: dict[str, PyTree]):
+        self._raw = raw
+
+    @functools.cached_property
+    def metrics(self) -> dict[str, torch.Tensor]:
+        return jax.tree.map(to_torch, self._raw["metrics"])
+
+    @functools.cached_property
+    def returns(self) -> dict[str, torch.Tensor]:
+        return jax.tree.map(to_torch, self._raw["returns"])
+
+    @functools.cached_property
+    def length(self) -> torch.Tensor:
+        return to_torch(self._raw["length"])
+
+    @functools.cached_property
+    def final(self) -> dict[str, Observation]:
+        require("final" in self._raw, "TorchWorlds", "finals", False, "True if `infos.final` is to be read")
+        return jax.tree.map(to_torch, self._raw["final"])
+
+
+class Step(NamedTuple):
+    """What a step of `TorchWorlds` led to: tensors `[E, ...]`. Where an episode ended, `observation` is of the next."""
+
+    observation: dict[str, Observation]
+    reward: dict[str, torch.Tensor]
+    terminated: torch.Tensor
+    truncated: torch.Tensor
+    infos: Infos
+
+
+class TorchWorlds:
+    """`num_envs` copies of a world that are stepped together, for PyTorch.
+
+    env: a world or its id. device: as PyTorch names it; None: JAX's default device. finals: whether `infos.final` is
+    made, which costs about as much as the views of the copies that end. with_state: whether observations have the
+    global state. policies: groups that Shoal policies play inside the step; `step` is not given actions for these.
+    explore: whether these policies draw their actions, or take the best.
+
+        worlds = TorchWorlds("mpe/simple_spread", 4096, device="cuda")
+        observation = worlds.reset()
+        observation, reward, terminated, truncated, infos = worlds.step({"agent": actions})  # [E, n]
+    """
+
+    def __init__(
+        self,
+        env: Env | str,
+        num_envs: int,
+        device: torch.device | str | None = None,
+        seed: int = 0,
+        *,
+        finals: bool = False,
+        with_state: bool = False,
+        policies: Mapping[str, Policy] | None = None,
+        explore: bool = True,
+    ):
+        self.env = make(env) if isinstance(env, str) else env
+        if isinstance(self.env, StandIn):
+            raise OptionError(f"TorchWorlds: {self.env.id} lives on the host and cannot be compiled; step it itself")
+        require_positive("TorchWorlds", num_envs=num_envs)
+        self.num_envs, self.seed = num_envs, seed
+        self.groups = describe(self.env).groups
+        self.device, self._device = _devices(device)
+        policies = dict(policies or {})
+        for name in policies:
+            if name not in self.groups:
+                raise unknown_name("group", name, self.groups)
+        self._params = jax.device_put({name: params for name, (_, params) in policies.items()}, self._device)
+        algorithms = {name: algorithm for name, (algorithm, _) in policies.items()}
+        hidden = any(algorithm.needs_state for algorithm in algorithms.values())
+        vectorised = Vectorised(self.env, num_envs, with_state=with_state or hidden)
+        program = _Program(vectorised, self.groups, algorithms, explore, finals, with_state)
+        self._begin = jax.jit(program.begin)
+        self._step = jax.jit(program.step, donate_argnums=0)
+        self._wanted = {name: _Wanted(num_envs, group) for name, group in self.groups.items() if name not in policies}
+        self._carry: Any = None
+        self._resets = 0
+
+    def reset(self, seed: int | None = None) -> dict[str, Observation]:
+        """Fresh episodes in all copies. Without a seed, other ones each time, as the first seed has it."""
+        if seed is not None:
+            self.seed, self._resets = seed, 0
+        if self.device.type == "cuda":  # nothing was handed to JAX that it could wait for
+            torch.cuda.current_stream(self.device).synchronize()
+        key = jax.random.key(self.seed)
+        key = jax.random.fold_in(key, self._resets) if self._resets else key
+        self._resets += 1
+        self._carry, observation = self._begin(jax.device_put(key, self._device), self._params)
+        return jax.tree.map(to_torch, observation)
+
+    def step(self, actions: Mapping[str, torch.Tensor]) -> Step:
+        """One step of all copies with actions `[E, n, ...]` by group. Where an episode ends, a new one begins."""
+        if self._carry is None:
+            raise OptionError("TorchWorlds: call reset() before step()")
+        if actions.keys() != self._wanted.keys():
+            raise OptionError(f"TorchWorlds: step needs actions of {sorted(self._wanted)}, got {sorted(actions)}")
+        given = {name: wanted.checked(name, actions[name], self.device) for name, wanted in self._wanted.items()}
+        self._carry, seen, reward, ends, raw = self._step(self._carry, self._params, given)
+        hand = torch.from_dlpack
+        seen = jax.tree.map(hand, seen)
+        return Step(seen, {name: hand(own) for name, own in reward.items()}, hand(ends[0]), hand(ends[1]), Infos(raw))
+
+
+class _Carry(struct.PyTreeNode):
+    """What steps take over from each other, and nobody else sees. actions: of the Shoal policies, for the next step."""
+
+    worlds: Worlds
+    memory: dict[str, PyTree]
+    actions: dict[str, jax.Array]
+
+
+class _Program(NamedTuple):
+    """The compiled part. Views are handed out, so they are no part of what is carried (and donated)."""
+
+    vectorised: Vectorised
+    groups: Mapping[str, Group]
+    algorithms: Mapping[str, Algorithm]
+    explore: bool
+    finals: bool
+    with_state: bool
+
+    def begin(self, key: jax.Array, params: dict[str, PyTree]) -> tuple[_Carry, dict[str, Observation]]:
+        worlds = self.vectorised.reset(key)
+        return self._carried(worlds, self._fresh(params), params), self._shown(worlds.observation)
+
+    def step(self, carry: _Carry, params: dict[str, PyTree], actions: dict[str, jax.Array]):
+        worlds, outcome, ended = self.vectorised.step(carry.worlds, {**actions, **carry.actions})
+        raw: dict[str, PyTree] = {"metrics": outcome.metrics, "returns": ended.returns, "length": ended.length}
+        if self.finals:
+            rows = (ended.mask, ended.params, ended.state)  # the mask only tells how many rows these are
+            final = for_rows(self._final, ended.mask, (), rows, worlds.observation)
+            raw["final"] = self._shown(final)
+        seen, ends = self._shown(worlds.observation), (outcome.terminated, outcome.truncated)
+        return self._carried(worlds, carry.memory, params), seen, outcome.reward, ends, raw
+
+    def _final(self, shared: tuple, rows: tuple[jax.Array, PyTree, PyTree]) -> dict[str, Observation]:
+        mask, settings, state = rows
+        return self.vectorised.observe(settings, state, mask.shape[0])
+
+    def _shown(self, observation: dict[str, Observation]) -> dict[str, Observation]:
+        if self.with_state:
+            return observation
+        return {name: seen.replace(state=None) for name, seen in observation.items()}
+
+    def _fresh(self, params: dict[str, PyTree]) -> dict[str, PyTree]:
+        fresh = {}
+        for name, algorithm in self.algorithms.items():
+            shape = (self.vectorised.num_envs, self.groups[name].size)
+            one = algorithm.initial_memory(params[name])
+            fresh[name] = jax.tree.map(lambda leaf, s=shape: jnp.broadcast_to(leaf, s + jnp.shape(leaf)), one)
+        return fresh
+
+    def _carried(self, worlds: Worlds, memory: dict[str, PyTree], params: dict[str, PyTree]) -> _Carry:
+        """What the next step needs, the actions of the Shoal policies included."""
+        keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
+        memory = select_rows(worlds.first, self._fresh(params), memory)
+        actions, start = {}, 0
+        for name, group in self.groups.items():
+            own = jax.vmap(lambda key, s=start, n=group.size: agent_keys(key, s, n))(keys)
+            start += group.size
+            if name in self.algorithms:
+                act = over_agents(functools.partial(_act, self.algorithms[name], self.explore))
+                seen, held = worlds.observation[name], memory[name]
+                out = act(params[name], seen, held, own)
+                actions[name], memory[name] = out.action, _standing(seen.active, out.memory, held)
+        return _Carry(worlds.replace(observation={}), memory, actions)
+
+
+def _act(algorithm: Algorithm, explore: bool, params: PyTree, observation: Observation, memory: PyTree, key: jax.Array):
+    return algorithm.act(params, observation, memory, key, explore)
+
+
+def _standing(active: jax.Array | None, new: PyTree, old: PyTree) -> PyTree:
+    """Memory `[E, n, ...]` of those who may not act stands still."""
+    if active is None:
+        return new
+    return jax.tree.map(lambda a, b: jnp.where(active.reshape(active.shape + (1,) * (a.ndim - 2)), a, b), new, old)
+
+
+class _Wanted:
+    """The actions of a group: their shape and dtype."""
+
+    def __init__(self, num_envs: int, group: Group):
+        self.shape = (num_envs, group.size, *action_shape(group.action))
+        self.dtype = getattr(torch, action_dtype(group.action))
+
+    def checked(self, name: str, action: torch.Tensor, device: torch.device) -> jax.Array:
+        """The action as JAX takes it. Samples of PyTorch are int64, so they are converted."""
+        if action.shape != self.shape or action.device != device:
+            raise OptionError(
+                f"TorchWorlds: actions of {name!r} must be {self.shape} on {device}, "
+                f"got {tuple(action.shape)} on {action.device}"
+            )
+        return to_jax(action if action.dtype == self.dtype else action.to(self.dtype))
+
+
+def _devices(device: torch.device | str | None) -> tuple[torch.device, Any]:
+    """One device, as PyTorch and as JAX know it."""
+    if device is None:
+        own = jax.local_devices()[0]
+        named = "cpu" if own.platform == "cpu" else "cuda"
+        return torch.device(named) if named == "cpu" else torch.device(named, own.local_hardware_id or 0), own
+    wanted = torch.device(device)
+    require(wanted.type in ("cpu", "cuda"), "TorchWorlds", "device", str(device), "on 'cpu' or 'cuda'")
+    index = wanted.index or 0
+    try:
+        found = [own for own in jax.local_devices(backend=wanted.type) if (own.local_hardware_id or 0) == index]
+    except RuntimeError as error:
+        raise OptionError(f"TorchWorlds: JAX has no device {str(device)!r}: {error}") from error
+    require(bool(found), "TorchWorlds", "device", str(device), f"one that JAX has: {jax.local_devices()}")
+    return torch.device(wanted.type) if wanted.type == "cpu" else torch.device("cuda", index), found[0]

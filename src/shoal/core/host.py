@@ -1,0 +1,224 @@
+"""Environments that live on the host: stateful, in numpy, stepped by Python. The contract, and how runners see them.
+
+A `HostEnv` is one environment, a `HostBatch` several that are stepped together and begin anew by themselves;
+`Copies` makes the one of the other. To everything else (seats dealt to policies, shapes, learners) a host environment
+is a `StandIn`: a world like any other, whose state is what the host last told. A runner for host environments
+(`execution.host`) puts that in; the fused runner has nothing to put in, and refuses.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from shoal.core.env import Env
+from shoal.core.errors import WorldError
+from shoal.core.spaces import Box, num_logits
+from shoal.core.types import Group, Observation, Outcome, PyTree, Seat
+
+Observations = dict[str, Observation]
+
+
+class HostEnv(Protocol):
+    """One stateful environment. Arrays are numpy; shapes and dtypes never change.
+
+    groups: agents with identical spaces, their `observation` given as a `Box` or a dict of them. Every observation has
+    `legal`, `active` and `present` if `masked`, `leaving` say so (see `Told`), and never otherwise.
+    """
+
+    @property
+    def name(self) -> str:
+        """What errors call it, such as `gymnasium:CartPole-v1`."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[str, Group]: ...
+
+    @property
+    def players(self) -> dict[str, tuple[Seat, ...]]: ...
+
+    @property
+    def masked(self) -> bool:
+        """Whether observations say which actions are legal."""
+        ...
+
+    @property
+    def leaving(self) -> bool:
+        """Whether observations say who is active and present; if not, everybody always is."""
+        ...
+
+    def reset(self, seed: int | None) -> Observations:
+        """Begins an episode; a seed makes this one, and those after it, repeatable."""
+        ...
+
+    def step(self, actions: Mapping[str, np.ndarray]) -> tuple[Observations, Outcome]:
+        """One step. After a terminated or truncated one, `reset` comes next; its observation is the final one."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Told(NamedTuple):
+    """What a step of a `HostBatch` led to; leaves are numpy, `[E, ...]`.
+
+    observation: what is seen now, in a new episode where one ended. final: what was seen at the end of those that
+    ended; elsewhere as `observation`. outcome: of the step.
+    """
+
+    observation: Observations
+    final: Observations
+    outcome: Outcome
+
+
+class HostBatch(Protocol):
+    """Environments that are stepped together; where an episode ends, the next one begins at once."""
+
+    @property
+    def num_envs(self) -> int: ...
+
+    def reset(self, seed: int) -> Observations: ...
+
+    def step(self, actions: Mapping[str, np.ndarray]) -> Told: ...
+
+    def close(self) -> None: ...
+
+
+class Copies:
+    """A `HostBatch` of environments that are stepped one after the other."""
+
+    def __init__(self, envs: Sequence[HostEnv]):
+        self.envs = list(envs)
+
+    @property
+    def num_envs(self) -> int:
+        return len(self.envs)
+
+    def reset(self, seed: int) -> Observations:
+        seeds = np.random.SeedSequence(seed).generate_state(len(self.envs))
+        return _stacked([env.reset(int(own)) for env, own in zip(self.envs, seeds, strict=True)])
+
+    def step(self, actions: Mapping[str, np.ndarray]) -> Told:
+        now, final, outcomes = [], [], []
+        for i, env in enumerate(self.envs):
+            observation, outcome = env.step({name: action[i] for name, action in actions.items()})
+            final.append(observation)
+            now.append(env.reset(None) if outcome.terminated or outcome.truncated else observation)
+            outcomes.append(outcome)
+        observation = _stacked(now)
+        ended = any(a is not b for a, b in zip(now, final, strict=True))
+        return Told(observation, _stacked(final) if ended else observation, _stacked(outcomes))
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
+class Last(struct.PyTreeNode):
+    """State of a `StandIn`: what is seen; and, when a step has been made, what it led to and how the episode ended."""
+
+    observation: Observations
+    final: Observations
+    outcome: Outcome
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StandIn(Env):
+    """A host environment as a world. It cannot be stepped by itself: `step` hands on what the host told.
+
+    id: such as `gymnasium:CartPole-v1`. seats, owners: its groups and players. open: makes a batch of so many.
+    """
+
+    id: str
+    seats: Mapping[str, Group]
+    owners: Mapping[str, tuple[Seat, ...]]
+    open: Callable[[int], HostBatch]
+    masked: bool = False
+    leaving: bool = False
+    metrics: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it stands for the same environment; what opens it cannot be compared, its spaces can."""
+        return isinstance(other, StandIn) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        return (self.id, self.seats, self.owners, self.masked, self.leaving, self.metrics)
+
+    @staticmethod
+    def of(env: HostEnv, make: Callable[[], HostEnv]) -> "StandIn":
+        """A stand-in for environments like `env`, each made anew."""
+        return StandIn(
+            env.name,
+            dict(env.groups),
+            dict(env.players),
+            lambda count: Copies([make() for _ in range(count)]),
+            env.masked,
+            env.leaving,
+        )
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        return self.seats
+
+    @property
+    def players(self) -> dict[str, tuple[Seat, ...]]:
+        return dict(self.owners)
+
+    def reset(self, key: jax.Array, params: PyTree) -> Last:
+        """Zeros of the right shapes; the runner puts in what the host says."""
+        del key, params
+        return jax.tree.map(jnp.asarray, self.blank())
+
+    def step(self, key: jax.Array, state: Last, actions: dict[str, jax.Array], params: PyTree) -> tuple[Last, Outcome]:
+        del key, actions, params
+        return state.replace(observation=state.final), state.outcome
+
+    def observe(self, state: Last, params: PyTree) -> Observations:
+        del params
+        return state.observation
+
+    def blank(self) -> Last:
+        """A state of zeros, in which everything is legal and everybody there."""
+        seen = {name: self._blank(group) for name, group in self.seats.items()}
+        reward: Any = {name: np.zeros(group.size, np.float32) for name, group in self.seats.items()}
+        metrics: Any = {name: np.float32(0) for name in self.metrics}
+        no: Any = np.bool_(False)
+        return Last(seen, seen, Outcome(reward, no, no, metrics))
+
+    def _blank(self, group: Group) -> Observation:
+        view = jax.tree.map(
+            lambda box: np.zeros((group.size, *box.shape), box.dtype),
+            group.observation,
+            is_leaf=lambda leaf: isinstance(leaf, Box),
+        )
+        there: Any = np.ones(group.size, bool) if self.leaving else None
+        legal: Any = None
+        if self.masked and not isinstance(group.action, Box):
+            legal = np.ones((group.size, num_logits(group.action)), bool)
+        return Observation(view, legal, there, there)
+
+
+def check_told(stand_in: StandIn, observation: Observations) -> None:
+    """Refuses observations `[E, ...]` whose groups, parts, shapes or dtypes are not those that were declared."""
+    wanted = stand_in.blank().observation
+    have, got = jax.tree.structure(wanted), jax.tree.structure(observation)
+    if have != got:
+        raise WorldError(f"{stand_in.id}: an observation has the parts {got}, but {have} were declared")
+    leaves = zip(jax.tree_util.tree_leaves_with_path(wanted), jax.tree.leaves(observation), strict=True)
+    for (path, one), leaf in leaves:
+        if leaf.shape[1:] != one.shape or leaf.dtype != one.dtype:
+            raise WorldError(
+                f"{stand_in.id}: {jax.tree_util.keystr(path)} is {leaf.shape[1:]} {leaf.dtype}, but "
+                f"{one.shape} {one.dtype} was declared. The spaces of an environment must not change."
+            )
+
+
+def _stacked(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)

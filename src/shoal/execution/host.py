@@ -1,0 +1,241 @@
+"""The host runner: environments that only exist on the host, stepped in this process, with one compiled `act`.
+
+It is the fused runner with its rollout taken apart. In every step of a rollout the decisions come from the device, the
+environments are stepped in Python, and what they tell goes back in one call, which records the step and decides the
+next one. Steps are written into one buffer on the device, updated in place; the update is the same as everywhere.
+
+A run can be resumed, but not to the bit: the state of the environments is theirs alone, so episodes begin anew.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.core.errors import OptionError, ShoalError, WorldError, require_positive
+from shoal.core.host import HostBatch, Last, Observations, StandIn, Told, check_told
+from shoal.core.regroup import original, own_actions, side_rewards
+from shoal.core.types import PyTree
+from shoal.core.vectorise import Ended, Vectorised, Worlds
+from shoal.execution.evaluate import MAX_STEPS, Evaluation, seated
+from shoal.execution.experiment import Cast, Experiment, cast
+from shoal.execution.fused import MAX_UPDATES, Carry, Program, check_replays, check_warm_up, mesh_of, policies_of
+from shoal.execution.rollout import Actor, Acts, Step, carried_out
+
+EVALUATED = 16
+"""Environments that an evaluation plays in at most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Fed(Vectorised):
+    """Copies of a stand-in. Where an episode ends, the next one has begun already: the host says with which view."""
+
+    def _renewed(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree]:
+        del ended
+        return worlds.params, worlds.state
+
+
+@dataclasses.dataclass(frozen=True)
+class Played:
+    """A cast whose environments are on the host: compiled decisions, and environments to carry them out."""
+
+    cast: Cast
+    actor: Actor
+    num_envs: int
+
+    @property
+    def stand_in(self) -> StandIn:
+        env = original(self.cast.env)
+        assert isinstance(env, StandIn)
+        return env
+
+    @functools.cached_property
+    def worlds(self) -> Fed:
+        like = self.cast.vectorised(self.num_envs)
+        return Fed(like.env, like.num_envs, like.randomise, like.with_state)
+
+    @functools.cached_property
+    def batch(self) -> HostBatch:
+        return self.stand_in.open(self.num_envs)
+
+    @functools.cached_property
+    def decide(self):
+        """`decide(policies, memory, worlds) -> acts, actions by the environment's own groups`."""
+        return jax.jit(self._decide)
+
+    @functools.cached_property
+    def tick(self):
+        """`tick(policies, worlds, acts, told, buffer, t) -> worlds, buffer, acts, actions`: one step recorded, the next
+        one decided. The buffer is donated.
+        """
+        return jax.jit(self._tick, donate_argnums=4)
+
+    def _decide(self, policies: PyTree, memory: PyTree, worlds: Worlds) -> tuple[Acts, dict[str, jax.Array]]:
+        acts = self.actor.act(policies, memory, worlds)
+        return acts, own_actions(self.cast.env, acts.action)
+
+    def _tick(self, policies: PyTree, worlds: Worlds, acts: Acts, told: Last, buffer: Step, t: jax.Array):
+        worlds, record = carried_out(self.worlds, self.actor, policies, worlds.replace(state=told), acts)
+        buffer = jax.tree.map(lambda rows, row: rows.at[t].set(row), buffer, record)
+        return worlds, buffer, *self._decide(policies, acts.memory, worlds)
+
+    def begin(self, worlds: Worlds, seed: int) -> Worlds:
+        """Fresh episodes in all environments; keys and the clock go on."""
+        observation = self.batch.reset(seed)
+        check_told(self.stand_in, observation)
+        return self._begun(worlds, self._told(observation, observation, None))
+
+    @functools.cached_property
+    def _begun(self) -> Callable[[Worlds, Last], Worlds]:
+        def begun(worlds: Worlds, told: Last) -> Worlds:
+            return worlds.replace(
+                state=told,
+                observation=self.worlds.observe(worlds.params, told, self.num_envs),
+                first=jnp.ones(self.num_envs, bool),
+                returns=jax.tree.map(jnp.zeros_like, worlds.returns),
+                length=jnp.zeros_like(worlds.length),
+            )
+
+        return jax.jit(begun)
+
+    def step(self, actions: dict[str, jax.Array]) -> Last:
+        """Carries decisions out on the host."""
+        told: Told = self.batch.step(jax.device_get(actions))
+        return self._told(told.observation, told.final, told.outcome)
+
+    def _told(self, observation: Observations, final: Observations, outcome: Any) -> Last:
+        if outcome is None:
+            blank = self.stand_in.blank().outcome
+            outcome = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (self.num_envs, *np.shape(leaf))), blank)
+        return Last(observation, final, outcome)
+
+    def buffer(self, policies: PyTree, worlds: Worlds, memory: PyTree, rows: int) -> Step:
+        """Room for so many steps."""
+
+        def one(policies, worlds, memory):
+            acts = self.actor.act(policies, memory, worlds)
+            return carried_out(self.worlds, self.actor, policies, worlds, acts)[1]
+
+        shapes = jax.eval_shape(one, policies, worlds, memory)
+        return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), shapes)
+
+
+@dataclasses.dataclass(frozen=True)
+class HostProgram(Program):
+    """An experiment in host environments: used as `Program` is, but `advance` runs on the host."""
+
+    @functools.cached_property
+    def played(self) -> Played:
+        return Played(self.cast, self._actor, self.experiment.num_envs)
+
+    @functools.cached_property
+    def counts(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return range(MAX_UPDATES + 1)
+
+    def compiled(self, carry: Carry) -> Callable[[Carry, Any], tuple[Carry, jax.Array]]:
+        """`advance`, ready to run: environments are open, a first episode has begun in each, programs are compiled."""
+        played, policies = self.played, policies_of(carry.learners)
+        seed = (self.experiment.seed + 7919 * int(carry.update)) % 2**32  # episodes of a resumed run are new ones
+        begun = [played.begin(carry.worlds, seed)]
+        worlds, memory = begun[0], carry.memory
+        buffers = [played.buffer(policies, worlds, memory, self.experiment.num_steps)]
+        decide = played.decide.lower(policies, memory, worlds).compile()
+        acts, _ = decide(policies, memory, worlds)
+        tick = played.tick.lower(policies, worlds, acts, worlds.state, buffers[0], np.int32(0)).compile()
+        learn = self._learner.lower(carry, worlds, acts.memory, buffers[0]).compile()
+
+        def one(carry: Carry) -> tuple[Carry, jax.Array]:
+            carry = carry.replace(worlds=begun.pop()) if begun else carry
+            policies = policies_of(carry.learners)
+            worlds, buffer = carry.worlds, buffers.pop()
+            acts, actions = decide(policies, carry.memory, worlds)
+            memory = carry.memory
+            for t in range(self.experiment.num_steps):
+                told = self._stepped(actions, int(carry.update))
+                memory = acts.memory
+                worlds, buffer, acts, actions = tick(policies, worlds, acts, told, buffer, np.int32(t))
+            carry, row = learn(carry, worlds, memory, buffer)
+            buffers.append(buffer)
+            return carry, row
+
+        def advance(carry: Carry, count: int) -> tuple[Carry, jax.Array]:
+            rows = []
+            for _ in range(count):
+                carry, row = one(carry)
+                rows.append(row)
+            empty = jnp.zeros((MAX_UPDATES - count, len(self.names)))
+            return carry, jnp.concatenate([jnp.stack(rows), empty])
+
+        return advance
+
+    def _stepped(self, actions: dict[str, jax.Array], update: int) -> Last:
+        try:
+            return self.played.step(actions)
+        except ShoalError:
+            raise
+        except Exception as error:  # the environment's own code may raise anything
+            name = self.experiment.env
+            raise WorldError(f"{name}: its step raised {type(error).__name__} in update {update}: {error}") from error
+
+    @functools.cached_property
+    def _learner(self):
+        def learn(carry: Carry, worlds: Worlds, memory: PyTree, steps: Step) -> tuple[Carry, jax.Array]:
+            carry, metrics = self._taught(carry, worlds, memory, steps, None)
+            return carry, jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.names])
+
+        return jax.jit(learn)
+
+
+def build(experiment: Experiment, devices: int | None = None) -> HostProgram:
+    """The program of an experiment in host environments, on the first device."""
+    if devices is not None and devices > 1:
+        raise OptionError(f"{experiment.env} runs on the host and learns on one device; leave out --devices")
+    if experiment.num_seeds > 1:
+        raise OptionError(
+            f"{experiment.env} runs on the host, one training at a time: num_seeds must be 1, got "
+            f"{experiment.num_seeds}. Start a run for each seed."
+        )
+    roles = cast(experiment)
+    check_warm_up(experiment)
+    check_replays(roles)
+    return HostProgram(roles, mesh_of(experiment, 1))
+
+
+def evaluate(
+    roles: Cast, policies: dict[str, PyTree] | None, episodes: int = 1024, seed: int = 0, explore: bool = False
+) -> Evaluation:
+    """As `execution.evaluate.evaluate`, in host environments: as many episodes in each, one after the other."""
+    require_positive("evaluate", episodes=episodes)
+    actor, given = seated(roles, policies, explore)
+    count = min(EVALUATED, episodes)
+    played = Played(roles, actor, count)
+    worlds = jax.jit(played.worlds.reset)(jax.random.key(seed))
+    worlds = played.begin(worlds, seed)
+    memory = actor.initial_memory(given, count)
+    quota = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
+    acts, actions = played.decide(given, memory, worlds)
+    buffer = played.buffer(given, worlds, memory, 1)
+    returns: list[dict[str, float]] = []
+    lengths: list[int] = []
+    totals, steps = None, np.zeros(count, int)
+    while quota.any():
+        told = played.step(actions)
+        worlds, buffer, acts, actions = played.tick(given, worlds, acts, told, buffer, np.int32(0))
+        gained = jax.device_get(side_rewards(roles.env, jax.tree.map(lambda rows: rows[0], buffer.reward)))
+        totals = gained if totals is None else {name: totals[name] + gained[name] for name in gained}
+        steps += 1
+        ended = np.asarray(told.outcome.terminated) | np.asarray(told.outcome.truncated)
+        for i in np.flatnonzero(ended & (quota > 0)):
+            returns.append({name: float(total[i]) for name, total in totals.items()})
+            lengths.append(int(steps[i]))
+            quota[i] -= 1
+        totals = {name: np.where(ended, 0.0, total) for name, total in totals.items()}
+        steps[ended] = 0
+        if steps.max() > MAX_STEPS:
+            raise WorldError(f"{roles.experiment.env}: an episode did not end within {MAX_STEPS} steps")
+    played.batch.close()
+    return Evaluation({name: np.array([one[name] for one in returns]) for name in returns[0]}, np.array(lengths))
