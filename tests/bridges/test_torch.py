@@ -1,4 +1,4 @@
-"""Tensors share memory with arrays, worlds stepped by PyTorch do what they do in JAX, and nothing handed out changes."""
+"""Tensors share memory with arrays, worlds step as they do in JAX, and what was handed out keeps its values."""
 
 import dataclasses
 import os

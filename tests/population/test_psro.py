@@ -8,7 +8,7 @@ import pytest
 
 from shoal.core.errors import OptionError
 from shoal.execution.psro_run import Settings, oracle_of, start
-from shoal.population.psro import PSRO, State, begin, psro
+from shoal.population.psro import PSRO, State, begin, broadened, psro
 from shoal.population.self_play import fictitious_self_play, self_play
 from shoal.presets import resolve
 
@@ -44,11 +44,12 @@ def test_leduc_as_fast_as_published(solver, goal, at_most):
 
 def test_what_responses_meet():
     mixtures = (np.array([1.0, 0.0]), np.array([0.5, 0.5]))
-    met = PSRO(breadth=0.2).met(mixtures)
+    met = broadened(mixtures, 0.2)
     np.testing.assert_allclose(met[0], [0.9, 0.1])
     np.testing.assert_allclose(met[1], [0.5, 0.5])
-    np.testing.assert_allclose(PSRO().met(mixtures)[0], [0.8, 0.2])
-    np.testing.assert_allclose(PSRO(meta_solver="last").met(mixtures)[0], [1.0, 0.0])
+    assert (PSRO().width(), PSRO(breadth=0.2).width(), PSRO(meta_solver="last").width()) == (0.4, 0.2, 0.0)
+    assert PSRO().width([{"gain": [0.0, -0.1], "breadth": 0.4}]) == 0.0
+    assert PSRO().width([{"gain": [0.0, 0.1], "breadth": 0.0}]) == 0.4
     with pytest.raises(OptionError, match=r"breadth must be a share from 0 to 1, got 1\.5"):
         PSRO(breadth=1.5)
 
@@ -79,6 +80,34 @@ def test_stops_when_nothing_is_gained():
     state = start(Settings(resolve("psro/kuhn"), plan, "exact"))
     assert state.iteration < 30
     assert max(state.history[-1]["gain"]) <= 1e-9
+
+
+def test_broad_responses_end_in_equilibrium_too():
+    """Where those to broad mixtures gain nothing, responses to the mixtures themselves are tried before it stops."""
+    plan = PSRO(meta_solver="nash", iterations=30, patience=1)
+    state = start(Settings(resolve("psro/kuhn"), plan, "exact"))
+    assert state.iteration < 30
+    assert state.history[-1]["nash_conv"] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"target_nash_conv": float("nan")},
+        {"target_nash_conv": -1.0},
+        {"target_error": float("nan")},
+        {"patience": 0},
+        {"improvement": float("nan")},
+    ],
+)
+def test_numbers_without_sense_are_refused(wrong):
+    with pytest.raises(OptionError, match=next(iter(wrong))):
+        PSRO(**wrong)
+
+
+def test_a_goal_that_cannot_be_measured_is_refused():
+    with pytest.raises(OptionError, match="'pong' has no exact tables"):
+        start(Settings(resolve("psro/pong"), PSRO(target_nash_conv=1.0)))
 
 
 def test_values_of_mixtures_by_hand():

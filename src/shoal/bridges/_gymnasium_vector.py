@@ -63,13 +63,13 @@ class Vector:
         with self.place.inside("step"):
             value, reward, *ends, info = self.env.step(self.spaces.acts.decode(actions[AGENT][:, 0]))
             now = np.array(ends, bool)
+            ended = now[0] | now[1]
             if self.mode == AutoresetMode.NEXT_STEP:
                 return self._next_step(value, info, reward, now)
             if self.mode == AutoresetMode.SAME_STEP:
                 seen = self._seen(value, info)
-                return Told(seen, self._final(seen, info, now.any(0)), self._outcome(reward, now))
+                return Told(seen, self._final(seen, info, ended), self._outcome(reward, now))
             final = self._seen(value, info)
-            ended = now.any(0)
             seen = self._seen(*self.env.reset(options={"reset_mask": ended})) if ended.any() else final
             return Told(seen, final, self._outcome(reward, now))
 
@@ -79,7 +79,7 @@ class Vector:
     def _next_step(self, value: Any, info: Any, reward: Any, now: np.ndarray) -> Told:
         """Where an episode had ended before, this step began the next: only now is there something to see in it."""
         told, before = self._ended, self._before
-        over = told.any(0)
+        over = told[0] | told[1]
         self._ended = now & ~over
         self._before = seen = self._seen(value, info)
         final = jax.tree.map(lambda was, is_: _where(over, was, is_), before, seen) if over.any() else seen
@@ -103,7 +103,7 @@ class Vector:
         view = mapped(lambda leaf: leaf[:, None], self.spaces.see(value, lead=1, check=self._checked))
         seen = observation(view, self._legal(value, info) if self.masked else None)
         if self.leaving:
-            active, present = ~self._ended.any(0), ~self._ended[0]
+            active, present = ~(self._ended[0] | self._ended[1]), ~self._ended[0]
             seen = seen.replace(active=active[:, None], present=present[:, None])
         return {AGENT: seen}
 

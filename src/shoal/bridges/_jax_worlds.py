@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from shoal.core.errors import OptionError
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
@@ -30,6 +31,20 @@ class Actions(NamedTuple):
 
     space: ActionSpace
     theirs: Callable[[jax.Array], jax.Array]
+
+
+def firm(tree: PyTree, like: PyTree = None) -> PyTree:
+    """A state without Python numbers and weak types; with `like`, of the same types as it: else it would be recompiled.
+
+    Keys are left as they are.
+    """
+
+    def one(leaf: Any, old: Any) -> jax.Array:
+        leaf, old = jnp.asarray(leaf), jnp.asarray(old)
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        return leaf if is_key else lax.convert_element_type(leaf, old.dtype)
+
+    return jax.tree.map(one, tree, tree if like is None else like)
 
 
 def tidy(observation: PyTree) -> PyTree:
@@ -55,7 +70,7 @@ def box_actions(title: str, path: str, low: Any, high: Any, shape: tuple[int, ..
     low, high = np.broadcast_to(np.asarray(low), shape), np.broadcast_to(np.asarray(high), shape)
     if low.size == 0:
         raise OptionError(f"{title}: {path} has the shape {shape}: an action must have at least one entry")
-    if np.ptp(low[np.isfinite(low)], initial=0) == 0 and (low == low.flat[0]).all() and (high == high.flat[0]).all():
+    if (low == low.flat[0]).all() and (high == high.flat[0]).all():
         bounds = float(low.flat[0]), float(high.flat[0])
         return Actions(Box(shape, *bounds), lambda action: jnp.clip(action, *bounds).astype(dtype))
     if not (np.isfinite(low).all() and np.isfinite(high).all()):

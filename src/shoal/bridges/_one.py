@@ -173,9 +173,20 @@ def _order(leaves: list[Any]) -> list[int]:
 
 def _key_data(seed: int) -> jax.Array:
     """Key of copy 0, on the CPU: what is computed from it stays there."""
-    with jax.default_device(jax.local_devices(backend="cpu")[0]):
-        data = jax.random.key_data(jax.random.fold_in(jax.random.key(seed), 0))
-    return jax.device_put(data, jax.local_devices(backend="cpu")[0])
+    cpu = jax.local_devices(backend="cpu")[0]
+    with jax.default_device(cpu):
+        # A compiled seed has 32 bits; it is worth it for those who seed every episode.
+        data = _seeded(np.int32(seed)) if 0 <= seed < 2**31 else jax.random.key_data(_copy_key(seed))
+    return jax.device_put(data, cpu)
+
+
+def _copy_key(seed: int | jax.Array) -> jax.Array:
+    return jax.random.fold_in(jax.random.key(seed), 0)
+
+
+@jax.jit
+def _seeded(seed: jax.Array) -> jax.Array:
+    return jax.random.key_data(_copy_key(seed))
 
 
 def _fresh_seed() -> int:

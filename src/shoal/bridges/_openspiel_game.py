@@ -127,7 +127,9 @@ class Plan:
 def _plan(env: Env, short: str, name: str, num_seeds: int, max_length: int, utility: tuple[float, float]) -> Plan:
     spec = describe(env)
     seats = [(group, i) for group, entry in spec.groups.items() for i in range(entry.size)]
-    counts = [_num_actions(name, group, entry.action) for group, entry in spec.groups.items() for _ in range(entry.size)]
+    counts = [
+        _num_actions(name, group, entry.action) for group, entry in spec.groups.items() for _ in range(entry.size)
+    ]
     dealt = hasattr(env, "deal") and hasattr(env, "num_deals")
     num_deals = int(env.num_deals) if dealt else num_seeds  # pyright: ignore[reportAttributeAccessIssue]
     in_turn = len(spec.groups) == 1 and next(iter(spec.groups.values())).movers == 1
@@ -214,7 +216,9 @@ def _programs(env: Any, seats: list[Seat], dealt: bool) -> tuple[Any, Any]:
         return state, seen(state, jnp.zeros(len(seats)), jnp.bool_(False))
 
     def advance(deal: jax.Array, move: jax.Array, state: PyTree, chosen: jax.Array) -> tuple[PyTree, Seen]:
-        places = {name: jnp.array([seats.index((name, i)) for i in range(group.size)]) for name, group in groups.items()}
+        places = {
+            name: jnp.array([seats.index((name, i)) for i in range(group.size)]) for name, group in groups.items()
+        }
         actions = {name: chosen[place] for name, place in places.items()}
         state, outcome = env.step(key(deal, move + 1), state, actions, params)
         reward = jnp.stack([outcome.reward[group][i] for group, i in seats])

@@ -247,7 +247,7 @@ def _scaling(tree: Tree, parts: list[Numbers]) -> Acts:
 
         def leaf(part: Numbers) -> Any:
             piece = next(pieces).reshape((*lead, *part.shape))
-            return np.clip(piece.astype(part.dtype), part.low, part.high)
+            return np.asarray(np.clip(piece.astype(part.dtype), part.low, part.high), part.dtype)
 
         return _rebuilt(tree, leaf)
 

@@ -9,6 +9,7 @@ The one agent is the group `agent`. Names are those that `gymnasium.make` takes,
   one after the other (see `_gymnasium_vector`); `vector_kwargs` goes to it.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,10 +39,11 @@ def make(name: str, *, check: bool = True, vectorisation_mode: str | None = None
         found("gymnasium", name.partition(":")[0])
     if vectorisation_mode is not None:
         return _vector(name, check, vectorisation_mode, options)
-    options = {"disable_env_checker": True, **options}  # it does what `check` does, on every step
+    # Their checker does what `check` does, but on every step.
+    creator = functools.partial(gymnasium.make, name, disable_env_checker=True)
 
     def build(masked: bool | None) -> "Single":
-        return Single(owner, _made(owner, gymnasium.make, {"id": name, **options}), check, masked)
+        return Single(owner, _made(owner, creator, options), check, masked)
 
     first = build(None)
     stand_in = StandIn.of(first, lambda masked=first.masked: build(masked))
@@ -102,20 +104,22 @@ class Single:
 def _vector(name: str, check: bool, mode: str, options: dict[str, Any]) -> Env:
     owner = f"gymnasium:{name}"
     own = mode == "vector_entry_point"
-    if not own:
-        given = {"autoreset_mode": AutoresetMode.SAME_STEP, **options.get("vector_kwargs", {})}
-        options = {"disable_env_checker": True, **options, "vector_kwargs": given}
+    creator = functools.partial(gymnasium.make_vec, name, **({} if own else {"disable_env_checker": True}))
+    # Forked processes may hang when JAX has threads, as it has here.
+    defaults = {"autoreset_mode": AutoresetMode.SAME_STEP} | ({"context": "spawn"} if mode == "async" else {})
+    kwargs = {} if own else defaults | options.pop("vector_kwargs", {})
 
-    def build(count: int, mode: str, masked: bool | None = None) -> Vector:
-        settings = {"id": name, "num_envs": count, "vectorization_mode": mode, **options}
-        return Vector(owner, _made(owner, gymnasium.make_vec, settings), check, not own, masked)
+    def build(count: int, mode: str, kwargs: dict[str, Any], masked: bool | None = None) -> Vector:
+        wanted = functools.partial(creator, num_envs=count, vectorization_mode=mode, vector_kwargs=kwargs)
+        return Vector(owner, _made(owner, wanted, options), check, not own, masked)
 
-    first = build(1, mode if own else "sync")  # a look at the spaces needs no processes
+    # A look at the spaces needs no processes, and so none of their settings.
+    first = build(1, mode, {}) if own else build(1, "sync", {"autoreset_mode": kwargs["autoreset_mode"]})
     group = Group(1, first.spaces.acts.space, first.spaces.view.observation)
     masked, leaving = first.masked, first.leaving
     first.close()
     seats = {AGENT: ((AGENT, 0),)}
-    return StandIn(owner, {AGENT: group}, seats, lambda count: build(count, mode, masked), masked, leaving)
+    return StandIn(owner, {AGENT: group}, seats, lambda count: build(count, mode, kwargs, masked), masked, leaving)
 
 
 def _made(owner: str, function: Any, options: dict[str, Any]) -> Any:

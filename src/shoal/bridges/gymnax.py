@@ -13,7 +13,7 @@ import gymnax
 import jax
 import jax.numpy as jnp
 
-from shoal.bridges._jax_worlds import Actions, Held, gym_like_actions, tidy
+from shoal.bridges._jax_worlds import Actions, Held, firm, gym_like_actions, tidy
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, unknown_name
 from shoal.core.types import Group, Observation, Outcome, PyTree
@@ -21,7 +21,7 @@ from shoal.core.types import Group, Observation, Outcome, PyTree
 GROUP = "agent"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class Gymnax(Env):
     """An environment of gymnax.
 
@@ -29,9 +29,10 @@ class Gymnax(Env):
     """
 
     id: str
-    env: Any
-    settings: Any
-    actions: Actions
+    options: tuple[tuple[str, Any], ...]
+    env: Any = dataclasses.field(compare=False)  # the id and the options say all that the rest does
+    settings: Any = dataclasses.field(compare=False)
+    actions: Actions = dataclasses.field(compare=False)
     num_values: int | None = None
 
     kind: ClassVar[str] = "cooperative"
@@ -46,7 +47,7 @@ class Gymnax(Env):
 
     def reset(self, key: jax.Array, params: dict[str, jax.Array]) -> Held:
         observation, state = self.env.reset_env(key, self.settings.replace(**params))
-        return Held(state, self._view(observation))
+        return Held(firm(state), self._view(observation))
 
     def step(
         self, key: jax.Array, state: Held, actions: dict[str, jax.Array], params: dict[str, jax.Array]
@@ -57,7 +58,7 @@ class Gymnax(Env):
         truncated = jnp.asarray(self.env.is_truncated(inner, settings), bool)
         reward = jnp.asarray(reward, jnp.float32).reshape(1)
         outcome = Outcome({GROUP: reward}, jnp.asarray(terminated, bool), truncated)
-        return Held(inner, self._view(observation)), outcome
+        return Held(firm(inner, state.inner), self._view(observation)), outcome
 
     def observe(self, state: Held, params: PyTree) -> dict[str, Observation]:
         del params
@@ -85,4 +86,4 @@ def make(name: str, **options: Any) -> Env:
     actions = gym_like_actions(title, "its action space", env.action_space(settings))
     seen = env.observation_space(settings)
     num_values = int(seen.n) if type(seen).__name__ == "Discrete" else None
-    return Gymnax(title, env, settings, actions, num_values)
+    return Gymnax(title, tuple(sorted(options.items())), env, settings, actions, num_values)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import jaxmarl
 from jaxmarl.registration import registered_envs
 
-from shoal.bridges._jax_worlds import Actions, Held, gym_like_actions, some_legal, tidy
+from shoal.bridges._jax_worlds import Actions, Held, firm, gym_like_actions, some_legal, tidy
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, unknown_name
 from shoal.core.spaces import Box, num_logits
@@ -32,14 +32,15 @@ from shoal.core.types import Group, Observation, Outcome, PyTree
 _CLOCKS = ("step", "time", "state.step", "state.time", "env_state.step", "env_state.time")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class JaxMarl(Env):
     """An environment of JaxMARL. members: the agents of each group. actions: of one agent of each group."""
 
     id: str
-    env: Any
-    members: Mapping[str, tuple[Any, ...]]
-    actions: Mapping[str, Actions]
+    options: tuple[tuple[str, Any], ...]
+    env: Any = dataclasses.field(compare=False)  # the id and the options say all that the rest does
+    members: Mapping[str, tuple[Any, ...]] = dataclasses.field(compare=False)
+    actions: Mapping[str, Actions] = dataclasses.field(compare=False)
     masked: bool
 
     @property
@@ -50,7 +51,7 @@ class JaxMarl(Env):
         del params
         observation, state = self.env.reset(key)
         everyone = {name: jnp.ones(len(agents), bool) for name, agents in self.members.items()}
-        return Held(state, self._views(observation), self._legal(state), everyone)
+        return Held(firm(state), self._views(observation), self._legal(state), everyone)
 
     def step(self, key: jax.Array, state: Held, actions: dict[str, jax.Array], params: PyTree) -> tuple[Held, Outcome]:
         del params
@@ -69,7 +70,7 @@ class JaxMarl(Env):
             for name, agents in self.members.items()
         }
         over, late = jnp.asarray(dones["__all__"], bool), self._out_of_time(inner)
-        following = Held(inner, self._views(observation), self._legal(inner), active)
+        following = Held(firm(inner, state.inner), self._views(observation), self._legal(inner), active)
         return following, Outcome(reward, over & ~late, over & late)
 
     def observe(self, state: Held, params: PyTree) -> dict[str, Observation]:
@@ -111,7 +112,9 @@ def make(name: str, **options: Any) -> Env:
         raise OptionError(f"{title}: JaxMARL cannot make it: {type(error).__name__}: {error}") from error
     observation, state = jax.eval_shape(env.reset, jax.eval_shape(lambda: jax.random.key(0)))
     members, actions = _grouped(title, env, observation)
-    return JaxMarl(title, env, members, actions, _has_masks(env, state, members, actions))
+    return JaxMarl(
+        title, tuple(sorted(options.items())), env, members, actions, _has_masks(env, state, members, actions)
+    )
 
 
 def _grouped(title: str, env: Any, observation: Any) -> tuple[dict[str, tuple], dict[str, Actions]]:

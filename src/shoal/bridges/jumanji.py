@@ -18,28 +18,30 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import jumanji
 import numpy as np
+from jumanji.registration import make as make_theirs
+from jumanji.registration import registered_environments
 
-from shoal.bridges._jax_worlds import Actions, Held, box_actions, choices, some_legal, tidy
+from shoal.bridges._jax_worlds import Actions, Held, box_actions, choices, firm, some_legal, tidy
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require, unknown_name
-from shoal.core.spaces import Box, num_logits
+from shoal.core.spaces import Box, Discrete, num_logits
 from shoal.core.types import Group, Observation, Outcome, PyTree
 
 GROUP = "agent"
 MASK = "action_mask"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class Jumanji(Env):
     """An environment of Jumanji. alone: it has one agent, whose actions have no axis of agents."""
 
     id: str
-    env: Any
+    options: tuple[tuple[str, Any], ...]
+    env: Any = dataclasses.field(compare=False)  # the id and the options say all that the rest does
+    actions: Actions = dataclasses.field(compare=False)
     size: int
     alone: bool
-    actions: Actions
     masked: bool
     shared: tuple[str, ...]
 
@@ -52,7 +54,7 @@ class Jumanji(Env):
     def reset(self, key: jax.Array, params: PyTree) -> Held:
         del params
         state, step = self.env.reset(key)
-        return self._held(state, step.observation)
+        return self._held(firm(state), step.observation)
 
     def step(self, key: jax.Array, state: Held, actions: dict[str, jax.Array], params: PyTree) -> tuple[Held, Outcome]:
         del key, params  # their states have a key of their own
@@ -60,7 +62,9 @@ class Jumanji(Env):
         inner, step = self.env.step(state.inner, chosen[0] if self.alone else chosen)
         reward = jnp.broadcast_to(jnp.asarray(step.reward, jnp.float32), (self.size,))
         over, gone = step.last(), jnp.all(step.discount == 0)
-        return self._held(inner, step.observation), Outcome({GROUP: reward}, over & gone, over & ~gone)
+        return self._held(firm(inner, state.inner), step.observation), Outcome(
+            {GROUP: reward}, over & gone, over & ~gone
+        )
 
     def observe(self, state: Held, params: PyTree) -> dict[str, Observation]:
         del params
@@ -69,10 +73,8 @@ class Jumanji(Env):
     def _held(self, inner: PyTree, observation: PyTree) -> Held:
         legal = None
         if self.masked:
-            mask = getattr(observation, MASK)
-            legal = {GROUP: some_legal(mask.reshape(self.size, -1)) if mask.ndim else mask}
-            if not isinstance(self.actions.space, Box):
-                legal = {GROUP: some_legal(mask.reshape(self.size, num_logits(self.actions.space)))}
+            width = num_logits(self.actions.space)  # pyright: ignore[reportArgumentType]
+            legal = {GROUP: some_legal(getattr(observation, MASK).reshape(self.size, width))}
         return Held(inner, {GROUP: self._view(observation)}, legal)
 
     def _view(self, observation: PyTree) -> PyTree:
@@ -99,24 +101,24 @@ class Jumanji(Env):
 def make(name: str, shared: tuple[str, ...] = ("grid",), **options: Any) -> Env:
     """An environment of Jumanji by its id; options are arguments of its constructor."""
     title = f"jumanji:{name}"
-    known = jumanji.registered_environments()
+    known = registered_environments()
     if name not in known:
         raise OptionError(f"{title}: {unknown_name('Jumanji environment', name, known)}")
     require(isinstance(shared, tuple | list), title, "shared", shared, "names of fields, such as ('grid',)")
     try:
-        env = jumanji.make(name, **options)
+        env = make_theirs(name, **options)
     except Exception as error:  # a constructor may download, read and check whatever it likes
         raise OptionError(f"{title}: Jumanji cannot make it: {type(error).__name__}: {error}") from error
     _, step = jax.eval_shape(env.reset, jax.eval_shape(lambda: jax.random.key(0)))
     num_agents = getattr(env, "num_agents", None)
-    mask = getattr(step.observation, MASK, None)
     alone = num_agents is None
-    actions = _actions(title, env.action_spec, alone, None if mask is None else mask.shape)
+    mask = tuple(step.observation.action_mask.shape) if hasattr(step.observation, MASK) else None
+    actions = _actions(title, env.action_spec, alone, mask)
     size = 1 if alone else int(num_agents)
     masked = mask is not None and not isinstance(actions.space, Box)
-    if masked and math.prod(mask.shape) != size * num_logits(actions.space):  # pyright: ignore[reportArgumentType]
-        raise OptionError(f"{title}: observation.{MASK} has the shape {mask.shape}, which does not fit its actions")
-    return Jumanji(title, env, size, alone, actions, masked, tuple(shared))
+    if masked and math.prod(mask or ()) != size * num_logits(actions.space):  # pyright: ignore[reportArgumentType]
+        raise OptionError(f"{title}: observation.{MASK} has the shape {mask}, which does not fit its actions")
+    return Jumanji(title, tuple(sorted(options.items())), env, actions, size, alone, masked, tuple(shared))
 
 
 def _actions(title: str, spec: Any, alone: bool, mask: tuple[int, ...] | None) -> Actions:
@@ -138,8 +140,7 @@ def _actions(title: str, spec: Any, alone: bool, mask: tuple[int, ...] | None) -
     if not shape:
         return choices(sizes[0], spec.dtype)
     if alone and mask == sizes:
-        parts = Actions(choices(math.prod(sizes), spec.dtype).space, lambda action: _combination(action, sizes, spec))
-        return parts
+        return Actions(Discrete(math.prod(sizes)), lambda action: _combination(action, sizes, spec))
     return choices(sizes, spec.dtype)
 
 

@@ -70,9 +70,9 @@ class OpenSpiel:
             self._random = np.random.default_rng(seed)
             self._reseed(seed)
         self._steps = 0
-        self._state = self._past_chance(self.game.new_initial_state())
-        self._returns = np.array(self._state.returns())
-        return self._observe(self._state)
+        state = self._state = self._past_chance(self.game.new_initial_state())
+        self._returns = np.array(state.returns())
+        return self._observe(state)
 
     def step(self, actions: Mapping[str, np.ndarray]) -> tuple[Observations, Outcome]:
         state = self._state
@@ -87,10 +87,10 @@ class OpenSpiel:
         self._steps += 1
         self._past_chance(state)
         returns = np.array(state.returns())
-        reward = (returns - self._returns).astype(np.float32)
+        reward: Any = (returns - self._returns).astype(np.float32)
         self._returns = returns
-        outcome = Outcome({GROUP: reward}, np.bool_(state.is_terminal()), np.bool_(False))
-        return self._observe(state), outcome
+        over: Any = np.bool_(state.is_terminal())
+        return self._observe(state), Outcome({GROUP: reward}, over, over & False)
 
     def close(self) -> None:
         self._state = None
@@ -127,12 +127,14 @@ class OpenSpiel:
 
     def _observe(self, state: pyspiel.State) -> Observations:
         size = len(self.players)
-        legal, active = np.ones((size, self.num_actions), bool), np.zeros(size, bool)
+        legal: Any = np.ones((size, self.num_actions), bool)
+        active: Any = np.zeros(size, bool)
+        present: Any = np.ones(size, bool)
         for player in _movers(state):
             active[player] = True
             legal[player] = legal_row(state, player, self.num_actions)
         views = np.stack([self.view(state, player) for player in range(size)])
-        return {GROUP: Observation(views, legal, active, np.ones(size, bool))}
+        return {GROUP: Observation(views, legal, active, present)}
 
 
 class View:
@@ -219,7 +221,7 @@ class _PolicyBot(pyspiel.Bot):
         self._key, self._moves = jax.random.key(seed), 0
 
         def act(params: PyTree, view: Any, legal: Any, memory: PyTree, key: jax.Array, move: Any) -> Any:
-            there = np.bool_(True)
+            there: Any = np.bool_(True)
             observation = Observation(view, legal, there, there)
             return algorithm.act(params, observation, memory, jax.random.fold_in(key, move), explore)
 

@@ -70,14 +70,17 @@ class ShoalEnv(EnvBase):
         lead = {name: (num_envs, group.size) for name, group in self._groups.items()}
         groups = self._groups.items()
         self.observation_spec = together({name: _view_specs(group, seen[name], lead[name]) for name, group in groups})
-        self.action_spec = together({name: {"action": _action_spec(group.action, lead[name])} for name, group in groups})
+        self.action_spec = together(
+            {name: {"action": _action_spec(group.action, lead[name])} for name, group in groups}
+        )
         self.reward_spec = together({name: {"reward": Unbounded((*lead[name], 1))} for name in self._groups})
         flags = {flag: Binary(1, (num_envs, 1), dtype=torch.bool) for flag in ("done", "terminated", "truncated")}
         self.done_spec = Composite(flags, shape=self.batch_size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
         seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1) if seed is None else seed
-        self._key, self._resets = jax.random.key(seed), 0
+        # On its device for good, as actions from PyTorch are: else the step would be compiled once for each kind.
+        self._key, self._resets = jax.device_put(jax.random.key(seed), jax.local_devices()[0]), 0
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         del kwargs
@@ -101,7 +104,9 @@ class ShoalEnv(EnvBase):
         space, lead = self._groups[name].action, (*self.batch_size, self._groups[name].size)
         wanted = (*lead, *action_shape(space))
         if tuple(action.shape) != wanted:
-            raise OptionError(f"{self._name}: the actions of {name} must have shape {wanted}, got {tuple(action.shape)}")
+            raise OptionError(
+                f"{self._name}: the actions of {name} must have shape {wanted}, got {tuple(action.shape)}"
+            )
         if action.device.type == "cpu" and not _within(space, action):
             raise OptionError(f"{self._name}: an action of {name} is outside its space {space}")
         return to_jax(action.to(torch.float32 if isinstance(space, Box) else torch.int32).contiguous())
@@ -157,7 +162,12 @@ def _programs(worlds: Vectorised) -> Programs:
 def _told(seen: Observations) -> dict[str, dict[str, PyTree]]:
     told = {}
     for name, obs in seen.items():
-        parts = {"observation": _renamed(obs.view), "action_mask": obs.legal, "active": obs.active, "present": obs.present}
+        parts = {
+            "observation": _renamed(obs.view),
+            "action_mask": obs.legal,
+            "active": obs.active,
+            "present": obs.present,
+        }
         told[name] = {part: value for part, value in parts.items() if value is not None}
     return told
 

@@ -3,19 +3,22 @@
     make("balance", n_agents=4)                            # continuous actions, 100 steps an episode
     make("simple_spread", continuous_actions=False, max_steps=25)
 
-Agents with equal views and actions make up a group, named after them. Options that are not listed at `Options` go to the
-scenario. Where an episode ends, that copy alone begins anew; when all end at once, which is what a time limit does, all
-are reset in one go. On a GPU (`device="cuda"`) physics run there, and views come to the host once a step.
+Agents with equal views and actions make up a group, named after them. Forces are numbers from -1 to 1, scaled to what
+an agent can do. Options that are not listed at `Options` go to the scenario. Where an episode ends, that copy alone
+begins anew, one call of VMAS a copy; when all end at once, as at a time limit, all are reset in one go. With
+`device="cuda"` views and rewards stay on the GPU and go to JAX through DLPack; actions and flags pass through the host.
 """
 
 import dataclasses
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
-from shoal.core.errors import OptionError, require, require_positive
+from shoal.core.errors import OptionError, require, require_positive, unknown_name
 from shoal.core.host import Observations, StandIn, Told
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import Group, Observation, Outcome, Seat
@@ -38,8 +41,8 @@ class Options:
 
     def __post_init__(self):
         require_positive("vmas", max_steps=self.max_steps)
-        allowed = "False with continuous_actions"
-        require(not (self.continuous_actions and self.multidiscrete_actions), "vmas", "multidiscrete_actions", True, allowed)
+        clash = self.continuous_actions and self.multidiscrete_actions
+        require(not clash, "vmas", "multidiscrete_actions", True, "False unless continuous_actions is")
 
 
 def make(name: str, **options: Any) -> StandIn:
@@ -73,11 +76,12 @@ class VmasBatch:
         views, rewards, terminated, truncated, _ = self.env.step(self._dealt(actions))
         final = self._seen(views)
         reward = {
-            name: _host(torch.stack([rewards[i] for i in seat.agents], 1)).astype(np.float32)
+            name: _handed(torch.stack([rewards[i] for i in seat.agents], 1).float())
             for name, seat in self.seats.items()
         }
-        outcome = Outcome(reward, _host(terminated), _host(truncated))
-        return Told(self._renewed(outcome.terminated | outcome.truncated, final), final, outcome)
+        outcome = Outcome(reward, terminated.cpu().numpy(), truncated.cpu().numpy())
+        ended = terminated | truncated
+        return Told(self._seen(self._renewed(ended, views)) if bool(ended.any()) else final, final, outcome)
 
     def close(self) -> None:
         """There is nothing to close: VMAS opens a window only when it draws."""
@@ -86,23 +90,23 @@ class VmasBatch:
         """Actions `[E, n, ...]` by group as one tensor `[E, size]` an agent, in VMAS's order."""
         dealt: list[Any] = [None] * self.env.n_agents
         for name, seat in self.seats.items():
-            action = np.asarray(actions[name])
-            if isinstance(seat.space, Box):
-                action = np.clip(action, seat.space.low, seat.space.high) * seat.scale
-            together = torch.tensor(action, device=self.env.device).reshape(self.num_envs, len(seat.agents), -1)
+            together = torch.tensor(np.asarray(actions[name]), device=self.env.device)
+            together = together.reshape(self.num_envs, len(seat.agents), -1)
+            if seat.range is not None:
+                middle, half = torch.tensor(seat.range, device=self.env.device)
+                together = middle + half * together.clamp(-1.0, 1.0)
             for i, agent in enumerate(seat.agents):
                 dealt[agent] = together[:, i].clone()
         return dealt
 
-    def _renewed(self, ended: np.ndarray, final: Observations) -> Observations:
-        """What is seen now: in the copies that ended, the beginning of a new episode."""
-        if not ended.any():
-            return final
-        if ended.all():
-            return self._seen(self.env.reset())
-        for copy in np.flatnonzero(ended):
-            self.env.reset_at(int(copy), return_observations=False)
-        return self._seen(self.env.get_from_scenario(True, False, False, False)[0])
+    def _renewed(self, ended: torch.Tensor, views: list[Any]) -> list[Any]:
+        """What is seen now: in the copies that ended, the beginning of a new episode; in the others, the same."""
+        if bool(ended.all()):
+            return self.env.reset()
+        for copy in ended.nonzero()[:, 0].tolist():
+            self.env.reset_at(copy, return_observations=False)
+        after = self.env.get_from_scenario(True, False, False, False)[0]
+        return [_where(ended, new, old) for new, old in zip(after, views, strict=True)]
 
     def _seen(self, views: list[Any]) -> Observations:
         return {name: Observation(_stacked([views[i] for i in seat.agents])) for name, seat in self.seats.items()}
@@ -110,24 +114,24 @@ class VmasBatch:
 
 @dataclasses.dataclass(frozen=True)
 class Members:
-    """Agents of a group, by their place in VMAS. scale: what a box from -1 to 1 is multiplied by, entry by entry."""
+    """Agents of a group, by their place in VMAS. range: middle and half width of each entry of a box, `[2, size]`."""
 
     agents: tuple[int, ...]
     space: ActionSpace
     view: Any
-    scale: np.ndarray | None = None
+    range: np.ndarray | None = None
 
 
 def _open(name: str, count: int, options: Options, scenario: Mapping[str, Any]) -> Any:
     known = sorted({*vmas.scenarios, *vmas.debug_scenarios, *vmas.mpe_scenarios})
     if name not in known:
-        from shoal.core.errors import unknown_name
-
         raise unknown_name("VMAS scenario", name, known)
     chosen = dataclasses.asdict(options)
     try:
-        return vmas.make_env(name, num_envs=count, terminated_truncated=True, **chosen, **scenario)
-    except (TypeError, AssertionError, RuntimeError) as error:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Scenario kwargs")  # options that the scenario does not know
+            return vmas.make_env(name, num_envs=count, terminated_truncated=True, **chosen, **scenario)
+    except (TypeError, AssertionError, RuntimeError, UserWarning) as error:
         raise OptionError(f"vmas:{name}: {error}") from error
 
 
@@ -140,22 +144,21 @@ def _seats_of(env: Any) -> dict[str, Members]:
         found = next((members for described, members in alike if described == own), None)
         found.append(i) if found is not None else alike.append((own, [i]))
     groups: dict[str, Members] = {}
-    for (space, view, bounds), members in alike:
+    for (space, view, bounds), members in alike:  # bounds: None unless actions are continuous
         name = re.sub(r"[_ ]*\d+$", "", env.agents[members[0]].name) or "agent"
         name = name if name not in groups else env.agents[members[0]].name
-        scale = None if bounds is None else np.array(bounds, np.float32)
-        groups[name] = Members(tuple(members), space, view, scale)
+        low, high = np.array(bounds or ((), ()), np.float32)
+        reach = None if bounds is None else np.stack([(high + low) / 2, (high - low) / 2])
+        groups[name] = Members(tuple(members), space, view, reach)
     return groups
 
 
-def _spaces(env: Any, agent: Any, view: Any) -> tuple[ActionSpace, Any, tuple[float, ...] | None]:
-    """(action space, boxes of the view, bounds of a box action) of one agent; can be compared."""
+def _spaces(env: Any, agent: Any, view: Any) -> tuple[ActionSpace, Any, tuple[tuple[float, ...], ...] | None]:
+    """(action space, boxes of the view, lows and highs of a box action) of one agent; can be compared."""
     boxes = _boxes(view)
     space = env.get_agent_action_space(agent)
     if env.continuous_actions:
-        bounds = tuple(float(bound) for bound in space.high)
-        low = -1.0 if agent.silent or env.world.dim_c == 0 else 0.0
-        del low
+        bounds = tuple(space.low.tolist()), tuple(space.high.tolist())
         return Box(tuple(space.shape), -1.0, 1.0), boxes, bounds
     if env.multidiscrete_actions:
         return MultiDiscrete(tuple(int(n) for n in space.nvec)), boxes, None
@@ -171,8 +174,17 @@ def _boxes(view: Any) -> Any:
 def _stacked(views: list[Any]) -> Any:
     if isinstance(views[0], Mapping):
         return {name: _stacked([view[name] for view in views]) for name in views[0]}
-    return _host(torch.stack(views, 1))
+    return _handed(torch.stack(views, 1))
 
 
-def _host(tensor: Any) -> np.ndarray:
-    return tensor.detach().cpu().numpy()
+def _where(mask: torch.Tensor, new: Any, old: Any) -> Any:
+    if isinstance(new, Mapping):
+        return {name: _where(mask, part, old[name]) for name, part in new.items()}
+    return torch.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+
+def _handed(tensor: torch.Tensor) -> Any:
+    """The tensor's own memory: as numpy, or on a GPU that JAX uses too, as a JAX array."""
+    if tensor.is_cuda and jax.default_backend() == "gpu":
+        return jax.dlpack.from_dlpack(tensor)
+    return tensor.cpu().numpy()

@@ -36,6 +36,7 @@ COMMANDS = {
     "league": Command("psro", "league", "GAME", "grow a league of main agents and exploiters"),
     "eval": Command("evaluate", "run", "RUN", "mean return of a run's policies over many episodes"),
     "watch": Command("watch", "run", "RUN", "write a page that plays an episode"),
+    "export": Command("export", "run", "RUN FOLDER", "policies as plain numpy files, which need no JAX"),
     "envs": Command("listings", "envs", "", "the worlds there are"),
     "presets": Command("listings", "list_presets", "", "the experiments that are ready to train"),
     "bench env": Command("bench", "env", "WORLD", "how fast a world steps here"),

@@ -26,7 +26,7 @@ SHOWN = 8
 
 @dataclasses.dataclass(frozen=True)
 class PopulationOptions:
-    """Show a population made by `shoal psro`: figures, population.png and population.html."""
+    """Show a population made by `shoal psro` or `shoal league`: figures, population.png and population.html."""
 
     run: RunFolder  # folder of the run
     watch: Annotated[DisallowNone[str | None], arg(metavar="I,J")] = None

@@ -1,7 +1,7 @@
 """`shoal psro GAME`: grow a population by best responses to mixtures of itself. `shoal league GAME`: by a league."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
 from shoal.cli.arguments import Flag, scan
-from shoal.cli.runs import ResumeOptions
+from shoal.cli.runs import Hints, ResumeOptions
 from shoal.cli.start import Folder, WorkOptions, check_devices, check_known, outline, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, duration, emit, say
@@ -17,6 +17,7 @@ from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
 from shoal.execution import psro_run
 from shoal.execution.run import default_path
+from shoal.execution.run_kinds import check_new
 from shoal.population.psro import PSRO, State
 from shoal.presets import names
 
@@ -24,11 +25,26 @@ EXACT = "exact"
 
 
 @dataclasses.dataclass(frozen=True)
+class LeagueOptions(WorkOptions):
+    """Options of `shoal league` itself. --total-env-steps and the like are those of one stretch of training."""
+
+    iterations: int = 40  # snapshots of every role
+    episodes: int = 2000  # played for each entry of the payoff table
+    target_error: DisallowNone[float | None] = None  # and more until the standard error is at most this
+    greedy: Flag = False  # policies of the population play their most likely action
+    symmetric: Flag = False  # players are exchangeable: one bank for all of them
+    import_policies: Annotated[DisallowNone[str | None], arg(metavar="RUN[,RUN...]")] = None
+    """runs whose policies are in the banks from the start: they are met, and never trained on"""
+    run_dir: Folder = None  # new folder for the run; by default one below runs/
+
+
+@dataclasses.dataclass(frozen=True)
 class PsroOptions(WorkOptions):
     """Options of `shoal psro` itself. --total-env-steps and the like are those of one best response."""
 
     meta_solver: Annotated[str, arg(metavar="NAME")] = "fictitious_play"
-    """what makes mixtures of payoffs: alpha_rank, cce, ce, fictitious_play, last, nash, prioritised, ..."""
+    """what makes mixtures of payoffs: alpha_rank, cce, ce, fictitious_play, nash, prioritised, regret_matching,
+    replicator; of the policies' age: last, recent, uniform; or anytime"""
     oracle: Annotated[DisallowNone[str | None], arg(metavar="NAME")] = None
     """who responds: an algorithm, as --algo; or exact, for games that can be tabulated"""
     breadth: DisallowNone[float | None] = None
@@ -52,14 +68,19 @@ def league(args: Sequence[str]) -> int:
     """Grows a league of main agents and exploiters; the mixture that is reported is the newest main agents."""
     if scan(args, "--meta-solver"):
         raise OptionError("shoal league has no --meta-solver: who meets whom follows from the roles. See `shoal psro`.")
-    return run([*args, "--meta-solver", "league"], "shoal league")
+    prepare()
+    experiment, options = parse_target(LeagueOptions, translated(args), "shoal league")
+    plan = PSRO("league", iterations=options.iterations, episodes=options.episodes, target_error=options.target_error)
+    settings = psro_run.Settings(
+        experiment, plan, greedy=options.greedy, imports=_imported(options), symmetric=options.symmetric
+    )
+    return _grown(settings, options)
 
 
-def run(args: Sequence[str], prog: str = "shoal psro") -> int:
+def run(args: Sequence[str]) -> int:
     """Grows a population and says how far it got."""
     prepare()
-    experiment, options = parse_target(PsroOptions, translated(args), prog)
-    check_devices(options.devices)
+    experiment, options = parse_target(PsroOptions, translated(args), "shoal psro")
     plan = PSRO(
         meta_solver=options.meta_solver,
         breadth=options.breadth,
@@ -71,18 +92,43 @@ def run(args: Sequence[str], prog: str = "shoal psro") -> int:
         improvement=options.improvement,
     )
     kind = EXACT if options.oracle == EXACT else "learned"
-    imported = tuple(run for run in (options.import_policies or "").split(",") if run)
     settings = psro_run.Settings(
-        experiment, plan, kind, options.warm_start, options.greedy, options.levels, imported, options.symmetric
+        experiment,
+        plan,
+        kind,
+        options.warm_start,
+        options.greedy,
+        options.levels,
+        _imported(options),
+        options.symmetric,
     )
     _check_oracle(kind, options)
-    check_world(experiment)
-    folder = Path(options.run_dir) if options.run_dir else default_path(experiment)
+    return _grown(settings, options)
+
+
+def _imported(options: LeagueOptions | PsroOptions) -> tuple[str, ...]:
+    return tuple(run for run in (options.import_policies or "").split(",") if run)
+
+
+def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions) -> int:
+    """Grows a population in a new folder; everything that can be refused is refused first."""
+    check_devices(options.devices)
+    check_world(settings.experiment)
+    by = EXACT if settings.oracle == EXACT else None
+    folder = Path(options.run_dir) if options.run_dir else default_path(settings.experiment, by=by)
+    check_new(folder)
+    psro_run.check(settings)
     out = console(options.json)
-    say(out, outline(experiment), style="bold")
-    say(out, f"PSRO, {plan.meta_solver}, {kind} responses; run folder: {folder}; compiling ...")
-    state = psro_run.start(settings, folder, options.devices, lambda state: _line(out, state))
-    return _told(out, state, folder, options)
+    say(out, _title(settings), style="bold")
+    solver = settings.psro.meta_solver
+    say(out, f"PSRO, {solver}, {settings.oracle} responses; run folder: {folder}" + ("" if by else "; compiling ..."))
+    return _told(
+        out, folder, options, lambda: psro_run.start(settings, folder, options.devices, lambda state: _line(out, state))
+    )
+
+
+def _title(settings: psro_run.Settings) -> str:
+    return f"{settings.experiment.env}: exact responses" if settings.oracle == EXACT else outline(settings.experiment)
 
 
 def go_on(options: ResumeOptions) -> int:
@@ -95,8 +141,10 @@ def go_on(options: ResumeOptions) -> int:
     settings = psro_run.open_settings(folder)
     check_known(folder, settings.experiment)
     _check_oracle(settings.oracle, options)
-    say(out, outline(settings.experiment), style="bold")
-    return _told(out, psro_run.resume(folder, options.devices, lambda state: _line(out, state)), folder, options)
+    say(out, _title(settings), style="bold")
+    return _told(
+        out, folder, options, lambda: psro_run.resume(folder, options.devices, lambda state: _line(out, state))
+    )
 
 
 def _check_oracle(oracle: str, options: WorkOptions) -> None:
@@ -104,8 +152,20 @@ def _check_oracle(oracle: str, options: WorkOptions) -> None:
         raise OptionError("exact responses are worked out without devices: leave out --devices")
 
 
-def _told(out: Console, state: State, folder: Path, options: WorkOptions) -> int:
+def _told(out: Console, folder: Path, options: WorkOptions, grow: Callable[[], State]) -> int:
+    """Grows, tells how far it got and what comes next."""
+    hints = Hints(folder, options.imports)
+    try:
+        state = grow()
+    except KeyboardInterrupt:  # after every iteration all is saved
+        if (folder / "config.json").exists():
+            say(out, f"stopped. Go on with: {hints('resume')}", style="bold yellow")
+        raise
     report(out, state, folder)
+    goal, reached = psro_run.open_settings(folder).psro.target_nash_conv, state.history[-1].get("nash_conv")
+    if goal is not None and reached is not None and reached > goal:
+        say(out, f"the target, {goal}, was not reached: try more --iterations, or stronger responses", style="yellow")
+    say(out, f"next: {hints('population')}")
     if options.json:
         emit(result(state) | {"run": str(folder)})
     return 0
@@ -140,12 +200,17 @@ def result(state: State) -> dict[str, Any]:
 def report(out: Console, state: State, folder: Path) -> None:
     line = state.history[-1]
     far = (
-        f"NashConv {line['nash_conv']:.4f} (exploitability {line['exploitability']:.4f}), "
+        f"NashConv {_unsigned(line['nash_conv'])} (exploitability {_unsigned(line['exploitability'])}), "
         if "nash_conv" in line
         else ""
     )
     say(out, f"{far}population {line['population']} a player, {duration(line['seconds'])}", style="bold")
     say(out, f"run: {folder}")
+
+
+def _unsigned(number: float) -> str:
+    """Four digits; rounding errors below 0 are 0."""
+    return f"{max(number, 0.0):.4f}"
 
 
 def _line(out: Console, state: State) -> None:
@@ -154,8 +219,8 @@ def _line(out: Console, state: State) -> None:
     if "value" in line:
         parts.append(f"value {line['value']:+.4f}")
     if "nash_conv" in line:
-        parts.append(f"NashConv {line['nash_conv']:.4f}")
+        parts.append(f"NashConv {_unsigned(line['nash_conv'])}")
     if "gain" in line:
-        parts.append("gains " + ", ".join(f"{gain:+.3f}" for gain in line["gain"]))
+        parts.append("gains " + ", ".join(f"{round(gain, 3) + 0.0:+.3f}" for gain in line["gain"]))
     parts.append(f"support {' x '.join(map(str, line['support']))}")
     say(out, "  ".join([*parts, duration(line["seconds"])]))

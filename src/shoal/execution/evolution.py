@@ -118,6 +118,10 @@ class Program:
         whole = NamedSharding(self.mesh, P())
         return [jax.device_put(jnp.int32(count), whole) for count in range(MAX_UPDATES + 1)]
 
+    def compiled(self, carry: Any) -> Any:
+        """`advance`, compiled."""
+        return self.advance.lower(carry, self.counts[0]).compile()
+
     @functools.cached_property
     def advance(self):
         """`advance(carry, count) -> carry, table [MAX_UPDATES, columns]`: breeds generations; donates the carry."""

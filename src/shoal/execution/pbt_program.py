@@ -134,6 +134,10 @@ class Program:
     def shardings(self) -> State:
         return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self._specs())
 
+    def compiled(self, carry: Any) -> Any:
+        """`advance`, compiled."""
+        return self.advance.lower(carry, self.counts[0]).compile()
+
     @functools.cached_property
     def advance(self):
         """`advance(state, count) -> state, table [M, MAX_UPDATES, columns]`: makes updates; donates the state."""

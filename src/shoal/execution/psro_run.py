@@ -14,7 +14,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from shoal.core.errors import RunError, require
+from shoal.core.errors import OptionError, RunError, require
 from shoal.core.files import write_atomically
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint, run_kinds
@@ -78,11 +78,37 @@ def start(
     settings: Settings, folder: Path | None = None, devices: int | None = None, listener: Listener | None = None
 ) -> State:
     """Grows a population from the start; kept in `folder`, if there is one."""
+    check(settings)
     oracle = oracle_of(settings, devices)
     first = beginning(settings, oracle)
     if folder is not None:
         create(folder, settings)
     return _grow(settings, oracle, first, folder, listener)
+
+
+def check(settings: Settings) -> None:
+    """Refuses what cannot work, before anything is compiled."""
+    game = Game(settings.experiment)
+    if not game.players:
+        raise OptionError(f"world {game.env!r} has no players")
+    for path in settings.imports:
+        if not Path(path).is_dir():
+            raise RunError(f"policies to import: {path} is not a run folder: no such folder")
+    for name, learner in settings.experiment.learners.items():
+        if learner.frozen or learner.weights:
+            what = "is frozen" if learner.frozen else f"starts from the weights of {learner.weights}"
+            raise OptionError(
+                f"learner {name!r} {what}, but every response is trained afresh. Policies of other runs join a "
+                "population by --import-policies."
+            )
+    if settings.experiment.num_seeds > 1:
+        raise OptionError(f"a population has one seed, got num_seeds {settings.experiment.num_seeds}: start several")
+    if settings.psro.target_nash_conv is not None and game.tables is None:
+        raise OptionError(
+            f"world {game.env!r} has no exact tables, so its NashConv is not known: leave out "
+            "target_nash_conv, and stop by iterations or patience"
+        )
+    oracle_of(settings)
 
 
 def resume(folder: Path, devices: int | None = None, listener: Listener | None = None) -> State:

@@ -127,7 +127,10 @@ def latest_checkpoint(run: Run) -> Path:
     """The newest checkpoint of a run."""
     path = checkpoint.latest(run.checkpoints)
     if path is None:
-        raise RunError(f"{run.path} has no checkpoint yet: it was stopped before the first one. Start it anew.")
+        raise RunError(
+            f"{run.path} has no checkpoint yet: it was stopped before the first one. "
+            f"Go on with `shoal resume {run.path}`."
+        )
     return path
 
 

@@ -54,6 +54,8 @@ BEYOND_PAYOFFS = ("anytime", "league")
 BREADTH = 0.4
 """Share of uniform play, unless told. Responses to a mixture alone are arbitrary wherever it never leads, and each such
 hole costs an iteration: on Leduc this share halves the iterations to a NashConv of 1.0 (exact responses: 31 -> 15)."""
+ROUNDING = 1e-6
+"""A gain that is not one: payoffs are sums of many numbers."""
 MOST_ROOM = 64
 """Places of a bank at the start, at most: more would slow down every draw of an opponent."""
 
@@ -81,11 +83,20 @@ class PSRO:
         """Places for all policies and for so many that are there from the start."""
         return min(MOST_ROOM, 1 << (self.iterations + more).bit_length())
 
-    def met(self, mixtures: Mixtures) -> tuple[np.ndarray, ...]:
-        """What responses are trained against: the mixtures, broadened by uniform play."""
+    def width(self, history: Sequence[Mapping[str, Any]] = ()) -> float:
+        """The share of uniform play that the next responses meet; none after some that gained nothing.
+
+        Only responses to the mixtures themselves tell whether anything is left to be gained.
+        """
+        if history and self.gained_nothing(history[-1]):
+            return 0.0
         payoffs = self.meta_solver not in (*WITHOUT_PAYOFFS, *BEYOND_PAYOFFS)
-        share = self.breadth if self.breadth is not None else BREADTH if payoffs else 0.0
-        return tuple((1 - share) * mixture + share / len(mixture) for mixture in mixtures)
+        return self.breadth if self.breadth is not None else BREADTH if payoffs else 0.0
+
+    def gained_nothing(self, line: Mapping[str, Any]) -> bool:
+        """Whether, in an iteration, no player's response improved on its mixture."""
+        gain = line.get("gain")
+        return bool(gain) and max(gain) <= max(self.improvement, ROUNDING)
 
     def __post_init__(self):
         names = (*META_SOLVERS, *BEYOND_PAYOFFS)
@@ -96,6 +107,13 @@ class PSRO:
             require(0 <= self.breadth <= 1, "PSRO", "breadth", self.breadth, "a share from 0 to 1")
             narrow = self.meta_solver in BEYOND_PAYOFFS and self.breadth > 0
             require(not narrow, "PSRO", "breadth", self.breadth, f"0 with {self.meta_solver}, which says who is met")
+        if self.target_nash_conv is not None:
+            require(self.target_nash_conv >= 0, "PSRO", "target_nash_conv", self.target_nash_conv, "0 or more")
+        if self.target_error is not None:
+            require(self.target_error > 0, "PSRO", "target_error", self.target_error, "a positive number")
+        if self.patience is not None:
+            require(self.patience >= 1, "PSRO", "patience", self.patience, "at least 1")
+        require(0 <= self.improvement < np.inf, "PSRO", "improvement", self.improvement, "0 or more")
         allowed = f"at least 1; only {', '.join(WITHOUT_PAYOFFS)} need no payoffs" if least else "0 or more"
         require(self.episodes >= least, "PSRO", "episodes", self.episodes, allowed)
 
@@ -160,6 +178,11 @@ def solved(plan: "PSRO", payoffs: np.ndarray, symmetric: bool) -> tuple[np.ndarr
     return alike(mixtures) if symmetric else mixtures
 
 
+def broadened(mixtures: Mixtures, share: float) -> tuple[np.ndarray, ...]:
+    """Mixtures with that share of uniform play."""
+    return tuple((1 - share) * mixture + share / len(mixture) for mixture in mixtures)
+
+
 def psro(
     state: State, plan: PSRO, respond: Respond, evaluate: Evaluate, measure: Measure, mix: Mix | None = None
 ) -> Iterator[State]:
@@ -173,9 +196,10 @@ def psro(
         yield state
     while not _done(state, plan):
         began = time.perf_counter()
-        responses = respond(dataclasses.replace(state, mixtures=plan.met(state.mixtures)))
+        width = plan.width(state.history)
+        responses = respond(dataclasses.replace(state, mixtures=broadened(state.mixtures, width)))
         trained = time.perf_counter() - began
-        state = settle(_grown(state, responses), began, {"respond_s": round(trained, 3)})
+        state = settle(_grown(state, responses), began, {"breadth": width, "respond_s": round(trained, 3)})
         yield state
 
 
@@ -273,5 +297,7 @@ def _done(state: State, plan: PSRO) -> bool:
     reached = state.history[-1].get("nash_conv", np.inf)
     if plan.target_nash_conv is not None and reached <= plan.target_nash_conv:
         return True
-    last = [line.get("gain") for line in state.history[-(plan.patience or 0) :]] if plan.patience else []
-    return len(last) == plan.patience and all(gain and max(gain) <= plan.improvement for gain in last)
+    if plan.patience is None or len(state.history) <= plan.patience:
+        return False
+    last = state.history[-plan.patience :]
+    return all(plan.gained_nothing(line) and not line.get("breadth") for line in last)

@@ -115,7 +115,7 @@ def headline(data: Mapping[str, Any]) -> str:
     if data["nash_conv"] is not None:
         parts.append(f"NashConv {data['nash_conv']:.4g}, exploitability {data['exploitability']:.4g}")
     values = zip(data["players"], data["value"], strict=True)
-    known = [f"{player} {value:+.4g}" for player, value in values if value is not None]
+    known = [f"{player} {round(value, 6) + 0.0:+.4g}" for player, value in values if value is not None]
     if known:
         parts.append(f"value {', '.join(known)}")
     return "; ".join(parts)
@@ -167,14 +167,15 @@ def _draw_mixture(figure: Any, axes: Any, data: Mapping[str, Any], number: int, 
     edges = np.append(iterations, iterations[-1] + 1) - 0.5
     high = max(float(weights[:, -1].max()), 0.05)  # the first mixtures are of few policies, and would outshine the rest
     image = axes.pcolormesh(edges, np.arange(len(weights) + 1) - 0.5, weights, cmap="magma_r", vmin=0, vmax=high)
-    figure.colorbar(image, ax=axes, pad=0.02).ax.tick_params(length=0, colors=_MUTED, labelsize=8)
+    ends = "max" if weights.max() > high else "neither"
+    figure.colorbar(image, ax=axes, pad=0.02, extend=ends).ax.tick_params(length=0, colors=_MUTED, labelsize=8)
     known = "weight by iteration" if len(iterations) > 1 else "only the last is kept"
     _style(axes, f"meta-strategy of {player}", known)
     _label(axes, "iteration", "policy")
 
 
 def _draw_distance(axes: Any, data: Mapping[str, Any]) -> None:
-    """NashConv, where it is known; else what best responses gained while they were trained."""
+    """NashConv, where it is known; else what best responses gained."""
     lines = [line for line in data["history"] if line.get("nash_conv") is not None]
     if lines:
         steps = [line["iteration"] for line in lines]
@@ -199,7 +200,7 @@ def _draw_gains(axes: Any, data: Mapping[str, Any]) -> None:
     for number, (player, colour) in enumerate(_coloured(data["players"]) if lines else ()):
         values = [line["gain"][number] for line in lines]
         axes.plot(steps, values, color=colour, marker="o", markersize=3, label=player)
-    _style(axes, "gains of best responses", "over the mixture's value, while they were trained")
+    _style(axes, "gains of best responses", "over the mixture's value")
 
 
 def _draw_lineage(axes: Any, data: Mapping[str, Any]) -> None:

@@ -1,0 +1,149 @@
+"""Shoal's worlds as Gymnasium environments: they pass its own checker, and say what the world says."""
+
+import dataclasses
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shoal
+from shoal.core.errors import OptionError, UnknownNameError
+from shoal.core.vectorise import Vectorised
+
+pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
+
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+from shoal.bridges._one import ResetNeeded
+from shoal.bridges.to_gymnasium import make_env, make_vec
+
+# Of the worlds: views have no bounds, Pendulum's torque goes to 2, and there is nothing to render.
+EXPECTED = ("infinity", "symmetric and normalized", "alternative render modes")
+
+
+@dataclasses.dataclass(frozen=True)
+class Count(shoal.Env):
+    """Counts up by the action, 0 to 2, of which those below the count are legal; ends at 4, cut short after 3 steps."""
+
+    @property
+    def groups(self):
+        return {"agent": shoal.Group(1, shoal.Discrete(3))}
+
+    def reset(self, key, params):
+        return jnp.array([1, 0], jnp.int32)
+
+    def step(self, key, state, actions, params):
+        state = state + jnp.array([actions["agent"][0], 1])
+        reward = actions["agent"].astype(jnp.float32)
+        return state, shoal.Outcome({"agent": reward}, state[0] >= 4, state[1] >= 3, {"count": state[0] * 1.0})
+
+    def observe(self, state, params):
+        view = {"count": state[None, :1].astype(jnp.uint8), "odd": (state[None, :1] % 2) == 1}
+        return {"agent": shoal.Observation(view, legal=(jnp.arange(3) <= state[0])[None])}
+
+
+@pytest.mark.parametrize("world", ["control/cartpole", "control/pendulum", "mpe/simple", Count()], ids=str)
+def test_their_own_checker(world):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        check_env(make_env(world))
+    assert [str(one.message) for one in said if not any(words in str(one.message) for words in EXPECTED)] == []
+
+
+def test_one_copy_by_hand():
+    env = make_env(Count())
+    seen, info = env.reset(seed=0)
+    assert (seen["count"].tolist(), seen["odd"].tolist(), info["action_mask"].tolist()) == ([1], [1], [1, 1, 0])
+    seen, reward, terminated, truncated, info = env.step(1)
+    assert (seen["count"].tolist(), reward, terminated, truncated, info["count"]) == ([2], 1.0, False, False, 2.0)
+    assert env.observation_space.contains(seen)
+    assert env.step(2)[1:4] == (2.0, True, False)
+    with pytest.raises(ResetNeeded, match="is over"):
+        env.step(0)
+
+
+def test_many_copies_say_what_the_world_says():
+    options = {"max_steps": 12}
+    world = shoal.make("control/cartpole", **options)
+    envs, env, worlds = make_vec("control/cartpole", 3, **options), make_env(world), Vectorised(world, 3)
+    step, state = jax.jit(worlds.step), jax.jit(worlds.reset)(jax.random.key(2))
+    seen, _ = envs.reset(seed=2)
+    alone, _ = env.reset(seed=2)
+    ends = 0
+    for t in range(30):
+        np.testing.assert_allclose(seen, state.observation["agent"].view[:, 0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(seen[0], alone, rtol=1e-5, atol=1e-6)
+        actions = np.array([1, t % 2, 0])
+        state, outcome, _ = step(state, {"agent": actions[:, None]})
+        seen, rewards, terminated, truncated, infos = envs.step(actions)
+        np.testing.assert_array_equal(rewards, outcome.reward["agent"][:, 0])
+        np.testing.assert_array_equal(terminated, outcome.terminated)
+        np.testing.assert_array_equal(truncated, outcome.truncated)
+        alone, _, *over, _ = env.step(1)
+        if any(over):
+            np.testing.assert_allclose(infos["final_obs"][0], alone, rtol=1e-5, atol=1e-6)
+            alone, _ = env.reset()
+            ends += 1
+    assert ends >= 2
+
+
+def test_the_same_step_begins_anew():
+    envs = make_vec(Count(), 2)
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    seen, infos = envs.reset(seed=0)
+    assert infos["action_mask"].tolist() == [[1, 1, 0], [1, 1, 0]]
+    envs.step([1, 0])
+    seen, rewards, terminated, truncated, infos = envs.step([2, 0])
+    assert seen["count"].tolist() == [[1], [1]]
+    assert (rewards.tolist(), terminated.tolist(), truncated.tolist()) == ([2, 0], [True, False], [False, False])
+    assert infos["final_obs"][0]["count"].tolist() == [4]
+    assert infos["final_obs"][1] is None
+    assert infos["_final_obs"].tolist() == [True, False]
+    assert infos["final_info"]["episode"]["r"].tolist() == [3, 0]
+    assert infos["final_info"]["episode"]["l"].tolist() == [2, 0]
+    seen["count"][:] = 0  # may be written to
+
+
+def test_the_next_step_begins_anew():
+    envs = RecordEpisodeStatistics(make_vec(Count(), 2, autoreset_mode=AutoresetMode.NEXT_STEP))
+    envs.reset(seed=0)
+    envs.step([1, 0])
+    seen, _, terminated, _, infos = envs.step([2, 1])
+    assert (seen["count"].tolist(), terminated.tolist()) == ([[4], [2]], [True, False])
+    assert (infos["episode"]["r"][0], infos["episode"]["l"][0]) == (3, 2)
+    seen, rewards, terminated, truncated, _ = envs.step([2, 1])
+    assert (seen["count"].tolist(), rewards.tolist()) == ([[1], [3]], [0, 1])
+    assert (terminated.tolist(), truncated.tolist()) == ([False, False], [False, True])
+    seen, rewards, *_ = envs.step([1, 1])
+    assert (seen["count"].tolist(), rewards.tolist()) == ([[2], [1]], [1, 0])
+
+
+def test_bad_input():
+    with pytest.raises(UnknownNameError, match="control/cartpole"):
+        make_env("control/cartpol")
+    with pytest.raises(OptionError, match=r"has 3 agents \(3 agent\).*parallel_env"):
+        make_env("mpe/simple_spread")
+    with pytest.raises(OptionError, match="parallel_env"):
+        make_vec("pong", 4)
+    with pytest.raises(OptionError, match="num_envs must be greater than 0"):
+        make_vec("control/cartpole", 0)
+    with pytest.raises(OptionError, match="autoreset_mode"):
+        make_vec(Count(), 2, autoreset_mode=AutoresetMode.DISABLED)
+    env = make_env(Count())
+    with pytest.raises(ResetNeeded, match="has not begun"):
+        env.step(0)
+    env.reset(seed=0)
+    with pytest.raises(OptionError, match=r"outside its space Discrete\(n=3\): got -1"):
+        env.step(-1)
+    envs = make_vec(Count(), 2)
+    with pytest.raises(ResetNeeded, match="reset"):
+        envs.step([0, 0])
+    envs.reset(seed=0)
+    with pytest.raises(OptionError, match=r"whole numbers of shape \(2,\)"):
+        envs.step([0, 0, 0])
+    with pytest.raises(OptionError, match="outside its space"):
+        envs.step([0, 3])

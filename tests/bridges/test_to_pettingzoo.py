@@ -1,0 +1,188 @@
+"""Shoal's worlds as PettingZoo environments: they pass its own tests, and say what the world says."""
+
+import dataclasses
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shoal
+from shoal.core.errors import OptionError, UnknownNameError
+from shoal.core.vectorise import Vectorised
+
+pytest.importorskip("pettingzoo", reason="PettingZoo is not installed: pip install pettingzoo")
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo's tests import its own worlds the old way
+    from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
+
+from shoal.bridges._one import ResetNeeded
+from shoal.bridges.to_pettingzoo import aec_env, parallel_env
+
+WORLDS = {
+    "mpe/simple_spread": {},
+    "tag/grid": {"max_steps": 20},
+    "cards/leduc": {},
+    "pong": {"max_steps": 30},
+    "tag/continuous": {"num_taggers": 3, "num_runners": 4, "num_neighbours": 2, "max_steps": 40},
+    "swarm/rendezvous": {"num_agents": 3, "max_steps": 10},
+}
+# Of the world itself: views have no bounds, masks make an observation a dict, groups differ.
+EXPECTED = ("infinity", "not a NumPy array", "probably should be gymnasium.spaces", "different", "all zeros")
+
+
+@pytest.mark.parametrize("id", WORLDS)
+def test_their_own_tests(id, capsys):
+    options = WORLDS[id]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        parallel_api_test(parallel_env(id, **options), num_cycles=100)
+        parallel_seed_test(lambda: parallel_env(id, **options), num_cycles=20)
+        api_test(aec_env(id, **options), num_cycles=30)
+        seed_test(lambda: aec_env(id, **options), num_cycles=20)
+    unexpected = [str(one.message) for one in said if not any(words in str(one.message) for words in EXPECTED)]
+    assert unexpected == []
+
+
+def test_it_says_what_the_world_says():
+    """Episode after episode, as copy 0 of the vectorised world."""
+    env, worlds = parallel_env("mpe/simple_spread", max_steps=3), Vectorised(spread(), 2)
+    assert env.possible_agents == ["agent_0", "agent_1", "agent_2"]
+    step = jax.jit(worlds.step)
+    state = jax.jit(worlds.reset)(jax.random.key(7))
+    seen, _ = env.reset(seed=7)
+    for t, chosen in enumerate([[1, 2, 3], [4, 0, 1], [2, 2, 2], [1, 1, 0]]):
+        for i, agent in enumerate(env.agents):
+            np.testing.assert_allclose(seen[agent], state.observation["agent"].view[0, i], rtol=1e-6)
+        state, outcome, _ = step(state, {"agent": jnp.array([chosen, chosen])})
+        seen, rewards, terminated, truncated, infos = env.step(dict(zip(env.agents, chosen, strict=True)))
+        np.testing.assert_allclose(list(rewards.values()), outcome.reward["agent"][0], rtol=1e-5)
+        assert infos["agent_1"]["touches"] == outcome.metrics["touches"][0]
+        assert set(truncated.values()) == {t == 2}
+        assert not any(terminated.values())
+        if t == 2:
+            assert env.agents == []
+            seen, _ = env.reset()
+
+
+def spread():
+    return shoal.make("mpe/simple_spread", max_steps=3)
+
+
+def test_a_turn_based_game_played_by_hand():
+    """Leduc: both call in the first round; then a bet of 4 is not answered, and the ante of 1 is lost."""
+    env = aec_env("cards/leduc")
+    env.reset(seed=3)
+    checks = [("player_0", 1, [0, 1, 1]), ("player_1", 1, [0, 1, 1])]
+    script = [*checks, ("player_0", 2, [0, 1, 1]), ("player_1", 0, [1, 1, 1])]
+    for agent, action, mask in script:
+        assert env.agent_selection == agent
+        seen, reward, terminated, _, info = env.last()
+        np.testing.assert_array_equal(seen["action_mask"], mask)
+        assert (reward, terminated, info["active"]) == (0.0, False, True)
+        env.step(action)
+    ends = {}
+    for agent in env.agent_iter():
+        ends[agent] = env.last()[1:3]
+        env.step(None)
+    assert ends == {"player_0": (1.0, True), "player_1": (-1.0, True)}
+    with pytest.raises(ResetNeeded, match="no agent to act"):
+        env.step(1)
+
+
+def test_who_waits_needs_no_action():
+    one, other = parallel_env("cards/leduc"), parallel_env("cards/leduc")
+    one.reset(seed=0)
+    other.reset(seed=0)
+    _, _, _, _, infos = one.step({"player_0": 1})
+    assert (infos["player_0"]["active"], infos["player_1"]["active"]) == (False, True)
+    other.step({"player_0": 1, "player_1": 2})
+    a, b = (env.step({"player_0": None, "player_1": 1})[0] for env in (one, other))
+    np.testing.assert_array_equal(a["player_0"]["observation"], b["player_0"]["observation"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaving(shoal.Env):
+    """Agent i leaves after i + 1 steps, with a reward of 10 + i."""
+
+    @property
+    def groups(self):
+        return {"guest": shoal.Group(3, shoal.Discrete(2))}
+
+    def reset(self, key, params):
+        return jnp.int32(0)
+
+    def step(self, key, state, actions, params):
+        leaving = jnp.arange(3) == state
+        return state + 1, shoal.Outcome({"guest": leaving * (10.0 + jnp.arange(3))}, state >= 2, jnp.bool_(False))
+
+    def observe(self, state, params):
+        present = jnp.arange(3) >= state
+        return {"guest": shoal.Observation(jnp.full((3, 2), state, jnp.float32), active=present, present=present)}
+
+
+def test_agents_leave():
+    env = parallel_env(Leaving())
+    env.reset(seed=0)
+    for t in range(3):
+        agents = env.agents
+        assert agents == [f"guest_{i}" for i in range(t, 3)]
+        seen, rewards, terminated, truncated, _ = env.step(dict.fromkeys(agents, 0))
+        assert list(seen) == list(rewards) == agents
+        assert rewards[f"guest_{t}"] == 10.0 + t
+        assert terminated == {agent: t == 2 or agent == f"guest_{t}" for agent in agents}
+        assert not any(truncated.values())
+    assert env.agents == []
+
+
+def test_agents_leave_one_by_one():
+    env = aec_env(Leaving())
+    env.reset(seed=0)
+    order, got = [], {}
+    for agent in env.agent_iter():
+        _, reward, terminated, _, _ = env.last()
+        order.append((agent[-1], terminated))
+        got[agent] = got.get(agent, 0) + reward
+        env.step(None if terminated else 0)
+    assert "".join(name + "!" * over for name, over in order) == "0120!121!22!"
+    assert got == {"guest_0": 10.0, "guest_1": 11.0, "guest_2": 12.0}
+
+
+def test_pictures_and_state():
+    env = parallel_env("mpe/simple_spread", draw=lambda scene: np.full((2, 2, 3), len(scene.circles.radius), np.uint8))
+    env.reset(seed=0)
+    assert env.render().max() == 6  # three agents, three landmarks
+    assert env.state().shape == (54,)
+    assert parallel_env("mpe/simple_spread").render() is None
+
+
+def test_bad_input():
+    with pytest.raises(UnknownNameError, match="mpe/simple_spread"):
+        parallel_env("mpe/simple_spred")
+    with pytest.raises(OptionError, match="num_agents"):
+        parallel_env("mpe/simple_spread", num_agent=3)
+    with pytest.raises(OptionError, match="made already"):
+        aec_env(spread(), num_agents=3)
+    env = parallel_env("mpe/simple_spread", max_steps=1)
+    with pytest.raises(ResetNeeded, match="has not begun"):
+        env.step({})
+    env.reset(seed=0)
+    with pytest.raises(OptionError, match="no action for agent_1, agent_2"):
+        env.step({"agent_0": 0})
+    with pytest.raises(OptionError, match="actions for agent_7"):
+        env.step({"agent_7": 0})
+    with pytest.raises(OptionError, match=r"action of agent_1 is outside its space Discrete\(n=5\): got 5"):
+        env.step({"agent_0": 0, "agent_1": 5, "agent_2": 0})
+    with pytest.raises(OptionError, match="whole numbers"):
+        env.step({"agent_0": 0, "agent_1": 0.5, "agent_2": 0})
+    env.step(dict.fromkeys(env.agents, 0))
+    with pytest.raises(ResetNeeded, match="is over"):
+        env.step({})
+    drones = parallel_env("swarm/rendezvous", num_agents=3, max_steps=10)
+    drones.reset(seed=0)
+    with pytest.raises(OptionError, match="outside its space"):
+        drones.step(dict.fromkeys(drones.agents, np.array([0.0, np.nan])))
+    with pytest.raises(OptionError, match=r"shape \(2,\)"):
+        drones.step(dict.fromkeys(drones.agents, np.zeros(3)))

@@ -1,0 +1,59 @@
+"""Environments of other libraries from the command line: trained, evaluated, resumed, exported, refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from shoal.bridges.plain_policy import load
+from shoal.cli import main
+
+pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
+TINY = ["--num-envs", "4", "--num-steps", "8", "--total-env-steps", "96", "--algo.network.hidden", "8"]
+
+
+@pytest.fixture(scope="module")
+def cartpole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("foreign") / "run"
+    option = ["--env-option", "max_episode_steps=5"]
+    assert main(["train", "gymnasium:CartPole-v1", *TINY, *option, "--run-dir", str(folder)]) == 0
+    return folder
+
+
+def test_options_of_the_environment_are_kept(cartpole, capsys):
+    config = json.loads((cartpole / "config.json").read_text())
+    assert config["experiment"]["env_options"] == {"max_episode_steps": 5}
+    assert main(["eval", str(cartpole), "--episodes", "6", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["episodes"] == 6
+    assert found["mean_length"] <= 5
+
+
+def test_resumes(cartpole, capsys):
+    assert main(["resume", str(cartpole), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["updates"] == 3
+
+
+def test_exports(cartpole, tmp_path, capsys):
+    assert main(["export", str(cartpole), str(tmp_path / "out"), "--json"]) == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"].values()
+    assert load(file)(np.zeros(4, np.float32)).action in (0, 1)
+    assert main(["export", str(cartpole), str(tmp_path / "out")]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["gym:CartPole-v1"], "unknown library 'gym'. Did you mean 'gymnax' or 'gymnasium'?"),
+        (["gymnasium:"], "which environment? For instance gymnasium:CartPole-v1"),
+        (["gymnasium:Nope-v0"], "gymnasium:Nope-v0: Environment `Nope` doesn't exist"),
+        (["gymnasium:CartPole-v1", "--wrap", "agent_ids"], "runs on the host, where wrappers of ours cannot reach"),
+        (["gymnasium:CartPole-v1", "--env-option", "x"], "--env-option must be NAME=VALUE"),
+        (["gymnasium:CartPole-v1", "--num-seeds", "2"], "num_seeds must be 1, got 2"),
+    ],
+)
+def test_refused(args, said, tmp_path, capsys):
+    assert main(["train", *args, "--run-dir", str(tmp_path / "run")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
