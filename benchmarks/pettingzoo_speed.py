@@ -3,9 +3,9 @@
     python benchmarks/pettingzoo_speed.py benchmarks/results/pettingzoo_speed.json
 
 Both live in one process that is held to one core, and take turns, so that whatever else the machine does hits both
-alike; what counts is the median. A step is `parallel_env.step` with an action for each of three agents; episodes last 25
-steps, and the time of `reset` is part of it. Actions are drawn before the clock starts. Steps per second of wall time
-and of the process's CPU time are both kept: on a busy machine the second says what an idle one would do.
+alike; what counts is the median. A step is `parallel_env.step` with an action for each of three agents; episodes last
+25 steps, and the time of `reset` is part of it. Actions are drawn before the clock starts. Steps per second of wall
+time and of the process's CPU time are both kept: on a busy machine the second says what an idle one would do.
 """
 
 import argparse
@@ -56,7 +56,9 @@ def main() -> None:
         "command": f"python benchmarks/pettingzoo_speed.py {args.output}",
         "machine": f"{os.cpu_count()} cores, {platform.machine()}; the process held to one core",
         "load": os.getloadavg()[0],
-        "versions": {name: importlib.metadata.version(name) for name in ("shoal", "jax", "pettingzoo", "mpe2", "numpy")},
+        "versions": {
+            name: importlib.metadata.version(name) for name in ("shoal", "jax", "pettingzoo", "mpe2", "numpy")
+        },
         "episodes": args.episodes,
         "repeats": args.repeats,
         "goal_steps_per_second": GOAL,

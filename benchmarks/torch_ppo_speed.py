@@ -5,10 +5,10 @@
 
 The same learner, networks and numbers of steps for both, in one process; they take turns, so that whatever else the
 machine does hits both alike. Three agents, three landmarks, discrete moves (5 in Shoal, 9 in VMAS), episodes of 25
-steps. VMAS resets all copies at once, as all finish at once: its fastest way. A rollout includes the policy. The time
-of the hand-over (DLPack, checks, and the Python around it) is taken in extra rollouts that wait after every piece. On a
-CPU everything runs on one core, and seconds are those of that core, whatever else the machine does; on a GPU they are
-those of the clock. Needs jax, torch and vmas (with gym) only.
+steps. VMAS resets all copies at once, as all finish at once: its fastest way. A rollout includes the policy; `world`
+stands for steps with given actions. The time of the hand-over (DLPack, checks, and the Python around it) is taken in
+extra rollouts that wait after every piece. On a CPU everything runs on one core, and seconds are those of that core,
+whatever else the machine does; on a GPU they are those of the clock. Needs jax, torch and vmas (with gym) only.
 """
 
 import argparse
@@ -105,6 +105,11 @@ class Learner:
             self.views[t], self.actions[t], self.log_probs[t], self.values[t] = self.seen, action, log_prob, value
             self.seen, self.rewards[t], self.ends[t] = self.side.step(action.int())
 
+    def steps_alone(self) -> None:
+        """As many steps, with actions that are there already."""
+        for action in self.actions.int():
+            self.seen, _, _ = self.side.step(action)
+
     def update(self, epochs: int = 4, minibatches: int = 4) -> None:
         with torch.no_grad():
             advantage = self.advantages(self.critic(self.seen)[..., 0])
@@ -196,14 +201,14 @@ def main() -> None:
     clock = Clock.of(args.device)
     sides = {"shoal": ShoalSide(args.num_envs, args.device), "vmas": VmasSide(args.num_envs, args.device)}
     learners = {name: Learner(side, args.num_envs, args.num_steps, args.device) for name, side in sides.items()}
-    spent: dict[str, dict[str, list[float]]] = {name: {"rollout": [], "update": []} for name in learners}
+    spent = {name: {kind: [] for kind in ("rollout", "update", "world")} for name in learners}
     pieces = []
     for count in range(args.rounds + 1):  # the first compiles and warms up
         for name, learner in learners.items():
-            rollout, update = clock.time(learner.rollout), clock.time(learner.update)
-            if count:
-                spent[name]["rollout"].append(rollout)
-                spent[name]["update"].append(update)
+            works = {"rollout": learner.rollout, "update": learner.update, "world": learner.steps_alone}
+            for kind, work in works.items():
+                seconds = clock.time(work)
+                spent[name][kind] += [seconds] if count else []
         pieces.append(hand_over(learners["shoal"], clock))
     result = summary(args, spent, pieces[1:])
     args.output.write_text(json.dumps(result, indent=2) + "\n")
@@ -215,6 +220,7 @@ def summary(args: argparse.Namespace, spent: dict, pieces: list[dict[str, float]
     median = {name: {kind: statistics.median(times) for kind, times in own.items()} for name, own in spent.items()}
     rollout = {name: round(steps / own["rollout"]) for name, own in median.items()}
     whole = {name: round(steps / (own["rollout"] + own["update"])) for name, own in median.items()}
+    alone = {name: round(steps / own["world"]) for name, own in median.items()}
     piece = {name: statistics.median(one[name] for one in pieces) for name in pieces[0]}
     handed = (piece["to_jax"] + piece["to_torch"]) * args.num_steps
     shoal = median["shoal"]
@@ -224,8 +230,9 @@ def summary(args: argparse.Namespace, spent: dict, pieces: list[dict[str, float]
         "device": torch.cuda.get_device_name() if gpu else f"one core, {platform.machine()}",
         "versions": {"jax": jax.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "config": {"num_envs": args.num_envs, "num_steps": args.num_steps, "rounds": args.rounds},
-        "steps_per_second": {"rollout": rollout, "rollout_and_update": whole},
+        "steps_per_second": {"world": alone, "rollout": rollout, "rollout_and_update": whole},
         "ratio": {
+            "world": round(alone["shoal"] / alone["vmas"], 2),
             "rollout": round(rollout["shoal"] / rollout["vmas"], 2),
             "rollout_and_update": round(whole["shoal"] / whole["vmas"], 2),
         },

@@ -52,9 +52,8 @@ def main(total_steps=60_000, seed=0):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    mean = sum(returns) / len(returns)
-    print(f"mean return of the last {len(returns)} episodes: {mean:.0f} of 500")
-    return mean
+    print(f"mean return of the last {len(returns)} episodes: {sum(returns) / len(returns):.0f} of 500")
+    return returns
 
 
 if __name__ == "__main__":

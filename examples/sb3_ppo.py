@@ -1,10 +1,8 @@
 """Stable-Baselines3 trains on a Shoal world.
 
-One copy needs nothing: `PPO("MlpPolicy", make_env("control/cartpole"))`, and `make_vec_env(lambda: make_env(...), 8)` is
-eight of them one after the other. `Copies` below steps all of them in one call, in the form that SB3 knows.
+One copy needs nothing: `PPO("MlpPolicy", make_env("control/cartpole"))`. `Copies` steps many in one call, as SB3 likes.
 """
 
-import numpy as np
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -15,8 +13,6 @@ from shoal.bridges.to_gymnasium import make_env, make_vec
 
 
 class Copies(VecEnv):
-    """Many copies of a world as a `VecEnv`."""
-
     def __init__(self, envs, seed):
         self.envs, self.first_seed, self.actions = envs, seed, None
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
@@ -30,7 +26,7 @@ class Copies(VecEnv):
     def step_wait(self):
         seen, rewards, terminated, truncated, told = self.envs.step(self.actions)
         infos = [{"TimeLimit.truncated": bool(cut and not end)} for end, cut in zip(terminated, truncated, strict=True)]
-        for i in np.flatnonzero(terminated | truncated):
+        for i in (terminated | truncated).nonzero()[0]:
             episode = {name: told["final_info"]["episode"][name][i] for name in ("r", "l")}
             infos[i] |= {"terminal_observation": told["final_obs"][i], "episode": episode}
         return seen, rewards, terminated | truncated, infos
@@ -44,13 +40,13 @@ class Copies(VecEnv):
     def env_is_wrapped(self, wrapper_class, indices=None):
         return [False] * self.num_envs
 
-    def set_attr(self, name, value, indices=None):
+    def set_attr(self, name, *args, **kwargs):
         raise AttributeError("the copies are one program: they cannot be changed or called one by one")
 
     env_method = set_attr
 
 
-def main(total_timesteps=50_000):
+def main(total_timesteps=35_000):
     torch.set_num_threads(1)  # the networks are small
     envs = Copies(make_vec("control/cartpole", 64), seed=0)
     learner = PPO("MlpPolicy", envs, n_steps=32, batch_size=512, n_epochs=8, learning_rate=2e-3, seed=0, device="cpu")

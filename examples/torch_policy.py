@@ -1,8 +1,8 @@
 """PyTorch learns inside a Shoal world, with a Shoal policy in the seat across.
 
-In `mpe/simple_adversary` two agents know where the goal is, and an adversary does not. A PyTorch module plays the agents
-and learns by plain policy gradients (REINFORCE); a Shoal policy plays the adversary, inside the world's compiled step.
-Tensors share the memory that the world wrote, on whatever device that is.
+In `mpe/simple_adversary` two agents know where the goal is, and an adversary does not. A PyTorch module plays the
+agents and learns by plain policy gradients (REINFORCE); a Shoal policy plays the adversary, inside the world's compiled
+step. Tensors share the memory that the world wrote, on whatever device that is.
 """
 
 import jax

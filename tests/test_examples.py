@@ -71,6 +71,32 @@ def test_train_from_python():
     assert scores["trained"] > scores["random"] + 10
 
 
+def test_sb3_ppo():
+    pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed: pip install stable-baselines3")
+    module = runpy.run_path(str(ROOT / "examples" / "sb3_ppo.py"))
+    scores = []
+    assert "of 500" in printed(lambda: scores.append(module["main"]()))
+    assert scores[0] > 200
+
+
+def test_cleanrl_style_ppo():
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+    pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
+    module = runpy.run_path(str(ROOT / "examples" / "cleanrl_style_ppo.py"))
+    returns = []
+    assert "of 500" in printed(lambda: returns.extend(module["main"]()))
+    assert sum(returns) / len(returns) > 100
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of parts of TorchRL to each other
+def test_torchrl_collector():
+    pytest.importorskip("torchrl", reason="TorchRL is not installed: pip install torchrl")
+    module = runpy.run_path(str(ROOT / "examples" / "torchrl_collector.py"))
+    rewards = []
+    assert "in the end" in printed(lambda: rewards.extend(module["main"]()))
+    assert sum(rewards[-3:]) > sum(rewards[:3]) + 0.1
+
+
 def test_own_world_of_the_readme(tmp_path):
     file, run = tmp_path / "meet.py", tmp_path / "run"
     file.write_text(CODE[0])

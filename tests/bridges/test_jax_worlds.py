@@ -1,7 +1,9 @@
 """gymnax, Jumanji and JaxMARL as worlds: step by step against the originals, the contract, and learners on them."""
 
 import functools
+import re
 import warnings
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -144,7 +146,9 @@ def test_jaxmarl_groups_and_time_limit():
     env = world("jaxmarl:MPE_simple_tag_v3", max_steps=2)
     assert {name: len(agents) for name, agents in env.members.items()} == {"adversary": 3, "agent": 1}
     assert env.groups["agent"].action == Discrete(5)
-    assert not env.masked
+    assert not env.masks
+    hanabi = describe(world("jaxmarl:hanabi")).observations["agent"]
+    assert hanabi.legal.shape == (2, 21)
 
 
 @pytest.mark.slow
@@ -199,6 +203,15 @@ def test_actions_are_mapped_or_named():
 @pytest.mark.filterwarnings("ignore")
 def test_they_keep_the_contract(id):
     check_env(world(id), num_steps=10, num_envs=2)
+
+
+@pytest.mark.slow
+def test_the_code_of_the_page(capsys):
+    world("gymnax:CartPole-v1")
+    text = (Path(__file__).parents[2] / "docs" / "bridges" / "jax-worlds.md").read_text()
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(code, "jax-worlds.md", "exec"), {})
+    assert "keeps the environment contract" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")

@@ -1,6 +1,7 @@
 """OpenSpiel both ways: its games step by step against our cards and against itself, our games under its algorithms."""
 
 import functools
+import re
 import runpy
 from pathlib import Path
 
@@ -279,6 +280,17 @@ def test_bots_play_by_functions_and_by_policies():
     state.apply_action(1)
     with pytest.raises(OptionError, match="a chance for every action"):
         openspiel.bot(game, 0, lambda view, legal: np.zeros(2)).step(state)
+
+
+def test_the_code_of_the_page(capsys):
+    text = (Path(__file__).parents[2] / "docs" / "bridges" / "openspiel.md").read_text()
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(compile(code, "openspiel.md", "exec"), names)
+    printed = capsys.readouterr().out.splitlines()
+    assert "movers=1" in printed[0]
+    assert float(printed[1]) == pytest.approx(0.916667, abs=1e-6)
+    assert sum(map(float, printed[-1].strip("[]").split(","))) == 0
 
 
 @pytest.mark.slow

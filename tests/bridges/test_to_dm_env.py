@@ -8,9 +8,10 @@ import shoal
 from shoal.core.errors import OptionError, UnknownNameError
 from shoal.core.vectorise import Vectorised
 
-dm_env = pytest.importorskip("dm_env", reason="dm_env is not installed: pip install dm_env")
-absltest = pytest.importorskip("absl.testing.absltest", reason="absl is not installed: pip install absl-py")
+pytest.importorskip("dm_env", reason="dm_env is not installed: pip install dm_env")
+pytest.importorskip("absl.testing.absltest", reason="absl is not installed: pip install absl-py")
 
+from absl.testing import absltest
 from dm_env import test_utils
 
 from shoal.bridges.to_dm_env import make_env

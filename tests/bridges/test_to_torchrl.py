@@ -8,9 +8,10 @@ import shoal
 from shoal.core.errors import OptionError, UnknownNameError
 from shoal.core.vectorise import Vectorised
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 pytest.importorskip("torchrl", reason="TorchRL is not installed: pip install torchrl")
 
+import torch
 from torchrl.envs.utils import check_env_specs
 
 from shoal.bridges._one import ResetNeeded

@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import runpy
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -243,3 +245,11 @@ def test_parts_of_an_action_are_chosen_apart():
     seat = TorchSeat(lambda view: torch.tensor([0.0, 1.0, 5.0, 3.0, 4.0]).expand(2, 1, 5), MultiDiscrete((2, 3)))
     legal = torch.tensor([True, True, False, True, True]).expand(2, 1, 5)
     assert seat.act(Observation(torch.zeros(2, 1, 1), legal), torch.ones(2)).tolist() == [[[1, 2]]] * 2
+
+
+def test_the_example_learns():
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "torch_policy.py"))
+    threads = torch.get_num_threads()
+    returns = example["main"](updates=25, num_envs=64)
+    torch.set_num_threads(threads)
+    assert returns["trained"] > returns["untrained"] + 1

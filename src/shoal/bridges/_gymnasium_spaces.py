@@ -21,7 +21,7 @@ def action_space(space: ActionSpace) -> spaces.Space[Any]:
         case Discrete():
             return spaces.Discrete(space.n)
         case MultiDiscrete():
-            return spaces.MultiDiscrete(space.sizes)
+            return spaces.MultiDiscrete(list(space.sizes))
         case Box():
             return _box(space)
 

@@ -14,6 +14,8 @@ from shoal.core.errors import OptionError, ShoalError, UnknownNameError, WorldEr
 CHECKED_STEPS = 1000
 """Observations are compared with the bounds of their spaces for this many steps of each copy."""
 
+_INSTALLED_AS = {"multi_agent_ale_py": "multi-agent-ale-py ale-py"}  # the second has the ROMs for the first
+
 
 class Place:
     """Where an environment is: its name, the episode (from 1; not for batches) and the step (0 is the reset)."""
@@ -64,8 +66,9 @@ def found(scheme: str, path: str) -> Any:
 
 
 def missing_package(owner: str, package: str) -> OptionError:
+    """The error for a package that is not installed, with the command that installs it."""
     root = package.split(".")[0]
-    return OptionError(f"{owner}: needs the package {root!r}: pip install {root.replace('_', '-')}")
+    return OptionError(f"{owner}: needs the package {root!r}: pip install {_INSTALLED_AS.get(root, _dashed(root))}")
 
 
 def called(owner: str, function: Callable[..., Any], options: dict[str, Any]) -> Any:
@@ -85,7 +88,7 @@ def nearest(missing: str) -> str:
     """What may have been meant by a module's name, in a sentence."""
     parent, _, name = missing.rpartition(".")
     if not parent:
-        return f"Is it installed? pip install {missing.replace('_', '-')}"
+        return f"Is it installed? pip install {_dashed(missing)}"
     try:
         inside = importlib.import_module(parent)
     except Exception:
@@ -97,3 +100,7 @@ def nearest(missing: str) -> str:
     if near:
         return "Did you mean " + " or ".join(repr(f"{parent}.{other}") for other in near) + "?"
     return f"{parent} has {', '.join(known) or 'no modules'}."
+
+
+def _dashed(package: str) -> str:
+    return package.replace("_", "-")

@@ -87,7 +87,7 @@ def no_actions(spec: Spec, lead: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
     }
 
 
-def own_part(obs: Observation, i: int) -> tuple[PyTree, np.ndarray | None]:
+def own_part(obs: Observation, i: int) -> tuple[PyTree, Any]:
     """What one agent sees, and which actions it may take."""
     view = obs.view[i] if isinstance(obs.view, np.ndarray) else jax.tree.map(lambda leaf: leaf[i], obs.view)
     return view, None if obs.legal is None else obs.legal[i]

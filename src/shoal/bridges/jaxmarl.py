@@ -9,7 +9,7 @@ the end of a game: an episode is truncated if it ends when its clock (`step` or 
 environment's `max_steps`, else terminated. An agent that is done before the others is no longer active; it is still
 present, for many environments pay the whole team.
 
-**Legal actions** are those of `get_avail_actions`, in environments that have it.
+**Legal actions** are those of `get_avail_actions` (`get_legal_moves` in Hanabi), in environments that have it.
 """
 
 import dataclasses
@@ -29,6 +29,7 @@ from shoal.core.errors import OptionError, unknown_name
 from shoal.core.spaces import Box, num_logits
 from shoal.core.types import Group, Observation, Outcome, PyTree
 
+_MASKS = ("get_avail_actions", "get_legal_moves")
 _CLOCKS = ("step", "time", "state.step", "state.time", "env_state.step", "env_state.time")
 
 
@@ -41,7 +42,7 @@ class JaxMarl(Env):
     env: Any = dataclasses.field(compare=False)  # the id and the options say all that the rest does
     members: Mapping[str, tuple[Any, ...]] = dataclasses.field(compare=False)
     actions: Mapping[str, Actions] = dataclasses.field(compare=False)
-    masked: bool
+    masks: str  # the method that tells legal actions, or nothing
 
     @property
     def groups(self) -> dict[str, Group]:
@@ -85,9 +86,9 @@ class JaxMarl(Env):
         }
 
     def _legal(self, state: PyTree) -> dict[str, jax.Array] | None:
-        if not self.masked:
+        if not self.masks:
             return None
-        available = self.env.get_avail_actions(state)
+        available = getattr(self.env, self.masks)(state)
         return {
             name: some_legal(jnp.stack([available[agent] for agent in agents])) for name, agents in self.members.items()
         }
@@ -112,9 +113,7 @@ def make(name: str, **options: Any) -> Env:
         raise OptionError(f"{title}: JaxMARL cannot make it: {type(error).__name__}: {error}") from error
     observation, state = jax.eval_shape(env.reset, jax.eval_shape(lambda: jax.random.key(0)))
     members, actions = _grouped(title, env, observation)
-    return JaxMarl(
-        title, tuple(sorted(options.items())), env, members, actions, _has_masks(env, state, members, actions)
-    )
+    return JaxMarl(title, tuple(sorted(options.items())), env, members, actions, _masks(env, state, members, actions))
 
 
 def _grouped(title: str, env: Any, observation: Any) -> tuple[dict[str, tuple], dict[str, Actions]]:
@@ -141,19 +140,22 @@ def _grouped(title: str, env: Any, observation: Any) -> tuple[dict[str, tuple], 
     return {name: tuple(agents) for name, agents in members.items()}, actions
 
 
-def _has_masks(env: Any, state: Any, members: Mapping[str, tuple], actions: Mapping[str, Actions]) -> bool:
-    spaces = [actions[name].space for name in members]
-    if any(isinstance(space, Box) for space in spaces):
-        return False
-    try:
-        masks = jax.eval_shape(env.get_avail_actions, state)
-    except (NotImplementedError, AttributeError):
-        return False
-    return all(
-        masks[agent].shape == (num_logits(actions[name].space),)  # pyright: ignore[reportArgumentType]
-        for name, agents in members.items()
-        for agent in agents
-    )
+def _masks(env: Any, state: Any, members: Mapping[str, tuple], actions: Mapping[str, Actions]) -> str:
+    """Which method tells the legal actions of all agents; empty if none does."""
+    if any(isinstance(actions[name].space, Box) for name in members):
+        return ""
+    for method in _MASKS:
+        try:
+            masks = jax.eval_shape(getattr(env, method), state)
+        except (NotImplementedError, AttributeError):
+            continue
+        fits = [
+            masks[agent].shape == (num_logits(actions[name].space),)  # pyright: ignore[reportArgumentType]
+            for name, agents in members.items()
+            for agent in agents
+        ]
+        return method if all(fits) else ""
+    return ""
 
 
 def _clock(state: Any) -> Any:

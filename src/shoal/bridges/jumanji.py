@@ -141,6 +141,8 @@ def _actions(title: str, spec: Any, alone: bool, mask: tuple[int, ...] | None) -
         return choices(sizes[0], spec.dtype)
     if alone and mask == sizes:
         return Actions(Discrete(math.prod(sizes)), lambda action: _combination(action, sizes, spec))
+    if alone and mask is not None and len(mask) == 2 and mask[0] == len(sizes) and mask[1] < min(sizes):
+        sizes = (mask[1],) * len(sizes)  # `MultiCVRP-v0` declares one choice more than it has
     return choices(sizes, spec.dtype)
 
 

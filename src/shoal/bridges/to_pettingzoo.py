@@ -7,8 +7,9 @@ Agents are called `<group>_<i>`. An agent that is no longer present is terminate
 says which actions are legal, an observation is `{"observation": ..., "action_mask": ...}`, the mask in int8. In worlds
 where agents wait for others, `infos[agent]["active"]` says who may act; beside it are the world's metrics.
 
-In the parallel form an agent that waits needs no action, and the one it gives has no effect. In the AEC form only active
-agents are selected; the world moves when all of them have chosen, so that in a turn-based game every choice is a step.
+In the parallel form an agent that waits needs no action, and the one it gives has no effect. In the AEC form only
+active agents are selected; the world moves when all of them have chosen, so that in a turn-based game every choice is a
+step.
 
 `draw` turns a `shoal.Scene` into a picture (`[height, width, 3]`, uint8): with it, `render()` gives pictures.
 """

@@ -67,14 +67,18 @@ class ShoalEnv(EnvBase):
             }
             return Composite(groups, shape=self.batch_size, device=self.device)
 
-        lead = {name: (num_envs, group.size) for name, group in self._groups.items()}
+        lead = {name: torch.Size((num_envs, group.size)) for name, group in self._groups.items()}
         groups = self._groups.items()
         self.observation_spec = together({name: _view_specs(group, seen[name], lead[name]) for name, group in groups})
         self.action_spec = together(
             {name: {"action": _action_spec(group.action, lead[name])} for name, group in groups}
         )
-        self.reward_spec = together({name: {"reward": Unbounded((*lead[name], 1))} for name in self._groups})
-        flags = {flag: Binary(1, (num_envs, 1), dtype=torch.bool) for flag in ("done", "terminated", "truncated")}
+        self.reward_spec = together(
+            {name: {"reward": Unbounded(torch.Size((*lead[name], 1)))} for name in self._groups}
+        )
+        flags = {
+            flag: Binary(1, torch.Size((num_envs, 1)), dtype=torch.bool) for flag in ("done", "terminated", "truncated")
+        }
         self.done_spec = Composite(flags, shape=self.batch_size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
@@ -198,31 +202,31 @@ def _within(space: ActionSpace, action: torch.Tensor) -> bool:
     return bool(inside.all())
 
 
-def _view_specs(group: Group, obs: Observation, lead: tuple[int, int]) -> dict[str, TensorSpec]:
+def _view_specs(group: Group, obs: Observation, lead: torch.Size) -> dict[str, TensorSpec]:
     specs = {"observation": _view_spec(_renamed(group.observation), lead)}
     if obs.legal is not None and not isinstance(group.action, Box):
         width = num_logits(group.action)
-        specs["action_mask"] = Binary(width, (*lead, width), dtype=torch.bool)
+        specs["action_mask"] = Binary(width, torch.Size((*lead, width)), dtype=torch.bool)
     for flag in ("active", "present"):
         if getattr(obs, flag) is not None:
             specs[flag] = Binary(lead[1], lead, dtype=torch.bool)
     return specs
 
 
-def _view_spec(view: PyTree, lead: tuple[int, int]) -> TensorSpec:
+def _view_spec(view: PyTree, lead: torch.Size) -> TensorSpec:
     if isinstance(view, Mapping):
-        return Composite({name: _view_spec(part, lead) for name, part in view.items()}, shape=torch.Size(lead))
-    shape, dtype = (*lead, *view.shape), getattr(torch, view.dtype)
+        return Composite({name: _view_spec(part, lead) for name, part in view.items()}, shape=lead)
+    shape, dtype = torch.Size((*lead, *view.shape)), getattr(torch, view.dtype)
     if np.isinf(view.low) and np.isinf(view.high):
         return Unbounded(shape, dtype=dtype)
     return Bounded(view.low, view.high, shape, dtype=dtype)
 
 
-def _action_spec(space: ActionSpace, lead: tuple[int, int]) -> TensorSpec:
+def _action_spec(space: ActionSpace, lead: torch.Size) -> TensorSpec:
     match space:
         case Discrete():
             return Categorical(space.n, lead, dtype=torch.int64)
         case MultiDiscrete():
-            return MultiCategorical(space.sizes, (*lead, len(space.sizes)), dtype=torch.int64)
+            return MultiCategorical(space.sizes, torch.Size((*lead, len(space.sizes))), dtype=torch.int64)
         case Box():
-            return Bounded(space.low, space.high, (*lead, *space.shape), dtype=getattr(torch, space.dtype))
+            return Bounded(space.low, space.high, torch.Size((*lead, *space.shape)), dtype=getattr(torch, space.dtype))

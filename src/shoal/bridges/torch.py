@@ -20,22 +20,18 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
-from flax import struct
 
-from shoal.core.agents import over_agents
+from shoal.bridges._torch_program import Made, Program, compiled
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env, describe
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
 from shoal.core.host import StandIn
-from shoal.core.keys import Use, agent_keys, use_key
 from shoal.core.registry import make
-from shoal.core.rows import for_rows, select_rows
 from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import Group, Observation, PyTree
-from shoal.core.vectorise import Vectorised, Worlds
+from shoal.core.vectorise import Vectorised
 
 Policy = tuple[Algorithm, PyTree]
 """A Shoal policy: the algorithm that acts, and the params of one group."""
@@ -68,7 +64,8 @@ def to_jax(tensor: torch.Tensor, copy: bool | None = None) -> jax.Array:
     if copy is False and not tensor.is_contiguous():
         raise OptionError(f"to_jax: strides {tensor.stride()} of a {tuple(tensor.shape)} tensor need a copy")
     try:
-        return jax.dlpack.from_dlpack(tensor.detach().contiguous(), copy=copy)
+        tensor = tensor.detach() if tensor.requires_grad else tensor
+        return jax.dlpack.from_dlpack(tensor.contiguous(), copy=copy)
     except ValueError as error:
         raise OptionError(f"to_jax: {error}") from error
 
@@ -152,9 +149,7 @@ class TorchWorlds:
         algorithms = {name: algorithm for name, (algorithm, _) in policies.items()}
         hidden = any(algorithm.needs_state for algorithm in algorithms.values())
         vectorised = Vectorised(self.env, num_envs, with_state=with_state or hidden)
-        program = _Program(vectorised, self.groups, algorithms, explore, finals, with_state)
-        self._begin = jax.jit(program.begin)
-        self._step = jax.jit(program.step, donate_argnums=0)
+        self._begin, self._step = compiled(Program(vectorised, tuple(algorithms.items()), explore, finals, with_state))
         self._wanted = {name: _Wanted(num_envs, group) for name, group in self.groups.items() if name not in policies}
         self._carry: Any = None
         self._resets = 0
@@ -181,99 +176,13 @@ class TorchWorlds:
         self._carry, made = self._step(self._carry, self._params, given)
         return self._handed(made)
 
-    def _handed(self, made: "_Made") -> Step:
+    def _handed(self, made: Made) -> Step:
         """As `to_torch` does it, but that the stream is looked up once for all; DLPack calls the default one 1."""
         cuda = self.device.type == "cuda"
         stream = (torch.cuda.current_stream(self.device).cuda_stream or 1) if cuda else None
         parts = (made.observation, made.reward, made.ends)
         seen, reward, ends = jax.tree.map(lambda array: torch.from_dlpack(array.__dlpack__(stream=stream)), parts)
         return Step(seen, reward, ends[0], ends[1], Infos(made.infos))
-
-
-class _Carry(struct.PyTreeNode):
-    """What steps take over from each other, and nobody else sees. actions: of the Shoal policies, for the next step."""
-
-    worlds: Worlds
-    memory: dict[str, PyTree]
-    actions: dict[str, jax.Array]
-
-
-class _Made(NamedTuple):
-    """What a step hands out. ends: terminated and truncated in one array, `[2, E]`, for every array takes its time."""
-
-    observation: dict[str, Observation]
-    reward: dict[str, jax.Array]
-    ends: jax.Array
-    infos: dict[str, PyTree]
-
-
-class _Program(NamedTuple):
-    """The compiled part. Views are handed out, so they are no part of what is carried (and donated)."""
-
-    vectorised: Vectorised
-    groups: Mapping[str, Group]
-    algorithms: Mapping[str, Algorithm]
-    explore: bool
-    finals: bool
-    with_state: bool
-
-    def begin(self, key: jax.Array, params: dict[str, PyTree]) -> tuple[_Carry, dict[str, Observation]]:
-        worlds = self.vectorised.reset(key)
-        return self._carried(worlds, self._fresh(params), params), self._shown(worlds.observation)
-
-    def step(self, carry: _Carry, params: dict[str, PyTree], actions: dict[str, jax.Array]) -> tuple[_Carry, _Made]:
-        worlds, outcome, ended = self.vectorised.step(carry.worlds, {**actions, **carry.actions})
-        raw: dict[str, PyTree] = {"metrics": outcome.metrics, "returns": ended.returns, "length": ended.length}
-        if self.finals:
-            rows = (ended.mask, ended.params, ended.state)  # the mask only tells how many rows these are
-            final = for_rows(self._final, ended.mask, (), rows, worlds.observation)
-            raw["final"] = self._shown(final)
-        ends = jnp.stack([outcome.terminated, outcome.truncated])
-        made = _Made(self._shown(worlds.observation), outcome.reward, ends, raw)
-        return self._carried(worlds, carry.memory, params), made
-
-    def _final(self, shared: tuple, rows: tuple[jax.Array, PyTree, PyTree]) -> dict[str, Observation]:
-        mask, settings, state = rows
-        return self.vectorised.observe(settings, state, mask.shape[0])
-
-    def _shown(self, observation: dict[str, Observation]) -> dict[str, Observation]:
-        if self.with_state:
-            return observation
-        return {name: seen.replace(state=None) for name, seen in observation.items()}
-
-    def _fresh(self, params: dict[str, PyTree]) -> dict[str, PyTree]:
-        fresh = {}
-        for name, algorithm in self.algorithms.items():
-            shape = (self.vectorised.num_envs, self.groups[name].size)
-            one = algorithm.initial_memory(params[name])
-            fresh[name] = jax.tree.map(lambda leaf, s=shape: jnp.broadcast_to(leaf, s + jnp.shape(leaf)), one)
-        return fresh
-
-    def _carried(self, worlds: Worlds, memory: dict[str, PyTree], params: dict[str, PyTree]) -> _Carry:
-        """What the next step needs, the actions of the Shoal policies included."""
-        keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
-        memory = select_rows(worlds.first, self._fresh(params), memory)
-        actions, start = {}, 0
-        for name, group in self.groups.items():
-            own = jax.vmap(lambda key, s=start, n=group.size: agent_keys(key, s, n))(keys)
-            start += group.size
-            if name in self.algorithms:
-                act = over_agents(functools.partial(_act, self.algorithms[name], self.explore))
-                seen, held = worlds.observation[name], memory[name]
-                out = act(params[name], seen, held, own)
-                actions[name], memory[name] = out.action, _standing(seen.active, out.memory, held)
-        return _Carry(worlds.replace(observation={}), memory, actions)
-
-
-def _act(algorithm: Algorithm, explore: bool, params: PyTree, observation: Observation, memory: PyTree, key: jax.Array):
-    return algorithm.act(params, observation, memory, key, explore)
-
-
-def _standing(active: jax.Array | None, new: PyTree, old: PyTree) -> PyTree:
-    """Memory `[E, n, ...]` of those who may not act stands still."""
-    if active is None:
-        return new
-    return jax.tree.map(lambda a, b: jnp.where(active.reshape(active.shape + (1,) * (a.ndim - 2)), a, b), new, old)
 
 
 class _Wanted:
@@ -292,7 +201,8 @@ class _Wanted:
             )
         action = action if action.dtype == self.dtype else action.to(self.dtype)
         # On a CPU a compiled program takes numpy arrays, which share the memory too, at a tenth of DLPack's time.
-        return to_jax(action) if device.type == "cuda" else action.detach().numpy()
+        direct = device.type == "cpu" and self.dtype != torch.bfloat16  # which numpy does not have
+        return action.detach().numpy() if direct else to_jax(action)
 
 
 def _devices(device: torch.device | str | None) -> tuple[torch.device, Any]:

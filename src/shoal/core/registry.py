@@ -5,7 +5,6 @@ group `shoal.envs`, and files that the user names with `--import FILE`. Never fr
 """
 
 import dataclasses
-import functools
 import importlib
 import importlib.metadata
 import importlib.util
@@ -29,6 +28,9 @@ LIBRARIES = {
     "gymnax": "gymnax:CartPole-v1",
 }
 """Whose environments can be named `library:name`, and an example of each; `shoal.bridges` has a module for each."""
+PACKAGES = {"pyspiel": "open_spiel"}
+"""Packages whose name is not that of their module."""
+_foreigners: dict[tuple[str, str], Env] = {}
 _worlds: dict[str, type[Env] | str] = {}
 
 
@@ -78,7 +80,7 @@ def is_foreign(id: str) -> bool:
 def make(id: str, **options: Any) -> Env:
     """Builds a world by id: `make("tag/grid", num_taggers=8)`; or one of another library's: `gymnasium:CartPole-v1`."""
     if is_foreign(id):
-        return _foreign(id, tuple(sorted((name, _hashable(value)) for name, value in options.items())))
+        return _foreign(id, options)
     cls = world_class(id)
     known = [field.name for field in dataclasses.fields(cls) if field.init]  # pyright: ignore[reportArgumentType]
     for option in options:
@@ -104,9 +106,15 @@ def import_file(path: str) -> None:
         raise OptionError(f"--import {path}: {type(error).__name__}: {error}") from error
 
 
-@functools.lru_cache(maxsize=64)
-def _foreign(id: str, options: tuple[tuple[str, Any], ...]) -> Env:
+def _foreign(id: str, options: dict[str, Any]) -> Env:
     """An environment of another library; opened once to learn its spaces, and remembered."""
+    asked = (id, repr(sorted(options.items())))
+    if asked not in _foreigners:
+        _foreigners[asked] = _opened(id, options)
+    return _foreigners[asked]
+
+
+def _opened(id: str, options: dict[str, Any]) -> Env:
     library, _, name = id.partition(":")
     if library not in LIBRARIES:
         raise OptionError(f"{id}: {unknown_name('library', library, LIBRARIES)}")
@@ -117,8 +125,9 @@ def _foreign(id: str, options: tuple[tuple[str, Any], ...]) -> Env:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("shoal"):
             raise
-        raise OptionError(f"{id} needs the package {error.name!r}, which is not installed: pip install it") from error
-    return bridge.make(name, **dict(options))
+        package = PACKAGES.get(error.name, error.name)
+        raise OptionError(f"{id} needs a package that is not installed: pip install {package}") from error
+    return bridge.make(name, **options)
 
 
 def _hashable(value: Any) -> Any:
