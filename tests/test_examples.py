@@ -17,7 +17,8 @@ from shoal.cli.arguments import parse
 from shoal.cli.bench import BenchTrainOptions
 from shoal.cli.evaluate import EvalOptions
 from shoal.cli.evolve import parse_plan
-from shoal.cli.psro import PsroOptions, translated
+from shoal.cli.export import ExportOptions
+from shoal.cli.psro import LeagueOptions, PsroOptions, translated
 from shoal.cli.sweep import SweepOptions
 from shoal.cli.targets import parse_target
 from shoal.cli.train import ResumeOptions, TrainOptions
@@ -131,15 +132,15 @@ def test_commands_of_the_readme_can_be_parsed(words):
         case ["sweep", *rest]:
             parse_target(SweepOptions, rest, "shoal sweep")
         case ["psro" | "league" as name, *rest]:
-            parse_target(PsroOptions, translated(rest), f"shoal {name}")
+            parse_target(PsroOptions if name == "psro" else LeagueOptions, translated(rest), f"shoal {name}")
         case ["evolve", *rest]:
             parse_plan(rest)
         case ["population", *_] | ["pbt", *_]:
             pass
         case ["bench", "train", *rest]:
             parse_target(BenchTrainOptions, rest, "shoal bench train")
-        case ["resume" | "eval" | "watch" as name, *rest]:
-            options = {"resume": ResumeOptions, "eval": EvalOptions, "watch": WatchOptions}
+        case ["resume" | "eval" | "watch" | "export" as name, *rest]:
+            options = {"resume": ResumeOptions, "eval": EvalOptions, "watch": WatchOptions, "export": ExportOptions}
             parse(options[name], rest, f"shoal {name}")
         case _:
             assert " ".join(words) in COMMANDS or words[:3] == ["bench", "env", "tag/grid"]

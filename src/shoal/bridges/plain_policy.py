@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,7 +104,13 @@ class NumpyPolicy:
         fields |= {"actions": dataclasses.asdict(self.actions), "layer_norm": self.layer_norm, "sampled": self.sampled}
         about = {"version": VERSION, **fields}
         named: dict[str, Any] = {f"array:{name}": array for name, array in self.arrays.items()}
-        np.savez(path, about=np.array(json.dumps(about)), **named)
+        partial = path.with_name(f".{path.name}.partial")  # so that nobody ever reads half a file
+        try:
+            with open(partial, "wb") as file:
+                np.savez(file, about=np.array(json.dumps(about)), **named)
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
         return path
 
     # The network, layer by layer.

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from shoal.bridges import plain_policy
 from shoal.bridges.numpy_policy import export
 from shoal.cli.arguments import Flag, Imports, RunFolder, parse
 from shoal.cli.start import opened, prepare
@@ -53,5 +54,5 @@ def run(args: Sequence[str]) -> int:
         out = console()
         for name, file in files.items():
             say(out, f"{name}: {file}")
-        say(out, "from shoal.bridges.plain_policy import load; action, logits, memory = load(FILE)(view)")
+        say(out, f"run them anywhere with {plain_policy.__file__}, which needs numpy alone: load(FILE)(view).action")
     return 0
