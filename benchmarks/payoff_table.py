@@ -2,7 +2,8 @@
 
     python benchmarks/payoff_table.py OUT.json RUN --size 40 --episodes 2000
 
-RUN is a folder of `shoal psro`. The table is played three times with different draws after a first call that compiles.
+RUN is a folder of `shoal psro`; if it has fewer policies, they repeat, which costs the same. The table is played three
+times with different draws after a first call that compiles.
 """
 
 import argparse
@@ -34,8 +35,8 @@ def main() -> None:
     settings = psro_run.open_settings(args.run)
     oracle = psro_run.oracle_of(settings)
     state = psro_run.restore(args.run, settings, oracle)
-    sizes = [min(args.size, len(bank)) for bank in state.banks.values()]
-    lineups = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), axis=-1).reshape(-1, len(sizes))
+    axes = [np.arange(args.size) % len(bank) for bank in state.banks.values()]
+    lineups = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
     banks = {player: bank.policies for player, bank in state.banks.items()}
     matches, took, means = Matches(Game(settings.experiment)), [], []
     for number in range(4):
@@ -44,7 +45,8 @@ def main() -> None:
         took.append(round(time.perf_counter() - began, 3))
         means.append(returns / args.episodes)
     record = {
-        "policies": sizes,
+        "policies": [args.size] * len(axes),
+        "different": [min(args.size, len(bank)) for bank in state.banks.values()],
         "episodes": args.episodes,
         "first_s": took[0],
         "seconds": took[1:],
