@@ -2,6 +2,8 @@
 
     python benchmarks/psro_leduc.py results/psro_leduc_cpu --seeds 3
 
+    python benchmarks/psro_leduc.py benchmarks/results/psro_leduc --draw     # all JSONs there, as psro_leduc.png
+
 For each seed the run folder (`FOLDER/seed-0`) and a line for every iteration; FOLDER/result.json has them all, with the
 seconds, compilation included, at which each goal was reached. NashConv is exact, worked out from the saved policies.
 """
@@ -32,7 +34,11 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=None)
     parser.add_argument("--greedy", action="store_true")
     parser.add_argument("--warm-start", action="store_true")
+    parser.add_argument("--draw", action="store_true", help="draw what was measured before, and measure nothing")
     args = parser.parse_args()
+    if args.draw:
+        draw(args.folder)
+        return
     use_all_cores()
     use_compilation_cache()
     seeds = [grow(args, seed) for seed in range(args.first_seed, args.first_seed + args.seeds)]
@@ -78,6 +84,31 @@ def grow(args: argparse.Namespace, seed: int) -> dict:
     state = psro_run.start(settings, args.folder / f"seed-{seed}", listener=listen)
     print(seed, "reached", reached, flush=True)
     return {"seed": seed, "reached_s": reached, "history": list(state.history), "settings": psro_run.to_plain(settings)}
+
+
+def draw(folder: Path) -> None:
+    """NashConv over time, a line for each seed; files named alike but for the seed share a colour."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4.5), dpi=120)
+    colours: dict[str, str] = {}
+    for file in sorted(folder.glob("*.json")):
+        name = file.stem.rpartition("_seed")[0]
+        new = name not in colours
+        colour = colours.setdefault(name, f"C{len(colours)}")
+        for seed in json.loads(file.read_text())["seeds"]:
+            lines = seed["history"]
+            times, distances = [line["seconds"] for line in lines], [line["nash_conv"] for line in lines]
+            axes.plot(times, distances, color=colour, alpha=0.8, label=name.replace("_", " ") if new else None)
+    for goal in GOALS:
+        axes.axhline(goal, color="grey", linewidth=0.8, linestyle=":")
+    axes.set(xscale="log", yscale="log", xlabel="seconds, compilation included", ylabel="NashConv, exact")
+    axes.set_title("PSRO on Leduc poker, learnt responses, sampled payoffs", loc="left")
+    axes.legend(frameon=False)
+    figure.savefig(folder.parent / f"{folder.name}.png", bbox_inches="tight")
 
 
 if __name__ == "__main__":

@@ -9,13 +9,14 @@ from tyro.conf import OmitArgPrefixes, arg
 
 from shoal.cli.arguments import Flag, Imports, parse, scan
 from shoal.cli.start import Devices, check_devices, outline, prepare
-from shoal.cli.targets import parse_target
+from shoal.cli.targets import ForeignOptions, parse_env_options, parse_target
 from shoal.cli.terminal import console, count, emit, say
 from shoal.cli.worlds import blame, build_world, check_world, has_options, import_files, options_of
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require_positive
-from shoal.core.registry import ids
+from shoal.core.host import StandIn
+from shoal.core.registry import ids, is_foreign
 from shoal.execution.bench import bench_env, bench_train
 from shoal.execution.experiment import Experiment
 
@@ -49,11 +50,18 @@ def env(args: Sequence[str]) -> int:
     prepare()
     import_files(scan(args, "--import"))
     world, rest = _split(args)
-    default = None if world is None else build_world(world, {})
-    options = parse(_options_class(default), rest, f"shoal bench env {world or 'WORLD'}")
+    foreign = world is not None and is_foreign(world)
+    named = parse_env_options(scan(rest, "--env-option")) if foreign else {}
+    default = None if world is None else build_world(world, named)
+    if isinstance(default, StandIn):
+        raise OptionError(
+            f"{world} runs on the host, in Python, at its own speed; what is measured here is compiled. "
+            f"`shoal train {world}` prints env steps/s."
+        )
+    options = parse(_options_class(default, foreign), rest, f"shoal bench env {world or 'WORLD'}")
     if world is None:
         raise OptionError(f"shoal bench env: which world? Known: {', '.join(ids())}.")
-    chosen = options_of(options.env) if hasattr(options, "env") else {}
+    chosen = options_of(options.env) if hasattr(options, "env") else named
     own = options.run
     check_devices(own.devices)
     require_positive("shoal bench env", num_envs=own.num_envs, num_steps=own.num_steps, seconds=own.seconds)
@@ -97,9 +105,11 @@ def _split(args: Sequence[str]) -> tuple[str | None, list[str]]:
     return None, list(args)
 
 
-def _options_class(world: Env | None) -> type[Any]:
+def _options_class(world: Env | None, foreign: bool) -> type[Any]:
     fields: list[Any] = [("run", OmitArgPrefixes[BenchEnvOptions], BenchEnvOptions())]
-    if world is not None and has_options(world):
+    if foreign:
+        fields.append(("env_option", ForeignOptions, ()))
+    elif world is not None and has_options(world):
         fields.append(("env", Annotated[type(world), arg(help="Options of the world.")], world))
     return dataclasses.make_dataclass("Options", fields, frozen=True)
 

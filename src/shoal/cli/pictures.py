@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import OptionError, RunError
+from shoal.core.host import StandIn
+from shoal.core.regroup import original
 from shoal.core.types import PyTree
 from shoal.execution.evaluate import record
 from shoal.execution.experiment import Cast
@@ -35,6 +37,8 @@ def replay(
     explore: bool = False,
 ) -> tuple[Path | None, str]:
     """Records one episode and writes it as a page; returns its path, or None and why there is nothing to see."""
+    if isinstance(original(roles.env), StandIn):
+        return None, f"{roles.experiment.env} runs on the host, and its own library draws it"
     recording = record(roles, policies, seed=seed, explore=explore)
     if not _has_shapes(recording.frames):
         return None, f"the world {roles.experiment.env!r} does not define `scene`, so there is nothing to draw"

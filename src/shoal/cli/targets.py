@@ -43,6 +43,12 @@ REPLAY_SIZES = {"num_envs": 64, "num_steps": 5}
 """At most so many copies and steps between updates for a learner with a replay: it learns little by little."""
 
 
+ForeignOptions = Annotated[
+    UseAppendAction[tuple[str, ...]],
+    arg(metavar="NAME=VALUE", help="an option of the environment's own, as its library has it, such as max_cycles=50"),
+]
+
+
 class Parsed(NamedTuple):
     """An experiment, and the options of the command that is to run it."""
 
@@ -192,8 +198,7 @@ def _options_class(
         ("weights", _repeated("NAME=RUN"), _field((), "start a learner from the weights of another run")),
     ]
     if is_foreign(experiment.env):
-        help_text = "an option of the environment's own, as its library has it, such as max_cycles=50"
-        fields.append(("env_option", _repeated("NAME=VALUE"), _field((), help_text)))
+        fields.append(("env_option", ForeignOptions, ()))
     elif world is not None and has_options(world):
         fields.append(("env", Annotated[type(world), arg(help=f"Options of {experiment.env}.")], world))
     if common != MIXED:

@@ -199,6 +199,8 @@ def build(experiment: Experiment, devices: int | None = None) -> HostProgram:
             f"{experiment.env} runs on the host, one training at a time: num_seeds must be 1, got "
             f"{experiment.num_seeds}. Start a run for each seed."
         )
+    if experiment.randomise:
+        raise OptionError(f"{experiment.env} has no sample_params to draw from: leave out --randomise")
     roles = cast(experiment)
     check_warm_up(experiment)
     check_replays(roles)
