@@ -165,3 +165,19 @@ def test_faults_are_reported_with_name_episode_and_step(fault):
 def test_bad_names_options_and_specs(name, options, kind, text):
     with pytest.raises(kind, match=text):
         make(name, **options)
+
+
+def test_actions_that_do_not_fit_are_not_the_environments_fault():
+    stand_in = world(WALK)
+    batch = stand_in.open(1)
+    batch.reset(0)
+    for wrong in (np.full((1, 1), 3), np.ones((1, 1)), np.ones(1, int), None):
+        with pytest.raises(OptionError, match=r"^dm_env:.*Walk: .*group 'agent'"):
+            batch.step({"agent": wrong})
+    with pytest.raises(OptionError, match="got NoneType"):
+        batch.step(None)
+    batch.close()
+    with pytest.raises(WorldError, match="it is closed"):
+        batch.reset(0)
+    with pytest.raises(OptionError, match="at least 1, got 0"):
+        stand_in.open(0)

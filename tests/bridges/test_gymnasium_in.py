@@ -60,6 +60,8 @@ class Kit(gymnasium.Env):
             del value["camera"]["image"]
         if self.fault == "space":
             self.observation_space = spaces.Dict({**Kit.observation_space.spaces, "speed": spaces.Box(-2, 2, (2,))})
+        if self.fault == "exit":
+            raise SystemExit(3)
         if self.fault == "raise":
             raise RuntimeError("the battery is empty")
         return value
@@ -289,6 +291,7 @@ FAULTS = {
     "space": r"the observation space was Dict.* now: spaces must not change",
     "raise": r"step raised RuntimeError: the battery is empty",
     "reward": r"the reward is NaN",
+    "exit": r"step raised SystemExit: 3",
 }
 
 
@@ -328,6 +331,8 @@ def test_a_fault_in_a_vector_environment_names_the_copy():
     [
         ("CartPol-v1", {}, UnknownNameError, "gymnasium:CartPol-v1: .*CartPole"),
         ("no_such_package.envs:Thing-v0", {}, UnknownNameError, "there is no module 'no_such_package'"),
+        ("no_such_package:Thing-v0", {}, UnknownNameError, "PYTHONPATH=. is set; or name its file, --import FILE, and"),
+        ("CartPole-v1", {"vector_kwargs": {}}, OptionError, "give vectorisation_mode too, sync or async"),
         ("CartPole-v1", {"wheels": 3}, OptionError, "gymnasium:CartPole-v1: making it with the options .*wheels"),
         ("CartPole-v1", {"vectorisation_mode": "fast"}, OptionError, "vectorisation_mode must be one of sync, async"),
         ("Pendulum-v1", {"vectorisation_mode": "vector_entry_point"}, OptionError, "gymnasium:Pendulum-v1: "),
@@ -352,3 +357,58 @@ def test_a_fault_in_a_vector_environment_names_the_copy():
 def test_bad_names_options_and_spaces(name, options, kind, text):
     with pytest.raises(kind, match=text):
         make(name, **options)
+
+
+@pytest.mark.parametrize("mode", [None, "sync"])
+def test_actions_that_do_not_fit_are_not_the_environments_fault(mode):
+    stand_in = world("CartPole-v1", vectorisation_mode=mode)
+    batch = stand_in.open(2)
+    with pytest.raises(WorldError, match="gymnasium:CartPole-v1: no episode has begun"):
+        batch.step({"agent": np.zeros((2, 1), int)})
+    batch.reset(0)
+    wrong = {
+        "outside its space Discrete.* got 5": np.full((2, 1), 5),
+        "must be whole numbers of shape .*got float": np.zeros((2, 1)),
+        r"got int64 of shape \(2,\)": np.zeros(2, int),
+        "got object": None,
+    }
+    for said, action in wrong.items():
+        with pytest.raises(OptionError, match=f"^gymnasium:CartPole-v1: .*group 'agent' .*{said}"):
+            batch.step({"agent": action})
+    with pytest.raises(OptionError, match=r"of \['agent'\], got \[\]"):
+        batch.step({})
+    with pytest.raises(OptionError, match="seed must be a whole number"):
+        batch.reset(-1)
+    batch.close()
+    with pytest.raises(WorldError, match="it is closed"):
+        batch.step({"agent": np.zeros((2, 1), int)})
+    with pytest.raises(OptionError, match="must be a whole number of at least 1, got 0"):
+        stand_in.open(0)
+
+
+def test_numbers_outside_their_bounds_and_nan_are_refused():
+    batch = world("Pendulum-v1").open(1)
+    batch.reset(0)
+    batch.step({"agent": np.full((1, 1, 1), 2.0, np.float32)})
+    for wrong in (2.5, np.nan):
+        with pytest.raises(OptionError, match="group 'agent' is outside its space Box"):
+            batch.step({"agent": np.full((1, 1, 1), wrong, np.float32)})
+
+
+def test_a_shape_that_changes_in_a_vector_environment_is_named():
+    batch = world("ToyKit-v0", fault="shape", vectorisation_mode="sync").open(2)
+    batch.reset(0)
+    act = {"agent": np.zeros((2, 1, 3), int)}
+    batch.step(act), batch.step(act)
+    with pytest.raises(WorldError, match=r"step 3: copy 0: observation\['speed'\] has the shape \(3,\), but its space"):
+        batch.step(act)
+
+
+def test_a_process_that_dies_is_named():
+    batch = world("CartPole-v1", vectorisation_mode="async").open(1)
+    batch.reset(0)
+    batch.env.processes[0].kill()
+    batch.env.processes[0].join()
+    with pytest.raises(WorldError, match="CartPole-v1, 1 copies, step 1: a worker process died"):
+        batch.step({"agent": np.zeros((1, 1), int)})
+    batch.close()

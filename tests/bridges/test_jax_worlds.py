@@ -2,6 +2,7 @@
 
 import functools
 import re
+import sys
 import warnings
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 import shoal
 from shoal.algorithms import PPO
-from shoal.bridges._jax_worlds import box_actions, gym_like_actions, some_legal, tidy
+from shoal.bridges._jax_worlds import box_actions, gym_like_actions, silenced, some_legal, tidy
 from shoal.core.env import describe
 from shoal.core.errors import OptionError
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
@@ -224,3 +225,14 @@ def test_a_learner_in_the_fused_runner(id):
     result = train(Experiment(id, learners={"l": learner}, num_envs=4, num_steps=4, total_env_steps=160))
     assert result.update == 10
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.policies))
+
+
+def test_what_a_library_prints_when_it_is_imported_is_left_out(capsys):
+    streams = sys.stdout, sys.stderr, sys.__stdout__
+    with silenced():
+        print("a")
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # as one of them does
+        print("b")
+    assert (sys.stdout, sys.stderr, sys.__stdout__) == streams
+    print("c")
+    assert capsys.readouterr().out == "c\n"

@@ -161,5 +161,34 @@ def test_bad_input(tmp_path):
         export({}, FLAT)
     file = tmp_path / "no.npz"
     np.savez(file, about=np.array([object()]))
-    with pytest.raises(ValueError, match="is no exported policy"):
+    with pytest.raises(
+        ValueError, match=r"no\.npz is no exported policy: it holds pickled objects, which are never read"
+    ):
         load(file)
+    file.write_text("not a policy at all")
+    with pytest.raises(ValueError, match=r"is no exported policy: it is not a \.npz file$"):
+        load(file)
+    np.savez(file, weights=np.zeros(3))
+    with pytest.raises(ValueError, match=r"it is a \.npz file of something else"):
+        load(file)
+    with pytest.raises(ValueError, match=r"no exported policy: .*No such file"):
+        load(tmp_path / "nowhere.npz")
+
+
+def test_views_masks_and_memories_that_do_not_fit():
+    _, policy = made(PPO, {"recurrent": "lstm"}, FLAT, MANY)
+    plain, view = export(policy, FLAT), np.ones((2, 5), np.float32)
+    plain(view, np.ones(5, bool), plain.initial_memory(2))
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="entries that are NaN or infinite"):
+            plain(np.full((2, 5), wrong, np.float32))
+    with pytest.raises(ValueError, match="must be numbers, got object"):
+        plain(np.full((2, 5), None))
+    with pytest.raises(ValueError, match="no action is legal"):
+        plain(view, np.array([True, True, True, False, False]))  # of the second part
+    with pytest.raises(ValueError, match=r"legal must have the shape \(2, 5\), got \(2, 4\)"):
+        plain(view, np.ones((2, 4), bool))
+    with pytest.raises(ValueError, match=r"memory must be .*\(2, 8\), \(2, 8\)\].* got \[\(3, 8\), \(3, 8\)\]"):
+        plain(view, memory=plain.initial_memory(3))
+    with pytest.raises(ValueError, match="memory must be"):
+        plain(view, memory=plain.initial_memory(2)[:1])

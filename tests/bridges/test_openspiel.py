@@ -175,13 +175,24 @@ def test_a_game_with_chance_of_its_own_is_repeated_by_a_seed():
         ("nfg_game", "cannot load it"),
         ("coin_game", "neither an information state tensor nor an observation tensor"),
         ("mfg_garnet", "mean field"),
-        ("misere", "Missing parameter game"),
+        (
+            "misere",
+            "Missing parameter game. It takes the parameters game, such as 'openspiel:misere(game=kuhn_poker())'",
+        ),
+        ("repeated_poker", "It takes the parameters blind_schedule"),
     ],
 )
 def test_games_that_cannot_be_mapped_are_refused(name, says):
     with pytest.raises(OptionError, match="openspiel:") as caught:
         openspiel.make(name)
     assert says in str(caught.value)
+
+
+def test_a_name_and_an_option_must_not_contradict_each_other():
+    with pytest.raises(OptionError, match=r"openspiel:kuhn_poker\(players=3\): players must be 3, as the name has it"):
+        openspiel.make("kuhn_poker(players=3)", players=4)
+    assert len(openspiel.make("kuhn_poker(players=3)", players=3).players) == 3
+    assert openspiel.make("misere(game=kuhn_poker())").groups["player"].size == 2
 
 
 def test_an_illegal_action_and_a_step_too_many_are_named():
@@ -280,6 +291,30 @@ def test_bots_play_by_functions_and_by_policies():
     state.apply_action(1)
     with pytest.raises(OptionError, match="a chance for every action"):
         openspiel.bot(game, 0, lambda view, legal: np.zeros(2)).step(state)
+    for wrong in ([1.0], 1.0, [1.0, 0.0, 0.0]):
+        with pytest.raises(OptionError, match="what decide returns must be a chance for each of 2 actions"):
+            openspiel.bot(game, 0, lambda view, legal, wrong=wrong: wrong).step(state)
+    for other in (openspiel.bot(game, 1, lambda view, legal: legal), bots[0]):
+        if other is bots[0]:
+            state.apply_action(0)
+        with pytest.raises(OptionError, match=r"in the seat of player (1|0), but player (0|1) is to move"):
+            other.step(state)
+
+
+def test_an_illegal_action_in_a_game_of_ours_is_refused():
+    state = openspiel.as_game("cards/leduc").new_initial_state()
+    with pytest.raises(OptionError, match=r"cards/leduc: the action of chance after \[\] must be 0 to"):
+        state.apply_action(10**6)
+    state.apply_action(0)
+    with pytest.raises(
+        OptionError, match=r"cards/leduc: the action of player 0 after \[0\] must be one of \[1, 2\], got 0"
+    ):
+        state.apply_action(0)
+    state.apply_action(1)
+    assert state.history() == [0, 1]
+    both = openspiel.as_game("matrix/rock_paper_scissors").new_initial_state()
+    with pytest.raises(OptionError, match=r"the action of player 1 .* must be one of \[0, 1, 2\], got 3"):
+        both.apply_actions([0, 3])
 
 
 def test_the_code_of_the_page(capsys):

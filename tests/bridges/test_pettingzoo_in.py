@@ -416,10 +416,15 @@ def test_a_done_agent_that_keeps_its_turn():
     ("name", "options", "kind", "text"),
     [
         ("mpe2.simple_spred_v3", {}, UnknownNameError, "Did you mean 'mpe2.simple_spread_v3'"),
-        ("no_such_package.thing", {}, UnknownNameError, "pip install no-such-package"),
+        (
+            "no_such_package.thing",
+            {},
+            UnknownNameError,
+            "no module 'no_such_package'. A module in the current folder is found if PYTHONPATH=. is set.$",
+        ),
         ("classic/conect_four-v3", {}, UnknownNameError, "Did you mean 'classic/connect_four-v3'"),
         ("mpe2.simple_spread", {}, OptionError, "no function parallel_env or env. Did you mean"),
-        (f"{__name__}:tent", {}, OptionError, "no function tent"),
+        (f"{__name__}:zzz", {}, OptionError, r"has no function zzz\.$"),
         ("mpe2.simple_spread_v3", {"M": 3}, OptionError, "making it with the options {'M': 3} raised TypeError"),
         (CAMP, {"players": "team"}, OptionError, "players must be group or agent, got 'team'"),
         (CAMP, {"check": 1}, OptionError, "check must be true or false"),
@@ -431,3 +436,37 @@ def test_a_done_agent_that_keeps_its_turn():
 def test_bad_names_options_and_spaces(name, options, kind, text):
     with pytest.raises(kind, match=text):
         make(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("group", "action", "said"),
+    [
+        ("scout", None, "group 'scout' must be"),
+        ("scout", "float", "group 'scout' must be whole numbers"),
+        ("scout", "wide", "group 'scout' must be .* got int64 of shape"),
+        ("scout", "outside", "an action of group 'scout' is outside its space .* got 99"),
+    ],
+)
+def test_actions_that_do_not_fit_are_not_the_environments_fault(group, action, said):
+    stand_in = world(CAMP)
+    batch = stand_in.open(2)
+    good = {name: np.repeat(acts, 2, 0) for name, acts in no_acts(stand_in).items()}
+    with pytest.raises(WorldError, match=r"pettingzoo:.*: no episode has begun: call reset before step"):
+        batch.step(good)
+    batch.reset(0)
+    shaped = good[group]
+    wrong = {"float": shaped + 0.5, "wide": shaped[..., None], "outside": shaped.astype(int) + 99}
+    with pytest.raises(OptionError, match=f"^pettingzoo:[^,]*: .*{said}"):
+        batch.step(good | {group: wrong.get(action)})
+    with pytest.raises(OptionError, match=r"a step needs actions by group, of \['cook', 'scout'\], got \['scout'\]"):
+        batch.step({"scout": good["scout"]})
+    with pytest.raises(OptionError, match="got NoneType"):
+        batch.step(None)
+    batch.step(good)
+    batch.close()
+    batch.close()
+    with pytest.raises(WorldError, match=r"pettingzoo:.*: it is closed"):
+        batch.step(good)
+    for count in (0, -1, 1.5, True):
+        with pytest.raises(OptionError, match="number of environments to open must be"):
+            stand_in.open(count)

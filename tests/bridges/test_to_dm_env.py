@@ -84,3 +84,5 @@ def test_bad_input():
         team.step([0, 1, 2])
     with pytest.raises(OptionError, match=r"group agent must be whole numbers of shape \(3,\)"):
         team.step({"agent": [0, 1]})
+    with pytest.raises(OptionError, match=r"control/cartpole: seed must be .* got 4294967296"):
+        make_env("control/cartpole", seed=2**32)

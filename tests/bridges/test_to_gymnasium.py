@@ -147,3 +147,12 @@ def test_bad_input():
         envs.step([0, 0, 0])
     with pytest.raises(OptionError, match="outside its space"):
         envs.step([0, 3])
+    with pytest.raises(
+        OptionError, match=r"seed must be .*, one for all: each copy has a chain of keys.* got \[1, 2\]"
+    ):
+        envs.reset(seed=[1, 2])
+    for seed in (-1, 2**32):
+        with pytest.raises(OptionError, match="seed must be None or a whole number"):
+            envs.reset(seed=seed)
+        with pytest.raises(OptionError, match="seed must be None or a whole number"):
+            make_env("control/cartpole").reset(seed=seed)

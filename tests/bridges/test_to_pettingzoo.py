@@ -17,6 +17,7 @@ pytest.importorskip("pettingzoo", reason="PettingZoo is not installed: pip insta
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # PettingZoo's tests import its own worlds the old way
     from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
+    from pettingzoo.utils.wrappers import TerminateIllegalWrapper
 
 from shoal.bridges._one import ResetNeeded
 from shoal.bridges.to_pettingzoo import aec_env, parallel_env
@@ -186,3 +187,34 @@ def test_bad_input():
         drones.step(dict.fromkeys(drones.agents, np.array([0.0, np.nan])))
     with pytest.raises(OptionError, match=r"shape \(2,\)"):
         drones.step(dict.fromkeys(drones.agents, np.zeros(3)))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, "1", True])
+def test_seeds_that_are_none_are_refused(seed):
+    for env in (parallel_env("mpe/simple_spread"), aec_env("cards/kuhn")):
+        with pytest.raises(OptionError, match=r"seed must be None or a whole number from 0 to 2\*\*32 - 1, got"):
+            env.reset(seed=seed)
+
+
+def test_seeds_up_to_32_bits_differ():
+    env = parallel_env("mpe/simple_spread")
+    first = [env.reset(seed=seed)[0]["agent_0"].tolist() for seed in (0, 2**31, 2**32 - 1, np.uint32(2**32 - 1))]
+    assert first[2] == first[3]
+    assert len({tuple(view) for view in first}) == 3
+
+
+def test_an_illegal_action_in_turns_is_refused_or_lost():
+    """The first to act in Leduc poker may not fold."""
+    env = aec_env("cards/leduc")
+    env.reset(seed=0)
+    with pytest.raises(
+        OptionError, match=r"cards/leduc: player_0 may not take the action 0: its action_mask is \[0, 1, 1\]"
+    ):
+        env.step(0)
+    env.step(1)
+    assert env.agent_selection == "player_1"
+    wrapped = TerminateIllegalWrapper(aec_env("cards/leduc"), illegal_reward=-1)
+    wrapped.reset(seed=0)
+    wrapped.step(0)
+    assert wrapped.terminations == {"player_0": True, "player_1": True}
+    assert wrapped.rewards["player_0"] == -1

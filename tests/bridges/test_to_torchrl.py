@@ -90,8 +90,15 @@ def test_bad_input():
         env.step(actions)
     start = env.reset()
     start["player", "action"] = torch.tensor([[3, 0], [1, 0]])
-    with pytest.raises(OptionError, match=r"an action of player is outside its space Discrete\(n=3\)"):
+    with pytest.raises(OptionError, match=r"an action of 'player' is outside its space Discrete\(n=3\): got 3"):
         env.step(start)
     start["player", "action"] = torch.zeros(2, 2, 1, dtype=torch.int64)
     with pytest.raises(OptionError, match=r"must have shape \(2, 2\), got \(2, 2, 1\)"):
         env.step(start)
+    start["player", "action"] = torch.zeros(2, 2)
+    with pytest.raises(
+        OptionError, match=r"cards/leduc: the actions of 'player' must be whole numbers .* torch.float32"
+    ):
+        env.step(start)
+    with pytest.raises(OptionError, match=r"cards/leduc: no actions of 'player' \(player_0, player_1\)"):
+        env.step(env.reset())

@@ -1,6 +1,7 @@
 """Tensors share memory with arrays, worlds step as they do in JAX, and what was handed out keeps its values."""
 
 import dataclasses
+import math
 import os
 import runpy
 from pathlib import Path
@@ -21,6 +22,7 @@ from shoal.core.vectorise import Vectorised
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 
+from shoal.bridges._torch_actions import check_values  # noqa: E402
 from shoal.bridges.torch import TorchWorlds, to_jax, to_torch  # noqa: E402
 from shoal.bridges.torch_match import TorchSeat, play_match  # noqa: E402
 
@@ -103,6 +105,8 @@ def test_what_cannot_be_shared():
     with pytest.raises(OptionError, match="not aligned"):
         to_jax(torch.zeros(64)[1:], copy=False)
     np.testing.assert_array_equal(to_jax(torch.ones(3, requires_grad=True)), [1, 1, 1])
+    with pytest.raises(OptionError, match=r"a torch tensor, got numpy\.ndarray"):
+        to_jax(np.zeros(3))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -169,7 +173,7 @@ def test_seeds():
 
 def test_bad_input():
     worlds = TorchWorlds(Count(), 2)
-    good = {"a": torch.zeros(2, 2), "b": torch.zeros(2, 1, 2)}
+    good = {"a": torch.zeros(2, 2, dtype=torch.int64), "b": torch.zeros(2, 1, 2)}
     with pytest.raises(OptionError, match="reset"):
         worlds.step(good)
     worlds.reset()
@@ -187,6 +191,40 @@ def test_bad_input():
         TorchWorlds(Count(), 2, "meta")
     with pytest.raises(OptionError, match="lives on the host"):
         TorchWorlds(StandIn("gymnasium:X-v0", {}, {}, lambda count: None), 2)
+
+
+@pytest.mark.parametrize(
+    ("group", "action", "said"),
+    [
+        ("a", torch.tensor([[0, 9], [1, 2]]), r"'a' is outside its space Discrete\(n=4\): got 9"),
+        ("a", torch.tensor([[0, -2], [1, 2]]), "'a' is outside .* got -2"),
+        ("a", torch.full((2, 2), 2**40), "'a' is outside"),
+        ("a", torch.zeros(2, 2), "'a' must be whole numbers .* got torch.float32"),
+        ("a", np.zeros((2, 2), np.int32), "'a' must be a torch tensor, got numpy.ndarray"),
+        ("a", None, "'a' must be a torch tensor, got NoneType"),
+        ("b", torch.full((2, 1, 2), math.nan), "'b' is outside .* got nan"),
+        ("b", torch.full((2, 1, 2), 1.5), r"'b' is outside .* got 1\.5"),
+    ],
+)
+def test_actions_that_are_not_of_the_space(group, action, said):
+    worlds = TorchWorlds(Count(), 2, "cpu")
+    worlds.reset()
+    good = {"a": torch.full((2, 2), 3), "b": torch.full((2, 1, 2), 1.0)}
+    worlds.step(good)
+    with pytest.raises(OptionError, match=f"Count: .*{said}"):
+        worlds.step(good | {group: action})
+    with pytest.raises(OptionError, match=r"Count: step needs actions of \['a', 'b'\], got NoneType"):
+        worlds.step(None)
+    unlooked = TorchWorlds(Count(), 2, "cpu", check=False)
+    unlooked.reset()
+    unlooked.step(good | {"a": torch.full((2, 2), 9)})
+
+
+def test_parts_of_an_action_have_their_own_bounds():
+    space = MultiDiscrete((2, 3))
+    check_values("w", "g", space, torch.tensor([[1, 2], [0, 2]]))
+    with pytest.raises(OptionError, match=r"w: an action of 'g' is outside .* got 2"):
+        check_values("w", "g", space, torch.tensor([[2, 2], [0, 2]]))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -239,6 +277,33 @@ def test_match_with_bad_players():
         play_match(Count(), {"a": Fixed([0.0]), "b": Fixed([0.0, 0.0])}, 2)
     with pytest.raises(ShoalError, match="did not end within 2 steps"):
         play_match(Count(), {"a": Fixed([0.0] * 4), "b": Fixed([0.0, 0.0])}, 2, max_steps=2)
+
+
+class Plays:
+    def __init__(self, actions):
+        self.actions = actions
+
+    def act(self, observation, first):
+        return self.actions
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("player", "said"),
+    [
+        ("x", "the player of 'a' must be a PyTorch module.* got str 'x'"),
+        ((1, 2, 3), "the player of 'a' must be"),
+        (Fixed([0.0, math.nan, 0.0, 0.0]), "player of 'a'.* NaN or infinite"),
+        (Plays(torch.full((2, 2), 9)), "action of 'a' is outside .* got 9"),
+        (torch.nn.Linear(5, 4), "player of 'a', shown views of .*RuntimeError"),
+        (lambda view: np.zeros((2, 2, 4)), "player of 'a'.* a torch tensor, got numpy.ndarray"),
+    ],
+)
+def test_match_with_players_that_do_not_fit(device, player, said):
+    player = player.to(device) if isinstance(player, torch.nn.Module) else player
+    player = Plays(player.actions.to(device)) if isinstance(player, Plays) else player
+    with pytest.raises(OptionError, match=f"Count: .*{said}"):
+        play_match(Count(), {"a": player, "b": Fixed([0.0, 0.0]).to(device)}, 2, device)
 
 
 def test_parts_of_an_action_are_chosen_apart():

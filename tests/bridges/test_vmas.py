@@ -92,7 +92,7 @@ def test_communication_is_scaled_to_its_bounds():
     assert {group.action.low for group in env.groups.values()} == {-1.0}
     batch = env.open(2)
     batch.reset(seed=0)
-    low = {name: np.full((2, group.size, *group.action.shape), -2.0, np.float32) for name, group in env.groups.items()}
+    low = {name: np.full((2, group.size, *group.action.shape), -1.0, np.float32) for name, group in env.groups.items()}
     batch.step(low)
     said = [agent.action.c for agent in batch.env.agents]
     assert all(torch.equal(one, torch.zeros_like(one)) for one in said)
@@ -103,6 +103,12 @@ def test_bad_input():
         make("balanse")
     with pytest.raises(OptionError, match=r"vmas:balance.*agents"):
         make("balance", agents=3)
+    with pytest.raises(OptionError, match=r"not used by the scenario\. Options for every scenario: max_steps"):
+        make("balance", agents=3)
+    batch = make("balance").open(2)
+    batch.reset(0)
+    with pytest.raises(OptionError, match=r"vmas:balance: an action of group 'agent' is outside .* got"):
+        batch.step({"agent": np.full((2, 3, 2), 2.0, np.float32)})
     with pytest.raises(OptionError, match="max_steps must be greater than 0"):
         make("balance", max_steps=0)
     with pytest.raises(OptionError, match="multidiscrete_actions must be False unless"):

@@ -14,13 +14,14 @@ import jax
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from shoal.bridges._batches import Gate
 from shoal.bridges._parts import Misfit
 from shoal.bridges._reports import CHECKED_STEPS, Place
 from shoal.bridges._spaces import Spaces
 from shoal.bridges._told import legal_row, mapped, observation, outcome
 from shoal.core.errors import OptionError
 from shoal.core.host import Observations, Told
-from shoal.core.types import Observation, Outcome
+from shoal.core.types import Group, Observation, Outcome
 
 AGENT = "agent"
 
@@ -28,14 +29,24 @@ AGENT = "agent"
 class Vector:
     """A Gymnasium `VectorEnv` as a `HostBatch`.
 
-    seeded: whether it takes a seed for each copy. masked: found out, by beginning episodes, if it is None.
+    seeded: whether it takes a seed for each copy. masked: found out, by beginning episodes, if it is None. workers:
+    whether the copies are in processes of their own.
     """
 
-    def __init__(self, name: str, env: VectorEnv, check: bool, seeded: bool, masked: bool | None = None):
+    def __init__(
+        self,
+        name: str,
+        env: VectorEnv,
+        check: bool,
+        seeded: bool,
+        masked: bool | None = None,
+        workers: bool = False,
+    ):
         self.name, self.env, self.check, self.seeded = name, env, check, seeded
         self.spaces = Spaces.of(env.single_observation_space, env.single_action_space, name)
         self.mode = _autoreset_mode(name, env)
-        self.place = Place(f"{name}, {env.num_envs} copies", episodes=False)
+        self.place = Place(f"{name}, {env.num_envs} copies", episodes=False, workers=workers)
+        self.gate = Gate(name, {AGENT: Group(1, self.spaces.acts.space)}, env.num_envs)
         self.masked = self._has_masks() if masked is None else masked
         self._ended = np.zeros((2, env.num_envs), bool)  # terminated and truncated, of ends that are yet to be told of
         self._before: Observations = {}
@@ -49,6 +60,7 @@ class Vector:
         return self.mode == AutoresetMode.NEXT_STEP
 
     def reset(self, seed: int) -> Observations:
+        self.gate.begin(seed)
         seeds = [int(own) for own in np.random.SeedSequence(seed).generate_state(self.num_envs)]
         self.place.begin()
         self._ended = np.zeros_like(self._ended)
@@ -59,9 +71,10 @@ class Vector:
         return self._before
 
     def step(self, actions: Mapping[str, np.ndarray]) -> Told:
+        taken = self.gate.taken(actions)[AGENT][:, 0]
         self.place.advance()
         with self.place.inside("step"):
-            value, reward, *ends, info = self.env.step(self.spaces.acts.decode(actions[AGENT][:, 0]))
+            value, reward, *ends, info = self._stepped(self.spaces.acts.decode(taken))
             now = np.array(ends, bool)
             ended = now[0] | now[1]
             if self.mode == AutoresetMode.NEXT_STEP:
@@ -74,7 +87,32 @@ class Vector:
             return Told(seen, final, self._outcome(reward, now))
 
     def close(self) -> None:
-        self.env.close()
+        """Closes all copies; a second time nothing happens. If a process died, the others are ended."""
+        if self.gate.closed:
+            return
+        self.gate.closed = True
+        if self.place.broken:
+            self._terminate()
+        else:
+            self.env.close()
+
+    def _stepped(self, actions: Any) -> Any:
+        """Their step. One that cannot put the observations together says which of them has another shape."""
+        try:
+            return self.env.step(actions)
+        except ValueError:
+            for i, value in enumerate(getattr(self.env.unwrapped, "_env_obs", ())):  # SyncVectorEnv's
+                try:
+                    self.spaces.see(value)
+                except Misfit as error:
+                    raise Misfit(f"copy {i}: {error}") from error
+            raise
+
+    def _terminate(self) -> None:
+        for process in getattr(self.env.unwrapped, "processes", ()):
+            process.terminate()
+            process.join()
+        self.env.unwrapped.closed = True  # their own way to close would wait for those that died
 
     def _next_step(self, value: Any, info: Any, reward: Any, now: np.ndarray) -> Told:
         """Where an episode had ended before, this step began the next: only now is there something to see in it."""

@@ -4,7 +4,10 @@ Their environments hand out an observation with every step, and some need a rand
 view of a state. So the view is kept in the state.
 """
 
-from collections.abc import Callable
+import contextlib
+import io
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -31,6 +34,19 @@ class Actions(NamedTuple):
 
     space: ActionSpace
     theirs: Callable[[jax.Array], jax.Array]
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Without what is printed meanwhile. Also from modules that put the streams of Python's start back."""
+    first, now = sys.__stdout__, (sys.stdout, sys.stderr)
+    nothing: Any = io.StringIO()
+    sys.__stdout__ = sys.stdout = nothing  # pyright: ignore[reportConstantRedefinition]
+    try:
+        yield
+    finally:
+        sys.__stdout__ = first  # pyright: ignore[reportConstantRedefinition]
+        sys.stdout, sys.stderr = now
 
 
 def firm(tree: PyTree, like: PyTree = None) -> PyTree:

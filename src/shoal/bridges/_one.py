@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.bridges._worlds import check_seed
 from shoal.core.env import Env, Spec, describe
 from shoal.core.errors import ShoalError
 from shoal.core.keys import Use, use_key
@@ -50,8 +51,9 @@ class One:
 
     def reset(self, seed: int | None = None) -> Seen:
         """Begins an episode. A seed begins a new chain of episodes, else the next one of the chain begins."""
+        check_seed(self.name, seed)
         if seed is not None or self._key is None:
-            self._key, self._clock = _key_data(_fresh_seed() if seed is None else seed), 0
+            self._key, self._clock = _key_data(_fresh_seed() if seed is None else int(seed)), 0
         elif self._began:  # the last episode had no step, so that its clock is used up
             self._clock += 1
         self._began, self.over = True, False

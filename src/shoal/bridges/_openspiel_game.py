@@ -293,12 +293,34 @@ class ShoalState(pyspiel.State):
 
     def _apply_action(self, action: int) -> None:
         if self.node is None:
+            self._require(0 <= action < self.plan.num_deals, "chance", action, f"0 to {self.plan.num_deals - 1}")
             self.deal, self.node = int(action), self.plan.root(int(action))
             return
         mover = self.current_player()
-        self._apply_actions([action if seat == mover else 0 for seat in range(len(self.plan.sizes))])
+        self._check(mover, action)
+        self._move([action if seat == mover else 0 for seat in range(len(self.plan.sizes))])
 
     def _apply_actions(self, actions: list[int]) -> None:
+        self._require(len(actions) == len(self.plan.sizes), "all players", actions, "one for each of them")
+        for player, action in enumerate(actions):
+            self._check(player, action)
+        self._move(actions)
+
+    def _check(self, player: int, action: int) -> None:
+        """Refuses an action that is not legal; who waits may say anything in a game with simultaneous moves."""
+        over = self.node is None or bool(self.node.seen.over)
+        self._require(not over, f"player {player}", action, "none: no player is to move here")
+        assert self.node is not None
+        legal = self.node.seen.legal[player]
+        fine = not self.node.seen.active[player] or (0 <= action < len(legal) and legal[action])
+        self._require(fine, f"player {player}", action, f"one of {np.flatnonzero(legal).tolist()}")
+
+    def _require(self, fine: bool, who: str, action: Any, allowed: str) -> None:
+        if not fine:
+            title, history = self.plan.kind.long_name, self.history()
+            raise OptionError(f"{title}: the action of {who} after {history} must be {allowed}, got {action}")
+
+    def _move(self, actions: list[int]) -> None:
         assert self.node is not None
         self.node = self.plan.child(self.node, self.deal, self.move, tuple(int(action) for action in actions))
         self.move += 1

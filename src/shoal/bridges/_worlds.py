@@ -11,7 +11,7 @@ from shoal.core.env import Env, Spec
 from shoal.core.errors import OptionError, require
 from shoal.core.host import StandIn
 from shoal.core.registry import make
-from shoal.core.spaces import ActionSpace, Box, Discrete, action_dtype, action_shape
+from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, action_dtype, action_shape
 from shoal.core.types import Observation, PyTree, Seat
 
 Draw = Callable[[Any], np.ndarray]
@@ -66,6 +66,20 @@ def checked(owner: str, whose: str, space: ActionSpace, action: Any, lead: tuple
         got = array if not lead else array[~within.reshape(*lead, -1).all(-1)][0]
         raise OptionError(f"{owner}: an action of {whose} is outside its space {space}: got {np.array2string(got)}")
     return cast
+
+
+def check_seed(owner: str, seed: Any, why: str = "") -> None:
+    """Refuses what is no seed. Keys have 32 bits: other numbers would silently equal one of these."""
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    fits = seed is None or (whole and 0 <= seed < 2**32)
+    require(bool(fits), owner, "seed", seed, f"None or a whole number from 0 to 2**32 - 1{why}")
+
+
+def illegal(space: Discrete | MultiDiscrete, action: Any, legal: Any) -> bool:
+    """Whether a mask `[num_logits]` forbids an action of the space."""
+    sizes = [space.n] if isinstance(space, Discrete) else list(space.sizes)
+    starts = np.cumsum([0, *sizes[:-1]])
+    return not np.asarray(legal, bool)[starts + np.atleast_1d(np.asarray(action))].all()
 
 
 def choice(owner: str, whose: str, space: Discrete, action: Any) -> int:

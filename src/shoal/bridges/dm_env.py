@@ -15,6 +15,7 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
+from shoal.bridges._batches import gated
 from shoal.bridges._parts import WIDEST, Acts, Choices, Misfit, Numbers, Path, Tree, View, keys, whole_numbers
 from shoal.bridges._reports import CHECKED_STEPS, Place, called, found
 from shoal.bridges._told import mapped, observation, one_reward, outcome
@@ -48,7 +49,7 @@ def make(name: str, *, check: bool = True, **options: Any) -> Env:
     first = Hosted(owner, build, seeded, check)
     stand_in = StandIn.of(first, lambda: Hosted(owner, build, seeded, check))
     first.close()
-    return stand_in
+    return gated(stand_in)
 
 
 class Hosted:

@@ -17,12 +17,13 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from shoal.bridges._batches import check_count, gated
 from shoal.bridges._gymnasium_vector import AGENT, Vector
 from shoal.bridges._reports import CHECKED_STEPS, Place, called, found
 from shoal.bridges._spaces import Spaces, same_space
 from shoal.bridges._told import mapped, observation, one_reward, outcome
 from shoal.core.env import Env
-from shoal.core.errors import UnknownNameError, require
+from shoal.core.errors import OptionError, UnknownNameError, require
 from shoal.core.host import Observations, StandIn
 from shoal.core.types import Group, Outcome, Seat
 
@@ -39,6 +40,10 @@ def make(name: str, *, check: bool = True, vectorisation_mode: str | None = None
         found("gymnasium", name.partition(":")[0])
     if vectorisation_mode is not None:
         return _vector(name, check, vectorisation_mode, options)
+    if "vector_kwargs" in options:
+        raise OptionError(
+            f"{owner}: vector_kwargs go to a vector environment: give vectorisation_mode too, {' or '.join(_MODES[:2])}"
+        )
     # Their checker does what `check` does, but on every step.
     creator = functools.partial(gymnasium.make, name, disable_env_checker=True)
 
@@ -48,7 +53,7 @@ def make(name: str, *, check: bool = True, vectorisation_mode: str | None = None
     first = build(None)
     stand_in = StandIn.of(first, lambda masked=first.masked: build(masked))
     first.close()
-    return stand_in
+    return gated(stand_in)
 
 
 class Single:
@@ -111,7 +116,11 @@ def _vector(name: str, check: bool, mode: str, options: dict[str, Any]) -> Env:
 
     def build(count: int, mode: str, kwargs: dict[str, Any], masked: bool | None = None) -> Vector:
         wanted = functools.partial(creator, num_envs=count, vectorization_mode=mode, vector_kwargs=kwargs)
-        return Vector(owner, _made(owner, wanted, options), check, not own, masked)
+        return Vector(owner, _made(owner, wanted, options), check, not own, masked, workers=mode == "async")
+
+    def opened(count: int) -> Vector:
+        check_count(owner, count)
+        return build(count, mode, kwargs, masked)
 
     # A look at the spaces needs no processes, and so none of their settings.
     first = build(1, mode, {}) if own else build(1, "sync", {"autoreset_mode": kwargs["autoreset_mode"]})
@@ -119,7 +128,7 @@ def _vector(name: str, check: bool, mode: str, options: dict[str, Any]) -> Env:
     masked, leaving = first.masked, first.leaving
     first.close()
     seats = {AGENT: ((AGENT, 0),)}
-    return StandIn(owner, {AGENT: group}, seats, lambda count: build(count, mode, kwargs, masked), masked, leaving)
+    return StandIn(owner, {AGENT: group}, seats, opened, masked, leaving)
 
 
 def _made(owner: str, function: Any, options: dict[str, Any]) -> Any:

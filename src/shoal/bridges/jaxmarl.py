@@ -20,8 +20,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxmarl
-from jaxmarl.registration import registered_envs
+
+from shoal.bridges._jax_worlds import silenced
+
+with silenced():  # it prints which packages it lacks
+    import jaxmarl
+    from jaxmarl.registration import registered_envs
 
 from shoal.bridges._jax_worlds import Actions, Held, firm, gym_like_actions, some_legal, tidy
 from shoal.core.env import Env

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 import pyspiel
 
+from shoal.bridges._batches import gated
 from shoal.bridges._openspiel_game import as_game
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env
@@ -38,7 +39,7 @@ def make(name: str, **options: Any) -> Env:
     """A game by its name or game string, such as `goofspiel(num_cards=4)`; options are further parameters of it."""
     title = f"openspiel:{name}"
     game = _load(title, name, options)
-    return StandIn.of(OpenSpiel(game, title), lambda: OpenSpiel(game, title))
+    return gated(StandIn.of(OpenSpiel(game, title), lambda: OpenSpiel(game, title)))
 
 
 class OpenSpiel:
@@ -192,10 +193,14 @@ class _Bot(pyspiel.Bot):
         return True
 
     def get_policy(self, state: pyspiel.State) -> list[tuple[int, float]]:
+        _check_turn(state, self._player)
         legal = legal_row(state, self._player, self._num_actions)
-        chances = np.where(legal, np.asarray(self._decide(self._view(state, self._player), legal), np.float64), 0.0)
+        said = np.asarray(self._decide(self._view(state, self._player), legal), np.float64)
+        allowed = f"a chance for each of {self._num_actions} actions"
+        require(said.shape == legal.shape, "bot", "what decide returns", said.tolist(), allowed)
+        chances = np.where(legal, said, 0.0)
         total = chances.sum()
-        ok = chances.shape == legal.shape and (chances >= 0).all() and 0 < total < np.inf
+        ok = (chances >= 0).all() and 0 < total < np.inf
         require(bool(ok), "bot", "policy", chances.tolist(), "a chance for every action, some of them above 0")
         return [(int(action), float(chances[action] / total)) for action in np.flatnonzero(legal)]
 
@@ -234,6 +239,7 @@ class _PolicyBot(pyspiel.Bot):
         self.restart()
 
     def step(self, state: pyspiel.State) -> int:
+        _check_turn(state, self._player)
         legal = legal_row(state, self._player, self._num_actions)
         view = self._view(state, self._player)
         out = self._act(self._params, view, legal, self._memory, self._key, np.uint32(self._moves))
@@ -264,6 +270,13 @@ def _check_seat(game: pyspiel.Game, player: int) -> None:
     require(0 <= player < seats, "bot", "player", player, f"a seat of the game, 0 to {seats - 1}")
 
 
+def _check_turn(state: pyspiel.State, player: int) -> None:
+    movers = _movers(state)
+    if player not in movers:
+        now = "nobody is" if not movers else "chance is" if movers[0] < 0 else f"player {movers[0]} is"
+        raise OptionError(f"bot: it sits in the seat of player {player}, but {now} to move: give each seat its own bot")
+
+
 def _movers(state: pyspiel.State) -> list[int]:
     """Who has to choose now."""
     if state.is_terminal():
@@ -281,8 +294,29 @@ def _load(title: str, name: str, options: Mapping[str, Any]) -> pyspiel.Game:
     if short not in known:
         raise OptionError(f"{title}: {unknown_name('OpenSpiel game', short, known)}")
     try:
-        parameters = {**pyspiel.game_parameters_from_string(name), **options}
+        inside = pyspiel.game_parameters_from_string(name)
+    except (pyspiel.SpielError, ValueError, RuntimeError) as error:
+        raise OptionError(f"{title}: OpenSpiel cannot read the name: {str(error).strip()}") from error
+    for option, value in options.items():
+        twice = option in inside and inside[option] != value
+        require(
+            not twice, title, option, value, f"{inside.get(option)!r}, as the name has it, or left out of one of them"
+        )
+    try:
+        parameters = {**inside, **options}
         parameters.pop("name", None)
         return pyspiel.load_game(short, parameters)
     except (pyspiel.SpielError, TypeError, LookupError, ValueError, RuntimeError) as error:
-        raise OptionError(f"{title}: OpenSpiel cannot load it: {str(error).strip()}") from error
+        said = f"{title}: OpenSpiel cannot load it: {str(error).strip()}"
+        raise OptionError(f"{said}{_example(short, inside)}") from error
+
+
+def _example(short: str, given: Mapping[str, Any]) -> str:
+    """How the parameters of a game that does not load without any are written."""
+    kind = next(kind for kind in pyspiel.registered_games() if kind.short_name == short)
+    if kind.default_loadable or len(given) > 1:  # the name is one of those given
+        return ""
+    wanted = kind.parameter_specification
+    games = ", ".join(f"{name}=kuhn_poker()" for name in ("game", "stage_game") if name in wanted)
+    whole = f", such as 'openspiel:{short}({games})'" if games else ""
+    return f". It takes the parameters {', '.join(wanted)}{whole}"

@@ -34,8 +34,9 @@ import numpy as np
 import pettingzoo
 from pettingzoo import AECEnv
 
+from shoal.bridges._batches import gated
 from shoal.bridges._parts import Misfit
-from shoal.bridges._reports import Place, called, found, nearest
+from shoal.bridges._reports import Place, called, found, nearest, nearest_function
 from shoal.bridges._roster import Roster, Seated
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require, unknown_name
@@ -59,7 +60,7 @@ def make(name: str, *, check: bool = True, players: str | None = None, **options
     kind = Turns if turns else Parallel
     stand_in = StandIn.of(kind(first, roster, check), lambda: kind(called(owner, function, options), roster, check))
     first.close()
-    return stand_in
+    return gated(stand_in)
 
 
 class Parallel(Seated):
@@ -161,7 +162,8 @@ def _function(name: str) -> Any:
     for function in names:
         if callable(getattr(module, function, None)):
             return getattr(module, function)
-    raise OptionError(f"pettingzoo:{name}: {path!r} has no function {' or '.join(names)}. {nearest(path)}")
+    hint = nearest_function(module, names) if wanted or "." not in path else nearest(path)
+    raise OptionError(f"pettingzoo:{name}: {path!r} has no function {' or '.join(names)}. {hint}".rstrip())
 
 
 def _registered(name: str) -> Any:

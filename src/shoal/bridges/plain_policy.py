@@ -9,6 +9,7 @@ import functools
 import json
 import math
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,6 +83,9 @@ class NumpyPolicy:
         gave back; left out, that of an episode's start. Copies of a world, or agents, are leading axes of all of these.
         """
         x = self._encoded(self._parts(view))
+        lead = x.shape[:-1]
+        legal = None if legal is None or self.actions.kind == "box" else self._legal(legal, lead)
+        self._check_memory(memory, lead)
         count = 0
         while f"layer{count}/kernel" in self.arrays:
             x = self._activate(self._normed(count, self._dense(f"layer{count}", x)))
@@ -124,7 +128,27 @@ class NumpyPolicy:
         for part, (name, shape) in zip(parts, self.leaves, strict=True):
             if part.shape[part.ndim - len(shape) :] != shape or part.ndim < len(shape):
                 raise ValueError(f"NumpyPolicy: the view {name!r} must end in {shape}, got {part.shape}")
+            if part.dtype.kind not in "biuf":
+                raise ValueError(f"NumpyPolicy: the view {name!r} must be numbers, got {part.dtype}")
+            if not np.isfinite(part).all():
+                raise ValueError(f"NumpyPolicy: the view {name!r} has entries that are NaN or infinite")
         return parts
+
+    def _legal(self, legal: Any, lead: tuple[int, ...]) -> np.ndarray:
+        legal, width = np.asarray(legal, bool), sum(self.actions.sizes)
+        if legal.shape not in ((*lead, width), (width,)):
+            raise ValueError(f"NumpyPolicy: legal must have the shape {(*lead, width)}, got {legal.shape}")
+        if not all(part.any(-1).all() for part in _split(self.actions, legal)):
+            raise ValueError("NumpyPolicy: legal has a row in which no action is legal")
+        return legal
+
+    def _check_memory(self, memory: Any, lead: tuple[int, ...]) -> None:
+        wanted = [part.shape for part in self.initial_memory(*lead)]
+        got = [np.shape(part) for part in memory]
+        if got and got != wanted:
+            raise ValueError(
+                f"NumpyPolicy: memory must be arrays of the shapes {wanted}, as the last call gave, got {got}"
+            )
 
     def _encoded(self, parts: list[np.ndarray]) -> np.ndarray:
         out = []
@@ -215,11 +239,18 @@ class NumpyPolicy:
 def load(path: str | Path) -> NumpyPolicy:
     """A policy that `NumpyPolicy.save` wrote. Nothing in the file is run."""
     try:
+        if not zipfile.is_zipfile(path):  # else numpy would advise to unpickle it
+            Path(path).open("rb").close()  # says it if there is none, or it must not be read
+            raise ValueError("it is not a .npz file")
         with np.load(path, allow_pickle=False) as file:
+            if "about" not in file.files:
+                raise ValueError("it is a .npz file of something else")
             about = json.loads(str(file["about"]))
             arrays = {name.removeprefix("array:"): file[name] for name in file.files if name.startswith("array:")}
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{path} is no exported policy: {error}") from error
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        pickled = "allow_pickle" in str(error)  # numpy's advice to allow it is not for files of others
+        why = "it holds pickled objects, which are never read" if pickled else error
+        raise ValueError(f"{path} is no exported policy: {why}") from error
     if about.get("version") != VERSION:
         raise ValueError(f"{path} was written by another version of the format: {about.get('version')}, not {VERSION}")
     fields: dict[str, Any] = {

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from shoal.bridges._one import One, Seen
-from shoal.bridges._worlds import checked, missing, world_of
+from shoal.bridges._worlds import check_seed, checked, missing, world_of
 from shoal.core.env import Env
 from shoal.core.errors import OptionError
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, num_logits
@@ -40,6 +40,7 @@ class ShoalDmEnv(dm_env.Environment):
 
     def __init__(self, env: Env, name: str, seed: int | None = None):
         self._one = One(env, name)
+        check_seed(name, seed)
         self._seed = seed
         self._groups = self._one.spec.groups
         self._alone = sum(group.size for group in self._groups.values()) == 1

@@ -22,7 +22,7 @@ import numpy as np
 from flax import struct
 
 from shoal.bridges._one import One, ResetNeeded, Seen
-from shoal.bridges._worlds import Draw, checked, missing, only_group, own_part, world_of
+from shoal.bridges._worlds import Draw, check_seed, checked, missing, only_group, own_part, world_of
 from shoal.core.env import Env, describe
 from shoal.core.errors import require, require_positive
 from shoal.core.types import Observation, PyTree
@@ -67,7 +67,8 @@ class ShoalEnv(gymnasium.Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode; worlds take no options here."""
-        super().reset(seed=seed)
+        check_seed(self._one.name, seed)
+        super().reset(seed=None if seed is None else int(seed))
         del options
         return self._told(self._one.reset(seed))
 
@@ -138,7 +139,7 @@ class ShoalVectorEnv(VectorEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode in every copy. One seed is enough for all: each copy has its own chain of keys."""
-        require(seed is None or isinstance(seed, int | np.integer), self._name, "seed", seed, "a whole number or None")
+        check_seed(self._name, seed, ", one for all: each copy has a chain of keys of its own from it")
         require(not options, self._name, "options", options, "None: all copies begin anew")
         super().reset(seed=None if seed is None else int(seed))
         if seed is None:

@@ -9,7 +9,8 @@ where agents wait for others, `infos[agent]["active"]` says who may act; beside 
 
 In the parallel form an agent that waits needs no action, and the one it gives has no effect. In the AEC form only
 active agents are selected; the world moves when all of them have chosen, so that in a turn-based game every choice is a
-step.
+step. There an action that the mask forbids is an error; PettingZoo's `TerminateIllegalWrapper` makes it a lost game. In
+the parallel form the world's own rule for such actions applies.
 
 `draw` turns a `shoal.Scene` into a picture (`[height, width, 3]`, uint8): with it, `render()` gives pictures.
 """
@@ -19,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from shoal.bridges._one import One, ResetNeeded, Seen
-from shoal.bridges._worlds import Draw, checked, choice, missing, no_actions, own_part, seat_names, world_of
+from shoal.bridges._worlds import Draw, checked, choice, illegal, missing, no_actions, own_part, seat_names, world_of
 from shoal.core.env import Env
 from shoal.core.errors import OptionError
-from shoal.core.spaces import Discrete
+from shoal.core.spaces import Box, Discrete
 
 try:
     from pettingzoo import AECEnv, ParallelEnv
@@ -187,7 +188,7 @@ class ShoalAECEnv(_Table, AECEnv):
         if self.terminations[agent] or self.truncations[agent]:
             self._was_dead_step(action)
             return
-        self._chosen[agent] = self._choice(agent, action)
+        self._chosen[agent] = self._legal(agent, self._choice(agent, action))
         self._cumulative_rewards[agent] = 0.0
         self._clear_rewards()
         if self._waiting:
@@ -201,6 +202,17 @@ class ShoalAECEnv(_Table, AECEnv):
     def observe(self, agent: str) -> Any:
         """What an agent sees now; it does not see what others chose in this round."""
         return self._sees(self._seen, agent)
+
+    def _legal(self, agent: str, action: Any) -> Any:
+        """The action, if the mask that the agent was shown allows it."""
+        group, i = self._seats[agent]
+        space, mask = self._space_of[group], self._seen.observation[group].legal
+        if mask is None or isinstance(space, Box) or not illegal(space, action, mask[i]):
+            return action
+        raise OptionError(
+            f"{self._one.name}: {agent} may not take the action {np.array2string(np.asarray(action))}: its action_mask "
+            f"is {mask[i].tolist()}. To end a game at such an action, wrap it in PettingZoo's TerminateIllegalWrapper."
+        )
 
     def _new_round(self) -> None:
         """Lines up the active agents; the world goes on by itself while there are none."""

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.bridges._one import ResetNeeded
-from shoal.bridges._worlds import missing, world_of
+from shoal.bridges._worlds import check_seed, missing, world_of
 from shoal.core.env import Env, describe
 from shoal.core.errors import OptionError, require_positive
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, action_shape, num_logits
@@ -36,6 +36,7 @@ try:
 except ImportError as error:
     raise missing("torchrl") from error
 
+from shoal.bridges._torch_actions import check_kind, check_values
 from shoal.bridges.torch import to_jax, to_torch
 
 Observations = dict[str, Observation]
@@ -82,6 +83,7 @@ class ShoalEnv(EnvBase):
         self.done_spec = Composite(flags, shape=self.batch_size, device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
+        check_seed(self._name, seed)
         seed = int(np.random.SeedSequence().generate_state(1)[0] >> 1) if seed is None else seed
         # On its device for good, as actions from PyTorch are: else the step would be compiled once for each kind.
         self._key, self._resets = jax.device_put(jax.random.key(seed), jax.local_devices()[0]), 0
@@ -100,19 +102,26 @@ class ShoalEnv(EnvBase):
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         if self._worlds is None:
             raise ResetNeeded(f"{self._name}: no episode has begun: call reset() before step()")
-        actions = {name: self._action(name, tensordict.get((name, "action"))) for name in self._groups}
+        actions = {name: self._action(name, tensordict.get((name, "action"), None)) for name in self._groups}
         self._worlds, told = self._programs.advance(self._worlds, actions)
         return self._tensors(told)
 
-    def _action(self, name: str, action: torch.Tensor) -> jax.Array:
+    def _action(self, name: str, action: torch.Tensor | None) -> jax.Array:
         space, lead = self._groups[name].action, (*self.batch_size, self._groups[name].size)
         wanted = (*lead, *action_shape(space))
+        if action is None:
+            agents = ", ".join(self.group_map[name])
+            raise OptionError(
+                f"{self._name}: no actions of {name!r} ({agents}): the tensordict must have ({name!r}, 'action') "
+                f"of shape {wanted}"
+            )
+        check_kind(self._name, name, space, action)
         if tuple(action.shape) != wanted:
             raise OptionError(
-                f"{self._name}: the actions of {name} must have shape {wanted}, got {tuple(action.shape)}"
+                f"{self._name}: the actions of {name!r} must have shape {wanted}, got {tuple(action.shape)}"
             )
-        if action.device.type == "cpu" and not _within(space, action):
-            raise OptionError(f"{self._name}: an action of {name} is outside its space {space}")
+        if action.device.type == "cpu":
+            check_values(self._name, name, space, action)
         return to_jax(action.to(torch.float32 if isinstance(space, Box) else torch.int32).contiguous())
 
     def _tensors(self, told: PyTree) -> TensorDict:
@@ -189,17 +198,6 @@ def _where(mask: jax.Array, first: Worlds, second: Worlds) -> Worlds:
     same = first.replace(clock=second.clock[None]), second.replace(clock=second.clock[None])
     picked = jax.tree.map(pick, *same)
     return picked.replace(clock=second.clock)
-
-
-def _within(space: ActionSpace, action: torch.Tensor) -> bool:
-    match space:
-        case Box():
-            inside = (action >= space.low) & (action <= space.high)
-        case Discrete():
-            inside = (action >= 0) & (action < space.n)
-        case MultiDiscrete():
-            inside = (action >= 0) & (action < torch.tensor(space.sizes))
-    return bool(inside.all())
 
 
 def _view_specs(group: Group, obs: Observation, lead: torch.Size) -> dict[str, TensorSpec]:

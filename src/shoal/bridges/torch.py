@@ -23,7 +23,9 @@ import jax
 import numpy as np
 import torch
 
+from shoal.bridges._torch_actions import check_kind, check_values, type_name
 from shoal.bridges._torch_program import Made, Program, compiled
+from shoal.bridges._worlds import check_seed
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env, describe
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
@@ -56,6 +58,8 @@ def to_jax(tensor: torch.Tensor, copy: bool | None = None) -> jax.Array:
     may be) is copied on its device, or refused with `copy=False`. 64-bit numbers are refused unless `jax_enable_x64`
     is set.
     """
+    if not isinstance(tensor, torch.Tensor):
+        raise OptionError(f"to_jax: takes a torch tensor, got {type_name(tensor)}")
     if tensor.dtype in _WIDE and not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         raise OptionError(
             f"to_jax: JAX has no {tensor.dtype} unless jax_enable_x64 is set; convert it first: "
@@ -115,7 +119,8 @@ class TorchWorlds:
     env: a world or its id. device: as PyTorch names it; None: JAX's default device. finals: whether `infos.final` is
     made, which costs about as much as the views of the copies that end. with_state: whether observations have the
     global state. policies: groups that Shoal policies play inside the step; `step` is not given actions for these.
-    explore: whether these policies draw their actions, or take the best.
+    explore: whether these policies draw their actions, or take the best. check: whether actions outside their space are
+    refused; None: on a CPU, since on a GPU a look at the values would wait for them (shapes and dtypes always are).
 
         worlds = TorchWorlds("mpe/simple_spread", 4096, device="cuda")
         observation = worlds.reset()
@@ -133,11 +138,14 @@ class TorchWorlds:
         with_state: bool = False,
         policies: Mapping[str, Policy] | None = None,
         explore: bool = True,
+        check: bool | None = None,
     ):
         self.env = make(env) if isinstance(env, str) else env
+        self.name = env if isinstance(env, str) else type(env).__name__
         if isinstance(self.env, StandIn):
             raise OptionError(f"TorchWorlds: {self.env.id} lives on the host and cannot be compiled; step it itself")
         require_positive("TorchWorlds", num_envs=num_envs)
+        check_seed(self.name, seed)
         self.num_envs, self.seed = num_envs, seed
         self.groups = describe(self.env).groups
         self.device, self._device = _devices(device)
@@ -150,12 +158,18 @@ class TorchWorlds:
         hidden = any(algorithm.needs_state for algorithm in algorithms.values())
         vectorised = Vectorised(self.env, num_envs, with_state=with_state or hidden)
         self._begin, self._step = compiled(Program(vectorised, tuple(algorithms.items()), explore, finals, with_state))
-        self._wanted = {name: _Wanted(num_envs, group) for name, group in self.groups.items() if name not in policies}
+        looks = self.device.type == "cpu" if check is None else check
+        self._wanted = {
+            name: _Wanted(self.name, name, num_envs, group, looks)
+            for name, group in self.groups.items()
+            if name not in policies
+        }
         self._carry: Any = None
         self._resets = 0
 
     def reset(self, seed: int | None = None) -> dict[str, Observation]:
         """Fresh episodes in all copies. Without a seed, other ones each time, as the first seed has it."""
+        check_seed(self.name, seed)
         if seed is not None:
             self.seed, self._resets = seed, 0
         if self.device.type == "cuda":  # nothing was handed to JAX that it could wait for
@@ -170,9 +184,10 @@ class TorchWorlds:
         """One step of all copies with actions `[E, n, ...]` by group. Where an episode ends, a new one begins."""
         if self._carry is None:
             raise OptionError("TorchWorlds: call reset() before step()")
-        if actions.keys() != self._wanted.keys():
-            raise OptionError(f"TorchWorlds: step needs actions of {sorted(self._wanted)}, got {sorted(actions)}")
-        given = {name: wanted.taken(name, actions[name], self.device) for name, wanted in self._wanted.items()}
+        if not isinstance(actions, Mapping) or actions.keys() != self._wanted.keys():
+            got = list(actions) if isinstance(actions, Mapping) else type_name(actions)
+            raise OptionError(f"TorchWorlds: {self.name}: step needs actions of {sorted(self._wanted)}, got {got}")
+        given = {name: wanted.taken(actions[name], self.device) for name, wanted in self._wanted.items()}
         self._carry, made = self._step(self._carry, self._params, given)
         return self._handed(made)
 
@@ -186,19 +201,23 @@ class TorchWorlds:
 
 
 class _Wanted:
-    """The actions of a group: their shape and dtype."""
+    """The actions of a group: their shape and dtype, and with `looks`, their values."""
 
-    def __init__(self, num_envs: int, group: Group):
+    def __init__(self, world: str, name: str, num_envs: int, group: Group, looks: bool):
+        self.owner, self.name, self.space, self.looks = f"TorchWorlds: {world}", name, group.action, looks
         self.shape = (num_envs, group.size, *action_shape(group.action))
         self.dtype = getattr(torch, action_dtype(group.action))
 
-    def taken(self, name: str, action: torch.Tensor, device: torch.device) -> jax.Array | np.ndarray:
+    def taken(self, action: torch.Tensor, device: torch.device) -> jax.Array | np.ndarray:
         """The action as JAX takes it. Samples of PyTorch are int64, so they are converted."""
+        check_kind(self.owner, self.name, self.space, action)
         if action.shape != self.shape or action.device != device:
             raise OptionError(
-                f"TorchWorlds: actions of {name!r} must be {self.shape} on {device}, "
+                f"{self.owner}: actions of {self.name!r} must be {self.shape} on {device}, "
                 f"got {tuple(action.shape)} on {action.device}"
             )
+        if self.looks:
+            check_values(self.owner, self.name, self.space, action)
         action = action if action.dtype == self.dtype else action.to(self.dtype)
         # On a CPU a compiled program takes numpy arrays, which share the memory too, at a tenth of DLPack's time.
         direct = device.type == "cpu" and self.dtype != torch.bfloat16  # which numpy does not have

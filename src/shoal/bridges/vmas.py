@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from shoal.bridges._batches import Gate, check_count
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
 from shoal.core.host import Observations, StandIn, Told
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
@@ -55,14 +56,20 @@ def make(name: str, **options: Any) -> StandIn:
     players: dict[str, tuple[Seat, ...]] = {
         group: tuple((group, i) for i in range(spec.size)) for group, spec in groups.items()
     }
-    return StandIn(f"vmas:{name}", groups, players, lambda count: VmasBatch(_open(name, count, ours, theirs)))
+    title = f"vmas:{name}"
+
+    def opened(count: int) -> VmasBatch:
+        check_count(title, count)
+        return VmasBatch(_open(name, count, ours, theirs), Gate(title, groups, count))
+
+    return StandIn(title, groups, players, opened)
 
 
 class VmasBatch:
     """A `HostBatch` that is one VMAS environment."""
 
-    def __init__(self, env: Any):
-        self.env = env
+    def __init__(self, env: Any, gate: Gate):
+        self.env, self.gate = env, gate
         self.seats = _seats_of(env)
 
     @property
@@ -70,10 +77,11 @@ class VmasBatch:
         return self.env.num_envs
 
     def reset(self, seed: int) -> Observations:
+        self.gate.begin(seed)
         return self._seen(self.env.reset(seed=seed))
 
     def step(self, actions: Mapping[str, np.ndarray]) -> Told:
-        views, rewards, terminated, truncated, _ = self.env.step(self._dealt(actions))
+        views, rewards, terminated, truncated, _ = self.env.step(self._dealt(self.gate.taken(actions)))
         final = self._seen(views)
         reward = {
             name: _handed(torch.stack([rewards[i] for i in seat.agents], 1).float())
@@ -84,7 +92,8 @@ class VmasBatch:
         return Told(self._seen(self._renewed(ended, views)) if bool(ended.any()) else final, final, outcome)
 
     def close(self) -> None:
-        """There is nothing to close: VMAS opens a window only when it draws."""
+        """Nothing more is possible; else there is nothing to close: VMAS opens a window only when it draws."""
+        self.gate.closed = True
 
     def _dealt(self, actions: Mapping[str, np.ndarray]) -> list[Any]:
         """Actions `[E, n, ...]` by group as one tensor `[E, size]` an agent, in VMAS's order."""
@@ -131,7 +140,11 @@ def _open(name: str, count: int, options: Options, scenario: Mapping[str, Any]) 
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="Scenario kwargs")  # options that the scenario does not know
             return vmas.make_env(name, num_envs=count, terminated_truncated=True, **chosen, **scenario)
-    except (TypeError, AssertionError, RuntimeError, UserWarning) as error:
+    except UserWarning as error:
+        text = str(error).removesuffix("This will turn into an error in future versions.").strip()
+        own = ", ".join(field.name for field in dataclasses.fields(Options))
+        raise OptionError(f"vmas:{name}: {text} Options for every scenario: {own}; others are its own.") from error
+    except (TypeError, AssertionError, RuntimeError) as error:
         raise OptionError(f"vmas:{name}: {error}") from error
 
 
