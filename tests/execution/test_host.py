@@ -120,7 +120,7 @@ REPLAY = DQN(buffer_size=512, batch_size=4, warm_up=64, network=Network(hidden=(
 @pytest.mark.parametrize(
     ("world", "options", "algorithm", "policies"),
     [
-        pytest.param("mpe/simple_spread", {"max_steps": 5}, PPO_, {}, marks=pytest.mark.slow),
+        ("mpe/simple_spread", {"max_steps": 5}, PPO_, {}),
         ("cards/leduc", {}, PPO_, {}),
         ("mpe/simple_tag", {}, GRU, {"a": ("adversary[0]",), "b": ("adversary[1:]",), "c": ("agent",)}),
         pytest.param("mpe/simple_spread", {"max_steps": 5}, REPLAY, {}, marks=pytest.mark.slow),
