@@ -54,7 +54,7 @@ LONG = (
     "execution/test_sweep.py::test_a_point_that_fails_leaves_the_others_alone",
     "networks/test_mixers.py::test_no_gradient_is_ever_negative",
 )
-"""Tests of ten seconds and more whose subject has a shorter one beside them: marked as slow, they are for `test-all`."""
+"""Tests of ten seconds and more whose subject has a shorter one beside them: slow, that is for `make test-all`."""
 
 
 def pytest_collection_modifyitems(items):
