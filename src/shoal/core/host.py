@@ -27,7 +27,7 @@ class HostEnv(Protocol):
     """One stateful environment. Arrays are numpy; shapes and dtypes never change.
 
     groups: agents with identical spaces, their `observation` given as a `Box` or a dict of them. Every observation has
-    `legal`, `active` and `present` if `masked`, `leaving` say so (see `Told`), and never otherwise.
+    `legal` if it is `masked`, `active` and `present` if agents are `leaving`, and never otherwise.
     """
 
     @property

@@ -62,10 +62,18 @@ class Game:
     @functools.cached_property
     def tables(self) -> TabularGame | None:
         """The exact tables of the game; None if it has none."""
-        if not hasattr(self.world, "num_deals"):
-            return None
-        with jax.default_device(jax.local_devices(backend="cpu")[0]):  # many small programs
-            return tabulate(self.world)
+        return _tables(self.world) if self.has_tables else None
+
+    @property
+    def has_tables(self) -> bool:
+        return hasattr(self.world, "num_deals")
+
+
+@functools.lru_cache(maxsize=4)
+def _tables(world: Env) -> TabularGame:
+    """Worked out once for each world: it takes seconds, and checks, oracles and pages all ask for them."""
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):  # many small programs
+        return tabulate(world)
 
 
 def seat_learners(experiment: Experiment) -> dict[Seat, str]:

@@ -67,7 +67,7 @@ class Pipelined(Learned):
     def _mixture(self, state: psro.State, counts: tuple[int, ...]) -> list[np.ndarray]:
         """The meta-solver's mixtures of the oldest policies alone, as broad as responses meet them."""
         part = state.table.mean[(slice(None), *(slice(count) for count in counts))]
-        return list(psro.broadened(psro.solved(self.plan, part, state.table.symmetric), self.plan.width()))
+        return list(psro.broadened(psro.solved(self.plan, part, state.table.symmetric), self.plan.width(state.history)))
 
     def _meets(self, state: psro.State, mixtures: list[list[np.ndarray]]) -> dict[str, dict[str, jax.Array]]:
         rows = {}

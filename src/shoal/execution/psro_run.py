@@ -89,8 +89,7 @@ def start(
 def check(settings: Settings) -> None:
     """Refuses what cannot work, before anything is compiled."""
     game = Game(settings.experiment)
-    if not game.players:
-        raise OptionError(f"world {game.env!r} has no players")
+    assert game.players  # a world with fewer than two is refused there
     for path in settings.imports:
         if not Path(path).is_dir():
             raise RunError(f"policies to import: {path} is not a run folder: no such folder")
@@ -103,7 +102,7 @@ def check(settings: Settings) -> None:
             )
     if settings.experiment.num_seeds > 1:
         raise OptionError(f"a population has one seed, got num_seeds {settings.experiment.num_seeds}: start several")
-    if settings.psro.target_nash_conv is not None and game.tables is None:
+    if settings.psro.target_nash_conv is not None and not game.has_tables:
         raise OptionError(
             f"world {game.env!r} has no exact tables, so its NashConv is not known: leave out "
             "target_nash_conv, and stop by iterations or patience"
