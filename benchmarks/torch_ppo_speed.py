@@ -91,19 +91,41 @@ class Learner:
         self.actions = torch.zeros(shape, dtype=torch.int64, device=device)
         self.log_probs, self.values, self.rewards = (torch.zeros(shape, device=device) for _ in range(3))
         self.ends = torch.zeros(shape[:2], device=device)
+        self.given = torch.zeros_like(self.views[0])
+        self.graph, self.decided = None, ()
 
-    def act(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        logits = self.actor(self.seen).log_softmax(-1)
+    def record(self) -> None:
+        """On a GPU the policy is a CUDA graph: one launch instead of 20, for both simulators."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.no_grad(), torch.cuda.stream(stream):
+            for _ in range(3):
+                self.decide(self.given)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(graph):
+            self.decided = self.decide(self.given)
+        self.graph = graph
+
+    def act(self) -> tuple[torch.Tensor, ...]:
+        if self.graph is None:
+            return self.decide(self.seen)
+        self.given.copy_(self.seen)
+        self.graph.replay()
+        return self.decided
+
+    def decide(self, seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        logits = self.actor(seen).log_softmax(-1)
         noise = torch.empty_like(logits).exponential_()
         action = (logits.exp() / noise).argmax(-1)  # a draw, without a wait for the device
-        return action, logits.gather(-1, action[..., None])[..., 0], self.critic(self.seen)[..., 0]
+        return action, logits.gather(-1, action[..., None])[..., 0], self.critic(seen)[..., 0]
 
     @torch.no_grad()
     def rollout(self) -> None:
         for t in range(self.num_steps):
-            action, log_prob, value = self.act()
-            self.views[t], self.actions[t], self.log_probs[t], self.values[t] = self.seen, action, log_prob, value
-            self.seen, self.rewards[t], self.ends[t] = self.side.step(action.int())
+            self.views[t] = self.seen
+            self.actions[t], self.log_probs[t], self.values[t] = self.act()
+            self.seen, self.rewards[t], self.ends[t] = self.side.step(self.actions[t].int())
 
     def steps_alone(self) -> None:
         """As many steps, with actions that are there already."""
@@ -177,12 +199,13 @@ def hand_over(learner: Learner, clock: Clock) -> dict[str, float]:
             action = learner.act()[0].int()
             clock.wait()
             times.append(clock.now())
-            given = {"agent": worlds._wanted["agent"].taken("agent", action, worlds.device)}
+            stream = torch.cuda.current_stream() if worlds.device.type == "cuda" else None
+            given = {"agent": worlds._wanted["agent"].taken(action, worlds.device, stream)}
             times.append(clock.now())
             worlds._carry, made = worlds._step(worlds._carry, worlds._params, given)
             jax.block_until_ready((worlds._carry.worlds.clock, made))
             times.append(clock.now())
-            seen = worlds._handed(made).observation
+            seen = worlds._handed(made, stream).observation
             times.append(clock.now())
             learner.seen = seen["agent"].view
             for name, begin, end in zip(spent, times, times[1:], strict=False):
@@ -197,10 +220,14 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, default=4096)
     parser.add_argument("--num-steps", type=int, default=EPISODE)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--graph", action="store_true", help="the policy as a CUDA graph, for both")
     args = parser.parse_args()
     clock = Clock.of(args.device)
     sides = {"shoal": ShoalSide(args.num_envs, args.device), "vmas": VmasSide(args.num_envs, args.device)}
     learners = {name: Learner(side, args.num_envs, args.num_steps, args.device) for name, side in sides.items()}
+    if args.graph:
+        for learner in learners.values():
+            learner.record()
     spent = {name: {kind: [] for kind in ("rollout", "update", "world")} for name in learners}
     pieces = []
     for count in range(args.rounds + 1):  # the first compiles and warms up
@@ -229,7 +256,12 @@ def summary(args: argparse.Namespace, spent: dict, pieces: list[dict[str, float]
         "what": "one PyTorch PPO over simple_spread (3 agents) of Shoal and of VMAS, environment steps a second",
         "device": torch.cuda.get_device_name() if gpu else f"one core, {platform.machine()}",
         "versions": {"jax": jax.__version__, "torch": torch.__version__, "python": platform.python_version()},
-        "config": {"num_envs": args.num_envs, "num_steps": args.num_steps, "rounds": args.rounds},
+        "config": {
+            "num_envs": args.num_envs,
+            "num_steps": args.num_steps,
+            "rounds": args.rounds,
+            "cuda_graph": args.graph,
+        },
         "steps_per_second": {"world": alone, "rollout": rollout, "rollout_and_update": whole},
         "ratio": {
             "world": round(alone["shoal"] / alone["vmas"], 2),

@@ -17,7 +17,7 @@ On a CPU, handing out waits until the step is done.
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -187,14 +187,14 @@ class TorchWorlds:
         if not isinstance(actions, Mapping) or actions.keys() != self._wanted.keys():
             got = list(actions) if isinstance(actions, Mapping) else type_name(actions)
             raise OptionError(f"TorchWorlds: {self.name}: step needs actions of {sorted(self._wanted)}, got {got}")
-        given = {name: wanted.taken(actions[name], self.device) for name, wanted in self._wanted.items()}
+        stream = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
+        given = {name: wanted.taken(actions[name], self.device, stream) for name, wanted in self._wanted.items()}
         self._carry, made = self._step(self._carry, self._params, given)
-        return self._handed(made)
+        return self._handed(made, stream)
 
-    def _handed(self, made: Made) -> Step:
-        """As `to_torch` does it, but that the stream is looked up once for all; DLPack calls the default one 1."""
-        cuda = self.device.type == "cuda"
-        stream = (torch.cuda.current_stream(self.device).cuda_stream or 1) if cuda else None
+    def _handed(self, made: Made, current: Any) -> Step:
+        """As `to_torch` does it, but that PyTorch's stream is known; DLPack calls the default one 1."""
+        stream = (current.cuda_stream or 1) if current is not None else None
         parts = (made.observation, made.reward, made.ends)
         seen, reward, ends = jax.tree.map(lambda array: torch.from_dlpack(array.__dlpack__(stream=stream)), parts)
         return Step(seen, reward, ends[0], ends[1], Infos(made.infos))
@@ -208,7 +208,7 @@ class _Wanted:
         self.shape = (num_envs, group.size, *action_shape(group.action))
         self.dtype = getattr(torch, action_dtype(group.action))
 
-    def taken(self, action: torch.Tensor, device: torch.device) -> jax.Array | np.ndarray:
+    def taken(self, action: torch.Tensor, device: torch.device, stream: Any) -> jax.Array | np.ndarray:
         """The action as JAX takes it. Samples of PyTorch are int64, so they are converted."""
         check_kind(self.owner, self.name, self.space, action)
         if action.shape != self.shape or action.device != device:
@@ -219,9 +219,35 @@ class _Wanted:
         if self.looks:
             check_values(self.owner, self.name, self.space, action)
         action = action if action.dtype == self.dtype else action.to(self.dtype)
+        action = action.detach()
+        if stream is not None:
+            return jax.dlpack.from_dlpack(_Ready(action.contiguous(), device.index, stream))
         # On a CPU a compiled program takes numpy arrays, which share the memory too, at a tenth of DLPack's time.
-        direct = device.type == "cpu" and self.dtype != torch.bfloat16  # which numpy does not have
-        return action.detach().numpy() if direct else to_jax(action)
+        return to_jax(action) if self.dtype == torch.bfloat16 else action.numpy()  # which numpy does not have
+
+
+class _Ready:
+    """A tensor on a GPU that is handed over while PyTorch works in a known stream: a third of DLPack's own time."""
+
+    waiting: ClassVar[dict[int, Any]] = {}  # JAX's streams, by number
+    event: ClassVar[Any] = None
+
+    def __init__(self, tensor: torch.Tensor, index: int, stream: Any):
+        self.tensor, self.index, self.stream = tensor, index, stream
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.index  # DLPack's number for CUDA
+
+    def __dlpack__(self, stream: int, **_: Any) -> Any:
+        """Makes JAX's stream wait for what PyTorch's was given so far."""
+        if _Ready.event is None:
+            _Ready.event = torch.cuda.Event()
+        theirs = self.waiting.get(stream)
+        if theirs is None:
+            theirs = self.waiting[stream] = torch.cuda.ExternalStream(stream, self.stream.device)
+        _Ready.event.record(self.stream)
+        theirs.wait_event(_Ready.event)
+        return torch.to_dlpack(self.tensor)
 
 
 def _devices(device: torch.device | str | None) -> tuple[torch.device, Any]:

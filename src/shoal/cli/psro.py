@@ -18,6 +18,7 @@ from shoal.core.errors import OptionError
 from shoal.execution import psro_run
 from shoal.execution.run import default_path
 from shoal.execution.run_kinds import check_new
+from shoal.population.league import EXPLOIT_EVERY
 from shoal.population.psro import PSRO, State
 from shoal.presets import names
 
@@ -28,7 +29,8 @@ EXACT = "exact"
 class LeagueOptions(WorkOptions):
     """Options of `shoal league` itself. --total-env-steps and the like are those of one stretch of training."""
 
-    iterations: int = 40  # snapshots of every role
+    iterations: int = 40  # snapshots of the main agents
+    exploit_every: int = EXPLOIT_EVERY  # iterations between those that train exploiters too; 1: all roles in each
     episodes: int = 2000  # played for each entry of the payoff table
     target_error: DisallowNone[float | None] = None  # and more until the standard error is at most this
     greedy: Flag = False  # policies of the population play their most likely action
@@ -70,7 +72,13 @@ def league(args: Sequence[str]) -> int:
         raise OptionError("shoal league has no --meta-solver: who meets whom follows from the roles. See `shoal psro`.")
     prepare()
     experiment, options = parse_target(LeagueOptions, translated(args), "shoal league")
-    plan = PSRO("league", iterations=options.iterations, episodes=options.episodes, target_error=options.target_error)
+    plan = PSRO(
+        "league",
+        {"exploit_every": options.exploit_every},
+        iterations=options.iterations,
+        episodes=options.episodes,
+        target_error=options.target_error,
+    )
     settings = psro_run.Settings(
         experiment, plan, greedy=options.greedy, imports=_imported(options), symmetric=options.symmetric
     )

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.core.types import PyTree
 from shoal.execution.oracles import Learned
 from shoal.execution.responses import Given, Responses
 from shoal.population import league, psro
@@ -14,38 +15,42 @@ from shoal.population import league, psro
 
 @dataclasses.dataclass
 class League(Learned):
-    """Snapshots of all roles in every iteration. The mixture of a league is its newest main agents."""
+    """Snapshots of the roles that an iteration trains. The mixture of a league is its newest main agents."""
+
+    exploit_every: int = dataclasses.field(default=league.EXPLOIT_EVERY, kw_only=True)
 
     def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
         capacity = max(bank.capacity for bank in state.banks.values())
+        number = state.iteration + 1
+        roles = league.trained(number, self.exploit_every)
         meets, ages = {}, {}
         for player in state.learning:
-            meets[player], ages[player] = self._meets(state, player)
-        number = state.iteration + 1
+            meets[player], ages[player] = self._meets(state, player, roles)
         given = Given(
             banks={player: bank.policies for player, bank in state.banks.items()},
             meets=meets,
-            seeds=jnp.arange(len(league.ROLES), dtype=jnp.uint32) * 100 + self.game.experiment.seed + 1000 * number,
-            starts={player: self._starts(state, player, ages[player]) for player in state.learning},
-            warm=jnp.ones(len(league.ROLES), bool),
+            seeds=jnp.arange(len(roles), dtype=jnp.uint32) * 100 + self.game.experiment.seed + 1000 * number,
+            starts={player: self._starts(state, player, roles, ages[player]) for player in state.learning},
+            warm=jnp.ones(len(roles), bool),
         )
-        policies, earned = self._roles(capacity).train(given)
+        policies, earned = self._roles(capacity, len(roles)).train(given)
         return {
-            player: self._news(state, player, policies[player], earned[player], ages[player]) for player in policies
+            player: self._news(state, player, roles, policies[player], earned[player], ages[player])
+            for player in policies
         }
 
     def mix(self, state: psro.State) -> list[np.ndarray]:
         """All weight on the newest mains."""
         return [np.eye(len(bank))[league.newest(bank, league.ROLES[0])] for bank in state.banks.values()]
 
-    def _meets(self, state: psro.State, player: str) -> tuple[dict[str, jax.Array], list[int]]:
+    def _meets(self, state: psro.State, player: str, roles: tuple[str, ...]) -> tuple[dict[str, jax.Array], list[int]]:
         """Whom each role of a player meets, and how long each has been trained on since it began."""
         own, me = state.banks[player], state.players.index(player)
         payoff = state.table.mean[me]
         low, high = float(payoff.min()), float(payoff.max())
         rows: dict[str, list[np.ndarray]] = {other: [] for other in state.players if other != player}
         ages = []
-        for role in league.ROLES:
+        for role in roles:
             index = league.newest(own, role)
             member = own.members[index]
             age = member.info.get("age", 0) if league.role_of(member) == role else 0
@@ -68,22 +73,28 @@ class League(Learned):
         ]
         return payoff[tuple(rest)]
 
-    def _starts(self, state: psro.State, player: str, ages: list[int]):
+    def _starts(self, state: psro.State, player: str, roles: tuple[str, ...], ages: list[int]):
         """Each role goes on from its newest snapshot; who begins anew, and whoever has none, from the first policy."""
         bank = state.banks[player]
         chosen = [
             bank[0]
             if age == 0 or league.role_of(bank.members[league.newest(bank, role)]) != role
             else bank[league.newest(bank, role)]
-            for role, age in zip(league.ROLES, ages, strict=True)
+            for role, age in zip(roles, ages, strict=True)
         ]
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *chosen)
 
     def _news(
-        self, state: psro.State, player: str, policies, earned: np.ndarray, ages: list[int]
+        self,
+        state: psro.State,
+        player: str,
+        roles: tuple[str, ...],
+        policies: PyTree,
+        earned: np.ndarray,
+        ages: list[int],
     ) -> list[psro.Response]:
         bank, news = state.banks[player], []
-        for lane, role in enumerate(league.ROLES):
+        for lane, role in enumerate(roles):
             policy = jax.tree.map(lambda leaf, lane=lane: leaf[lane], policies)
             parent = league.newest(bank, role)
             begun = ages[lane] == 0 or league.role_of(bank.members[parent]) != role
@@ -91,8 +102,9 @@ class League(Learned):
             news.append(psro.Response(policy, info, parent=0 if begun else parent))
         return news
 
-    def _roles(self, capacity: int) -> Responses:
+    def _roles(self, capacity: int, lanes: int) -> Responses:
+        if lanes == 1:
+            return self._trainer(capacity)
         if -capacity not in self._responses:
-            lanes = len(league.ROLES)
             self._responses[-capacity] = Responses(self.game, capacity, lanes, self.devices, self._learning)
         return self._responses[-capacity]

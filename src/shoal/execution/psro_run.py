@@ -66,12 +66,21 @@ def oracle_of(settings: Settings, devices: int | None = None) -> Learned | Exact
         return Exact.of(game, settings.symmetric)
     common = (game, settings.psro.episodes, settings.warm_start, settings.greedy, devices)
     if settings.psro.meta_solver == "league":
-        return League(*common, symmetric=settings.symmetric)
+        return League(*common, symmetric=settings.symmetric, **_league_options(settings))
     if settings.psro.meta_solver == "anytime":
         return Anytime(*common, settings.psro.solver_options)
     if settings.levels > 1:
         return Pipelined(*common, settings.levels, settings.psro, symmetric=settings.symmetric)
     return Learned(*common, symmetric=settings.symmetric)
+
+
+def _league_options(settings: Settings) -> dict[str, int]:
+    options = dict(settings.psro.solver_options)
+    unknown = sorted(options.keys() - {"exploit_every"})
+    require(not unknown, "league", "solver_options", unknown, "exploit_every")
+    every = options.get("exploit_every", 1)
+    require(isinstance(every, int) and every >= 1, "league", "exploit_every", every, "a whole number, at least 1")
+    return options
 
 
 def start(

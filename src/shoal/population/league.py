@@ -7,7 +7,8 @@ For every player there are three roles, each a policy that is trained on and kep
 - *main exploiter*: meets the newest mains only, or their past as well while it cannot beat them at all.
 - *league exploiter*: meets everybody, with priority for whom it loses to.
 
-Exploiters begin anew once they win clearly, or after `PATIENCE` iterations: what they found stays in the league.
+Exploiters begin anew once they win clearly, or after `PATIENCE` stretches: what they found stays in the league. They
+are trained in every `exploit_every`-th iteration only, so that most of the budget is the mains'.
 
 Priorities (prioritised fictitious self-play): with the share x of games that are won, `hard` weighs an opponent by
 (1 - x)², `variance` by x (1 - x). x is the payoff, from 0 for the least in the table to 1 for the most.
@@ -25,6 +26,12 @@ SELF_PLAY, EVERYBODY = 0.35, 0.5
 WINS, HOPELESS = 0.7, 0.2
 """Share of games won from which an exploiter begins anew, and below which it looks for easier opponents."""
 PATIENCE = 8
+EXPLOIT_EVERY = 4
+
+
+def trained(iteration: int, exploit_every: int) -> tuple[str, ...]:
+    """The roles that are trained in an iteration; the first is number 1."""
+    return ROLES if iteration % exploit_every == 0 else ROLES[:1]
 
 
 def role_of(member: Member) -> str:
