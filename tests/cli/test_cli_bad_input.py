@@ -35,6 +35,13 @@ def test_unknown_names_suggest_the_nearest(shoal, args, words):
     assert_refused(shoal(*args), words)
 
 
+@pytest.mark.parametrize("command", [["train"], ["bench", "env"], ["bench", "train"], ["sweep"]])
+def test_options_of_our_worlds_are_not_those_of_others(shoal, command):
+    outcome = shoal(*command, "tag/grid", "--env-option", "num_taggers=3")
+    assert_refused(outcome, "--env-option is for environments of other libraries", "--env.num-taggers 3.")
+    assert f"`shoal {' '.join(command)} tag/grid --help`" in outcome.err
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

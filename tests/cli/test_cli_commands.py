@@ -15,6 +15,7 @@ import pytest
 import shoal as package
 from shoal.cli import progress, watch
 from shoal.cli.targets import parse_target
+from shoal.cli.terminal import counted
 from shoal.cli.train import TrainOptions
 from shoal.core.registry import import_file
 from shoal.execution import checkpoint
@@ -268,6 +269,14 @@ def test_frozen_opponents_and_several_seeds(shoal, world, trained, tmp_path, mon
     assert crossed["mean_return"]["hunter"] == pytest.approx(result["mean_return"]["hunter"][0], abs=1e-5)
     assert crossed["weights_sha256"] not in (plain["weights_sha256"], *result["weights_sha256"][1:])
     assert_refused(shoal("eval", trained, "--import", world, "--opponent", "huntr=x"), "Did you mean 'hunter'?")
+
+
+def test_one_is_no_plural(shoal, world):
+    sizes = ("--num-envs", "1", "--num-steps", "1", "--total-env-steps", "1", "--seconds", "0.01")
+    outcome = shoal("bench", "train", "test/tiny", "--import", world, "--algo", "a2c", *sizes)
+    assert "; 1 copy x 1 step, 1 update; seed 0" in outcome.out
+    assert counted(3, "copy", "copies") == "3 copies"
+    assert counted(0, "step") == "0 steps"
 
 
 def test_a_shared_policy_is_still_evaluated_per_group(world):

@@ -7,8 +7,9 @@ import pytest
 
 from shoal.bridges.plain_policy import load
 from shoal.cli import main
+from shoal.core import registry
 
-pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
+gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
 TINY = ["--num-envs", "4", "--num-steps", "8", "--total-env-steps", "96", "--algo.network.hidden", "8"]
 
 
@@ -32,6 +33,49 @@ def test_options_of_the_environment_are_kept(cartpole, capsys):
 def test_resumes(cartpole, capsys):
     assert main(["resume", str(cartpole), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["updates"] == 3
+
+
+OWN = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+if "ShoalOwn-v0" not in gymnasium.registry:
+    gymnasium.register("ShoalOwn-v0", CartPoleEnv, max_episode_steps=5)
+"""
+
+
+@pytest.mark.parametrize("command", ["resume", "eval", "train"])
+def test_an_environment_of_the_users_own_needs_its_file(tmp_path, monkeypatch, capsys, command):
+    file, folder = tmp_path / "own.py", tmp_path / "run"
+    file.write_text(OWN)
+    args = ["gymnasium:ShoalOwn-v0", "--import", str(file), *TINY, "--run-dir", str(folder)]
+    assert main(["train", *args]) == 0
+    monkeypatch.delitem(gymnasium.registry, "ShoalOwn-v0")
+    monkeypatch.setattr(registry, "_foreigners", {})  # as in a new process
+    capsys.readouterr()
+    assert main([command, str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert "Environment `ShoalOwn` doesn't exist" in said
+    assert "name the file that registers it: --import FILE" in said
+    extra = ["--run-dir", str(tmp_path / "new")] if command == "train" else []
+    assert main([command, str(folder), "--import", str(file), *extra]) == 0
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("evolve", "--population", "4", "--generations", "1"),
+        ("pbt", "--over", "learning_rate=1e-4:1e-2:log"),
+        ("sweep", "--over", "learning_rate=1e-4:1e-2:2:log"),
+        ("bench", "train"),
+    ],
+)
+def test_what_is_compiled_as_a_whole_refuses_it(args, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command = args[:2] if args[0] == "bench" else args[:1]
+    assert main([*command, "gymnasium:CartPole-v1", *args[len(command) :]]) == 2
+    assert "gymnasium:CartPole-v1 runs on the host, in Python" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("config.json"))
 
 
 def test_exports(cartpole, tmp_path, capsys):

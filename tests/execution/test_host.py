@@ -1,6 +1,7 @@
 """The host runner: the same weights as the fused one on a world that both can run, and what it refuses."""
 
 import dataclasses
+import signal
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +31,7 @@ class Batch:
         self.worlds = Vectorised(env, count)
         self.key = jax.random.split(jax.random.key(seed), 3)[0]
         self._reset, self._step = jax.jit(self.worlds.reset), jax.jit(self._stepped)
-        self.closed = False
+        self.closed = 0
 
     @property
     def num_envs(self):
@@ -57,7 +58,7 @@ class Batch:
         return Told(filled(now), filled(final), outcome)
 
     def close(self):
-        self.closed = True
+        self.closed += 1
 
 
 def filled(observations):
@@ -159,6 +160,59 @@ def test_evaluates_as_many_episodes_as_asked(on_host):
     assert found.episodes == 19
     assert set(found.lengths) == {5}
     assert found.mean_return["agent"] < 0
+
+
+@pytest.fixture
+def batches(on_host, monkeypatch):
+    """Every batch that is opened."""
+    on_host("mpe/simple_spread", max_steps=5)
+    opened = []
+
+    class Kept(Batch):
+        def __init__(self, *args):
+            super().__init__(*args)
+            opened.append(self)
+
+    monkeypatch.setitem(globals(), "Batch", Kept)
+    return opened
+
+
+def test_environments_are_closed_when_training_ends(batches, tmp_path):
+    train(experiment(ID, PPO_), tmp_path / "run")
+    assert [batch.closed for batch in batches] == [1]
+    resume(tmp_path / "run")
+    host.evaluate(cast(experiment(ID, PPO_)), None, episodes=3)
+    assert [batch.closed for batch in batches] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("raised", "seen"), [(ZeroDivisionError, WorldError), (KeyboardInterrupt, KeyboardInterrupt)])
+@pytest.mark.parametrize("played", ["train", "evaluate"])
+def test_environments_are_closed_whatever_happens(batches, monkeypatch, raised, seen, played):
+    def step(self, actions):
+        raise raised("in the middle of a step")
+
+    monkeypatch.setattr(Batch, "step", step)
+    if played == "train":
+        with pytest.raises(seen):
+            train(experiment(ID, PPO_))
+    else:
+        with pytest.raises(raised):
+            host.evaluate(cast(experiment(ID, PPO_)), None, episodes=3)
+    assert [batch.closed for batch in batches] == [1]
+
+
+def test_environments_are_closed_after_a_first_interrupt(batches):
+    """Ctrl-C ends training after the call that is being made; what was learnt is kept."""
+    plan = experiment(ID, PPO_, total_env_steps=8 * 8 * 5000)
+    result = train(plan, listener=lambda progress: signal.raise_signal(signal.SIGINT) if progress.update == 1 else None)
+    assert result.interrupted
+    assert [batch.closed for batch in batches] == [1]
+
+
+def test_what_cannot_be_closed_costs_no_training(batches, monkeypatch):
+    monkeypatch.setattr(Batch, "close", lambda self: 1 / 0)
+    with pytest.warns(RuntimeWarning, match="gymnasium:test: its close raised ZeroDivisionError"):
+        assert train(experiment(ID, PPO_)).update == 5
 
 
 def test_what_is_refused(on_host):

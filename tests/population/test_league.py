@@ -50,3 +50,11 @@ def test_chances_sum_to_one(role):
     others = bank(*league.ROLES, *league.ROLES)
     won = np.random.default_rng(0).uniform(size=len(others))
     assert league.opponents(role, won, others).sum() == pytest.approx(1.0)
+
+
+def test_roles_of_an_iteration_by_hand():
+    everybody, mains = ("main", "main_exploiter", "league_exploiter"), ("main",)
+    assert [league.trained(i, 1) for i in (1, 2, 3)] == [everybody] * 3
+    assert [league.trained(i, 2) for i in (1, 2, 3, 4)] == [mains, everybody, mains, everybody]
+    numbers = [i for i in range(1, 13) if league.trained(i, league.EXPLOIT_EVERY) == everybody]
+    assert numbers == [4, 8, 12]

@@ -93,9 +93,10 @@ def num_rows(owner: str, buffer_size: int, window: int, spec: LearnerSpec) -> in
     rows = -(-buffer_size // (spec.num_envs * spec.num_steps)) * spec.num_steps
     if rows < spec.num_steps + window:
         least = (spec.num_steps + window) * spec.num_envs
+        copies = f"{spec.num_envs} {'copy' if spec.num_envs == 1 else 'copies'}"
         raise OptionError(
-            f"{owner}: buffer_size must be at least {least} for {spec.num_envs} copies, updates of {spec.num_steps} "
-            f"steps and windows of {window}, got {buffer_size}. Give a larger one, or fewer copies."
+            f"{owner}: buffer_size must be at least {least} for {copies}, updates of {spec.num_steps} steps and "
+            f"windows of {window}, got {buffer_size}. Give a larger one, or fewer copies."
         )
     return rows
 

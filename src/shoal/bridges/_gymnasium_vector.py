@@ -45,7 +45,8 @@ class Vector:
         self.name, self.env, self.check, self.seeded = name, env, check, seeded
         self.spaces = Spaces.of(env.single_observation_space, env.single_action_space, name)
         self.mode = _autoreset_mode(name, env)
-        self.place = Place(f"{name}, {env.num_envs} copies", episodes=False, workers=workers)
+        copies = f"{env.num_envs} {'copy' if env.num_envs == 1 else 'copies'}"
+        self.place = Place(f"{name}, {copies}", episodes=False, workers=workers)
         self.gate = Gate(name, {AGENT: Group(1, self.spaces.acts.space)}, env.num_envs)
         self.masked = self._has_masks() if masked is None else masked
         self._ended = np.zeros((2, env.num_envs), bool)  # terminated and truncated, of ends that are yet to be told of

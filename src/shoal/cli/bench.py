@@ -9,8 +9,8 @@ from tyro.conf import OmitArgPrefixes, arg
 
 from shoal.cli.arguments import Flag, Imports, parse, scan
 from shoal.cli.start import Devices, check_devices, outline, prepare
-from shoal.cli.targets import ForeignOptions, parse_env_options, parse_target
-from shoal.cli.terminal import console, count, emit, say
+from shoal.cli.targets import ForeignOptions, check_env_options, parse_env_options, parse_target
+from shoal.cli.terminal import console, count, counted, emit, say
 from shoal.cli.worlds import blame, build_world, check_world, has_options, import_files, options_of
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.env import Env
@@ -53,6 +53,7 @@ def env(args: Sequence[str]) -> int:
     foreign = world is not None and is_foreign(world)
     named = parse_env_options(scan(rest, "--env-option")) if foreign else {}
     default = None if world is None else build_world(world, named)
+    check_env_options(world or "-", scan(rest, "--env-option"), f"shoal bench env {world or 'WORLD'}")
     if isinstance(default, StandIn):
         raise OptionError(
             f"{world} runs on the host, in Python, at its own speed; what is measured here is compiled. "
@@ -68,7 +69,7 @@ def env(args: Sequence[str]) -> int:
     wrappers = parse_wrappers(own.wrap)
     check_world(Experiment(env=world, env_options=chosen, wrappers=wrappers))
     out = console(own.json)
-    say(out, f"{world}: {own.num_envs} copies, random actions; compiling ...")
+    say(out, f"{world}: {counted(own.num_envs, 'copy', 'copies')}, random actions; compiling ...")
     with blame(world, "stepping it"):
         result = bench_env(
             world,

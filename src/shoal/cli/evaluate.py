@@ -13,19 +13,21 @@ from shoal.cli.arguments import Flag, Imports, RunFolder, parse
 from shoal.cli.start import opened, pairs, prepare
 from shoal.cli.terminal import console, count, emit, say
 from shoal.cli.worlds import blame, import_files
-from shoal.core.errors import OptionError, unknown_name
+from shoal.core.errors import OptionError, UnknownNameError, unknown_name
 from shoal.core.host import StandIn
-from shoal.core.regroup import original
-from shoal.core.types import PyTree
+from shoal.core.regroup import Part, Regrouped, original, parse_seats
+from shoal.core.types import PyTree, Seat
 from shoal.execution import evaluate, host
 from shoal.execution.evaluate import Evaluation
-from shoal.execution.experiment import Cast
+from shoal.execution.experiment import Cast, cast
 from shoal.execution.run import Run, load_policies, weights_from, weights_sha256
 
-Opponents = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="POLICY=RUN")]
+Opponents = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="WHO=RUN")]
 
 ALL = "all"
 """In results, the sum over all groups."""
+RANDOM = "random"
+"""In place of a run folder: random play."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +39,8 @@ class EvalOptions:
     seed: int = 0  # of the episodes
     explore: Flag = False  # sample actions as in training, instead of taking the likeliest
     random: Flag = False  # play at random, for comparison
-    opponent: Opponents = ()  # take a policy from another run, or let it play at random: POLICY=random
+    opponent: Opponents = ()
+    """who plays otherwise, a policy, a player or seats such as agent[1]: as in another run, or at random: WHO=random"""
     imports: Imports = ()  # a Python file that registers worlds
     json: Flag = False  # one JSON object on stdout
 
@@ -48,7 +51,7 @@ def run(args: Sequence[str]) -> int:
     options = parse(EvalOptions, args, "shoal eval")
     import_files(options.imports)
     folder = opened(options.run)
-    opponents = pairs(options.opponent, "--opponent", "POLICY=RUN, a policy's name and a run folder")
+    opponents = pairs(options.opponent, "--opponent", "WHO=RUN, a policy, a player or seats, and a run folder")
     if options.random and opponents:
         raise OptionError("--random plays everybody at random: leave out --opponent")
     with blame(folder.experiment.env, "evaluation"):
@@ -73,16 +76,60 @@ def player(roles: Cast) -> Any:
 
 
 def _load(run: Run, index: int, opponents: dict[str, str]) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
-    """The policies of one of the seeds, some of them replaced by those of other runs."""
-    roles, policies, meta = load_policies(run.path, index)
-    for name, other in opponents.items():
-        if name not in policies:
-            raise OptionError(f"--opponent: {unknown_name('policy', name, policies)}")
-        if other == "random":
-            del policies[name]
-            continue
-        policies |= weights_from(str(Path(other)), {name: policies[name]})
+    """The policies of one of the seeds, some of them, or some of their seats, given to others."""
+    roles, trained, meta = load_policies(run.path, index)
+    given: dict[Seat, str] = {}
+    for who, other in opponents.items():
+        given |= dict.fromkeys(_seats(who, roles), other)
+    roles, parts = _divided(roles, given)
+    policies = {}
+    for name, (policy, other) in parts.items():
+        if other is None:
+            policies[name] = trained[policy]
+        elif other != RANDOM:  # whoever has no policy plays at random
+            policies[name] = weights_from(str(Path(other)), {policy: trained[policy]})[policy]
     return roles, policies, meta
+
+
+def _seats(who: str, roles: Cast) -> list[Seat]:
+    """The seats of a policy, of a player of the world, or by their group: `agent`, `agent[1]`, `agent[1:3]`."""
+    world, dealt = original(roles.env), _dealt(roles)
+    if who in dealt:
+        return dealt[who]
+    if who in world.players:
+        return list(world.players[who])
+    try:
+        part = parse_seats(who, world.groups)
+    except UnknownNameError as error:
+        known = {*dealt, *world.players, *world.groups}
+        raise OptionError(f"--opponent: {unknown_name('policy, player or seat', who, known)}") from error
+    return [(part.group, i) for i in range(part.start, part.stop)]
+
+
+def _dealt(roles: Cast) -> dict[str, list[Seat]]:
+    """The seats of the world that each policy plays."""
+    env = roles.env
+    plan = env.plan if isinstance(env, Regrouped) else [(n, (Part(n, 0, g.size),)) for n, g in env.groups.items()]
+    return {name: [(part.group, i) for part in parts for i in range(part.start, part.stop)] for name, parts in plan}
+
+
+def _divided(roles: Cast, given: dict[Seat, str]) -> tuple[Cast, dict[str, tuple[str, str | None]]]:
+    """Policies of which only some seats are given away are divided: the roles, and what each name then stands for."""
+    parts: dict[str, tuple[str, str | None]] = {}
+    seats: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in roles.experiment.learners}
+    learner_of = {policy: name for name, (_, spec) in roles.learners.items() for policy in spec.groups}
+    for policy, own in _dealt(roles).items():
+        sources = list(dict.fromkeys(given.get(seat) for seat in own))
+        for other in sources:
+            name = policy if len(sources) == 1 or other is None else f"{policy}={other}"
+            parts[name] = (policy, other)
+            kept = tuple(f"{group}[{i}]" for group, i in own if given.get((group, i)) == other)
+            seats[learner_of[policy]][name] = kept
+    if set(parts) == set(roles.algorithms):
+        return roles, parts
+    experiment = roles.experiment
+    learners = {name: dataclasses.replace(one, policies=seats[name]) for name, one in experiment.learners.items()}
+    return cast(dataclasses.replace(experiment, learners=learners)), parts
 
 
 def _result(run: Run, options: EvalOptions, trained: list[Any], results: list[Evaluation]) -> dict[str, Any]:
@@ -97,7 +144,7 @@ def _result(run: Run, options: EvalOptions, trained: list[Any], results: list[Ev
         "standard_error": _by_seed(errors),
         "mean_length": _by_seed([{ALL: float(np.mean(evaluation.lengths))} for evaluation in results])[ALL],
         "episodes": results[0].episodes,
-        "policy": "random" if options.random else "explore" if options.explore else "greedy",
+        "policy": RANDOM if options.random else "explore" if options.explore else "greedy",
         "updates": meta["update"],
         "env_steps": meta["env_steps"],
         "weights_sha256": hashes[0] if len(hashes) == 1 else hashes,

@@ -129,6 +129,13 @@ def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions) ->
     out = console(options.json)
     say(out, _title(settings), style="bold")
     solver = settings.psro.meta_solver
+    every, iterations = settings.psro.solver_options.get("exploit_every", 1), settings.psro.iterations
+    if every > iterations:
+        say(
+            out,
+            f"exploiters train once in {every} iterations, and there are {iterations}: lower --exploit-every",
+            style="yellow",
+        )
     say(out, f"PSRO, {solver}, {settings.oracle} responses; run folder: {folder}" + ("" if by else "; compiling ..."))
     return _told(
         out, folder, options, lambda: psro_run.start(settings, folder, options.devices, lambda state: _line(out, state))

@@ -8,8 +8,9 @@ from typing import Annotated
 from tyro.conf import DisallowNone, arg
 
 from shoal.cli.arguments import Flag, Imports
+from shoal.cli.terminal import counted
 from shoal.core.errors import OptionError, RunError, UnknownNameError, require_positive
-from shoal.core.registry import is_foreign, world_class
+from shoal.core.registry import is_foreign, make, world_class
 from shoal.execution.devices import use_all_cores, use_compilation_cache
 from shoal.execution.experiment import Experiment, make_world
 from shoal.execution.run import Run, open_run
@@ -48,12 +49,15 @@ def opened(run: str) -> Run:
 
 def check_known(run: Path, experiment: Experiment) -> None:
     """The world of a run must be known, or the file that registers it is missing."""
-    if is_foreign(experiment.env):
-        return  # its library knows it, or says that it does not
+    file = "If it is a world of your own, name the file that registers it: --import FILE."
     try:
-        world_class(experiment.env)
-    except UnknownNameError as error:
-        file = "If it is a world of your own, name the file that registers it: --import FILE."
+        if is_foreign(experiment.env):
+            make(experiment.env, **experiment.env_options)  # only its library can tell
+        else:
+            world_class(experiment.env)
+    except (OptionError, UnknownNameError) as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            raise  # it says what to install, or where a module is looked for
         raise RunError(f"{run}: {error} {file}") from error
 
 
@@ -77,7 +81,8 @@ def outline(experiment: Experiment) -> str:
     parts = [f"{experiment.env}{f' ({around})' if around else ''}: {who}"]
     if frozen:
         parts.append(f"frozen: {', '.join(frozen)}")
-    parts.append(f"{experiment.num_envs} copies x {experiment.num_steps} steps, {experiment.num_updates} updates")
+    copies, steps = counted(experiment.num_envs, "copy", "copies"), counted(experiment.num_steps, "step")
+    parts.append(f"{copies} x {steps}, {counted(experiment.num_updates, 'update')}")
     last = experiment.seed + experiment.num_seeds - 1
     parts.append(f"seed {experiment.seed}" if experiment.num_seeds == 1 else f"seeds {experiment.seed} to {last}")
     return "; ".join(parts)

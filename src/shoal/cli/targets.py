@@ -69,6 +69,7 @@ def parse_target(command: type, args: Sequence[str], prog: str) -> Parsed:
     with blame(target, "groups"):
         own = _resolve(target, scan(rest, "--env-option"))
         experiment = _with_algorithm(own, algo)
+    check_env_options(experiment.env, scan(rest, "--env-option"), f"{prog} {target}")
     about = f"{target}: {describe(target)}." if target in names() else None
     if experiment.learners != own.learners:  # what a preset says of itself may name its algorithm
         about = f"{target}, with {algo[-1]} in place of its own algorithm."
@@ -108,6 +109,18 @@ def parse_env_options(texts: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             options[name] = text
     return options
+
+
+def check_env_options(env: str, texts: Sequence[str], prog: str) -> None:
+    """Refuses `--env-option` for a world of ours, and says how the same is written for it."""
+    if not texts or is_foreign(env):
+        return
+    name, _, value = texts[-1].partition("=")
+    option = f"--env.{name.replace('_', '-')} {value or 'VALUE'}"
+    raise OptionError(
+        f"{prog}: --env-option is for environments of other libraries. The options of {env} are written --env.NAME "
+        f"VALUE: {option}. `{prog} --help` lists them."
+    )
 
 
 def _split(args: Sequence[str]) -> tuple[str | None, list[str]]:

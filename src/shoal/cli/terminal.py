@@ -52,6 +52,11 @@ def count(number: float) -> str:
     return f"{number:.0f}"
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number of things: 1 copy, 3 copies. `many` is the plural, unless it is the singular and an s."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def duration(seconds: float) -> str:
     """Seconds as 0:42, 12:03 or 3:01:15."""
     minutes, rest = divmod(round(seconds), 60)

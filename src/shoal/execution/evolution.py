@@ -29,7 +29,7 @@ from shoal.core.types import PyTree
 from shoal.execution.devices import AXIS, make_mesh
 from shoal.execution.evolution_plan import Evolution
 from shoal.execution.experiment import Cast, Experiment, cast
-from shoal.execution.fused import MAX_UPDATES, policies_of
+from shoal.execution.fused import MAX_UPDATES, check_compiled, policies_of
 from shoal.execution.hybrid import Hybrid
 from shoal.execution.members import Members, Played, copy_ids, play, with_stats
 from shoal.execution.rollout import Policies, Uniform
@@ -231,6 +231,7 @@ class Program:
 def build(plan: Evolution, devices: int | None = None) -> Program:
     """The program of an evolution, over all local devices or the first few; ERL is on one."""
     roles = cast(plan.played)
+    check_compiled(roles)
     for name in plan.evolve:
         if name not in roles.spec.groups:
             raise OptionError(f"evolution: {unknown_name('policy to evolve', name, roles.spec.groups)}")

@@ -220,14 +220,19 @@ class Program:
         return learners, metrics
 
 
+def check_compiled(roles: Cast) -> None:
+    """Refuses environments that are stepped in Python: their stand-ins would play, and nothing would ever happen."""
+    if isinstance(original(roles.env), StandIn):
+        raise OptionError(
+            f"{roles.experiment.env} runs on the host, in Python: it cannot be part of a compiled program. "
+            "`shoal train` and `shoal.execution.host` train in it."
+        )
+
+
 def build(experiment: Experiment, devices: int | None = None, overrides: Overrides | None = None) -> Program:
     """The program of an experiment, over all local devices or the first few; `overrides` make it a sweep."""
     roles, mesh = cast(experiment), mesh_of(experiment, devices)
-    if isinstance(original(roles.env), StandIn):
-        raise OptionError(
-            f"{experiment.env} runs on the host, in Python: it cannot be part of a compiled program. "
-            "`shoal train` and `shoal.execution.host` train in it."
-        )
+    check_compiled(roles)
     check_warm_up(experiment)
     # Cores are devices of their own here, but they share the memory of the machine.
     memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size

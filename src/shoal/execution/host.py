@@ -7,8 +7,10 @@ next one. Steps are written into one buffer on the device, updated in place; the
 A run can be resumed, but not to the bit: the state of the environments is theirs alone, so episodes begin anew.
 """
 
+import contextlib
 import dataclasses
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -61,6 +63,16 @@ class Played:
     @functools.cached_property
     def batch(self) -> HostBatch:
         return self.stand_in.open(self.num_envs)
+
+    def close(self) -> None:
+        """Closes the environments, if they are open. One that cannot be closed must not cost what was learnt."""
+        batch = self.__dict__.pop("batch", None)  # where a cached property lies
+        try:
+            if batch is not None:
+                batch.close()
+        except Exception as error:  # the environment's own code may raise anything
+            name = self.cast.experiment.env
+            warnings.warn(f"{name}: its close raised {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
 
     @functools.cached_property
     def decide(self):
@@ -131,6 +143,10 @@ class HostProgram(Program):
     @functools.cached_property
     def played(self) -> Played:
         return Played(self.cast, self._actor, self.experiment.num_envs)
+
+    def close(self) -> None:
+        """Closes the environments, if they are open; for whoever runs the program, when it is done with it."""
+        self.played.close()
 
     @functools.cached_property
     def counts(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -213,11 +229,15 @@ def evaluate(
     """As `execution.evaluate.evaluate`, in host environments: as many episodes in each, one after the other."""
     require_positive("evaluate", episodes=episodes)
     actor, given = seated(roles, policies, explore)
-    count = min(EVALUATED, episodes)
-    played = Played(roles, actor, count)
+    with contextlib.closing(Played(roles, actor, min(EVALUATED, episodes))) as played:
+        return _evaluated(played, given, episodes, seed)
+
+
+def _evaluated(played: Played, given: dict[str, PyTree], episodes: int, seed: int) -> Evaluation:
+    roles, count = played.cast, played.num_envs
     worlds = jax.jit(played.worlds.reset)(jax.random.key(seed))
     worlds = played.begin(worlds, seed)
-    memory = actor.initial_memory(given, count)
+    memory = played.actor.initial_memory(given, count)
     quota = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
     acts, actions = played.decide(given, memory, worlds)
     buffer = played.buffer(given, worlds, memory, 1)
@@ -239,5 +259,4 @@ def evaluate(
         steps[ended] = 0
         if steps.max() > MAX_STEPS:
             raise WorldError(f"{roles.experiment.env}: an episode did not end within {MAX_STEPS} steps")
-    played.batch.close()
     return Evaluation({name: np.array([one[name] for one in returns]) for name in returns[0]}, np.array(lengths))

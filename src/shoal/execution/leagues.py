@@ -17,7 +17,7 @@ from shoal.population import league, psro
 class League(Learned):
     """Snapshots of the roles that an iteration trains. The mixture of a league is its newest main agents."""
 
-    exploit_every: int = dataclasses.field(default=league.EXPLOIT_EVERY, kw_only=True)
+    exploit_every: int = dataclasses.field(default=1, kw_only=True)  # 1: all roles in every iteration
 
     def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
         capacity = max(bank.capacity for bank in state.banks.values())

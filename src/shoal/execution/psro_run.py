@@ -75,12 +75,13 @@ def oracle_of(settings: Settings, devices: int | None = None) -> Learned | Exact
 
 
 def _league_options(settings: Settings) -> dict[str, int]:
-    options = dict(settings.psro.solver_options)
+    """The options of a league. Folders from before there was `exploit_every` grew with all roles in each iteration."""
+    options = settings.psro.solver_options
     unknown = sorted(options.keys() - {"exploit_every"})
     require(not unknown, "league", "solver_options", unknown, "exploit_every")
     every = options.get("exploit_every", 1)
-    require(isinstance(every, int) and every >= 1, "league", "exploit_every", every, "a whole number, at least 1")
-    return options
+    require(type(every) is int and every >= 1, "league", "exploit_every", every, "a whole number, at least 1")
+    return {"exploit_every": every}
 
 
 def start(

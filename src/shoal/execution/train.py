@@ -123,7 +123,9 @@ class Loop:
         self.fault = False
 
     def run(self, carry: Carry, meta: dict[str, Any] | None) -> Result:
-        with held(self.folder) if self.folder else contextlib.nullcontext():
+        program = self.program
+        hosted = contextlib.closing(program) if isinstance(program, host.HostProgram) else contextlib.nullcontext()
+        with held(self.folder) if self.folder else contextlib.nullcontext(), hosted:
             return self._run(carry, meta)
 
     def _run(self, carry: Carry, meta: dict[str, Any] | None) -> Result:

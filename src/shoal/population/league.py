@@ -27,6 +27,7 @@ WINS, HOPELESS = 0.7, 0.2
 """Share of games won from which an exploiter begins anew, and below which it looks for easier opponents."""
 PATIENCE = 8
 EXPLOIT_EVERY = 4
+"""Exploiters of a new league are trained in every fourth iteration, unless told otherwise."""
 
 
 def trained(iteration: int, exploit_every: int) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def _check(
     game = Game(groups, programs, jax.random.fold_in(key, 1), num_envs, refer, tolerance, findings)
     played = game.play(num_steps)
     if played.num_steps and not played.num_episodes:
-        what = f"no episode ended in {num_steps} steps of {num_envs} copies"
+        what = f"no episode ended in {num_steps} steps of {num_envs} {'copy' if num_envs == 1 else 'copies'}"
         fix = "Return `terminated` or, for a time limit, `truncated`; check longer episodes with more `num_steps`"
         findings.add("never ends", "step", what, fix, is_warning=True)
     return played

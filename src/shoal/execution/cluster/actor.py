@@ -1,0 +1,119 @@
+"""The actor: asks for a task, pulls weights, steps its share of the copies, pushes what happened; then asks again."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shoal.execution.cluster import rollouts
+from shoal.execution.cluster.dataset import Item
+from shoal.execution.cluster.fabric import Handle, Store, insist
+from shoal.execution.cluster.rollouts import Copies, Rollout, Share
+from shoal.execution.experiment import Experiment
+
+POLICIES = "policies"
+"""The name of the weights of all policies of a training."""
+WAIT = 1.0
+"""Seconds that a service is asked to wait before it says that there is nothing: then the actor looks around."""
+
+
+class Actor:
+    """One share of the copies. `run` works until it is told to stop.
+
+    number: which share; shares beyond those of the experiment have copies of their own, for recipes that take rollouts
+    from whoever has some.
+    """
+
+    def __init__(
+        self,
+        experiment: dict[str, Any],
+        number: int,
+        copies: int,
+        handles: dict[str, Handle],
+        store: Store,
+        make: Callable[[Any, Share], Any] | None = None,
+    ):
+        self.name = f"actor-{number}"
+        self.number, self.store = number, store
+        self.services = {name: handle.by("actor") for name, handle in handles.items()}
+        self.experiment = Experiment.from_dict(experiment)
+        self.program = rollouts.program_of(self.experiment)
+        self.layout = rollouts.layout_of(self.program)
+        self.make, self.copies = make, copies
+        self.version, self.policies = -1, None
+        self.sick: set[int] = set()
+        self.dead = threading.Event()
+        self.timing: dict[str, float] = {}
+
+    def die(self) -> None:
+        self.dead.set()
+
+    def run(self) -> str:
+        """Works until told to stop; returns why."""
+        anew = insist(self.services["coordinator"], "hello", self.name)
+        share = Share(self.number * self.copies, self.copies, anew)
+        held = self._held(share)
+        report: dict[str, Any] = {}
+        try:
+            while not self.dead.is_set():
+                task = insist(self.services["coordinator"], "next", self.name, report, WAIT, give_up=self.dead.is_set)
+                report = {}
+                if task is None:
+                    continue
+                if task["kind"] == "stop":
+                    return "stopped"
+                report = self._roll(held, task)
+        finally:
+            held.close()
+        return "died"
+
+    def _held(self, share: Share) -> Any:
+        if self.make is not None:
+            return self.make(self.program, share)
+        if rollouts.on_host(self.program):
+            from shoal.execution.cluster.host_copies import HostCopies
+
+            return HostCopies(self.program, share)
+        return Copies(self.program, share)
+
+    def _roll(self, held: Any, task: dict[str, Any]) -> dict[str, Any]:
+        began = time.perf_counter()
+        if not self._pulled(task["version"]):
+            return {}
+        pulled = time.perf_counter()
+        made, healthy = held.roll(self.policies)
+        rolled = time.perf_counter()
+        made = self._sound(made, healthy)
+        steps = self.copies * self.experiment.num_steps
+        size = rollouts.num_bytes(made)
+        item = Item(self.name, self.number, task["round"], self.version, self.store.put(made), "rollout", size, steps)
+        while not insist(self.services["dataset"], "push", item, WAIT, give_up=self.dead.is_set):
+            insist(self.services["coordinator"], "waiting", self.name, give_up=self.dead.is_set)
+            if self.dead.is_set():
+                return {}
+        done = time.perf_counter()
+        return {
+            "round": task["round"],
+            "env_steps": steps,
+            "seconds": {"pull": pulled - began, "roll": rolled - pulled, "push": done - rolled},
+            "sick": sorted(self.sick),
+        }
+
+    def _pulled(self, least: int) -> bool:
+        """Brings the weights up to date; False if those that are asked for do not come."""
+        known = self.version
+        found = insist(self.services["parameters"], "pull", POLICIES, known, least, 0.0 if known >= least else WAIT)
+        if found is not None:
+            self.policies = self.layout.unpack(self.store.get(found.ref))
+            self.version = found.version
+        return self.version >= least
+
+    def _sound(self, made: Rollout, healthy: np.ndarray) -> Rollout:
+        """What copies that ever gave NaN did is replaced: they are in quarantine from then on."""
+        self.sick |= {int(copy) for copy in np.flatnonzero(~healthy)}
+        if not self.sick:
+            return made
+        well = np.array([copy not in self.sick for copy in range(self.copies)])
+        return rollouts.replaced(made, well, self.experiment.env)

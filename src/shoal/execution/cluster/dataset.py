@@ -1,0 +1,105 @@
+"""The dataset service's queue: what actors made and learners have not used yet, with an end to patience.
+
+Whoever pushes into a full queue is told so and waits: that is the back-pressure. Items carry the number of their round
+and the version of the weights that acted, so that a learner can ask for one round, or refuse what is too old.
+"""
+
+import threading
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+
+class Item(NamedTuple):
+    """What one actor made in one go. ref: where it is. round: its number; version: of the weights that acted."""
+
+    maker: str
+    share: int
+    round: int
+    version: int
+    ref: Any
+    kind: str = "rollout"
+    size: int = 0
+    env_steps: int = 0
+
+
+class Queue:
+    """First in, first out, at most `capacity` items. Every (maker, share, round) is taken in once."""
+
+    def __init__(self, capacity: int):
+        self.capacity = capacity
+        self._items: deque[Item] = deque()
+        self._seen: dict[tuple[str, int], int] = {}
+        self._changed = threading.Condition()
+        self.pushed = self.refused = self.dropped = 0
+
+    def push(self, item: Item, timeout: float = 0.0) -> bool:
+        """Takes an item in; False if there was no room for so long. One that is known already is not taken twice."""
+        with self._changed:
+            if self._seen.get((item.maker, item.share), -1) >= item.round:
+                return True
+            if not self._changed.wait_for(lambda: len(self._items) < self.capacity, timeout):
+                self.refused += 1
+                return False
+            self._seen[item.maker, item.share] = item.round
+            self._items.append(item)
+            self.pushed += 1
+            self._changed.notify_all()
+            return True
+
+    def take(self, count: int, least: int = 0, round: int | None = None, timeout: float = 0.0) -> list[Item]:
+        """`count` items, the oldest first; none if there are not so many within `timeout`.
+
+        least: items whose weights are older than that version are dropped. round: items of that round only, those of
+        earlier ones are dropped.
+        """
+        end = time.monotonic() + timeout
+        with self._changed:
+            while True:
+                self._drop(least, round)
+                fitting = [item for item in self._items if round is None or item.round == round][:count]
+                if len(fitting) == count:
+                    for item in fitting:
+                        self._items.remove(item)
+                    self._changed.notify_all()
+                    return fitting
+                left = end - time.monotonic()
+                if left <= 0:
+                    return []
+                self._changed.wait(left)
+
+    def _drop(self, least: int, round: int | None) -> None:
+        kept = [item for item in self._items if item.version >= least and (round is None or item.round >= round)]
+        if len(kept) < len(self._items):
+            self.dropped += len(self._items) - len(kept)
+            self._items = deque(kept)
+            self._changed.notify_all()
+
+    def back(self, item: Item) -> None:
+        """An item that was taken but not used is put back, first in the queue."""
+        with self._changed:
+            self._items.appendleft(item)
+            self._changed.notify_all()
+
+    def forget(self, maker: str, share: int, round: int) -> None:
+        """What was made in that round, and later, may be pushed once more: it was lost."""
+        with self._changed:
+            self._seen[maker, share] = min(self._seen.get((maker, share), -1), round - 1)
+
+    def clear(self, round: int | None = None) -> None:
+        """Drops all items and, if a round is given, expects that one next from everybody."""
+        with self._changed:
+            self._items.clear()
+            if round is not None:
+                self._seen = dict.fromkeys(self._seen, round - 1)
+            self._changed.notify_all()
+
+    def figures(self) -> dict[str, int]:
+        """How full it is, and how many items went through it."""
+        return {
+            "length": len(self._items),
+            "capacity": self.capacity,
+            "pushed": self.pushed,
+            "refused": self.refused,
+            "dropped": self.dropped,
+        }

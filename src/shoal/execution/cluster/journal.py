@@ -1,0 +1,88 @@
+"""The write-ahead journal of a run: `journal.jsonl`, one JSON object a line, on disk before it counts.
+
+Lines are appended; many writers in one process share one flush to disk (group commit). A line that a crash has cut
+short, and what follows it, is dropped when the journal is opened again.
+"""
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from shoal.core.errors import RunError
+
+NAME = "journal.jsonl"
+
+
+class Journal:
+    """Opened by one process at a time. entries: what was there when it was opened, and what has been written since."""
+
+    def __init__(self, folder: str | Path):
+        self.path = Path(folder) / NAME
+        self.entries = read(self.path)
+        self._lock, self._sync = threading.Lock(), threading.Lock()
+        self._written = self._safe = 0
+        try:
+            text = "".join(json.dumps(entry) + "\n" for entry in self.entries)
+            if self.path.exists() and self.path.read_text(errors="replace") != text:
+                _replace(self.path, text)
+            self._file = open(self.path, "a")  # noqa: SIM115, held open for the whole run
+        except OSError as error:
+            raise self._error(error) from error
+
+    def write(self, entry: dict[str, Any], wait: bool = True) -> None:
+        """Appends an entry; with `wait`, returns when it is on disk."""
+        with self._lock:
+            self.entries.append(entry)
+            try:
+                self._file.write(json.dumps(entry) + "\n")
+                self._file.flush()
+            except OSError as error:
+                raise self._error(error) from error
+            self._written += 1
+            number = self._written
+        if wait:
+            self.flush(number)
+
+    def flush(self, number: int | None = None) -> None:
+        """Everything up to an entry is on disk when this returns; whoever comes first flushes for all who wait."""
+        number = self._written if number is None else number
+        with self._sync:
+            if self._safe >= number:
+                return
+            upto = self._written
+            try:
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                raise self._error(error) from error
+            self._safe = upto
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _error(self, error: OSError) -> RunError:
+        reason = error.strerror or error
+        return RunError(f"cannot write {self.path}: {reason}. Make room or give write permission, then resume.")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The entries of a journal, up to the first that is damaged."""
+    entries = []
+    if not path.exists():
+        return entries
+    for line in path.read_text(errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(entry, dict):
+            break
+        entries.append(entry)
+    return entries
+
+
+def _replace(path: Path, text: str) -> None:
+    from shoal.core.files import write_atomically
+
+    write_atomically(path, text)

@@ -1,0 +1,271 @@
+"""The learner: takes rollouts from the queue, makes updates, publishes weights, and keeps what it did safe on disk.
+
+The update is the fused runner's, fed from outside. An update counts as committed once a checkpoint that holds it is on
+disk; whatever happens later, a learner goes on from there. It is the only one who writes checkpoints and metrics.
+"""
+
+import functools
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shoal.core.errors import NonFiniteError
+from shoal.core.types import PyTree
+from shoal.core.vectorise import Worlds
+from shoal.execution import checkpoint, latch
+from shoal.execution.cluster import rollouts
+from shoal.execution.cluster.actor import POLICIES, WAIT
+from shoal.execution.cluster.dataset import Item
+from shoal.execution.cluster.fabric import Gone, Handle, Store, insist
+from shoal.execution.cluster.plan import Plan
+from shoal.execution.cluster.rollouts import Rollout
+from shoal.execution.devices import AXIS
+from shoal.execution.experiment import Experiment, cast
+from shoal.execution.fused import Carry, Program, mesh_of, policies_of
+from shoal.execution.logging import Aggregator, MetricsLog
+from shoal.execution.train import LINES, with_weights
+
+FIGURES = ("staleness", "staleness_max")
+"""What is logged of every update besides what the fused runner logs."""
+
+
+class Learning:
+    """What learns, compiled: `learn` makes one update from the rollouts of all copies."""
+
+    def __init__(self, experiment: Experiment, devices: int | None = None):
+        self.program = Program(cast(experiment), mesh_of(experiment, devices))
+        self.key = jax.random.split(jax.random.key(experiment.seed), 3)[2]  # as the fused runner has it
+        mesh = self.program.mesh
+        self.size = mesh.size
+        whole, split, rows = (NamedSharding(mesh, spec) for spec in (P(), P(AXIS), P(None, AXIS)))
+        self.whole, self.split, self.rows = whole, split, rows
+
+    def fresh(self) -> tuple[PyTree, PyTree]:
+        """Learners before the first update, and a latch that has not tripped."""
+        carry = with_weights(self.program, self.program.init())
+        return carry.learners, carry.latch
+
+    @functools.cached_property
+    def learn(self):
+        """`learn(learners, latch, update, rollout) -> learners, latch, row of metrics`; donates the first two."""
+        axis = AXIS if self.size > 1 else None
+
+        def local(learners: PyTree, tripped: PyTree, update: jax.Array, made: Rollout):
+            before = Worlds(self.key, made.clock, None, None, {}, made.steps.first[0], {}, made.clock)
+            carry = Carry(before, made.memory, learners, self.key, update, tripped)
+            after = before.replace(observation=made.last)
+            carry, metrics = self.program._taught(carry, after, made.last_memory, made.steps, axis)  # pyright: ignore[reportPrivateUsage]
+            row = jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.program.names])
+            return carry.learners, carry.latch, row
+
+        if axis is None:
+            return jax.jit(local, donate_argnums=(0, 1))
+        specs = self.program._specs()  # pyright: ignore[reportPrivateUsage]
+
+        def shaped(learners: PyTree, tripped: PyTree, update: jax.Array, made: Rollout):
+            return jax.shard_map(
+                local,
+                mesh=self.program.mesh,
+                in_specs=(specs.learners, specs.latch, P(), _specs_of(made)),
+                out_specs=(specs.learners, specs.latch, P()),
+                check_vma=False,
+            )(learners, tripped, update, made)
+
+        places = self.program.shardings
+        return jax.jit(shaped, donate_argnums=(0, 1), out_shardings=(places.learners, places.latch, self.whole))
+
+    def placed(self, made: Rollout) -> Rollout:
+        """A rollout of all copies on the devices."""
+        if self.size == 1:
+            return jax.device_put(made)
+        episodes = jax.tree.map(lambda leaf: np.asarray(leaf) / self.size, made.steps.episodes)  # they are summed
+        made = made.replace(steps=made.steps.replace(episodes=episodes))
+        places = jax.tree.map(lambda spec: NamedSharding(self.program.mesh, spec), _specs_of(made))
+        return jax.device_put(made, places)
+
+
+def _specs_of(made: Rollout) -> Rollout:
+    """Which parts of a rollout are split over the devices: those with an axis of copies."""
+
+    def fill(tree: PyTree, spec: P) -> PyTree:
+        return jax.tree.map(lambda _: spec, tree)
+
+    steps = fill(made.steps, P(None, AXIS)).replace(episodes=fill(made.steps.episodes, P()))
+    rest = {name: fill(getattr(made, name), P(AXIS)) for name in ("memory", "last", "last_memory")}
+    return Rollout(steps=steps, clock=P(), **rest)
+
+
+class Learner:
+    """The one learner of a run. `run` works until all updates are made, or it is told to stop."""
+
+    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: dict[str, Handle], store: Store):
+        self.name, self.plan, self.store, self.folder = "learner-0", plan, store, Path(folder)
+        self.services = {name: handle.by("learner") for name, handle in handles.items()}
+        self.experiment = Experiment.from_dict(experiment)
+        self.total = self.experiment.num_updates
+        self.learning = Learning(self.experiment)
+        self.layout = rollouts.layout_of(self.learning.program)
+        self.dead = threading.Event()
+        self.spent = {"wait": 0.0, "join": 0.0, "learn": 0.0, "publish": 0.0, "commit": 0.0}
+        self.newest: dict[str, Any] | None = None
+
+    def die(self) -> None:
+        self.dead.set()
+
+    def run(self) -> dict[str, Any]:
+        """Makes the updates that are missing; returns how it ended."""
+        insist(self.services["coordinator"], "hello", self.name)
+        self._restore()
+        log = MetricsLog(self.folder, keep_until=self.update)
+        try:
+            if self.update == 0:
+                self._commit(log)
+            self._publish()
+            insist(self.services["dataset"], "clear", self.update if self.plan.sync_mode != "async" else None)
+            insist(self.services["coordinator"], "began", self.update)
+            self._updates(log)
+            if not self.dead.is_set():
+                self._commit(log)
+        finally:
+            log.close()
+        return {"update": self.update, "seconds": self._seconds(), "line": self.newest}
+
+    def _updates(self, log: MetricsLog) -> None:
+        saved = time.monotonic()
+        while self.update < self.total and not self.dead.is_set():
+            if self.once():
+                break
+            if time.monotonic() - saved >= self.plan.commit_seconds:
+                self._commit(log)
+                saved = time.monotonic()
+
+    def once(self) -> bool:
+        """Makes one update, if what it needs is there; whether the run is to stop. Recipes have ways of their own."""
+        items = self._taken()
+        if items is None:
+            return True
+        values = self._fetched(items)
+        if values is None:
+            return False
+        began = time.perf_counter()
+        made = self.learning.placed(rollouts.joined(values))
+        there = time.perf_counter()
+        behind = [self.update - item.version for item in items]
+        learners, tripped, row = self.learning.learn(self.learners, self.tripped, np.int32(self.update), made)
+        self.learners, self.tripped = learners, tripped
+        row = np.asarray(row)
+        self.spent["join"] += there - began
+        self.spent["learn"] += time.perf_counter() - there
+        return self.finish(row, behind)
+
+    def finish(self, row: np.ndarray, behind: Sequence[float]) -> bool:
+        """Counts an update whose row of metrics and staleness are given, publishes weights; whether to stop."""
+        self.update += 1
+        if row[self.learning.program.names.index("fault")]:
+            self._check()
+        row = np.concatenate([row, [np.mean(behind), max(behind)]]).astype(np.float32)
+        self.lines += self._add(row)
+        began = time.perf_counter()
+        self._publish()
+        self.spent["publish"] += time.perf_counter() - began
+        figures = {
+            "staleness": [float(np.mean(behind)), float(max(behind))],
+            "update": self.update,
+            "seconds": self._seconds(),
+            "spent": {name: round(seconds, 3) for name, seconds in self.spent.items()},
+            "line": self.newest,
+        }
+        return bool(insist(self.services["coordinator"], "updated", self.update, figures))
+
+    def _taken(self) -> list[Item] | None:
+        """One rollout for each share of the copies; None if the run is to stop."""
+        began, plan = time.perf_counter(), self.plan
+        sync = plan.sync_mode
+        least = max(0, self.update - plan.max_staleness) if sync == "stale" else 0
+        wanted = self.update if sync == "sync" else None
+        while not self.dead.is_set():
+            items = insist(self.services["dataset"], "take", plan.actors, least, wanted, WAIT)
+            if items:
+                self.spent["wait"] += time.perf_counter() - began
+                return sorted(items, key=lambda item: item.share)
+            if insist(self.services["coordinator"], "alive", self.name):
+                return None
+        return None
+
+    def _fetched(self, items: list[Item]) -> list[Rollout] | None:
+        """What the items stand for; None if some of it died with its maker, who is asked to make it again."""
+        values = []
+        for item in items:
+            try:
+                values.append(self.store.get(item.ref))
+            except Gone:
+                insist(self.services["dataset"], "forget", item.maker, item.share, item.round)
+                insist(self.services["coordinator"], "lost", item.maker, item.round)
+        if len(values) == len(items):
+            return values
+        for item in items:  # those that are whole wait for the others
+            insist(self.services["dataset"], "back", item) if item.round == self.update else None
+        return None
+
+    def _publish(self) -> None:
+        policies = self.layout.pack(policies_of(self.learners))
+        insist(self.services["parameters"], "push", POLICIES, self.update, policies)
+
+    def _restore(self) -> None:
+        newest = checkpoint.latest(self.folder / "checkpoints")
+        self.learners, self.tripped = self.learning.fresh()
+        self.update, self.before, self.lines = 0, 0.0, []
+        names = (*self.learning.program.names, *FIGURES)
+        steps = self.experiment.num_envs * self.experiment.num_steps
+        self.aggregator = Aggregator(names, max(1, self.total // LINES), steps)
+        if newest is not None:
+            like = {"learners": self.learning.program.shapes().learners}
+            stored = checkpoint.load(newest, like, partial=True)
+            self.learners = jax.device_put(stored["learners"], self.learning.program.shardings.learners)
+            meta = checkpoint.read_meta(newest)
+            self.update, self.before = meta["update"], meta["seconds"]
+            self.aggregator.update = self.update - len(meta["pending"])
+            self.aggregator.add(np.array(meta["pending"], np.float32), self.total)
+        self.began = time.perf_counter()
+
+    def _add(self, row: np.ndarray) -> list[dict[str, Any]]:
+        lines = self.aggregator.add(row[None], self.total)
+        for line in lines:
+            line["seconds"] = round(self._seconds(), 3)
+            self.newest = line
+        return lines
+
+    def _commit(self, log: MetricsLog) -> None:
+        """Writes a checkpoint, then the lines of metrics up to it; only then they count."""
+        began = time.perf_counter()
+        self._check()
+        meta = {
+            "update": self.update,
+            "env_steps": self.update * self.experiment.num_envs * self.experiment.num_steps,
+            "devices": self.learning.size,
+            "seconds": self._seconds(),
+            "pending": [row.tolist() for row in self.aggregator.pending],
+        }
+        checkpoint.save(self.folder / "checkpoints", self.update, {"learners": self.learners}, meta)
+        for line in self.lines:
+            log.write(line)
+        self.lines = []
+        insist(self.services["coordinator"], "committed", self.update)
+        self.spent["commit"] += time.perf_counter() - began
+
+    def _check(self) -> None:
+        groups = list(self.learning.program.cast.spec.groups)
+        error = latch.report(jax.device_get(self.tripped), self.experiment.env, groups)
+        if error:
+            raise NonFiniteError(f"{error} The last checkpoint in {self.folder} is from before it happened.")
+
+    def _seconds(self) -> float:
+        return self.before + time.perf_counter() - self.began

@@ -1,0 +1,14 @@
+"""The architectures by name. Each is a short file that says who does what and what travels."""
+
+from shoal.core.errors import unknown_name
+from shoal.execution.cluster.recipes import appo, impala, stale, synchronous
+from shoal.execution.cluster.recipes._recipe import Recipe
+
+RECIPES: dict[str, Recipe] = {module.RECIPE.name: module.RECIPE for module in (synchronous, stale, impala, appo)}
+
+
+def recipe_of(name: str) -> Recipe:
+    """The recipe of that name."""
+    if name not in RECIPES:
+        raise unknown_name("recipe", name, RECIPES)
+    return RECIPES[name]

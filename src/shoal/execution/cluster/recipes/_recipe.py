@@ -1,0 +1,58 @@
+"""What a recipe says."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
+from shoal.core.errors import OptionError
+from shoal.execution.cluster.actor import Actor
+from shoal.execution.cluster.coordinator import Coordinator
+from shoal.execution.cluster.dataset import Queue
+from shoal.execution.cluster.learner import Learner
+from shoal.execution.cluster.parameters import ParameterService
+from shoal.execution.experiment import Experiment
+
+if TYPE_CHECKING:
+    from shoal.execution.cluster.runner import Supervisor
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """An architecture.
+
+    sync: whether learners wait for all actors, for nobody, or within a bound. algorithms: names of those that it is
+    for; empty: any. A recipe of another shape overrides `start` and `actor`.
+    """
+
+    name: str
+    what: str
+    sync: Literal["sync", "async", "stale"]
+    algorithms: tuple[str, ...] = ()
+
+    def check(self, experiment: Experiment) -> None:
+        """Refuses an experiment that it is not for."""
+        for name, learner in experiment.learners.items():
+            algorithm = learner.algorithm.name
+            if self.algorithms and algorithm not in self.algorithms and not learner.frozen:
+                allowed = " or ".join(self.algorithms)
+                raise OptionError(
+                    f"cluster: the recipe {self.name} is for {allowed}, but learner {name!r} learns by {algorithm}. "
+                    f"Choose --algo {self.algorithms[0]}, or another --recipe."
+                )
+
+    def start(self, site: "Supervisor") -> None:
+        """Starts all services and workers. The run ends when the loop of the worker `learner-0` does."""
+        self.services(site)
+        site.service("dataset", Queue, site.plan.capacity)
+        site.learner(Learner, site.experiment.to_dict(), site.path, site.plan, site.services, site.fabric.store)
+        for number in range(site.plan.actors + site.plan.backups):
+            self.actor(site, number)
+
+    def services(self, site: "Supervisor") -> None:
+        """Those that every training needs."""
+        site.service("coordinator", Coordinator, site.path, site.plan, site.experiment.num_updates)
+        site.service("parameters", ParameterService, site.fabric.store)
+
+    def actor(self, site: "Supervisor", number: int) -> None:
+        """Starts one actor; more may be added while the run is on, where it waits for nobody."""
+        share = site.plan.share(site.experiment)
+        site.actor(number, Actor, site.experiment.to_dict(), number, share, site.services, site.fabric.store)
