@@ -219,6 +219,7 @@ def test_resumes_to_the_bit_with_its_replay(name, tmp_path):
     assert float(dict(zip(program.names, table[2], strict=True))["loss"]) > 0.0
 
 
+@pytest.mark.slow
 def test_two_devices_share_a_learner():
     """Each stores and draws from its own copies; weights and their slow copies are the same on both."""
     algorithm = DQN(prioritised=True, warm_up=50, **TINY)

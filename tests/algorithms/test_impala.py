@@ -45,7 +45,7 @@ def close(a, b, atol=1e-5):
     ("env", "recurrent", "normalised"),
     [
         (LastCard(), "none", True),
-        (TwoTeams(), "gru", False),
+        pytest.param(TwoTeams(), "gru", False, marks=pytest.mark.slow),
         pytest.param(LastCard(), "gru", False, marks=pytest.mark.slow),
         pytest.param(TwoTeams(), "lstm", True, marks=pytest.mark.slow),
         pytest.param(Memory(), "gru", True, marks=pytest.mark.slow),

@@ -30,7 +30,8 @@ def experiment(env, learners, **more):
     return Experiment(env, learners=learners, **sizes, **more)
 
 
-@pytest.mark.parametrize("algorithm", [DDPG, pytest.param(SAC, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", [DDPG, SAC])
 def test_images_and_warm_up(algorithm):
     """Nothing moves before `warm_up` steps have been stored; then everything does."""
     learner = Learner(algorithm(warm_up=64, **SMALL), {"both": ("left", "right")})
@@ -57,6 +58,7 @@ def test_two_devices_share_a_learner():
     assert metrics["critic_loss"] > 0.0
 
 
+@pytest.mark.slow
 def test_beside_learners_that_see_more():
     """A learner that asks for no global state stores none, even if another one asks for it."""
     learners = {

@@ -36,7 +36,7 @@ CHANGED = {
 }
 """The probes of what a variant changes."""
 
-FAST = {("impala", "delayed"), ("dqn", "masked"), ("pqn", "coordination"), ("sac", "delayed")}
+FAST = {("impala", "delayed"), ("pqn", "coordination")}
 
 
 def cases(probes_of):

@@ -47,7 +47,6 @@ from tests.worlds.two_teams import TwoTeams
 
 TINY = {"network": Network(hidden=(8, 8)), "buffer_size": 1_000, "warm_up": 0}
 GAMMA, ALPHA = 0.9, 0.3
-SLOW_GLOBAL = pytest.param("global", marks=pytest.mark.slow)
 FLAGS = [(None, 0.8), ("terminated", None), ("truncated", -0.6)]
 
 
@@ -148,7 +147,8 @@ def test_entropies_by_hand():
     assert float(entropy(pair, choice)) == pytest.approx(sum(by_part))
 
 
-@pytest.mark.parametrize("critic", [pytest.param("own", marks=pytest.mark.slow), SLOW_GLOBAL, "attention"])
+@pytest.mark.slow
+@pytest.mark.parametrize("critic", ["own", "global", "attention"])
 def test_masks_and_turns(critic):
     """Nobody picks what is illegal; what those who wait "did" means nothing, and the absent are paid nothing."""
     algorithm = SAC(critic=critic, **TINY)
@@ -171,7 +171,8 @@ def test_masks_and_turns(critic):
     assert not same(gradient, gradients(algorithm, state, acted)[0], 1e-4)
 
 
-@pytest.mark.parametrize("critic", [SLOW_GLOBAL, "attention"])
+@pytest.mark.slow
+@pytest.mark.parametrize("critic", ["global", "attention"])
 def test_critics_hear_the_other_group(critic):
     algorithm = SAC(critic=critic, **TINY)
     state = fresh_replayer(algorithm, TwoTeams())

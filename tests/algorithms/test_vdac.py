@@ -106,6 +106,7 @@ def test_the_joint_ratio_is_a_product():
     assert float(metrics["value_loss/a"]) == pytest.approx((0.75 * (6 - 2)) ** 2, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_alone_the_sum_changes_nothing():
     env, network = Memory(), Network(hidden=(16,), recurrent="gru", recurrent_size=8)
     alone = A2C(network=network)
@@ -118,13 +119,10 @@ def test_alone_the_sum_changes_nothing():
     close(metrics["value_loss/agent"], logged["value_loss/agent"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "kind", "recurrent"),
-    [
-        (LastCard(), "monotonic", "none"),
-        pytest.param(TwoTeams(), "monotonic", "gru", marks=pytest.mark.slow),
-        pytest.param(TwoTeams(), "sum", "none", marks=pytest.mark.slow),
-    ],
+    [(LastCard(), "monotonic", "none"), (TwoTeams(), "monotonic", "gru"), (TwoTeams(), "sum", "none")],
 )
 def test_fresh_experience_makes_impala_a2c(env, kind, recurrent):
     options = {"mixer": kind, "network": Network(hidden=(16,), recurrent=recurrent, recurrent_size=8)}
@@ -220,6 +218,7 @@ def test_the_value_of_the_team(name):
         assert float(worth) == pytest.approx(5.0, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_holds_the_mixer(tmp_path):
     learner = Learner(PPO(mixer="monotonic", normalise_values=True, minibatches=2, epochs=1, network=SMALL))
     experiment = Experiment("mpe/simple_spread", learners={"l": learner}, num_envs=16, num_steps=10)

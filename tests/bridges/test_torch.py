@@ -312,6 +312,7 @@ def test_parts_of_an_action_are_chosen_apart():
     assert seat.act(Observation(torch.zeros(2, 1, 1), legal), torch.ones(2)).tolist() == [[[1, 2]]] * 2
 
 
+@pytest.mark.slow
 def test_the_example_learns():
     example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "torch_policy.py"))
     threads = torch.get_num_threads()

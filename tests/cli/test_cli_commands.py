@@ -247,6 +247,7 @@ def test_interrupting_before_anything_happened(shoal, monkeypatch):
     assert (outcome.code, outcome.out) == (130, "")
 
 
+@pytest.mark.slow
 def test_frozen_opponents_and_several_seeds(shoal, world, trained, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # as if it were not installed
     run = tmp_path / "run"

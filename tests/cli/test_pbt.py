@@ -48,6 +48,7 @@ def test_a_run_that_can_be_evaluated_and_watched(shoal, world, tuned):
     assert isinstance(outcome.json["weights_sha256"], str)  # of one member
 
 
+@pytest.mark.slow
 def test_going_on_gives_the_same_bits(shoal, world, tuned, tmp_path):
     """By `shoal resume` and, when nothing is left to do, by `shoal pbt`: they are the same."""
     path = shutil.copytree(tuned, tmp_path / "run")

@@ -39,6 +39,7 @@ def test_a_sweep_leaves_a_table_and_a_plot(shoal, world, tmp_path):
     assert_refused(shoal("sweep", "test/tiny", "--import", world, *SMALL, *args, "--out", out), "already exists")
 
 
+@pytest.mark.slow
 def test_json_and_a_point_that_failed(shoal, world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     over = ["--over", "learning_rate=1e-3,1e38", "--over", "gamma=0.9,0.99"]
@@ -139,6 +140,7 @@ def test_what_cannot_be_swept_is_listed_once(shoal):
     assert outcome.err.count("learning_rate") == 1
 
 
+@pytest.mark.slow
 def test_no_episode_ended(shoal, world, tmp_path):
     """Episodes last for four steps, and there are two."""
     outcome = shoal(

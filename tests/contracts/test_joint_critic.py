@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 from shoal.core.registry import register
 from shoal.execution.experiment import Experiment, Learner, cast
@@ -12,6 +13,7 @@ from tests.worlds.two_teams import TwoTeams
 register("test/two_teams", TwoTeams)
 
 
+@pytest.mark.slow
 def test_a_joint_critic_trains_two_different_groups():
     experiment = Experiment(
         "test/two_teams", learners={"team": Learner(JointCritic())}, num_envs=128, num_steps=20, total_env_steps=400_000

@@ -62,7 +62,9 @@ class OutsideActor:
         return jax.device_get(experience(stacked, before, self.worlds, self.memory))
 
 
-@pytest.mark.parametrize(("world", "recurrent"), [("mpe/simple_spread", "none"), ("tag/grid", "gru")])
+@pytest.mark.parametrize(
+    ("world", "recurrent"), [("mpe/simple_spread", "none"), pytest.param("tag/grid", "gru", marks=pytest.mark.slow)]
+)
 def test_outside_equals_fused(world, recurrent):
     algorithm = PPO(minibatches=2, epochs=2, network=Network(hidden=(16,), recurrent=recurrent, recurrent_size=8))
     experiment = Experiment(world, learners={"l": Learner(algorithm)}, num_envs=8, num_steps=32, seed=7)

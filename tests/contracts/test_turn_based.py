@@ -100,6 +100,7 @@ def test_winners_are_paid_for_their_last_decision(played):
     assert checked > 30
 
 
+@pytest.mark.slow
 def test_it_learns_what_cards_are_worth():
     """Who cannot win folds at once and loses the ante, 1; the highest card stays in and wins what others paid."""
     experiment = Experiment(

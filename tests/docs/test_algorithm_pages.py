@@ -111,6 +111,7 @@ def blocks(page: str) -> list[str]:
     return code
 
 
+@pytest.mark.slow
 def test_a_team_by_ppo_against_a_frozen_one_by_dqn(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (code,) = blocks("index")

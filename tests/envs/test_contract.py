@@ -21,7 +21,10 @@ SMALL = {  # options that let episodes end within the steps of the check
     "tag/grid": {"grid_length": 4, "max_steps": 20},
     "tag/continuous": {"num_taggers": 2, "num_runners": 4, "max_steps": 20, "side": 4.0, "num_neighbours": 3},
 }
-SHIPPED = [id for id in shoal.ids() if not id.startswith("test/")]
+SLOW = ("battle/open", "swarm/coverage", "swarm/delivery", "swarm/formation", "swarm/pursuit")
+SHIPPED = [
+    pytest.param(id, marks=pytest.mark.slow) if id in SLOW else id for id in shoal.ids() if not id.startswith("test/")
+]
 
 
 @pytest.mark.parametrize("id", SHIPPED)

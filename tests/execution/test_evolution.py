@@ -210,6 +210,7 @@ def erl_plan(**changes):
     return plan(strategy=ERL(piece=4, elite_share=0.25), **sizes | changes)
 
 
+@pytest.mark.slow
 def test_erl_trains_a_learner_and_takes_its_actor_in():
     program = build(erl_plan())
     carry = program.init()
@@ -342,6 +343,7 @@ def test_a_frozen_policy_does_not_evolve():
         build(plan(experiment=frozen, evolve=("carrier",)))
 
 
+@pytest.mark.slow
 def test_a_run_of_training_is_no_evolution(tmp_path):
     experiment = Experiment("test/bandit", num_envs=4, num_steps=2, total_env_steps=8)
     train(experiment, tmp_path / "run", devices=1)

@@ -52,7 +52,7 @@ LEARNERS = {
 
 
 @pytest.mark.parametrize(
-    "name", ["ppo", "recurrent", *(pytest.param(name, marks=pytest.mark.slow) for name in ("mappo", "a2c"))]
+    "name", ["ppo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("recurrent", "mappo", "a2c"))]
 )
 def test_two_devices_agree_with_one(name):
     """The same global batch on one device and on two: within 1e-6 over the first five updates."""
@@ -204,7 +204,7 @@ class Poisoned(shoal.Env):
 register("test/poisoned", Poisoned)
 
 
-@pytest.mark.parametrize(("where", "devices"), [("view", 2), ("reward", 1)])
+@pytest.mark.parametrize(("where", "devices"), [("view", 2), pytest.param("reward", 1, marks=pytest.mark.slow)])
 def test_nan_is_traced_to_its_source(tmp_path, where, devices):
     clean = build(small("test/poisoned", env_options={"copy_start": -1.0}), 1)
     number = float(np.asarray(clean.init().worlds.state["number"])[11])
@@ -223,6 +223,7 @@ def test_nan_is_traced_to_its_source(tmp_path, where, devices):
     assert all(np.isfinite(a).all() for a in checkpoint.read_arrays(saved).values() if a.dtype.kind == "f")
 
 
+@pytest.mark.slow
 def test_nan_in_a_final_view_is_blamed_on_the_world():
     experiment = small("test/poisoned", env_options={"where": "final"}, total_env_steps=160 * 4)
     words = r"the observation of agent right\[0\] in copy 0 at step 28 of the run is NaN or infinite, in update 3"
@@ -230,12 +231,14 @@ def test_nan_in_a_final_view_is_blamed_on_the_world():
         train(experiment, devices=1)
 
 
+@pytest.mark.slow
 def test_nan_in_the_metrics_of_a_world(tmp_path):
     experiment = small("test/poisoned", env_options={"where": "metrics"}, total_env_steps=160 * 4)
     with pytest.raises(NonFiniteError, match=r"metrics that `step` returns became NaN or infinite in update 3"):
         train(experiment, tmp_path / "run", devices=1, checkpoint_seconds=0.0)
 
 
+@pytest.mark.slow
 def test_nan_in_the_loss_is_reported():
     learners = {"l": Learner(PPO(learning_rate=1e30, max_grad_norm=1e30, minibatches=2, network=SMALL))}
     with pytest.raises(NonFiniteError, match=r"(loss|weights) became NaN or infinite in update \d+ of world") as caught:

@@ -122,8 +122,11 @@ REPLAY = DQN(buffer_size=512, batch_size=4, warm_up=64, network=Network(hidden=(
     ("world", "options", "algorithm", "policies"),
     [
         ("mpe/simple_spread", {"max_steps": 5}, PPO_, {}),
-        ("cards/leduc", {}, PPO_, {}),
-        ("mpe/simple_tag", {}, GRU, {"a": ("adversary[0]",), "b": ("adversary[1:]",), "c": ("agent",)}),
+        pytest.param("cards/leduc", {}, PPO_, {}, marks=pytest.mark.slow),
+        pytest.param(
+            *("mpe/simple_tag", {}, GRU, {"a": ("adversary[0]",), "b": ("adversary[1:]",), "c": ("agent",)}),
+            marks=pytest.mark.slow,
+        ),
         pytest.param("mpe/simple_spread", {"max_steps": 5}, REPLAY, {}, marks=pytest.mark.slow),
     ],
 )

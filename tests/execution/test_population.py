@@ -111,6 +111,7 @@ def test_a_long_psro_compiles_each_program_at_most_four_times():
     assert oracle.matches.program._cache_size() <= 4
 
 
+@pytest.mark.slow
 def test_resume_to_the_bit(tmp_path):
     settings = Settings(tiny(), PSRO(iterations=2, episodes=64, meta_solver="nash"))
     whole = start(settings, tmp_path / "whole", devices=1)

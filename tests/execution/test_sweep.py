@@ -76,7 +76,7 @@ def greatest_difference(one, other):
 @pytest.mark.parametrize(
     ("make", "devices"),
     [
-        pytest.param(lambda: bandit(algorithm=PPO_TINY, num_seeds=2), 2, id="ppo, two devices"),
+        pytest.param(lambda: bandit(algorithm=PPO_TINY, num_seeds=2), 2, id="ppo, two devices", marks=pytest.mark.slow),
         pytest.param(lambda: teams(num_seeds=2), 1, id="ppo and a2c", marks=pytest.mark.slow),
         pytest.param(lambda: teams(num_seeds=2), 2, id="ppo and a2c, two devices", marks=pytest.mark.slow),
     ],
@@ -138,6 +138,7 @@ def test_one_program_whatever_the_values_and_a_donated_carry():
     assert program.advance._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_a_point_that_fails_leaves_the_others_alone():
     result = sweep(Sweep(bandit(), {"learning_rate": (1e-2, 1e38)}), devices=1)
     good, bad = result.points

@@ -135,7 +135,7 @@ def test_active_none_means_always():
     view, _ = sequence()
     a = unroll(module, weights, view, None, somewhere(module), active=None)
     b = unroll(module, weights, view, None, somewhere(module), active=jnp.ones(STEPS, bool))
-    jax.tree.map(np.testing.assert_array_equal, a, b)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), a, b)  # two programs may round differently
 
 
 @pytest.mark.parametrize("share_torso", [False, True])

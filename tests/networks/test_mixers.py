@@ -58,6 +58,7 @@ def test_gradient_by_hand():
     np.testing.assert_allclose(slope(jnp.array([-0.5, -0.1])), [4 * bent, 6 * bent], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_no_gradient_is_ever_negative():
     """Weights, states and values drawn at random; unlike the values, the state may push both ways."""
     weights = fresh(3, jnp.zeros(5), hyper=8)

@@ -29,6 +29,10 @@ class Misfit(Exception):
     """A value that is not of its space; the text says how. Environments add their name and step."""
 
 
+class NotFinite(Misfit):
+    """A value that is NaN or infinite."""
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Numbers:
     """An array of numbers within bounds, at a path inside a space."""
@@ -59,7 +63,7 @@ class Numbers:
         array = array.astype(np.float32)
         if not np.isfinite(array).all():
             where, wrong = self._first(array, ~np.isfinite(array))
-            raise Misfit(f"{said(self.path)} is {'NaN' if np.isnan(wrong) else wrong}{where}")
+            raise NotFinite(f"{said(self.path)} is {'NaN' if np.isnan(wrong) else wrong}{where}")
         return array
 
     def _bytes(self, array: np.ndarray) -> np.ndarray:

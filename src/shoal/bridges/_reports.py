@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from shoal.bridges._parts import Misfit
-from shoal.core.errors import OptionError, ShoalError, UnknownNameError, WorldError
+from shoal.bridges._parts import Misfit, NotFinite
+from shoal.core.errors import NonFiniteWorldError, OptionError, ShoalError, UnknownNameError, WorldError
 
 CHECKED_STEPS = 1000
 """Observations are compared with the bounds of their spaces for this many steps of each copy."""
@@ -59,6 +59,8 @@ class Place:
         """Whatever goes wrong inside says where it did; `what` is the function of theirs that is called."""
         try:
             yield
+        except NotFinite as error:
+            raise NonFiniteWorldError(f"{self}: {error}") from error
         except Misfit as error:
             raise self.error(str(error)) from error
         except ShoalError:

@@ -162,7 +162,7 @@ class Seated:
             if legal is not None:
                 legal[i] = spaces.legal(value, infos.get(agent))
         except Misfit as error:
-            raise Misfit(f"agent {agent!r}: {error}") from error
+            raise type(error)(f"agent {agent!r}: {error}") from error
         if isinstance(view, dict):
             for name, leaf in own.items():
                 view[name][i] = leaf

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.bridges._parts import Misfit
+from shoal.bridges._parts import Misfit, NotFinite
 from shoal.core.types import Observation, Outcome
 
 
@@ -28,7 +28,7 @@ def one_reward(value: Any, owner: str = "the reward") -> float:
         raise Misfit(f"{owner} is {value!r}, not a number")
     number = float(array.reshape(())[()])
     if not math.isfinite(number):
-        raise Misfit(f"{owner} is {'NaN' if math.isnan(number) else number}")
+        raise NotFinite(f"{owner} is {'NaN' if math.isnan(number) else number}")
     return number
 
 

@@ -41,8 +41,14 @@ COMMANDS = {
     "presets": Command("listings", "list_presets", "", "the experiments that are ready to train"),
     "bench env": Command("bench", "env", "WORLD", "how fast a world steps here"),
     "bench train": Command("bench", "train", "TARGET", "how fast training runs here"),
+    "cluster status": Command("cluster", "status", "RUN", "what a run on a cluster is doing, and who is slow"),
+    "cluster advise": Command("cluster", "advise", "RUN", "how many actors feed its learner"),
+    "cluster scale": Command("cluster", "scale", "RUN", "add or remove actors while it runs"),
     "doctor": Command("doctor", "run", "", "devices, versions, cache, and what is missing"),
 }
+
+FAMILIES = ("bench", "cluster")
+"""Commands of two words, by the first."""
 
 EXAMPLES = (
     ("shoal train demo", "a first run, a few minutes on a laptop"),
@@ -85,11 +91,11 @@ def _run(argv: list[str]) -> int:
     if argv[0] in ("-V", "--version"):
         sys.stdout.write(f"shoal {VERSION}\n")
         return DONE
-    words = 2 if argv[0] == "bench" else 1
+    words = 2 if argv[0] in FAMILIES else 1
     name = " ".join(argv[:words])
     if name not in COMMANDS:
-        if argv[0] == "bench" and (len(argv) == 1 or argv[1] in ("-h", "--help")):
-            _overview("bench")
+        if argv[0] in FAMILIES and (len(argv) == 1 or argv[1] in ("-h", "--help")):
+            _overview(argv[0])
             return DONE
         raise ShoalError(f"{unknown_name('command', name, COMMANDS)} All commands: `shoal --help`.")
     command = COMMANDS[name]

@@ -16,7 +16,7 @@ from shoal.cli.progress import summary
 from shoal.cli.runs import ResumeOptions, TrainOptions
 from shoal.cli.start import opened, pairs, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import say
+from shoal.cli.terminal import counted, say
 from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
 from shoal.execution import evolve as evolver
@@ -155,8 +155,9 @@ def _account(run: Run, plan: Evolution, devices: int | None) -> runs.Account:
     def opening() -> tuple[str, str]:
         program = build(plan, devices)
         who = f"{', '.join(program.evolving)} by {plan.strategy.name}, {program.genome.size:,} weights"
-        size = f"{plan.population} members x {plan.episodes} episode{'s' * (plan.episodes > 1)}"
-        title = f"{plan.experiment.env}: {who}; {size}, {plan.generations} generations; seed {plan.experiment.seed}"
+        size = f"{counted(plan.population, 'member')} x {counted(plan.episodes, 'episode')}"
+        ages = counted(plan.generations, "generation")
+        title = f"{plan.experiment.env}: {who}; {size}, {ages}; seed {plan.experiment.seed}"
         return title, f"run folder: {run.path}; compiling ..."
 
     def report(out: Console, result: Result) -> None:

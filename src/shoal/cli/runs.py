@@ -46,6 +46,8 @@ class ResumeOptions(WorkOptions):
     run: RunFolder  # folder of the run
     checkpoint_minutes: Annotated[DisallowNone[float | None], arg(metavar="FLOAT")] = None
     """time between two checkpoints, by default 1; a population is saved after every iteration instead"""
+    cluster: Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")] = None
+    """for a run that was begun on a cluster: which one goes on with it; by default auto"""
 
 
 def check_options(options: TrainOptions | ResumeOptions, prog: str) -> None:

@@ -1,5 +1,6 @@
 """`shoal train TARGET`, and how a run of it goes on."""
 
+import dataclasses
 import shlex
 from collections.abc import Sequence
 from functools import partial
@@ -9,27 +10,35 @@ from typing import Any
 from rich.console import Console
 
 from shoal.cli import runs
+from shoal.cli.cluster import ClusterOptions, described, plan_from
 from shoal.cli.progress import summary
 from shoal.cli.runs import ResumeOptions, TrainOptions
 from shoal.cli.start import opened, outline, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import say
 from shoal.cli.worlds import check_world
+from shoal.core.errors import OptionError
 from shoal.execution import train as trainer
+from shoal.execution.cluster import runner as cluster
+from shoal.execution.cluster.plan import Plan
+from shoal.execution.cluster.runner import plan_of
 from shoal.execution.fused import mesh_of
 from shoal.execution.run import Run, default_path, devices_of
 from shoal.execution.run_kinds import check_new
-from shoal.execution.train import Result
+from shoal.execution.train import Listener, Result
 
 
 def train(args: Sequence[str]) -> int:
     """Trains a world or a preset in a new run folder."""
     prepare()
-    experiment, options = parse_target(TrainOptions, args, "shoal train")
+    experiment, options = parse_target(ClusterOptions, args, "shoal train")
     runs.check_options(options, "shoal train")
+    plan = plan_from(options, experiment)
     folder = Path(options.run_dir) if options.run_dir else default_path(experiment)
     check_new(folder)
     check_world(experiment)
+    if plan is not None:
+        return _on_cluster(Run(folder, experiment), plan, options)
     return runs.carry_out(
         _account(Run(folder, experiment), options), partial(trainer.train, experiment, folder), options
     )
@@ -39,7 +48,41 @@ def go_on(options: ResumeOptions) -> int:
     """Continues a run from its newest checkpoint."""
     run = opened(options.run)
     check_world(run.experiment)
+    plan = plan_of(run.path)
+    if plan is not None:
+        return _on_cluster(run, plan, options, fresh=False)
+    if options.cluster is not None:
+        raise OptionError(f"{run.path} was not begun on a cluster: leave out --cluster")
     return runs.go_on(_account(run, options), partial(trainer.resume, run.path), options)
+
+
+def _on_cluster(run: Run, plan: Plan, options: ClusterOptions | ResumeOptions, fresh: bool = True) -> int:
+    """Trains on a Ray cluster, from the start or from what is committed."""
+    cluster.check(run.experiment, plan)
+    account = dataclasses.replace(_account(run, options), opening=lambda: _opening(run, plan))
+
+    def start(devices: int | None, listener: Listener | None, checkpoint_seconds: float) -> Result:
+        del devices, checkpoint_seconds  # learners have devices of their own, and commit all the time
+        from shoal.execution.cluster.ray_fabric import RayFabric, setting_for
+
+        setting = setting_for(run.experiment.env, options.imports)
+        fabric = RayFabric(options.cluster or "auto", cluster.needs(plan), setting)
+        if fresh:
+            return cluster.train(run.experiment, run.path, plan, fabric, listener)
+        return cluster.resume(run, fabric, listener)
+
+    return (
+        runs.go_on(account, start, options)
+        if isinstance(options, ResumeOptions)
+        else runs.carry_out(account, start, options)
+    )
+
+
+def _opening(run: Run, plan: Plan) -> tuple[str, str]:
+    see = f"shoal cluster status {run.path}"
+    return outline(
+        run.experiment
+    ), f"run folder: {run.path}; on a cluster, {described(plan)}; `{see}` shows how it goes"
 
 
 def _account(run: Run, options: TrainOptions | ResumeOptions) -> runs.Account:

@@ -27,6 +27,10 @@ class WorldError(ShoalError):
     """A world breaks the environment contract."""
 
 
+class NonFiniteWorldError(WorldError):
+    """An environment of the host told NaN or infinity."""
+
+
 class RunError(ShoalError):
     """A run folder or a checkpoint cannot be created, read or written."""
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.execution.cluster import rollouts
 from shoal.execution.cluster.dataset import Item
-from shoal.execution.cluster.fabric import Handle, Store, insist
+from shoal.execution.cluster.fabric import Gone, Handle, Store, insist
 from shoal.execution.cluster.rollouts import Copies, Rollout, Share
 from shoal.execution.experiment import Experiment
 
@@ -42,7 +42,7 @@ class Actor:
         self.program = rollouts.program_of(self.experiment)
         self.layout = rollouts.layout_of(self.program)
         self.make, self.copies = make, copies
-        self.version, self.policies = -1, None
+        self.version, self.epoch, self.policies = -1, -1, None
         self.sick: set[int] = set()
         self.dead = threading.Event()
         self.timing: dict[str, float] = {}
@@ -80,7 +80,7 @@ class Actor:
 
     def _roll(self, held: Any, task: dict[str, Any]) -> dict[str, Any]:
         began = time.perf_counter()
-        if not self._pulled(task["version"]):
+        if not self._pulled(task["version"], task["epoch"]):
             return {}
         pulled = time.perf_counter()
         made, healthy = held.roll(self.policies)
@@ -88,7 +88,8 @@ class Actor:
         made = self._sound(made, healthy)
         steps = self.copies * self.experiment.num_steps
         size = rollouts.num_bytes(made)
-        item = Item(self.name, self.number, task["round"], self.version, self.store.put(made), "rollout", size, steps)
+        place = (self.name, self.number, task["round"], self.version)
+        item = Item(*place, self.store.put(made), "rollout", size, steps, task["epoch"])
         while not insist(self.services["dataset"], "push", item, WAIT, give_up=self.dead.is_set):
             insist(self.services["coordinator"], "waiting", self.name, give_up=self.dead.is_set)
             if self.dead.is_set():
@@ -96,19 +97,26 @@ class Actor:
         done = time.perf_counter()
         return {
             "round": task["round"],
+            "epoch": task["epoch"],
             "env_steps": steps,
             "seconds": {"pull": pulled - began, "roll": rolled - pulled, "push": done - rolled},
             "sick": sorted(self.sick),
         }
 
-    def _pulled(self, least: int) -> bool:
+    def _pulled(self, least: int, epoch: int) -> bool:
         """Brings the weights up to date; False if those that are asked for do not come."""
-        known = self.version
-        found = insist(self.services["parameters"], "pull", POLICIES, known, least, 0.0 if known >= least else WAIT)
+        wait = 0.0 if self._suffices(least, epoch) else WAIT
+        found = insist(self.services["parameters"], "pull", POLICIES, self.version, least, wait, self.epoch)
         if found is not None:
-            self.policies = self.layout.unpack(self.store.get(found.ref))
-            self.version = found.version
-        return self.version >= least
+            try:
+                self.policies = self.layout.unpack(self.store.get(found.ref))
+            except Gone:  # the service died with them; the learner pushes them again
+                return False
+            self.version, self.epoch = found.version, found.epoch
+        return self._suffices(least, epoch)
+
+    def _suffices(self, least: int, epoch: int) -> bool:
+        return self.version >= least and self.epoch >= epoch
 
     def _sound(self, made: Rollout, healthy: np.ndarray) -> Rollout:
         """What copies that ever gave NaN did is replaced: they are in quarantine from then on."""

@@ -39,7 +39,7 @@ class Coordinator:
         self.plan, self.total = plan, total
         self.mode = plan.sync_mode
         self.workers: dict[str, Worker] = {}
-        self.version, self.stopping = -1, False
+        self.version, self.epoch, self.stopping = -1, 0, False
         self.staleness: list[float] = [0.0, 0.0]  # mean of late, and the largest
         self.learner: dict[str, Any] = {}
         self._changed = threading.Condition()
@@ -76,6 +76,7 @@ class Coordinator:
             worker = self._worker(name)
             worker.seen, worker.busy, worker.task = time.monotonic(), None, ""
             self._take_in(name, worker, report)
+            worker.round = max(worker.round, self._floor())  # who was left behind goes on with the others
             self._changed.wait_for(lambda: self.stopping or self._allowed(worker), timeout)
             worker.seen = time.monotonic()
             if self.stopping:
@@ -85,7 +86,8 @@ class Coordinator:
             worker.round += 1
             worker.busy, worker.task = time.monotonic(), f"rollout {worker.round}"
             least = worker.round if self.mode == "sync" else max(0, worker.round - self.plan.max_staleness)
-            return {"kind": "rollout", "round": worker.round, "version": 0 if self.mode == "async" else least}
+            least = 0 if self.mode == "async" else least
+            return {"kind": "rollout", "round": worker.round, "version": least, "epoch": self.epoch}
 
     def _allowed(self, worker: Worker) -> bool:
         ahead = worker.round + 1
@@ -96,7 +98,7 @@ class Coordinator:
         return ahead <= self.version + (0 if self.mode == "sync" else self.plan.max_staleness)
 
     def _take_in(self, name: str, worker: Worker, report: dict[str, Any]) -> None:
-        if "round" not in report:
+        if "round" not in report or report.get("epoch", 0) != self.epoch:  # nothing, or for a learner that died
             worker.round = worker.done if self.mode != "async" else worker.round
             return
         worker.done = max(worker.done, report["round"])
@@ -113,10 +115,10 @@ class Coordinator:
         with self._changed:
             self._worker(name).seen = self._worker(name).busy = time.monotonic()
 
-    def began(self, update: int) -> None:
+    def began(self, update: int, epoch: int = 0) -> None:
         """A learner stands at that update: it waits for that round, whatever was made before it died."""
         with self._changed:
-            self.version = update
+            self.version, self.epoch = update, epoch
             for worker in self.workers.values():
                 worker.round = worker.done = min(worker.done, self._floor())
             self._changed.notify_all()
@@ -128,11 +130,21 @@ class Coordinator:
             worker.done = worker.round = min(worker.done, round - 1)
             self._changed.notify_all()
 
-    def alive(self, name: str) -> bool:
-        """A worker that waits is still there; whether it is to stop."""
+    def standing(self, name: str, update: int, epoch: int, present: list[str]) -> bool:
+        """A learner waits for rollouts, of which those of some workers are there; whether it is to stop.
+
+        It says all that a coordinator or a queue that began anew has forgotten: where the run stands, and, by what is
+        not there, which rollouts have to be made again.
+        """
         with self._changed:
-            worker = self._worker(name)
-            worker.seen, worker.busy = time.monotonic(), None
+            learner = self._worker(name)
+            learner.seen, learner.busy = time.monotonic(), None
+            self.version, self.epoch = max(self.version, update), max(self.epoch, epoch)
+            for other, worker in self.workers.items():
+                idle = worker.busy is None and other != name
+                if self.mode != "async" and idle and other not in present:
+                    worker.done = worker.round = self._floor()
+            self._changed.notify_all()
             return self.stopping
 
     def updated(self, version: int, figures: dict[str, Any]) -> bool:

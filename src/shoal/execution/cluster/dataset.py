@@ -21,6 +21,7 @@ class Item(NamedTuple):
     kind: str = "rollout"
     size: int = 0
     env_steps: int = 0
+    epoch: int = 0  # how often the learner had begun anew
 
 
 class Queue:
@@ -30,13 +31,14 @@ class Queue:
         self.capacity = capacity
         self._items: deque[Item] = deque()
         self._seen: dict[tuple[str, int], int] = {}
+        self._epoch = 0
         self._changed = threading.Condition()
         self.pushed = self.refused = self.dropped = 0
 
     def push(self, item: Item, timeout: float = 0.0) -> bool:
         """Takes an item in; False if there was no room for so long. One that is known already is not taken twice."""
         with self._changed:
-            if self._seen.get((item.maker, item.share), -1) >= item.round:
+            if self._seen.get((item.maker, item.share), -1) >= item.round or item.epoch < self._epoch:
                 return True
             if not self._changed.wait_for(lambda: len(self._items) < self.capacity, timeout):
                 self.refused += 1
@@ -75,6 +77,11 @@ class Queue:
             self._items = deque(kept)
             self._changed.notify_all()
 
+    def makers(self) -> list[str]:
+        """Whose items are waiting."""
+        with self._changed:
+            return sorted({item.maker for item in self._items})
+
     def back(self, item: Item) -> None:
         """An item that was taken but not used is put back, first in the queue."""
         with self._changed:
@@ -86,10 +93,11 @@ class Queue:
         with self._changed:
             self._seen[maker, share] = min(self._seen.get((maker, share), -1), round - 1)
 
-    def clear(self, round: int | None = None) -> None:
-        """Drops all items and, if a round is given, expects that one next from everybody."""
+    def clear(self, round: int | None = None, epoch: int = 0) -> None:
+        """Drops all items, and those of earlier epochs that are still on their way; a given round is expected next."""
         with self._changed:
             self._items.clear()
+            self._epoch = epoch
             if round is not None:
                 self._seen = dict.fromkeys(self._seen, round - 1)
             self._changed.notify_all()

@@ -1,11 +1,298 @@
-"""Environments of the host in an actor: stepped in Python, decided on in batches by one compiled program."""
+"""Environments of the host in an actor: stepped in Python, decided on in batches by one compiled program.
 
-from shoal.execution.cluster.rollouts import Share
+The share's environments are cut into `BUFFERS` parts. While those of one part are stepped in Python, the decisions of
+the other are made on the device: a call of a compiled program returns at once, and is only waited for when its part's
+turn has come.
+
+Where environments are stepped one by one, each has the seed that the host runner gives it, whichever actor holds it, so
+synchronous training gives the host runner's weights. Batches that step themselves (vector environments) stay whole,
+and have a seed for each share. An actor that begins anew begins other episodes.
+
+An environment that tells NaN or infinity is put in quarantine: it is not stepped again, and what it was to tell from
+then on are zeros. One that raises ends the rollout with an error that says which one it was.
+"""
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.core.errors import NonFiniteWorldError, ShoalError, WorldError
+from shoal.core.host import Copies as OneByOne
+from shoal.core.host import HostBatch, HostEnv, Last, Observations, StandIn, check_told
+from shoal.core.regroup import original
+from shoal.core.types import Outcome, PyTree
+from shoal.core.vectorise import Worlds
+from shoal.execution.cluster.rollouts import Rollout, Share, joined
 from shoal.execution.fused import Program
+from shoal.execution.host import Played
+from shoal.execution.rollout import Policies
+
+BUFFERS = 2
+"""Parts that a share is cut into."""
 
 
 class HostCopies:
     """A share of the copies of a host environment."""
 
-    def __init__(self, program: Program, share: Share):
-        self.program, self.share = program, share
+    def __init__(self, program: Program, share: Share, buffers: int = BUFFERS):
+        self.share, self.experiment = share, program.experiment
+        env = original(program.cast.env)
+        assert isinstance(env, StandIn)
+        self._stages = _stages(env, share, self.experiment.seed, buffers)
+        try:
+            self._parts = self._begun(program)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begun(self, program: Program) -> list["_Part"]:
+        roles = program.cast
+        actor = Policies(roles.algorithms, roles.spec.groups)
+        key = jax.random.split(jax.random.key(self.experiment.seed), 3)[0]  # as every runner has it
+        if self.share.anew:
+            key = jax.random.fold_in(key, self.share.anew)
+        played: dict[int, Played] = {}  # parts of one size share what is compiled
+        parts, first = [], self.share.first
+        for stage in self._stages:
+            plays = played.setdefault(stage.num_envs, Played(roles, actor, stage.num_envs))
+            ids = jnp.arange(first, first + stage.num_envs, dtype=jnp.uint32)
+            parts.append(_Part(plays, stage, jax.jit(plays.worlds.reset)(key, ids)))
+            first += stage.num_envs
+        return parts
+
+    def roll(self, policies: PyTree) -> tuple[Rollout, np.ndarray]:
+        """`num_steps` steps of all copies with these policies, and which copies are healthy `[E]`: never told NaN."""
+        policies = jax.device_put(policies)  # once, not with every step
+        for part in self._parts:
+            part.begin(policies, self.experiment.num_steps)
+        for t in range(self.experiment.num_steps):
+            for part in self._parts:
+                part.step(policies, t)
+        made = joined([part.made() for part in self._parts])
+        return made, np.concatenate([stage.healthy for stage in self._stages])
+
+    def close(self) -> None:
+        """Closes the environments. One that cannot be closed must not cost what was learnt."""
+        for stage in self._stages:
+            try:
+                stage.close()
+            except Exception as error:  # the environment's own code may raise anything
+                said = f"{self.experiment.env}: its close raised {type(error).__name__}: {error}"
+                warnings.warn(said, RuntimeWarning, stacklevel=2)
+
+
+class _Part:
+    """Some of the copies, and what was decided for them last."""
+
+    def __init__(self, played: Played, stage: "_Stage", worlds: Worlds):
+        self.played, self.stage = played, stage
+        told = stage.reset()
+        check_told(played.stand_in, told.observation)
+        self.worlds: Worlds = played._begun(worlds, told)  # pyright: ignore[reportPrivateUsage]
+        self.memory: PyTree = None
+
+    @functools.cached_property
+    def _rows(self):
+        return jax.jit(self.played.buffer, static_argnums=3)
+
+    def begin(self, policies: PyTree, num_steps: int) -> None:
+        """The first decisions of a rollout; they are on their way when this returns."""
+        if self.memory is None:
+            self.memory = self.played.actor.initial_memory(policies, self.played.num_envs)
+        self.start = (self.memory, self.worlds.clock)
+        self.acts, self.actions = self.played.decide(policies, self.memory, self.worlds)
+        # A new one for each rollout: whoever takes the rollout may look at this very memory.
+        self.buffer = self._rows(policies, self.worlds, self.memory, num_steps)
+
+    def step(self, policies: PyTree, t: int) -> None:
+        """Carries decisions out; the next ones are on their way when this returns."""
+        told = self.stage.step(jax.device_get(self.actions))
+        self.memory = self.acts.memory
+        self.worlds, self.buffer, self.acts, self.actions = self.played.tick(
+            policies, self.worlds, self.acts, told, self.buffer, np.int32(t)
+        )
+
+    def made(self) -> Rollout:
+        """The rollout, in numpy."""
+        memory, clock = self.start
+        return jax.device_get(Rollout(self.buffer, memory, self.worlds.observation, self.memory, clock))
+
+
+class _Stage(Protocol):
+    """Environments as an actor steps them. healthy `[E]`: which have told finite numbers only."""
+
+    healthy: np.ndarray
+
+    @property
+    def num_envs(self) -> int: ...
+
+    def reset(self) -> Last: ...
+
+    def step(self, actions: Mapping[str, np.ndarray]) -> Last: ...
+
+    def close(self) -> None: ...
+
+
+@dataclasses.dataclass
+class _Apart:
+    """Environments that are stepped one after the other. first: the global id of the first of them."""
+
+    stand_in: StandIn
+    envs: Sequence[HostEnv]
+    seeds: Sequence[int]
+    first: int
+
+    def __post_init__(self):
+        self.healthy = np.ones(self.num_envs, bool)
+        self.steps = 0
+
+    @property
+    def num_envs(self) -> int:
+        return len(self.envs)
+
+    @functools.cached_property
+    def _blank(self) -> Last:
+        return self.stand_in.blank()
+
+    def reset(self) -> Last:
+        blank = self._blank
+        seen = []
+        for i, (env, seed) in enumerate(zip(self.envs, self.seeds, strict=True)):
+            began = self._tried(i, "reset", lambda env=env, seed=seed: env.reset(int(seed)))
+            seen.append(blank.observation if began is None else began)
+        return self._finite(seen, seen, [blank.outcome] * self.num_envs)
+
+    def step(self, actions: Mapping[str, np.ndarray]) -> Last:
+        self.steps += 1
+        now, final, outcomes = [], [], []
+        for i, env in enumerate(self.envs):
+            own = {name: action[i] for name, action in actions.items()}
+            told = self._tried(i, "step", lambda env=env, own=own: _stepped(env, own)) if self.healthy[i] else None
+            told = told or (self._blank.observation, self._blank.observation, self._blank.outcome)
+            for rows, row in zip((now, final, outcomes), told, strict=True):
+                rows.append(row)
+        return self._finite(now, final, outcomes)
+
+    def _tried(self, i: int, what: str, play: Callable[[], Any]) -> Any:
+        """What an environment tells; None, and into quarantine, if it says itself that it is NaN."""
+        try:
+            return play()
+        except NonFiniteWorldError:
+            self.healthy[i] = False
+            return None
+        except ShoalError as error:  # it says where and what, but not which of the copies
+            raise type(error)(f"copy {self.first + i}: {error}") from error
+        except Exception as error:  # the environment's own code may raise anything
+            where = f"{self.stand_in.id}, copy {self.first + i}, step {self.steps}"
+            raise WorldError(f"{where}: {what} raised {type(error).__name__}: {error}") from error
+
+    def _finite(self, now: list[Observations], final: list[Observations], outcomes: list[Outcome]) -> Last:
+        told = _told(now, final, outcomes)
+        well = _well(told, self.num_envs)
+        if well.all():
+            return told
+        self.healthy &= well
+        return _without(told, self._blank, ~well)
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()
+
+
+@dataclasses.dataclass
+class _Together:
+    """Environments that step themselves as one batch: a sick one is stepped with the others, but not listened to."""
+
+    stand_in: StandIn
+    batch: HostBatch
+    seed: int
+
+    def __post_init__(self):
+        self.healthy = np.ones(self.num_envs, bool)
+        self.steps = 0
+
+    @property
+    def num_envs(self) -> int:
+        return self.batch.num_envs
+
+    def reset(self) -> Last:
+        seen, blank = self._tried("reset", lambda: self.batch.reset(self.seed)), self.stand_in.blank().outcome
+        outcome = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (self.num_envs, *np.shape(leaf))), blank)
+        return self._finite(Last(seen, seen, outcome))
+
+    def step(self, actions: Mapping[str, np.ndarray]) -> Last:
+        self.steps += 1
+        return self._finite(Last(*self._tried("step", lambda: self.batch.step(actions))))
+
+    def _tried(self, what: str, play: Callable[[], Any]) -> Any:
+        try:
+            return play()
+        except ShoalError:
+            raise
+        except Exception as error:  # the environment's own code may raise anything
+            where = f"{self.stand_in.id}, step {self.steps}"
+            raise WorldError(f"{where}: {what} raised {type(error).__name__}: {error}") from error
+
+    def _finite(self, told: Last) -> Last:
+        self.healthy &= _well(told, self.num_envs)
+        return told if self.healthy.all() else _without(told, self.stand_in.blank(), ~self.healthy)
+
+    def close(self) -> None:
+        self.batch.close()
+
+
+def _stages(env: StandIn, share: Share, seed: int, buffers: int) -> list[_Stage]:
+    """The share's environments, open, in parts that are stepped in turn."""
+    batch = env.open(share.size)
+    sequence = np.random.SeedSequence((seed, share.anew) if share.anew else seed)
+    if not isinstance(batch, OneByOne):
+        whole = not share.first and not share.anew
+        return [_Together(env, batch, seed if whole else int(sequence.generate_state(share.first + 1)[-1]))]
+    seeds = sequence.generate_state(share.first + share.size)[share.first :].tolist()  # as `core.host.Copies` has them
+    ends = np.linspace(0, share.size, min(buffers, share.size) + 1).astype(int).tolist()
+    return [
+        _Apart(env, batch.envs[start:end], seeds[start:end], share.first + start)
+        for start, end in zip(ends, ends[1:], strict=False)
+    ]
+
+
+def _stepped(env: HostEnv, actions: Mapping[str, np.ndarray]) -> tuple[Observations, Observations, Outcome]:
+    """What is seen now, what was seen at the end of the step, and what it led to."""
+    final, outcome = env.step(actions)
+    return env.reset(None) if outcome.terminated or outcome.truncated else final, final, outcome
+
+
+def _told(now: list[Observations], final: list[Observations], outcomes: list[Outcome]) -> Last:
+    observation = _stacked(now)
+    ended = any(a is not b for a, b in zip(now, final, strict=True))
+    return Last(observation, _stacked(final) if ended else observation, _stacked(outcomes))
+
+
+def _stacked(trees: Sequence[Any]) -> Any:
+    leaves, structure = zip(*(jax.tree.flatten(tree) for tree in trees), strict=True)
+    return jax.tree.unflatten(structure[0], [np.stack(column) for column in zip(*leaves, strict=True)])
+
+
+def _well(told: Last, count: int) -> np.ndarray:
+    """Which copies `[E]` have told finite numbers only."""
+    well = np.ones(count, bool)
+    trees = (told.observation, told.outcome) + ((told.final,) if told.final is not told.observation else ())
+    for leaf in jax.tree.leaves(trees):
+        if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
+            well &= np.isfinite(leaf).reshape(count, -1).all(1)
+    return well
+
+
+def _without(told: Last, blank: Last, sick: np.ndarray) -> Last:
+    """What was told, with zeros for what sick copies told."""
+
+    def put(leaf: np.ndarray, nothing: np.ndarray) -> np.ndarray:
+        return np.where(sick.reshape(-1, *[1] * np.ndim(nothing)), nothing, leaf).astype(leaf.dtype)
+
+    return jax.tree.map(put, told, blank)

@@ -27,7 +27,7 @@ class Journal:
             text = "".join(json.dumps(entry) + "\n" for entry in self.entries)
             if self.path.exists() and self.path.read_text(errors="replace") != text:
                 _replace(self.path, text)
-            self._file = open(self.path, "a")  # noqa: SIM115, held open for the whole run
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         except OSError as error:
             raise self._error(error) from error
 
@@ -36,8 +36,7 @@ class Journal:
         with self._lock:
             self.entries.append(entry)
             try:
-                self._file.write(json.dumps(entry) + "\n")
-                self._file.flush()
+                os.write(self._file, (json.dumps(entry) + "\n").encode())
             except OSError as error:
                 raise self._error(error) from error
             self._written += 1
@@ -53,13 +52,18 @@ class Journal:
                 return
             upto = self._written
             try:
-                os.fsync(self._file.fileno())
+                os.fsync(self._file)
             except OSError as error:
                 raise self._error(error) from error
             self._safe = upto
 
     def close(self) -> None:
-        self._file.close()
+        """Nothing can be written any more."""
+        if getattr(self, "_file", -1) >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    __del__ = close
 
     def _error(self, error: OSError) -> RunError:
         reason = error.strerror or error

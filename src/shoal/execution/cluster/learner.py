@@ -17,6 +17,9 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from shoal.algorithms._actor_critic import ActorCriticLearner
+from shoal.algorithms._batch import evaluate
+from shoal.algorithms.ppo import approx_kl
 from shoal.core.errors import NonFiniteError
 from shoal.core.types import PyTree
 from shoal.core.vectorise import Worlds
@@ -31,6 +34,7 @@ from shoal.execution.devices import AXIS
 from shoal.execution.experiment import Experiment, cast
 from shoal.execution.fused import Carry, Program, mesh_of, policies_of
 from shoal.execution.logging import Aggregator, MetricsLog
+from shoal.execution.rollout import experience
 from shoal.execution.train import LINES, with_weights
 
 FIGURES = ("staleness", "staleness_max")
@@ -82,6 +86,31 @@ class Learning:
         places = self.program.shardings
         return jax.jit(shaped, donate_argnums=(0, 1), out_shardings=(places.learners, places.latch, self.whole))
 
+    @functools.cached_property
+    def divergence(self):
+        """`divergence(learners, rollout)`: the largest KL, over the groups, of the policy that acted from the newest.
+
+        Estimated from the decisions in the rollout, as ratio - 1 - log ratio; for learners that record how likely their
+        decisions were.
+        """
+
+        def largest(learners: PyTree, made: Rollout) -> jax.Array:
+            after = Worlds(self.key, made.clock, None, None, made.last, made.steps.first[0], {}, made.clock)
+            whole, found = experience(made.steps, made.memory, after, made.last_memory), [jnp.float32(0.0)]
+            for name, (algorithm, spec) in self.program.cast.learners.items():
+                if isinstance(algorithm, ActorCriticLearner) and not self.program.experiment.learners[name].frozen:
+                    own = whole.replace(tracks={group: whole.tracks[group] for group in spec.groups})
+                    state, batches = algorithm.prepare(learners[name], own)
+                    for group, batch in batches.items():
+                        policy = state.params[group]
+                        log_prob = evaluate(policy, policy.weights, batch)[0]
+                        weight = jnp.ones_like(log_prob) if batch.actor_weight is None else batch.actor_weight
+                        moved = weight * approx_kl(log_prob - batch.log_prob)
+                        found.append(jnp.sum(moved) / jnp.maximum(jnp.sum(weight), 1.0))
+            return jnp.max(jnp.stack(found))
+
+        return jax.jit(largest)
+
     def placed(self, made: Rollout) -> Rollout:
         """A rollout of all copies on the devices."""
         if self.size == 1:
@@ -116,21 +145,24 @@ class Learner:
         self.dead = threading.Event()
         self.spent = {"wait": 0.0, "join": 0.0, "learn": 0.0, "publish": 0.0, "commit": 0.0}
         self.newest: dict[str, Any] | None = None
+        self.left_out = 0
 
     def die(self) -> None:
         self.dead.set()
 
     def run(self) -> dict[str, Any]:
         """Makes the updates that are missing; returns how it ended."""
-        insist(self.services["coordinator"], "hello", self.name)
+        self.epoch = insist(self.services["coordinator"], "hello", self.name)
         self._restore()
         log = MetricsLog(self.folder, keep_until=self.update)
         try:
             if self.update == 0:
                 self._commit(log)
             self._publish()
-            insist(self.services["dataset"], "clear", self.update if self.plan.sync_mode != "async" else None)
-            insist(self.services["coordinator"], "began", self.update)
+            if "dataset" in self.services:
+                expected = self.update if self.plan.sync_mode != "async" else None
+                insist(self.services["dataset"], "clear", expected, self.epoch)
+            insist(self.services["coordinator"], "began", self.update, self.epoch)
             self._updates(log)
             if not self.dead.is_set():
                 self._commit(log)
@@ -158,13 +190,23 @@ class Learner:
         began = time.perf_counter()
         made = self.learning.placed(rollouts.joined(values))
         there = time.perf_counter()
-        behind = [self.update - item.version for item in items]
+        if self._diverged(made):
+            return False
+        behind = [max(0, self.update - item.version) for item in items]
         learners, tripped, row = self.learning.learn(self.learners, self.tripped, np.int32(self.update), made)
         self.learners, self.tripped = learners, tripped
         row = np.asarray(row)
         self.spent["join"] += there - began
         self.spent["learn"] += time.perf_counter() - there
         return self.finish(row, behind)
+
+    def _diverged(self, made: Rollout) -> bool:
+        """Whether a rollout is left out because the policy has moved too far since it acted."""
+        if self.plan.sync_mode != "stale" or not self.plan.max_divergence:
+            return False
+        far = float(self.learning.divergence(self.learners, made)) > self.plan.max_divergence
+        self.left_out += far
+        return far
 
     def finish(self, row: np.ndarray, behind: Sequence[float]) -> bool:
         """Counts an update whose row of metrics and staleness are given, publishes weights; whether to stop."""
@@ -181,6 +223,7 @@ class Learner:
             "update": self.update,
             "seconds": self._seconds(),
             "spent": {name: round(seconds, 3) for name, seconds in self.spent.items()},
+            "left_out": self.left_out,
             "line": self.newest,
         }
         return bool(insist(self.services["coordinator"], "updated", self.update, figures))
@@ -196,9 +239,15 @@ class Learner:
             if items:
                 self.spent["wait"] += time.perf_counter() - began
                 return sorted(items, key=lambda item: item.share)
-            if insist(self.services["coordinator"], "alive", self.name):
+            if self._waits():
                 return None
         return None
+
+    def _waits(self) -> bool:
+        """Tells those who may have forgotten where the run stands; whether it is to stop."""
+        self._publish()
+        present = insist(self.services["dataset"], "makers") if "dataset" in self.services else []
+        return bool(insist(self.services["coordinator"], "standing", self.name, self.update, self.epoch, present))
 
     def _fetched(self, items: list[Item]) -> list[Rollout] | None:
         """What the items stand for; None if some of it died with its maker, who is asked to make it again."""
@@ -217,7 +266,7 @@ class Learner:
 
     def _publish(self) -> None:
         policies = self.layout.pack(policies_of(self.learners))
-        insist(self.services["parameters"], "push", POLICIES, self.update, policies)
+        insist(self.services["parameters"], "push", POLICIES, self.update, policies, self.epoch)
 
     def _restore(self) -> None:
         newest = checkpoint.latest(self.folder / "checkpoints")

@@ -8,10 +8,11 @@ from shoal.execution.cluster.fabric import Store
 
 
 class Weights(NamedTuple):
-    """A version and where its weights are (see `fabric.Store`)."""
+    """A version and where its weights are (see `fabric.Store`). epoch: how often the learner had begun anew."""
 
     version: int
     ref: Any
+    epoch: int = 0
 
 
 class ParameterService:
@@ -26,26 +27,27 @@ class ParameterService:
         self._changed = threading.Condition()
         self.pulls = 0
 
-    def push(self, name: str, version: int, value: Any) -> None:
-        """Replaces what is older."""
+    def push(self, name: str, version: int, value: Any, epoch: int = 0) -> None:
+        """Replaces what is older. A later epoch is newer, though a learner that began anew is at an earlier version."""
         known = self._newest.get(name)
-        if known is not None and known.version >= version:
+        if known is not None and (known.epoch, known.version) >= (epoch, version):
             return
-        weights = Weights(version, self._store.put(value))
+        weights = Weights(version, self._store.put(value), epoch)
         with self._changed:
             self._newest[name] = weights
             self._changed.notify_all()
 
-    def pull(self, name: str, known: int, least: int = 0, timeout: float = 0.0) -> Weights | None:
-        """The newest weights if they are newer than `known`, and of version `least` or later; None if there are none.
+    def pull(self, name: str, known: int, least: int = 0, timeout: float = 0.0, epoch: int = 0) -> Weights | None:
+        """The newest weights if they are newer than those `known` (of an epoch), and of version `least` or later.
 
-        Waits for them up to `timeout` seconds.
+        Waits for them up to `timeout` seconds; None if there are none by then.
         """
         end = time.monotonic() + timeout
         with self._changed:
             while True:
                 newest = self._newest.get(name)
-                if newest is not None and newest.version > known and newest.version >= least:
+                newer = newest is not None and (newest.epoch, newest.version) > (epoch, known)
+                if newest is not None and newer and newest.version >= least:
                     self.pulls += 1
                     return newest
                 left = end - time.monotonic()

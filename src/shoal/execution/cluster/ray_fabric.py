@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,6 +27,7 @@ from shoal.execution.devices import num_cores, use_compilation_cache
 try:
     import ray
     from ray import exceptions
+    from ray._raylet import check_health
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as missing:
     raise OptionError("running on a cluster needs Ray: pip install 'shoal[cluster]'") from missing
@@ -183,9 +184,13 @@ def _connect(address: str, needs: dict[str, float]) -> bool:
     """Joins a cluster, or starts one here (`local`, or `auto` if there is none); whether it was started here."""
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True}
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    # Ray prints a page whenever a process dies; here that is looked after, and told in a line (see `runner`).
+    with contextlib.suppress(AttributeError):
+        ray._private.worker.print_to_stdstream = lambda *args, **options: None  # pyright: ignore
     if address not in ("auto", "local"):
         _check_answers(address)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _silence():
         warnings.simplefilter("ignore")
         if address != "local":
             with contextlib.suppress(ConnectionError):
@@ -198,6 +203,20 @@ def _connect(address: str, needs: dict[str, float]) -> bool:
         return True
 
 
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """What Ray's native code says on starting goes nowhere; what is wrong comes as an exception all the same."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
 def _check_answers(address: str) -> None:
     """Somebody must listen at an address, or waiting for Ray would take minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
@@ -205,6 +224,8 @@ def _check_answers(address: str) -> None:
         raise OptionError(f"--cluster must be auto or an address such as 10.0.0.1:6379, got {address!r}")
     try:
         socket.create_connection((host, int(port)), timeout=5.0).close()
+        if not address.startswith("ray://") and not check_health(address, timeout=4):
+            raise OSError("what answers is no Ray")
     except OSError as error:
         raise OptionError(
             f"nobody answers at {address} ({error.strerror or error}). Start a cluster there with `ray start --head "

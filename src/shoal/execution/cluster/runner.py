@@ -32,7 +32,7 @@ FIRST_TASK = 5.0
 FATAL = ("NonFiniteError",)
 """Errors that come again however often a worker begins anew."""
 
-Act = Callable[["Supervisor"], None]
+Look = Callable[["Supervisor"], None]
 
 
 def train(
@@ -102,7 +102,7 @@ class Supervisor:
         self.began = time.monotonic()
         self.status: dict[str, Any] = {}
         self.ended: dict[str, Any] | None = None
-        self.hooks: list[Act] = []  # called at every look: for tests that inject faults
+        self.hooks: list[Look] = []  # called at every look: for tests that inject faults
         self.events: list[dict[str, Any]] = []
         self._told = 0.0
 
@@ -141,6 +141,23 @@ class Supervisor:
         name, plan = f"actor-{number}", self.plan
         made = self.fabric.start(name, factory, *args, cpus=plan.actor_cpus, gpus=plan.actor_gpus)
         self.workers[name] = Watched(made)
+
+    def _scale(self) -> None:
+        """Adds or removes actors, if `wanted.json` in the run folder says another number (`shoal cluster scale`)."""
+        try:
+            wanted = int(json.loads((self.folder.path / WANTED).read_text())["actors"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return
+        there = sorted(int(name.split("-")[1]) for name in self.workers if role_of(name) == "actor")
+        recipe = recipe_of(self.plan.recipe)
+        if recipe.sync == "sync" or wanted < 1:
+            return
+        for number in range(max(there, default=-1) + 1, max(there, default=-1) + 1 + wanted - len(there)):
+            self._note(f"actor-{number}", "added")
+            recipe.actor(self, number)
+        for number in there[wanted:]:
+            self._note(f"actor-{number}", "removed")
+            self.remove_actor(number)
 
     def remove_actor(self, number: int) -> None:
         """One actor less; what it has not pushed yet is lost, and nothing else."""
@@ -230,6 +247,8 @@ class Supervisor:
         if not last and now - self._told < STATUS_SECONDS:
             return
         self._told = now
+        if not last:
+            self._scale()
         status = dict(self.status)
         status["services"], status["messages"] = {}, {}
         for name, handle in self.services.items():
@@ -239,6 +258,7 @@ class Supervisor:
         status["restarts"] = {name: watched.restarts for name, watched in self.workers.items()}
         status["events"] = self.events[-50:]
         status["plan"] = to_plain(self.plan)
+        status["env"] = self.experiment.env
         status["copies"] = self.plan.share(self.experiment)
         status["steps"] = self.experiment.num_steps
         status["running"] = not last

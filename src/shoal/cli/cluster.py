@@ -1,0 +1,169 @@
+"""Training on a cluster (`shoal train --cluster`), and `shoal cluster status | advise | scale RUN`."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.table import Table
+from tyro.conf import DisallowNone, arg
+
+from shoal.cli.arguments import Flag, RunFolder, parse
+from shoal.cli.runs import TrainOptions
+from shoal.cli.terminal import console, count, emit, say
+from shoal.core.errors import OptionError, require_positive
+from shoal.core.files import write_atomically
+from shoal.execution.cluster.advice import advise as advice_of
+from shoal.execution.cluster.advice import read_status
+from shoal.execution.cluster.plan import Plan
+from shoal.execution.experiment import Experiment
+
+Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
+Number = Annotated[DisallowNone[float | None], arg(metavar="FLOAT")]
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterOptions(TrainOptions):
+    """Options of `shoal train`; all that come after --cluster need it."""
+
+    cluster: Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")] = None
+    """train on a Ray cluster: the one that runs here (or a new one on this machine), or one at an address"""
+    recipe: Annotated[DisallowNone[str | None], arg(metavar="NAME")] = None
+    """architecture on the cluster: sync, stale, impala, appo, ...; by default sync, or what suits the algorithm"""
+    actors: Count = None  # processes that step worlds (2)
+    learners: Count = None  # processes that learn (1)
+    backups: Count = None  # actors more than a synchronous update waits for (0)
+    max_staleness: Count = None  # updates that experience may be behind, for stale (2)
+    max_divergence: Number = None  # and how far the policy may have moved since, as KL (any)
+    patience: Number = None  # seconds after which a worker counts as hung (60)
+    actor_cpus: Number = None  # CPU cores of each actor (1)
+    learner_cpus: Number = None  # of each learner (1)
+    actor_gpus: Number = None  # GPUs of each actor (0)
+    learner_gpus: Number = None  # of each learner (0)
+
+
+PLANNED = tuple(
+    field.name
+    for field in dataclasses.fields(ClusterOptions)
+    if field.name in {f.name for f in dataclasses.fields(Plan)}
+)
+
+
+def plan_from(options: ClusterOptions, experiment: Experiment) -> Plan | None:
+    """The plan that the options ask for; None if there is to be no cluster."""
+    given: dict[str, Any] = {name: getattr(options, name) for name in PLANNED if getattr(options, name) is not None}
+    if options.cluster is None:
+        if given:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise OptionError(f"shoal train: {names} is for training on a cluster: add --cluster auto")
+        return None
+    if options.devices is not None:
+        raise OptionError(
+            "shoal train: --devices is for one machine; on a cluster give --learner-cpus or --learner-gpus"
+        )
+    given.setdefault("recipe", fitting(experiment))
+    return Plan(**given)
+
+
+def fitting(experiment: Experiment) -> str:
+    """The recipe for an experiment that names none: asynchronous where the algorithm corrects for it."""
+    names = {learner.algorithm.name for learner in experiment.learners.values() if not learner.frozen}
+    return "impala" if names == {"impala"} else "sync"
+
+
+def described(plan: Plan) -> str:
+    """A plan in a few words."""
+    actors = f"{plan.actors}{f' + {plan.backups} spare' if plan.backups else ''} actor{'s' * (plan.actors != 1)}"
+    return f"{plan.recipe}: {actors}, {plan.learners} learner{'s' * (plan.learners != 1)}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StatusOptions:
+    """What a run on a cluster is doing: rates, queues, staleness, who is slow, what was begun again."""
+
+    run: RunFolder  # folder of the run
+    json: Flag = False  # one JSON object on stdout
+
+
+def status(args: Sequence[str]) -> int:
+    """Shows what the run last said of itself."""
+    options = parse(StatusOptions, args, "shoal cluster status")
+    found = read_status(Path(options.run))
+    if options.json:
+        emit(found)
+        return 0
+    out = console()
+    learner = found.get("learner", {})
+    state = "running" if found.get("running") else "not running"
+    say(
+        out,
+        f"{found.get('env', '')}: update {learner.get('update', 0)} of {found.get('total', '?')}, {state}",
+        style="bold",
+    )
+    figures = [f"committed {learner.get('committed', 0)}"]
+    stale = found.get("staleness", {})
+    figures.append(f"staleness {stale.get('mean', 0):.2f} (at most {stale.get('largest', 0):.0f})")
+    for name, told in found.get("services", {}).items():
+        if "capacity" in told:
+            figures.append(f"{name}: {told['length']} of {told['capacity']} waiting, {told['dropped']} dropped")
+    say(out, " | ".join(figures))
+    out.print(_workers(found))
+    for event in found.get("events", [])[-8:]:
+        say(out, f"{event['seconds']:>8.1f} s  {event['worker']}: {event['what']}")
+    if found.get("dashboard"):
+        say(out, f"Ray's dashboard: {found['dashboard']}")
+    return 0
+
+
+def _workers(found: dict[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("worker", "rollouts", "env steps/s", "task", "restarts", "notes"):
+        table.add_column(name, justify="left" if name in ("worker", "task", "notes") else "right")
+    steps = found.get("copies", 0) * found.get("steps", 0)
+    restarts = found.get("restarts", {})
+    for name, told in sorted(found.get("workers", {}).items()):
+        spent = sum(told["seconds"].values())
+        notes = ["slow"] if told["slow"] else []
+        notes += [f"{len(told['quarantined'])} copies in quarantine"] if told["quarantined"] else []
+        rate = count(steps / spent) if spent else ""
+        begun = str(restarts.get(name, told["restarts"]))
+        table.add_row(name, str(told["rounds"] or ""), rate, told["task"], begun, ", ".join(notes))
+    return table
+
+
+def advise(args: Sequence[str]) -> int:
+    """Says from measured rates how many actors feed the learner."""
+    options = parse(StatusOptions, args, "shoal cluster advise")
+    found = advice_of(read_status(Path(options.run)))
+    if options.json:
+        emit(dataclasses.asdict(found))
+    else:
+        say(console(), found.text)
+    return 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScaleOptions:
+    """Add actors to a run that is on, or remove some."""
+
+    run: RunFolder  # folder of the run
+    actors: int  # how many there are to be
+
+
+def scale(args: Sequence[str]) -> int:
+    """Leaves word for the run's driver."""
+    options = parse(ScaleOptions, args, "shoal cluster scale")
+    require_positive("shoal cluster scale", actors=options.actors)
+    found = read_status(Path(options.run))
+    plan = Plan(**found["plan"])
+    if plan.sync_mode == "sync":
+        raise OptionError(
+            f"the recipe {plan.recipe} waits for all of its {plan.actors} actors in every update: their number stays. "
+            "Start with --backups, or an asynchronous recipe."
+        )
+    if not found.get("running"):
+        raise OptionError(f"{options.run} is not running: go on with it first, `shoal resume {options.run}`")
+    write_atomically(Path(options.run) / "wanted.json", json.dumps({"actors": options.actors}) + "\n")
+    say(console(), f"{options.run} will go on with {options.actors} actors")
+    return 0

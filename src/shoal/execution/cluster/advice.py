@@ -1,0 +1,65 @@
+"""What a run's own measurements say: who is the bottleneck, and how many actors feed its learner."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from shoal.core.errors import RunError
+from shoal.execution.cluster.runner import STATUS
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """Rates are env steps a second. actor_rate: of one actor that never waits; learner_rate: of a learner that never
+    does. wanted: actors that feed it.
+    """
+
+    actors: int
+    actor_rate: float
+    learner_rate: float
+    waiting: float  # share of its time that the learner waits for rollouts
+    wanted: int
+
+    @property
+    def text(self) -> str:
+        """The advice in a sentence or two."""
+        fed = f"one actor makes {self.actor_rate:,.0f} env steps/s, the learner takes in {self.learner_rate:,.0f}"
+        enough = f"{fed}: {self.wanted} {'actor feeds' if self.wanted == 1 else 'actors feed'} it (there {'is' if self.actors == 1 else 'are'} {self.actors})."
+        if self.wanted > self.actors:
+            return f"{enough} It waits {self.waiting:.0%} of the time: add {self.wanted - self.actors}."
+        if self.wanted < self.actors:
+            return f"{enough} Actors wait for it: {self.actors - self.wanted} fewer would do, or a faster learner."
+        return f"{enough} That fits."
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """What the driver of a run last wrote of it."""
+    path = folder / STATUS
+    if not folder.is_dir():
+        raise RunError(f"{folder} is not a run folder: no such folder")
+    if not path.is_file():
+        raise RunError(f"{folder} has no {STATUS}: it was not trained on a cluster, or has not begun yet")
+    try:
+        status = json.loads(path.read_text())
+        assert isinstance(status, dict)
+    except (OSError, ValueError, AssertionError) as error:
+        raise RunError(f"{path} is damaged: {error}. It is written again when the run goes on.") from error
+    return status
+
+
+def advise(status: dict[str, Any]) -> Advice:
+    """How many actors feed the learner, from the rates that the run has measured."""
+    actors = {name: worker for name, worker in status.get("workers", {}).items() if name.startswith("actor")}
+    timed = [worker["seconds"] for worker in actors.values() if worker.get("seconds", {}).get("roll")]
+    spent, update = status.get("learner", {}).get("spent"), status.get("learner", {}).get("update", 0)
+    if not timed or not spent or update < 2:
+        raise RunError("there is nothing to go by yet: the run must have made a few updates. Try again later.")
+    steps = status["copies"] * status["steps"]
+    making = [steps / (seconds["roll"] + seconds.get("pull", 0.0)) for seconds in timed]
+    busy = sum(seconds for name, seconds in spent.items() if name != "wait")
+    each = steps * status["plan"]["actors"] * update / max(busy, 1e-9)
+    rate = sum(making) / len(making)
+    share = spent["wait"] / max(busy + spent["wait"], 1e-9)
+    return Advice(len(actors), rate, each, share, max(1, math.ceil(each / rate)))

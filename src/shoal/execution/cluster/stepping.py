@@ -1,0 +1,187 @@
+"""Actors that only step environments: what their copies see goes to the inference server, actions come back.
+
+The copies of an actor are cut into two halves: while one half's request is under way, the other half is stepped. Worlds
+of ours are stepped by a compiled program, environments of the host in Python.
+"""
+
+import functools
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shoal.core.host import StandIn, check_told
+from shoal.core.regroup import original, own_actions
+from shoal.core.types import PyTree
+from shoal.core.vectorise import Vectorised, Worlds
+from shoal.execution.cluster import host_copies, rollouts
+from shoal.execution.cluster.actor import Actor
+from shoal.execution.cluster.fabric import Gone, insist
+from shoal.execution.cluster.inference import Request, Told
+from shoal.execution.cluster.rollouts import Share
+from shoal.execution.fused import Program
+from shoal.execution.host import Played
+from shoal.execution.rollout import Episodes, Policies
+
+PAUSE = 0.05
+"""Seconds before a server that is not there is asked again."""
+
+
+def num_halves(copies: int) -> int:
+    """Parts that the copies of an actor are cut into."""
+    return 2 if copies % 2 == 0 else 1
+
+
+class Stepper:
+    """`size` copies, compiled once for all parts of an actor."""
+
+    def __init__(self, program: Program, size: int):
+        self.program, self.size = program, size
+        roles = program.cast
+        self.played = None
+        if rollouts.on_host(program):
+            self.played = Played(roles, Policies(roles.algorithms, roles.spec.groups), size)
+        self.vectorised: Vectorised = self.played.worlds if self.played else roles.vectorised(size)
+        self.step = jax.jit(self._step)
+        self.own = jax.jit(functools.partial(own_actions, roles.env))
+
+    def reset(self, share: Share) -> Worlds:
+        key = jax.random.split(jax.random.key(self.program.experiment.seed), 3)[0]  # as the fused runner has it
+        key = jax.random.fold_in(key, share.anew) if share.anew else key
+        ids = jnp.arange(share.first, share.first + share.size, dtype=jnp.uint32)
+        return jax.jit(self.vectorised.reset)(key, ids)
+
+    def _step(self, worlds: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, Told, jax.Array]:
+        """One step; what it led to, and which copies `[E]` are sound: free of NaN."""
+        following, outcome, ended = self.vectorised.step(worlds, actions)
+        cut = outcome.truncated & ~outcome.terminated
+
+        def final(following: Worlds) -> PyTree:
+            del following
+            return self.vectorised.observe(ended.params, ended.state, self.size)
+
+        views = lax.cond(jnp.any(cut), final, lambda following: following.observation, following)
+        weight = ended.mask.astype(jnp.float32)
+        returns = {name: jnp.sum(value * weight) for name, value in ended.returns.items()}
+        episodes = Episodes(jnp.sum(weight), returns, jnp.sum(ended.length * weight))
+        told = Told(outcome.reward, outcome.terminated, outcome.truncated, outcome.metrics, episodes, views)  # pyright: ignore[reportArgumentType]
+        return following, told, _sound((following.observation, outcome.reward, views), self.size)
+
+
+class Half:
+    """Some copies of one actor, what they see, and their request that is under way."""
+
+    def __init__(self, stepper: Stepper, actor: str, share: Share):
+        self.stepper, self.actor, self.share = stepper, actor, share
+        self.asked: Any = None
+        self.sound = np.ones(share.size, bool)
+        self.worlds = stepper.reset(share)
+        self.stage = None
+        if stepper.played is not None:
+            env = original(stepper.program.cast.env)
+            assert isinstance(env, StandIn)
+            self.stage = host_copies._stages(env, share, stepper.program.experiment.seed, 1)[0]  # pyright: ignore[reportPrivateUsage]
+            told = self.stage.reset()
+            check_told(env, told.observation)
+            self.worlds = stepper.played._begun(self.worlds, told)  # pyright: ignore[reportPrivateUsage]
+        self.clock = int(self.worlds.clock)
+        self.request = self._request(None)
+
+    def step(self, actions: dict[str, np.ndarray]) -> None:
+        """Carries decisions out; the next request is ready then."""
+        worlds = self.worlds
+        if self.stage is not None:
+            worlds = worlds.replace(state=self.stage.step(jax.device_get(self.stepper.own(actions))))
+        self.worlds, told, sound = self.stepper.step(worlds, actions)
+        cut = np.asarray(told.truncated) & ~np.asarray(told.terminated)
+        told = told if cut.any() else told._replace(final=None)
+        self.sound = self.sound & np.asarray(sound) & (True if self.stage is None else self.stage.healthy)
+        self.clock += 1
+        self.request = self._request(jax.device_get(told))
+
+    def _request(self, told: Told | None) -> Request:
+        seen, first = jax.device_get((self.worlds.observation, self.worlds.first))
+        sick = tuple(int(copy) for copy in np.flatnonzero(~self.sound))
+        return Request(self.actor, self.share, self.clock, seen, first, told, sick)
+
+    def close(self) -> None:
+        if self.stage is not None:
+            self.stage.close()
+
+
+class Halves:
+    """All copies of one actor."""
+
+    def __init__(self, program: Program, actor: str, share: Share):
+        count = num_halves(share.size)
+        size = share.size // count
+        stepper = Stepper(program, size)
+        self.parts = [Half(stepper, actor, Share(share.first + i * size, size, share.anew)) for i in range(count)]
+
+    @property
+    def sick(self) -> set[int]:
+        """Copies in quarantine, counted from the first of the share."""
+        return {i * part.share.size + copy for i, part in enumerate(self.parts) for copy in part.request.sick}
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+
+
+class SteppingActor(Actor):
+    """An actor without weights. Its tasks are to make so many steps; what comes of them is the server's."""
+
+    def _held(self, share: Share) -> Halves:
+        return Halves(self.program, self.name, share)
+
+    def _roll(self, held: Halves, task: dict[str, Any]) -> dict[str, Any]:
+        spent = {"roll": 0.0, "wait": 0.0}
+        for _ in range(self.experiment.num_steps):
+            for half in held.parts:
+                began = time.perf_counter()
+                actions = self._answer(half)
+                if actions is None:
+                    return {}
+                answered = time.perf_counter()
+                half.step(actions)
+                half.asked = self._ask(half)
+                spent["wait"] += answered - began
+                spent["roll"] += time.perf_counter() - answered
+        self.sick = held.sick
+        steps = self.copies * self.experiment.num_steps
+        place = {"round": task["round"], "epoch": task["epoch"]}
+        return place | {"env_steps": steps, "seconds": spent, "sick": sorted(self.sick)}
+
+    def _ask(self, half: Half) -> Any:
+        try:
+            return self.services["inference"].ask("act", half.request)
+        except Gone:
+            return None
+
+    def _answer(self, half: Half) -> dict[str, np.ndarray] | None:
+        """The actions of a half; asks again as long as nobody answers. None if this actor is to die."""
+        while not self.dead.is_set():
+            half.asked = self._ask(half) if half.asked is None else half.asked
+            try:
+                found = None if half.asked is None else half.asked.result()
+            except Gone:
+                time.sleep(PAUSE)
+                found = None
+            half.asked = None
+            if found is not None:
+                return found
+            insist(self.services["coordinator"], "waiting", self.name, give_up=self.dead.is_set)
+        return None
+
+
+def _sound(tree: PyTree, size: int) -> jax.Array:
+    """Which copies `[E]` have finite numbers only."""
+    flags = [
+        jnp.all(jnp.isfinite(leaf).reshape(size, -1), axis=1)
+        for leaf in jax.tree.leaves(tree)
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+    ]
+    return jnp.all(jnp.stack(flags), axis=0)

@@ -1,0 +1,176 @@
+"""Training by services: equal to the fused runner where nobody runs ahead, and never less than all updates."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from shoal.core.errors import OptionError, ShoalError
+from shoal.execution import train as fused
+from shoal.execution.cluster import runner
+from shoal.execution.cluster.fabric import Threads
+from shoal.execution.cluster.plan import Plan
+from shoal.execution.logging import read_metrics
+from shoal.execution.run import open_run
+from shoal.presets import resolve
+
+
+def small(preset, updates=5, num_envs=16, num_steps=8, **changes):
+    experiment = dataclasses.replace(resolve(preset), num_envs=num_envs, num_steps=num_steps, **changes)
+    return dataclasses.replace(experiment, total_env_steps=num_envs * num_steps * updates)
+
+
+def largest_difference(one, other):
+    found = jax.tree.map(lambda a, b: float(np.max(np.abs(np.asarray(a) - np.asarray(b)))), one, other)
+    return max(jax.tree.leaves(found))
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Weights of the fused runner, worked out once a world."""
+    known = {}
+
+    def of(experiment):
+        if experiment.env not in known:
+            known[experiment.env] = fused.train(experiment, devices=1).policies
+        return known[experiment.env]
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("preset", "actors"),
+    [
+        ("mpe/simple_spread", 2),
+        ("tag/grid", 4),
+        pytest.param("mpe/simple_spread", 1, marks=pytest.mark.slow),
+        pytest.param("mpe/simple_spread", 4, marks=pytest.mark.slow),
+        pytest.param("tag/grid", 1, marks=pytest.mark.slow),
+        pytest.param("tag/grid", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_synchronous_equals_fused(tmp_path, alone, preset, actors):
+    experiment = small(preset)
+    result = runner.train(experiment, tmp_path / "run", Plan(actors=actors), Threads())
+    assert result.update == 5
+    assert largest_difference(result.policies, alone(experiment)) < 1e-6
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [line["update"] for line in lines] == [1, 2, 3, 4, 5]
+    assert all(line["staleness"] == line["staleness_max"] == 0.0 for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("actors", [1, 2, 4])
+@pytest.mark.parametrize("preset", ["mpe/simple_spread", "tag/grid"])
+def test_synchronous_equals_fused_on_ray(tmp_path, alone, preset, actors):
+    from shoal.execution.cluster.ray_fabric import RayFabric
+
+    plan, experiment = Plan(actors=actors), small(preset)
+    fabric = RayFabric("local", runner.needs(plan))
+    result = runner.train(experiment, tmp_path / "run", plan, fabric)
+    assert largest_difference(result.policies, alone(experiment)) < 1e-6
+
+
+class Killer:
+    """Kills a service as soon as the run has got to some update, and again at later ones."""
+
+    def __init__(self, name, *updates):
+        self.name, self.updates = name, list(updates)
+        self.committed = []
+
+    def __call__(self, site):
+        learner = site.status.get("learner", {})
+        self.committed.append(learner.get("committed", 0))
+        if self.updates and learner.get("update", 0) >= self.updates[0]:
+            self.updates.pop(0)
+            site.fabric.kill(self.name)
+
+
+def disturbed(tmp_path, experiment, plan, *hooks, fabric=None):
+    folder = tmp_path / "run"
+    runner.check(experiment, plan)
+    runner.run_kinds.create(
+        folder, runner.run_kinds.TRAINING, experiment=experiment.to_dict(), cluster=runner.to_plain(plan)
+    )
+    site = runner.Supervisor(open_run(folder), plan, fabric or Threads())
+    site.hooks += hooks
+    return site, site.run()
+
+
+ROLES = ("actor-0", "learner-0", "parameters", "dataset", "coordinator")
+
+
+@pytest.mark.parametrize("recipe", ["sync", "stale"])
+@pytest.mark.parametrize("victim", ROLES)
+def test_whoever_dies_the_run_ends_with_all_updates(tmp_path, recipe, victim):
+    experiment = small("mpe/simple_spread", updates=60, num_envs=8, num_steps=4)
+    killer = Killer(victim, 3, 20, 40)
+    site, result = disturbed(tmp_path, experiment, Plan(recipe, actors=2, commit_seconds=0.05), killer)
+    assert result.update == 60
+    assert not killer.updates  # it was killed every time
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [line["update"] for line in lines] == list(range(1, 61))
+    if victim.startswith(("actor", "learner")):
+        assert sum(worker.restarts for worker in site.workers.values()) >= 3
+    if victim != "coordinator":  # which forgets what it only shows
+        assert killer.committed == sorted(killer.committed)
+
+
+def test_asynchronous_ones_are_behind_and_stale_ones_within_the_bound(tmp_path):
+    experiment = small("impala/simple_spread", updates=40, num_envs=8, num_steps=4)
+    _, result = disturbed(tmp_path / "a", experiment, Plan("impala", actors=2))
+    lines = read_metrics(tmp_path / "a" / "run" / "metrics.jsonl")
+    assert result.update == 40
+    assert max(line["staleness_max"] for line in lines) > 0
+    disturbed(tmp_path / "s", experiment, Plan("stale", actors=2, max_staleness=1))
+    lines = read_metrics(tmp_path / "s" / "run" / "metrics.jsonl")
+    assert 0 < max(line["staleness_max"] for line in lines) <= 1
+
+
+def test_stopped_and_resumed(tmp_path):
+    experiment = small("mpe/simple_spread", updates=50, num_envs=8, num_steps=4)
+
+    def stop(site):
+        if site.status.get("learner", {}).get("update", 0) >= 10:
+            site.services["coordinator"].call("stop")
+
+    _, first = disturbed(tmp_path, experiment, Plan(actors=2), stop)
+    assert first.interrupted
+    assert 10 <= first.update < 50
+    second = runner.resume(open_run(tmp_path / "run"), Threads())
+    assert second.update == 50
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [line["update"] for line in lines] == list(range(1, 51))
+    status = json.loads((tmp_path / "run" / "cluster.json").read_text())
+    assert status["services"]["parameters"] == {"policies": 50}
+    assert status["messages"]["parameters"]["actor>pull"] >= 40
+
+
+def test_actors_join_and_leave_while_it_runs(tmp_path):
+    experiment = small("impala/simple_spread", updates=3000, num_envs=8, num_steps=4)
+    seen = []
+
+    def change(site):
+        update = site.status.get("learner", {}).get("update", 0)
+        if update >= 5 and len(site.workers) == 3 and not seen:
+            runner.recipe_of("impala").actor(site, 2)
+        if site.status and site.status["workers"].get("actor-2", {}).get("rounds", 0) >= 3 and not seen:
+            seen.append(update)
+            site.remove_actor(0)
+        if seen and update > seen[0] + 20:
+            site.services["coordinator"].call("stop")
+
+    site, result = disturbed(tmp_path, experiment, Plan("impala", actors=2), change)
+    assert seen
+    assert result.update > seen[0] + 20  # it went on with the new one
+    assert sorted(site.workers) == ["actor-1", "actor-2", "learner-0"]
+
+
+def test_what_cannot_work_is_refused_before_anything_starts(tmp_path):
+    with pytest.raises(OptionError, match="recipe impala is for impala, but learner 'learner' learns by ppo"):
+        runner.train(small("mpe/simple_spread"), tmp_path / "run", Plan("impala"), Threads())
+    with pytest.raises(ShoalError, match="one seed"):
+        runner.train(small("mpe/simple_spread", num_seeds=2), tmp_path / "run", Plan(), Threads())
+    assert not (tmp_path / "run").exists()
