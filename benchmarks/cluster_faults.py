@@ -104,17 +104,56 @@ def one(kind: str, seed: int, root: Path, fabric: runner.Fabric | None = None, u
     }
 
 
+def nodes(seed: int, root: Path, updates: int = UPDATES) -> dict:
+    """A cluster of three nodes on this machine: one is removed while it works, another one added later."""
+    from ray.cluster_utils import Cluster
+
+    from shoal.execution.cluster.ray_fabric import RayFabric
+
+    random.seed(seed)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    doomed = [cluster.add_node(num_cpus=2)]
+    plan, experiment, folder = Plan(actors=3, commit_seconds=0.5), experiment_of(seed, updates), root / f"nodes-{seed}"
+    experiment = dataclasses.replace(experiment, num_envs=24, total_env_steps=24 * 8 * updates)
+    run_kinds.create(folder, run_kinds.TRAINING, experiment=experiment.to_dict(), cluster=to_plain(plan))
+    site = runner.Supervisor(open_run(folder), plan, RayFabric(cluster.address, runner.needs(plan)))
+
+    def swap(_: "runner.Supervisor") -> None:
+        cluster.remove_node(doomed.pop(), allow_graceful=False)
+        cluster.add_node(num_cpus=2)
+
+    fault = Fault(swap, random.randrange(5, updates // 2))
+    site.hooks.append(fault)
+    try:
+        result = site.run()
+    finally:
+        cluster.shutdown()
+    restarts = sum(worker.restarts for worker in site.workers.values())
+    lost = max(0, fault.committed - (fault.least if fault.least is not None else fault.committed))
+    return {
+        "fault": "a node removed, another added",
+        "seed": seed,
+        "at_update": fault.update,
+        "committed": fault.committed,
+        "recover_s": None if fault.recovered is None else round(fault.recovered, 2),
+        "updates_lost": lost,
+        "policies_lost": 0 if result.policies else 1,
+        "moved": restarts > 0,
+        "ended": [result.update, experiment.num_updates],
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--times", type=int, default=3)
-    parser.add_argument("--only", default=",".join(SERVICES))
+    parser.add_argument("--only", default=",".join([*SERVICES, "node"]))
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as root:
         for kind in args.only.split(","):
             for seed in range(args.times):
-                rows.append(one(kind, seed, Path(root)))
+                rows.append(nodes(seed, Path(root)) if kind == "node" else one(kind, seed, Path(root)))
                 print(rows[-1], flush=True)
                 record = {"machine": f"{platform.machine()}, {os.cpu_count()} cores", "faults": rows}
                 write_atomically(args.out, json.dumps(record, indent=1) + "\n")

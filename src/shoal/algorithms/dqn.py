@@ -163,11 +163,7 @@ class DQN:
         """One gradient step on windows drawn from the replay."""
         drawn = buffers.sample(state.replay, key, stored.share(self.batch_size, axis), self.window)
         batch = buffers.take(state.replay, drawn, self.window)
-        weight = jnp.ones(drawn.row.shape)
-        if self.prioritised:
-            undo = linear(state.hyper["importance_exponent"], jnp.float32(1.0), _done(state))
-            weight = buffers.importance(drawn, undo)
-        gradients, (metrics, error) = self.gradients(state, batch, weight)
+        gradients, (metrics, error) = self.gradients(state, batch, self.importance(state, drawn.odds))
         if axis:
             gradients, metrics = lax.pmean((gradients, metrics), axis)
         state = self.apply(state, gradients)
@@ -175,6 +171,22 @@ class DQN:
             priority = stored.priorities(error, state.hyper["priority_exponent"])
             state = state.replace(replay=buffers.reprioritise(state.replay, drawn, priority))
         return state, metrics
+
+    def importance(self, state: LearnerState, odds: jax.Array) -> jax.Array:
+        """What windows weigh in the loss, given how probable each was relative to a uniform draw `[B]`."""
+        if not self.prioritised:
+            return jnp.ones(odds.shape)
+        undo = linear(state.hyper["importance_exponent"], jnp.float32(1.0), _done(state))
+        return buffers.importance(buffers.Drawn(odds, odds, odds), undo)
+
+    def errors(self, state: LearnerState, batch: Steps) -> jax.Array:
+        """Absolute errors `[sequence, B]` of windows, without gradients: for those who only set priorities."""
+        ones = jnp.ones(batch.first.shape[1:])
+        return self._loss(state, q.weights_of(state.params, state.mixer), batch, ones)[1][1]
+
+    def elapsed(self, state: LearnerState) -> LearnerState:
+        """The state one update older, its policies exploring as much as is due then."""
+        return q.explored(state.replace(updates=state.updates + 1))
 
     def gradients(self, state: LearnerState, batch: Steps, weight: jax.Array) -> tuple[PyTree, Any]:
         """Gradients of the loss on windows, with weights `[B]`; metrics, and absolute errors `[sequence, B]`."""

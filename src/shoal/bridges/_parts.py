@@ -181,6 +181,21 @@ class View:
                 part.check(encoded[name])
         return self._tree(encoded)
 
+    def rows(self, values: list[Any]) -> np.ndarray | None:
+        """The views of several agents at once, if each is an array of finite numbers of the right shape; None if not.
+
+        It is how nearly all steps look, and takes a third of the time of one after the other.
+        """
+        part = self.parts.get(None)
+        if not isinstance(part, Numbers) or part.dtype == np.uint8:
+            return None
+        if not all(isinstance(value, np.ndarray) and value.shape == part.shape for value in values):
+            return None
+        if not all(value.dtype.kind in "biuf" for value in values):
+            return None
+        view = np.array(values).astype(np.float32)
+        return view if np.isfinite(view).all() else None
+
     def _tree(self, named: dict) -> Any:
         return named.get(None, named)
 

@@ -13,6 +13,7 @@ from shoal.bridges._spaces import Spaces, same_space
 from shoal.bridges._told import observation, one_reward, outcome
 from shoal.core.errors import OptionError
 from shoal.core.host import Observations
+from shoal.core.spaces import Discrete
 from shoal.core.types import Group, Outcome, Seat
 
 
@@ -103,6 +104,20 @@ class Seated:
         group, i = self.seats[agent]
         return self.roster.spaces[group].acts.decode(actions[group][i])
 
+    def all_decoded(self, agents: Collection[Any], actions: Mapping[str, np.ndarray]) -> dict[Any, Any]:
+        """What several agents do. Plain choices are turned into theirs for a whole group at once."""
+        spaces = self.roster.spaces
+        plain = {
+            group: spaces[group].acts.decode(rows)
+            for group, rows in actions.items()
+            if isinstance(spaces[group].acts.space, Discrete)
+        }
+        acts = {}
+        for agent in agents:
+            group, i = self.seats[agent]
+            acts[agent] = plain[group][i] if group in plain else self.decoded(agent, actions)
+        return acts
+
     def begun(self) -> None:
         """A new episode: nobody is gone. Refuses one without agents."""
         self.gone = {}
@@ -127,15 +142,19 @@ class Seated:
         observations = {}
         for group, own in self.roster.members.items():
             spaces = self.roster.spaces[group]
-            view = spaces.view.blank(len(own))
             legal = np.ones((len(own), spaces.width), bool) if self.masked and spaces.width else None
+            there = np.array([agent in present for agent in own])
+            acting = np.array([agent in active for agent in own])
+            view = None if check or legal is not None else spaces.view.rows([values.get(agent) for agent in own])
+            if view is not None:  # nothing is amiss, and there is nothing else to look at
+                observations[group] = observation(view, None, acting, there)
+                continue
+            view = spaces.view.blank(len(own))
             for i, agent in enumerate(own):
                 if agent in values:
                     self._put(view, legal, i, agent, values[agent], infos, check)
                 elif agent in present:
                     raise Misfit(f"agent {agent!r} is alive, but has no observation")
-            there = np.array([agent in present for agent in own])
-            acting = np.array([agent in active for agent in own])
             observations[group] = observation(view, legal, acting, there)
         return observations
 

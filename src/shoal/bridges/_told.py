@@ -23,6 +23,8 @@ def outcome(reward: dict[str, Any], terminated: Any, truncated: Any) -> Outcome:
 
 def one_reward(value: Any, owner: str = "the reward") -> float:
     """A reward as a finite float."""
+    if isinstance(value, float) and math.isfinite(value):  # np.float64 is one too
+        return float(value)
     array = np.asarray(value)
     if array.size != 1 or array.dtype.kind not in "biuf":
         raise Misfit(f"{owner} is {value!r}, not a number")

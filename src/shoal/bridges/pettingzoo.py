@@ -76,7 +76,7 @@ class Parallel(Seated):
 
     def step(self, actions: Mapping[str, np.ndarray]) -> tuple[Observations, Outcome]:
         self.place.advance()
-        acts = {agent: self.decoded(agent, actions) for agent in self.alive}
+        acts = self.all_decoded(self.alive, actions)
         with self.place.inside("step"):
             values, rewards, terminated, truncated, infos = self.env.step(acts)
             before = self.alive

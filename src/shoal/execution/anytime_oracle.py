@@ -103,7 +103,7 @@ class Anytime(Learned):
         lineups = np.array([*((i, columns) for i in range(rows)), *((rows, j) for j in range(columns))])
         first = (state.iteration * self.rounds + number) * len(lineups) * self.probed
         seed = self.game.experiment.seed + 2
-        mean = self.matches.play(banks, lineups, self.probed, seed, first)[0] / self.probed
+        mean = self.play(banks, lineups, self.probed, seed, first)[0] / self.probed
         return [mean[:rows, 1], mean[rows:, 0]]
 
 

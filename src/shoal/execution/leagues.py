@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.core.types import PyTree
 from shoal.execution.oracles import Learned
-from shoal.execution.responses import Given, Responses
+from shoal.execution.responses import Given
 from shoal.population import league, psro
 
 
@@ -33,7 +33,7 @@ class League(Learned):
             starts={player: self._starts(state, player, roles, ages[player]) for player in state.learning},
             warm=jnp.ones(len(roles), bool),
         )
-        policies, earned = self._roles(capacity, len(roles)).train(given)
+        policies, earned = self.train(capacity, given)
         return {
             player: self._news(state, player, roles, policies[player], earned[player], ages[player])
             for player in policies
@@ -101,10 +101,3 @@ class League(Learned):
             info = {"role": role, "age": ages[lane], "earned": float(earned[lane])}
             news.append(psro.Response(policy, info, parent=0 if begun else parent))
         return news
-
-    def _roles(self, capacity: int, lanes: int) -> Responses:
-        if lanes == 1:
-            return self._trainer(capacity)
-        if -capacity not in self._responses:
-            self._responses[-capacity] = Responses(self.game, capacity, lanes, self.devices, self._learning)
-        return self._responses[-capacity]

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,20 @@ from shoal.population.anytime import least_exploitable
 from shoal.population.behaviour import behaviour
 
 
+class Hands(Protocol):
+    """Who trains and plays for an oracle, if not this process itself."""
+
+    def train(self, game: Game, capacity: int, given: Given) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
+        """As `Responses.train`, of as many lanes as `given` has."""
+        ...
+
+    def play(
+        self, banks: Mapping[str, PyTree], lineups: np.ndarray, episodes: int, seed: int, first: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `Matches.play`."""
+        ...
+
+
 @dataclasses.dataclass
 class Learned:
     """Best responses by an algorithm, payoffs by playing. greedy: whether policies of the bank play greedily.
@@ -34,11 +48,12 @@ class Learned:
     greedy: bool = False
     devices: int | None = None
     symmetric: bool = dataclasses.field(default=False, kw_only=True)  # one bank for all; the first player learns
+    hands: Hands | None = dataclasses.field(default=None, kw_only=True)  # who trains and plays; None: this process
 
     def __post_init__(self):
         if self.symmetric:
             check_symmetric(self.game)
-        self._responses: dict[int, Responses] = {}
+        self._responses: dict[tuple[int, int], Responses] = {}
         self._plans: dict[tuple[int, int], np.ndarray] = {}
 
     @functools.cached_property
@@ -52,7 +67,7 @@ class Learned:
 
     def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
         capacity = max(bank.capacity for bank in state.banks.values())
-        policies, earned = self._trainer(capacity).train(self._given(state))
+        policies, earned = self.train(capacity, self._given(state))
         parents = self._parents(state)
         return {
             player: [psro.Response(_first(policy), {"earned": float(earned[player][0])}, parents[player])]
@@ -82,7 +97,19 @@ class Learned:
     def evaluate(self, state: psro.State, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         banks = {player: bank.policies for player, bank in state.banks.items()}
         played = int(state.table.count.sum())
-        return *self.matches.play(banks, lineups, self.episodes, self.game.experiment.seed + 1, played), self.episodes
+        return *self.play(banks, lineups, self.episodes, self.game.experiment.seed + 1, played), self.episodes
+
+    def train(self, capacity: int, given: Given) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
+        """Whole trainings, by whoever trains (see `Responses.train`)."""
+        if self.hands is not None:
+            return self.hands.train(self.game, capacity, given)
+        return self._trainer(capacity, len(given.seeds)).train(given)
+
+    def play(
+        self, banks: Mapping[str, PyTree], lineups: np.ndarray, episodes: int, seed: int, first: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What line-ups earn, by whoever plays (see `Matches.play`)."""
+        return (self.hands or self.matches).play(banks, lineups, episodes, seed, first)
 
     def mix(self, state: psro.State) -> list[np.ndarray]:
         raise OptionError(
@@ -118,10 +145,10 @@ class Learned:
             for algorithm, sets in zip(self.game.algorithms.values(), self.game.tables.sets, strict=True)
         ]
 
-    def _trainer(self, capacity: int) -> Responses:
-        if capacity not in self._responses:
-            self._responses[capacity] = Responses(self.game, capacity, devices=self.devices, learning=self._learning)
-        return self._responses[capacity]
+    def _trainer(self, capacity: int, lanes: int = 1) -> Responses:
+        if (capacity, lanes) not in self._responses:
+            self._responses[capacity, lanes] = Responses(self.game, capacity, lanes, self.devices, self._learning)
+        return self._responses[capacity, lanes]
 
     @property
     def _learning(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from shoal.core.types import PyTree
 from shoal.execution.oracles import Learned
-from shoal.execution.responses import Given, Responses
+from shoal.execution.responses import Given
 from shoal.population import psro
 from shoal.population.bank import PolicyBank
 
@@ -44,7 +44,7 @@ class Pipelined(Learned):
             starts={player: self._starts(state, player, live[player], fresh[player]) for player in state.learning},
             warm=jnp.arange(self.levels) < training,
         )
-        policies, earned = self._levels(max(bank.capacity for bank in state.banks.values())).train(given)
+        policies, earned = self.train(max(bank.capacity for bank in state.banks.values()), given)
         changed = [set(own) for own in live.values()]
         self._plans = {place: plan for place, plan in self._plans.items() if place[1] not in changed[place[0]]}
         return {
@@ -82,8 +82,3 @@ class Pipelined(Learned):
         bank = state.banks[player]
         policies = [bank[i] for i in live] + [fresh] * (self.levels - len(live))
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *policies)
-
-    def _levels(self, capacity: int) -> Responses:
-        if -capacity not in self._responses:
-            self._responses[-capacity] = Responses(self.game, capacity, self.levels, self.devices, self._learning)
-        return self._responses[-capacity]

@@ -23,7 +23,7 @@ from shoal.execution.experiment import Experiment, from_plain, to_plain
 from shoal.execution.game import Game
 from shoal.execution.imports import Found, gathered, joined, of_population, of_training
 from shoal.execution.leagues import League
-from shoal.execution.oracles import Exact, Learned
+from shoal.execution.oracles import Exact, Hands, Learned
 from shoal.execution.pipeline import Pipelined
 from shoal.population.bank import Member, PolicyBank
 from shoal.population.payoff import PayoffTable
@@ -59,19 +59,20 @@ class Settings:
 Listener = Callable[[State], None]
 
 
-def oracle_of(settings: Settings, devices: int | None = None) -> Learned | Exact:
-    """What trains and evaluates for these settings."""
+def oracle_of(settings: Settings, devices: int | None = None, hands: Hands | None = None) -> Learned | Exact:
+    """What trains and evaluates for these settings; `hands` do it, if it is not to be done here."""
     game = Game(settings.experiment)
     if settings.oracle == "exact":
         return Exact.of(game, settings.symmetric)
     common = (game, settings.psro.episodes, settings.warm_start, settings.greedy, devices)
+    rest: dict[str, Any] = {"symmetric": settings.symmetric, "hands": hands}
     if settings.psro.meta_solver == "league":
-        return League(*common, symmetric=settings.symmetric, **_league_options(settings))
+        return League(*common, **rest, **_league_options(settings))
     if settings.psro.meta_solver == "anytime":
-        return Anytime(*common, settings.psro.solver_options)
+        return Anytime(*common, settings.psro.solver_options, hands=hands)
     if settings.levels > 1:
-        return Pipelined(*common, settings.levels, settings.psro, symmetric=settings.symmetric)
-    return Learned(*common, symmetric=settings.symmetric)
+        return Pipelined(*common, settings.levels, settings.psro, **rest)
+    return Learned(*common, **rest)
 
 
 def _league_options(settings: Settings) -> dict[str, int]:
@@ -85,11 +86,15 @@ def _league_options(settings: Settings) -> dict[str, int]:
 
 
 def start(
-    settings: Settings, folder: Path | None = None, devices: int | None = None, listener: Listener | None = None
+    settings: Settings,
+    folder: Path | None = None,
+    devices: int | None = None,
+    listener: Listener | None = None,
+    oracle: Learned | Exact | None = None,
 ) -> State:
-    """Grows a population from the start; kept in `folder`, if there is one."""
+    """Grows a population from the start; kept in `folder`, if there is one. oracle: by default, all is done here."""
     check(settings)
-    oracle = oracle_of(settings, devices)
+    oracle = oracle or oracle_of(settings, devices)
     first = beginning(settings, oracle)
     if folder is not None:
         create(folder, settings)
@@ -120,10 +125,15 @@ def check(settings: Settings) -> None:
     oracle_of(settings)
 
 
-def resume(folder: Path, devices: int | None = None, listener: Listener | None = None) -> State:
+def resume(
+    folder: Path,
+    devices: int | None = None,
+    listener: Listener | None = None,
+    oracle: Learned | Exact | None = None,
+) -> State:
     """Goes on with a population where its newest checkpoint stands."""
     settings = open_settings(folder)
-    oracle = oracle_of(settings, devices)
+    oracle = oracle or oracle_of(settings, devices)
     begun = checkpoint.latest(folder / "checkpoints") is not None
     state = restore(folder, settings, oracle) if begun else beginning(settings, oracle)
     return _grow(settings, oracle, state, folder, listener)

@@ -26,7 +26,7 @@ from shoal.core.errors import NonFiniteWorldError, ShoalError, WorldError
 from shoal.core.host import Copies as OneByOne
 from shoal.core.host import HostBatch, HostEnv, Last, Observations, StandIn, check_told
 from shoal.core.regroup import original
-from shoal.core.types import Outcome, PyTree
+from shoal.core.types import Observation, Outcome, PyTree
 from shoal.core.vectorise import Worlds
 from shoal.execution.cluster.rollouts import Rollout, Share, joined
 from shoal.execution.fused import Program
@@ -269,14 +269,28 @@ def _stepped(env: HostEnv, actions: Mapping[str, np.ndarray]) -> tuple[Observati
 
 
 def _told(now: list[Observations], final: list[Observations], outcomes: list[Outcome]) -> Last:
-    observation = _stacked(now)
+    observation = _seen(now)
     ended = any(a is not b for a, b in zip(now, final, strict=True))
-    return Last(observation, _stacked(final) if ended else observation, _stacked(outcomes))
+    parts: dict[str, Any] = {
+        part: _stacked([getattr(outcome, part) for outcome in outcomes])
+        for part in ("reward", "terminated", "truncated", "metrics")
+    }
+    return Last(observation, _seen(final) if ended else observation, Outcome(**parts))
 
 
-def _stacked(trees: Sequence[Any]) -> Any:
-    leaves, structure = zip(*(jax.tree.flatten(tree) for tree in trees), strict=True)
-    return jax.tree.unflatten(structure[0], [np.stack(column) for column in zip(*leaves, strict=True)])
+def _seen(rows: list[Observations]) -> Observations:
+    parts = ("view", "legal", "active", "present")
+    return {
+        name: Observation(*(_stacked([getattr(row[name], part) for row in rows]) for part in parts)) for name in rows[0]
+    }
+
+
+def _stacked(rows: list[Any]) -> Any:
+    """As `jax.tree.map(np.stack, ...)`; with trees as small as these, most of its time would go to taking them apart."""
+    one = rows[0]
+    if isinstance(one, dict):
+        return {name: _stacked([row[name] for row in rows]) for name in one}
+    return None if one is None else np.array(rows)
 
 
 def _well(told: Last, count: int) -> np.ndarray:

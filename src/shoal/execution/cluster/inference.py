@@ -107,7 +107,7 @@ class InferenceServer:
         self.pending: list[Slot] = []
         self.requests = self.batches = self.made = 0
         self.dead, self.there = threading.Event(), threading.Event()
-        self._came, self._deciding = threading.Condition(), threading.Lock()
+        self._came, self._deciding = threading.Condition(), False
         self._act, self._value = jax.jit(jax.vmap(self._one, (None, 0))), jax.jit(self.actor.final_value)
         threading.Thread(target=self._follow, daemon=True, name="weights").start()
 
@@ -216,13 +216,18 @@ class InferenceServer:
         with self._came:
             self.pending.append(slot)
             self._came.notify_all()
-        with self._deciding:
+            self._came.wait_for(lambda: slot.acts is not None or not self._deciding)
             if slot.acts is not None:
                 return
+            self._deciding = True
+            self._came.wait_for(self._all_asked, PATIENCE)
+            batch, self.pending = self.pending, []
+        try:
+            self._answer(batch if slot in batch else [*batch, slot])  # whoever was to decide for it may have failed
+        finally:
             with self._came:
-                self._came.wait_for(self._all_asked, PATIENCE)
-                batch, self.pending = self.pending, []
-            self._answer(batch)
+                self._deciding = False
+                self._came.notify_all()
 
     def _all_asked(self) -> bool:
         """Whether every actor that is about waits for an answer."""

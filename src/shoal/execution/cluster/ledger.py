@@ -43,6 +43,7 @@ class Ledger:
         self._number = time.time_ns() // 1000
         self._entries = self._read_back()
         self._journal = Journal(folder)
+        self._closed = False
 
     def __contains__(self, id: str) -> bool:
         return id in self._entries
@@ -54,8 +55,8 @@ class Ledger:
         """Returns when they are on disk. They do not count yet: see `count`."""
         try:
             entries = [self._written(result) for result in results]
-            for entry in entries:
-                self._journal.write(entry, wait=False)
+            with self._lock:
+                self._append(entries)
             self._journal.flush()
         except RunError:
             self._mend()
@@ -79,13 +80,23 @@ class Ledger:
         """Results that are safe elsewhere are thrown away."""
         gone = [entry for id in ids if (entry := self._entries.pop(id, None)) is not None]
         if gone:
-            self._journal.write({"forgot": [entry["done"] for entry in gone]})
+            with self._lock:
+                self._append([{"forgot": [entry["done"] for entry in gone]}])
+            self._journal.flush()
         for entry in gone:
             if "file" in entry:
                 self._path(entry).unlink(missing_ok=True)
 
     def close(self) -> None:
-        self._journal.close()
+        """Nothing is written any more."""
+        with self._lock:
+            self._closed = True
+
+    def _append(self, entries: Sequence[dict[str, Any]]) -> None:
+        if self._closed:
+            raise RunError(f"{self.folder} was given up")
+        for entry in entries:
+            self._journal.write(entry, wait=False)
 
     def _written(self, result: Result) -> dict[str, Any]:
         """A result as a line of the journal, its arrays already on disk."""
@@ -101,7 +112,6 @@ class Ledger:
     def _mend(self) -> None:
         """A journal that could not be written may end in half a line, after which nothing would be read."""
         with self._lock, contextlib.suppress(RunError):
-            self._journal.close()
             self._journal = Journal(self.folder)
 
     def _path(self, entry: dict[str, Any]) -> Path:

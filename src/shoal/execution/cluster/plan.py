@@ -19,6 +19,7 @@ class Plan:
     backups: int = 0  # actors more than a synchronous update waits for: the slowest are left behind
     max_staleness: int = 2  # updates that experience may be behind (stale-synchronous)
     max_divergence: float = 0.0  # and how far, as KL, the policy may have moved since; 0: any
+    shards: int = 1  # services that keep replays
     queue: int = 0  # rollouts that may wait for the learner; 0: two for each actor
     patience: float = 60.0  # seconds that a task may take before its worker is taken for hung, and replaced
     retries: int = 5  # times in a row that a worker may fail at its task before the run gives up
@@ -30,6 +31,7 @@ class Plan:
 
     def __post_init__(self):
         require_positive("cluster", actors=self.actors, learners=self.learners, patience=self.patience)
+        require(self.shards >= 1, "cluster", "shards", self.shards, "at least 1")
         require(self.backups >= 0, "cluster", "backups", self.backups, "0 or more")
         require(self.max_staleness >= 0, "cluster", "max_staleness", self.max_staleness, "0 or more")
         require(self.max_divergence >= 0, "cluster", "max_divergence", self.max_divergence, "0 or more")

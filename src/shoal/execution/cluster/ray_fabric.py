@@ -27,7 +27,7 @@ from shoal.execution.devices import num_cores, use_compilation_cache
 try:
     import ray
     from ray import exceptions
-    from ray._raylet import check_health
+    from ray._raylet import GcsClient  # pyright: ignore[reportAttributeAccessIssue]
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as missing:
     raise OptionError("running on a cluster needs Ray: pip install 'shoal[cluster]'") from missing
@@ -224,13 +224,23 @@ def _check_answers(address: str) -> None:
         raise OptionError(f"--cluster must be auto or an address such as 10.0.0.1:6379, got {address!r}")
     try:
         socket.create_connection((host, int(port)), timeout=5.0).close()
-        if not address.startswith("ray://") and not check_health(address, timeout=4):
-            raise OSError("what answers is no Ray")
+        if not address.startswith("ray://"):
+            _check_is_ray(address)
     except OSError as error:
         raise OptionError(
             f"nobody answers at {address} ({error.strerror or error}). Start a cluster there with `ray start --head "
             f"--port {port}`, or leave the address out: --cluster auto."
         ) from error
+
+
+def _check_is_ray(address: str) -> None:
+    """Whoever listens must be a Ray; `ray.init` would try for half a minute."""
+    os.environ.setdefault("RAY_py_gcs_connect_timeout_s", "4")
+    try:
+        with _silence():
+            GcsClient(address=address)
+    except Exception as error:
+        raise OSError("who listens there is no Ray") from error
 
 
 def check_resources(needs: Mapping[str, float]) -> None:

@@ -5,10 +5,10 @@
     results  of tasks that are done, from disk
 
 Results are written ahead (see `ledger`); only then is a task done. What is handed out is not written: it is a lease,
-which ends when its worker begins anew, is known to be dead, or takes too long, and the task is handed out again. A second
-result of a task is ignored. A board that is made anew reads back what is done and never hands it out again; what was open
-is added again by whoever waits for it. So an id must say what is to be done so well that a result that is found under it
-is the one wanted.
+which ends when its worker begins anew, is known to be dead, or takes too long, and the task is handed out again. A
+second result of a task is ignored. A board that is made anew reads back what is done and never hands it out again; what
+was open is added again by whoever waits for it. So an id must say what is to be done so well that a result that is
+found under it is the one wanted.
 """
 
 import dataclasses
@@ -103,9 +103,11 @@ class TaskBoard:
         self._done = Ledger(Path(folder))
 
     def die(self) -> None:
-        """Nothing more is written by a board that is given up."""
+        """Nothing more is written by a board that is given up, and nobody waits for it."""
+        self._done.close()
         with self._changed:
-            self._done.close()
+            self._stopping = True
+            self._changed.notify_all()
 
     def add(self, tasks: Sequence[Task]) -> None:
         """Takes tasks in. Those that are known, or done already, are left as they are."""
@@ -233,23 +235,24 @@ class TaskBoard:
             self._writing |= fresh.keys()
         try:
             entries = self._done.write(list(fresh.values()))
-        finally:
+        except BaseException:
             with self._changed:
                 self._writing -= fresh.keys()
+            raise
         with self._changed:
+            self._writing -= fresh.keys()
             self._hung.pop(worker, None)
-            known = self._workers.get(worker)
+            known = self._workers.setdefault(worker, _Known(""))
+            known.done += len(entries)
             for entry in entries:
-                task = self._tasks.get(entry["done"])
-                if known is not None:
-                    known.done += 1
-                    known.kinds |= {task.kind} if task else set()
-                self._finish(entry)
+                self._finish(entry, known)
             self._changed.notify_all()
 
-    def _finish(self, entry: dict[str, Any]) -> None:
+    def _finish(self, entry: dict[str, Any], worker: _Known) -> None:
         id = entry["done"]
         self._done.count([entry])
+        if id in self._tasks:
+            worker.kinds.add(self._tasks[id].kind)
         for known in (self._tasks, self._leases, self._failures, self._broken, self._before):
             known.pop(id, None)
         for other in self._then.pop(id, []):
@@ -274,15 +277,18 @@ class TaskBoard:
     def wait(self, ids: Sequence[str], timeout: float = 0.0) -> Waiting:
         """Waits up to `timeout` seconds until all are done, or one cannot be, or is not known."""
         with self._changed:
-            self._changed.wait_for(lambda: self._settled(ids), timeout)
-            done = sum(id in self._done for id in ids)
             unknown = [id for id in ids if id not in self._done and id not in self._tasks]
-            return Waiting(done, unknown, next((self._broken[id] for id in ids if id in self._broken), None))
+            left, wanted = list(ids), set(ids)
 
-    def _settled(self, ids: Sequence[str]) -> bool:
-        if any(id in self._broken for id in ids):
-            return True
-        return all(id in self._done for id in ids) or any(id not in self._done and id not in self._tasks for id in ids)
+            def settled() -> bool:
+                while left and left[-1] in self._done:
+                    left.pop()
+                return not left or self._stopping or not wanted.isdisjoint(self._broken)
+
+            if not unknown:
+                self._changed.wait_for(settled, timeout)
+            done = sum(id in self._done for id in ids)
+            return Waiting(done, unknown, next((self._broken[id] for id in ids if id in self._broken), None))
 
     def results(self, ids: Sequence[str]) -> list[Result]:
         """What came of tasks that are done, read from disk where it is arrays."""

@@ -1,10 +1,21 @@
 """The architectures by name. Each is a short file that says who does what and what travels."""
 
 from shoal.core.errors import unknown_name
-from shoal.execution.cluster.recipes import appo, impala, stale, synchronous
+from shoal.execution.cluster.recipes import apex, appo, impala, r2d2, seed, stale, synchronous
 from shoal.execution.cluster.recipes._recipe import Recipe
 
-RECIPES: dict[str, Recipe] = {module.RECIPE.name: module.RECIPE for module in (synchronous, stale, impala, appo)}
+RECIPES: dict[str, Recipe] = {
+    module.RECIPE.name: module.RECIPE
+    for module in (
+        synchronous,
+        stale,
+        impala,
+        appo,
+        seed,
+        apex,
+        r2d2,
+    )
+}
 
 
 def recipe_of(name: str) -> Recipe:

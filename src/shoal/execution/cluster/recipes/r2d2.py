@@ -1,0 +1,31 @@
+"""R2D2 (Kapturowski et al. 2019): Ape-X with memory. What the network remembered is stored with every step.
+
+    actors --steps, memories and priorities--> replay shards --sequences--> learner --weights--> parameters --> actors
+                                                    ^----------priorities------+
+
+Windows are sequences; the first `burn_in` steps of each bring the stored memory up to date with the weights that learn.
+"""
+
+import dataclasses
+
+from shoal.core.errors import OptionError
+from shoal.execution.cluster.recipes.apex import Replayed
+from shoal.execution.cluster.replay_actor import replaying
+from shoal.execution.experiment import Experiment, cast
+
+
+@dataclasses.dataclass(frozen=True)
+class Sequences(Replayed):
+    """A replay of sequences for networks with a memory."""
+
+    def check(self, experiment: Experiment) -> None:
+        super().check(experiment)
+        for name, (algorithm, _) in replaying(cast(experiment)).items():
+            if algorithm.network.recurrent == "none":
+                raise OptionError(
+                    f"cluster: the recipe r2d2 is for networks with a memory, but learner {name!r} has "
+                    "network.recurrent='none'. Set it to 'gru' or 'lstm', or choose --recipe apex."
+                )
+
+
+RECIPE = Sequences("r2d2", "Ape-X with recurrent networks, stored memories and burn-in", "async", ("dqn",))

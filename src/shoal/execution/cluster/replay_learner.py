@@ -1,0 +1,309 @@
+"""The learner of a replay: it draws windows from all shards, makes gradient steps, and writes priorities back.
+
+An update stands for `num_envs * num_steps` new env steps, as everywhere, and makes `gradient_steps` gradient steps. The
+learner begins one when so many have come since the last, wherever they came from; those who make steps may be `LEAD`
+updates ahead of it. Until `warm_up` steps were made, updates pass without a gradient step, as in the fused runner.
+
+The windows of the next update are asked for before this one is computed, so that drawing and learning overlap. The
+staleness of a batch is the age of what it holds: updates since the weights that acted in it.
+"""
+
+import functools
+import time
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shoal.algorithms import _replay as stored
+from shoal.core.types import PyTree
+from shoal.execution import latch
+from shoal.execution.cluster.actor import WAIT
+from shoal.execution.cluster.fabric import Gone, Handle, Store, insist
+from shoal.execution.cluster.learner import Learner, Learning
+from shoal.execution.cluster.plan import Plan
+from shoal.execution.cluster.replay import Drawn, News
+from shoal.execution.cluster.replay_actor import MIXERS, is_mean, replaying, shards_of
+from shoal.execution.experiment import Experiment, cast
+from shoal.execution.fused import Carry, Program, mesh_of
+
+LEAD = 2
+"""Updates that those who make steps may be ahead."""
+
+
+class WithoutReplay(Program):
+    """The program of an experiment whose replay is elsewhere: learners have none, nor do checkpoints."""
+
+    def _init(self, seed: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> Carry:
+        carry = super()._init(seed, floats)
+        own = replaying(self.cast)
+        learners = {n: s.replace(replay=None) if n in own else s for n, s in carry.learners.items()}
+        return carry.replace(learners=learners)
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        return Program(self.cast, self.mesh).names
+
+
+class ReplayLearning(Learning):
+    """What learns from windows, compiled."""
+
+    def __init__(self, experiment: Experiment):
+        super().__init__(experiment, 1)
+        self.program = WithoutReplay(cast(experiment), mesh_of(experiment, 1))
+        self.own = replaying(self.program.cast)
+        self.structures = {
+            name: jax.tree.structure(algorithm.replay_shape(spec)[0]) for name, (algorithm, spec) in self.own.items()
+        }
+
+    @functools.cached_property
+    def learn_windows(self):
+        """`(learners, latch, update, batches) -> learners, latch, metrics, priorities`; donates the first two.
+
+        batches: by learner, windows `[G, W, B, ...]` and their odds `[G, B]` for G gradient steps; a learner that has
+        none lets the update pass. priorities: `[G, B]`.
+        """
+
+        def learn(learners: PyTree, tripped: PyTree, update: jax.Array, batches: Mapping[str, Any]):
+            learners, metrics, priorities = dict(learners), {}, {}
+            for name, (algorithm, _) in self.own.items():
+                if name in batches:
+
+                    def step(state, drawn, algorithm=algorithm):
+                        batch, odds = drawn
+                        gradients, (metrics, error) = algorithm.gradients(
+                            state, batch, algorithm.importance(state, odds)
+                        )
+                        priority = stored.priorities(error, state.hyper["priority_exponent"])
+                        return algorithm.apply(state, gradients), (metrics, priority)
+
+                    learners[name], (found, priorities[name]) = lax.scan(step, learners[name], batches[name])
+                    metrics |= jax.tree.map(jnp.mean, found)
+                learners[name] = algorithm.elapsed(learners[name])
+            nothing = SimpleNamespace(metrics={}, reward={})  # steps were looked at where they were made
+            now = SimpleNamespace(update=update)
+            tripped = latch.check(tripped, now, nothing, {}, learners, metrics, 0, None)
+            return learners, tripped, metrics, priorities
+
+        return jax.jit(learn, donate_argnums=(0, 1))
+
+
+class Batch(NamedTuple):
+    """Windows from all shards in random order: leaves `[W, N, ...]`, odds, age and place of each `[N]`."""
+
+    leaves: list[np.ndarray]
+    odds: np.ndarray
+    version: np.ndarray
+    shard: np.ndarray
+    ids: np.ndarray
+
+
+class Shards:
+    """The replay as a learner sees it. Shards that are not there are left out until they are back."""
+
+    def __init__(self, handles: Sequence[Handle], tables: Sequence[str], seed: int = 0):
+        self.handles = list(handles)
+        self._known = [(0, 0) for _ in handles]  # life, and env steps that were there at the last look
+        self._mass = {table: np.ones(len(self.handles)) for table in tables}
+        self._random = np.random.default_rng(seed)
+        self._writing: list[Any] = []
+
+    def news(self, room: int, enough: int, timeout: float) -> tuple[int, dict[str, float], int]:
+        """Env steps that have come, figures that came with them, and from how many rollouts."""
+        share, need = -(-room // len(self.handles)), -(-enough // len(self.handles))
+        asked = [self._ask(h, "news", share, self._known[i][1], need, timeout) for i, h in enumerate(self.handles)]
+        came, told, pushes = 0, {}, 0
+        for number, answer in enumerate(self._answers(asked)):
+            if answer is None:
+                continue
+            news: News = answer
+            life, before = self._known[number]
+            came += news.inserted - (before if news.life == life else 0)
+            self._known[number] = (news.life, news.inserted)
+            told |= {name: told.get(name, 0.0) + value for name, value in news.told.items()}
+            pushes += news.pushes
+        return came, told, pushes
+
+    def ask(self, counts: Mapping[str, int]) -> list[Any]:
+        """Asks for so many windows of each table, of each shard in proportion to what it weighs."""
+        self.counts = dict(counts)
+        each = {table: self._shares(table, count) for table, count in counts.items()}
+        wanted = [{table: int(share[number]) for table, share in each.items()} for number in range(len(self.handles))]
+        return [self._ask(handle, "draw", some) for handle, some in zip(self.handles, wanted, strict=True)]
+
+    def _shares(self, table: str, count: int) -> np.ndarray:
+        mass = self._mass[table] / self._mass[table].sum()
+        return np.maximum(1, np.ceil(mass * count)).astype(int)  # one at least, to hear how much there is now
+
+    def answered(self, asked: list[Any]) -> dict[str, Batch] | None:
+        """The windows that were asked for; None if some table has none in any shard."""
+        answers = self._answers(asked)
+        batches = {}
+        for table, count in self.counts.items():
+            found = [(number, answer[table]) for number, answer in enumerate(answers) if answer and answer[table]]
+            if not found:
+                return None
+            batches[table] = self._joined(table, count, found)
+        return batches
+
+    def _joined(self, table: str, count: int, found: list[tuple[int, Drawn]]) -> Batch:
+        for number, drawn in found:
+            self._mass[table][number] = drawn.mass
+        total = sum(len(drawn.ids) for _, drawn in found)
+        possible = sum(drawn.possible for _, drawn in found)
+        odds = np.concatenate([drawn.chance * (len(drawn.ids) / total * possible) for _, drawn in found])
+        shard = np.concatenate([np.full(len(drawn.ids), number) for number, drawn in found])
+        order = np.resize(self._random.permutation(total), count)  # while a shard is away, some come twice
+        leaves = [np.concatenate(leaf, axis=1)[:, order] for leaf in zip(*(d.leaves for _, d in found), strict=True)]
+        version, ids = (np.concatenate([getattr(d, name) for _, d in found])[order] for name in ("version", "ids"))
+        return Batch(leaves, odds[order].astype(np.float32), version, shard[order], ids)
+
+    def reprioritise(self, table: str, batch: Batch, priority: np.ndarray) -> None:
+        """Writes priorities `[N]` back; does not wait until they are there."""
+        self._answers(self._writing)
+        mine = [(handle, batch.shard == number) for number, handle in enumerate(self.handles)]
+        self._writing = [
+            self._ask(handle, "reprioritise", table, batch.ids[which], priority[which])
+            for handle, which in mine
+            if which.any()
+        ]
+
+    def spill(self) -> None:
+        """All that is there is written to disk."""
+        self._answers([self._ask(handle, "spill") for handle in self.handles])
+
+    def _ask(self, handle: Handle, method: str, *args: Any) -> Any:
+        try:
+            return handle.ask(method, *args)
+        except Gone:
+            return None
+
+    def _answers(self, asked: list[Any]) -> list[Any]:
+        answers = []
+        for one in asked:
+            try:
+                answers.append(None if one is None else one.result())
+            except Gone:
+                answers.append(None)
+        return answers
+
+
+class Paid(Learner):
+    """A learner whose updates are paid for with new env steps. `row_of` puts what is logged of an update together."""
+
+    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: dict[str, Handle], store: Store):
+        super().__init__(experiment, folder, plan, handles, store)
+        self.learning = ReplayLearning(self.experiment)
+        self.own = self.learning.own
+        self.cost = self.experiment.num_envs * self.experiment.num_steps
+        self.shards = Shards(shards_of(self.services), list(self.own), self.experiment.seed)
+        self.credit = 0
+        self.told: dict[str, float] = {}
+        self.pushes = 0
+        self.means: dict[str, float] = {}
+        self.mixed = any(algorithm.mixer == "monotonic" for algorithm, _ in self.own.values())
+
+    def run(self) -> dict[str, Any]:
+        ended = super().run()
+        if self.update < self.total and not self.dead.is_set():  # to be resumed
+            self.shards.spill()
+        return ended
+
+    def paid(self) -> bool:
+        """Waits for the env steps of one more update; False if the run is to stop."""
+        began = looked = time.perf_counter()
+        while not self.dead.is_set():
+            room = max(LEAD * self.cost - max(self.credit - self.cost, 0), 1)
+            came, told, pushes = self.shards.news(room, max(self.cost - self.credit, 0), WAIT / 4)
+            self.credit += came
+            self.pushes += pushes
+            for name, value in told.items():
+                self.told[name] = self.told.get(name, 0.0) + value
+            if self.credit >= self.cost:
+                self.credit = min(self.credit - self.cost, LEAD * self.cost)
+                self.spent["wait"] += time.perf_counter() - began
+                return True
+            if time.perf_counter() - looked > WAIT:
+                looked = time.perf_counter()
+                if self._waits():
+                    return False
+        return False
+
+    def warm(self) -> bool:
+        """Whether enough steps were made for all learners to learn from."""
+        return (self.update + 1) * self.cost >= max(algorithm.warm_up for algorithm, _ in self.own.values())
+
+    def row_of(self, metrics: Mapping[str, Any]) -> np.ndarray:
+        """One row of the table of metrics: of the gradient steps, and of the rollouts that came since the last."""
+        told, pushes = self.told, max(self.pushes, 1)
+        self.means |= {name: value / pushes for name, value in told.items() if is_mean(name) and self.pushes}
+        sums = {name: value for name, value in told.items() if not is_mean(name)}
+        self.told, self.pushes = {}, 0
+        fault = float(np.max(jax.device_get(self.tripped.kind)))
+        values = {"fault": fault} | self.means | sums | {name: float(value) for name, value in metrics.items()}
+        return np.array([values.get(name, 0.0) for name in self.learning.program.names], np.float32)
+
+    def _publish(self) -> None:
+        super()._publish()
+        if self.mixed:
+            mixers = jax.device_get({name: self.learners[name].mixer for name in self.own})
+            insist(self.services["parameters"], "push", MIXERS, self.update, mixers, self.epoch)
+
+
+class ReplayLearner(Paid):
+    """Draws, learns, writes priorities back."""
+
+    asked: list[Any] | None = None
+
+    def once(self) -> bool:
+        if not self.paid():
+            return True
+        batches = self._drawn() if self.warm() else {}
+        if batches is None:
+            return True
+        began = time.perf_counter()
+        update = np.int32(self.update)
+        placed = {name: self._placed(name, batch) for name, batch in batches.items()}
+        self.learners, self.tripped, metrics, priorities = self.learning.learn_windows(
+            self.learners, self.tripped, update, placed
+        )
+        metrics, priorities = jax.device_get((metrics, priorities))
+        self.spent["learn"] += time.perf_counter() - began
+        for name, batch in batches.items():
+            if self.own[name][0].prioritised:
+                self.shards.reprioritise(name, batch, priorities[name].reshape(-1))
+        ages = [np.mean(np.maximum(self.update - batch.version, 0)) for batch in batches.values()]
+        return self.finish(self.row_of(metrics), [float(age) for age in ages] or [0.0])
+
+    def _drawn(self) -> dict[str, Batch] | None:
+        """One batch for each learner; None if the run is to stop."""
+        began, looked = time.perf_counter(), time.perf_counter()
+        counts = {name: algorithm.gradient_steps * algorithm.batch_size for name, (algorithm, _) in self.own.items()}
+        while not self.dead.is_set():
+            asked = self.asked or self.shards.ask(counts)
+            self.asked = None
+            batches = self.shards.answered(asked)
+            if batches is not None:
+                self.asked = self.shards.ask(counts)
+                self.spent["wait"] += time.perf_counter() - began
+                return batches
+            self.shards.news(LEAD * self.cost, 1, 0.05)
+            if time.perf_counter() - looked > WAIT:
+                looked = time.perf_counter()
+                if self._waits():
+                    return None
+        return None
+
+    def _placed(self, name: str, batch: Batch) -> tuple[PyTree, np.ndarray]:
+        """Windows `[G, W, B, ...]` and odds `[G, B]` for so many gradient steps."""
+        steps, size = self.own[name][0].gradient_steps, self.own[name][0].batch_size
+
+        def cut(leaf: np.ndarray) -> np.ndarray:
+            return np.moveaxis(leaf.reshape(leaf.shape[0], steps, size, *leaf.shape[2:]), 1, 0)
+
+        windows = jax.tree.unflatten(self.learning.structures[name], [cut(leaf) for leaf in batch.leaves])
+        return windows, batch.odds.reshape(steps, size)

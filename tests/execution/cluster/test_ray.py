@@ -1,0 +1,195 @@
+"""Real processes on Ray: shot with SIGKILL, nodes that come and go, a driver that dies. No commit is ever lost."""
+
+import dataclasses
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from shoal.cli.app import main
+from shoal.execution import checkpoint
+from shoal.execution.cluster import runner
+from shoal.execution.cluster.journal import read
+from shoal.execution.cluster.plan import Plan
+from shoal.execution.logging import read_metrics
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'shoal[cluster]'")
+
+ROOT = Path(__file__).parents[3]
+
+
+def faults():
+    """benchmarks/cluster_faults.py, where the faults are made that the table in the repository is of."""
+    spec = importlib.util.spec_from_file_location("cluster_faults", ROOT / "benchmarks" / "cluster_faults.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_shot_processes_come_back(tmp_path):
+    row = faults().one("learner", 0, tmp_path, updates=60)
+    assert row["ended"] == [60, 60]
+    assert row["updates_lost"] == 0
+    assert row["recover_s"] is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("kind", ["actor", "learner", "parameter service", "dataset shard", "coordinator"])
+def test_every_role_may_die_at_any_time(tmp_path, kind, seed):
+    row = faults().one(kind, seed, tmp_path, updates=200)
+    assert row["ended"] == [200, 200]
+    assert row["updates_lost"] == 0
+    lines = read_metrics(tmp_path / f"{kind}-{seed}" / "metrics.jsonl")
+    assert [line["update"] for line in lines] == list(range(1, 201))
+
+
+@pytest.mark.slow
+def test_nodes_come_and_go(tmp_path):
+    row = faults().nodes(0, tmp_path, updates=300)
+    assert row["ended"] == [300, 300]
+    assert row["updates_lost"] == 0
+    assert row["moved"]
+
+
+@pytest.mark.slow
+def test_the_driver_is_killed_and_resumed(tmp_path):
+    folder = tmp_path / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "shoal",
+        "train",
+        "mpe/simple_spread",
+        "--cluster",
+        "auto",
+        "--run-dir",
+        str(folder),
+    ]
+    sizes = ["--num-envs", "16", "--num-steps", "8", "--total-env-steps", str(16 * 8 * 400)]
+    driver = subprocess.Popen([*command, *sizes], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    committed, deadline = 0, time.monotonic() + 120
+    while committed < 20 and time.monotonic() < deadline:
+        time.sleep(0.2)
+        committed = max([entry.get("committed", 0) for entry in read(folder / "journal.jsonl")], default=0)
+    assert committed >= 20
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    time.sleep(3)  # Ray notices, and ends the actors of a driver that is gone
+    newest = checkpoint.latest(folder / "checkpoints")
+    assert checkpoint.read_meta(newest)["update"] >= committed
+    assert main(["resume", str(folder)]) == 0
+    lines = read_metrics(folder / "metrics.jsonl")
+    assert [line["update"] for line in lines][-1] == 400
+    assert [line["update"] for line in lines] == sorted({line["update"] for line in lines})
+
+
+class TestBadInput:
+    """Said within 10 seconds, with what to do, and no run folder is left behind."""
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (["--cluster", "127.0.0.1:1"], "nobody answers at 127.0.0.1:1"),
+            (["--cluster", "nowhere"], "must be auto or an address"),
+            (["--actors", "2"], "add --cluster auto"),
+            (["--cluster", "auto", "--actors", "0"], "actors must be greater than 0"),
+            (["--cluster", "auto", "--recipe", "impla"], "Did you mean 'impala'?"),
+            (["--cluster", "auto", "--recipe", "impala"], "Choose --algo impala"),
+            (["--cluster", "auto", "--actors", "3", "--num-envs", "64"], "Try 66"),
+            (["--cluster", "auto", "--num-seeds", "2"], "one seed"),
+            (["--cluster", "auto", "--devices", "1"], "--learner-cpus"),
+        ],
+    )
+    def test_options(self, tmp_path, capsys, options, said):
+        began = time.monotonic()
+        assert main(["train", "mpe/simple_spread", "--run-dir", str(tmp_path / "run"), *options]) == 2
+        assert said in capsys.readouterr().err.replace("\n", " ")
+        assert time.monotonic() - began < 10
+        assert not (tmp_path / "run").exists()
+
+    @pytest.mark.slow
+    def test_more_than_the_cluster_has(self, tmp_path, capsys):
+        options = ["--cluster", "auto", "--learner-gpus", "1", "--run-dir", str(tmp_path / "run")]
+        assert main(["train", "mpe/simple_spread", *options]) == 2
+        assert "asks for 1 GPUs, but the cluster has 0" in capsys.readouterr().err.replace("\n", " ")
+
+    @pytest.mark.slow
+    def test_other_versions_and_worlds_that_cannot_travel(self, monkeypatch):
+        from shoal.core.errors import OptionError
+        from shoal.execution.cluster import ray_fabric
+
+        real = ray_fabric.versions
+        fabric = ray_fabric.RayFabric("local", {"CPU": 1})
+        try:
+            monkeypatch.setattr(ray_fabric, "versions", lambda: real() | {"jax": "0.0.1"})
+            with pytest.raises(OptionError, match="Install the same versions on all nodes"):
+                check_against(ray_fabric, real)
+            import threading
+
+            setting = dataclasses.replace(fabric.setting, worlds={"my/world": threading.Lock()})
+            fabric.setting = setting
+            with pytest.raises(OptionError, match="Put the world into a file"):
+                fabric.start("actor-0", dict)
+        finally:
+            fabric.stop()
+
+
+def check_against(ray_fabric, real):
+    """Nodes answer with what they really have; this process pretends to have something else."""
+    import ray
+
+    before = ray.remote
+    ray_fabric.ray.remote = lambda function: before(real)
+    try:
+        ray_fabric.check_versions()
+    finally:
+        ray_fabric.ray.remote = before
+
+
+def test_status_advise_and_scale(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert main(["cluster", "status", str(folder)]) == 2
+    assert "not a run folder" in capsys.readouterr().err
+    experiment = faults().experiment_of(0, 12)
+    from shoal.execution.cluster.fabric import Threads
+
+    runner.train(experiment, folder, Plan(actors=2), Threads())
+    assert main(["cluster", "status", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "update 12 of 12" in shown
+    assert "actor-1" in shown
+    assert main(["cluster", "status", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["version"] == 12
+    assert main(["cluster", "advise", str(folder), "--json"]) == 0
+    advice = json.loads(capsys.readouterr().out)
+    assert advice["wanted"] >= 1
+    assert advice["actors"] == 2
+    assert main(["cluster", "scale", str(folder), "--actors", "3"]) == 2
+    assert "waits for all of its 2 actors" in capsys.readouterr().err.replace("\n", " ")
+    assert main(["resume", str(folder), "--cluster", "auto"]) == 0  # finished: nothing is started
+    assert "finished already" in capsys.readouterr().out
+
+
+def test_advice_by_hand():
+    from shoal.execution.cluster.advice import advise
+
+    worker = {"seconds": {"pull": 0.0, "roll": 2.0, "push": 0.0}}
+    status = {
+        "workers": {"actor-0": worker, "actor-1": worker, "learner-0": {"seconds": {}}},
+        "learner": {"update": 10, "spent": {"wait": 5.0, "learn": 4.0, "publish": 1.0}},
+        "copies": 100,
+        "steps": 10,
+        "plan": {"actors": 2},
+    }
+    found = advise(status)
+    assert found.actor_rate == 500.0  # 1,000 steps in 2 s
+    assert found.learner_rate == 4000.0  # 10 updates of 2,000 steps in 5 s
+    assert (found.wanted, found.waiting) == (8, 0.5)
+    assert "add 6" in found.text
