@@ -12,9 +12,10 @@ import pytest
 import shoal
 from shoal.algorithms import ALGORITHMS
 from shoal.cli import main
-from shoal.cli.app import COMMANDS
+from shoal.cli.app import COMMANDS, FAMILIES
 from shoal.cli.arguments import parse
 from shoal.cli.bench import BenchTrainOptions
+from shoal.cli.cluster import ClusterOptions, ScaleOptions, StatusOptions
 from shoal.cli.evaluate import EvalOptions
 from shoal.cli.evolve import parse_plan
 from shoal.cli.export import ExportOptions
@@ -128,7 +129,7 @@ def test_commands_of_the_readme_can_be_parsed(words):
     words = ["a-run" if word == "runs/..." else word for word in words]
     match words:
         case ["train", *rest]:
-            parse_target(TrainOptions, rest, "shoal train")
+            parse_target(ClusterOptions, rest, "shoal train")
         case ["sweep", *rest]:
             parse_target(SweepOptions, rest, "shoal sweep")
         case ["psro" | "league" as name, *rest]:
@@ -137,6 +138,10 @@ def test_commands_of_the_readme_can_be_parsed(words):
             parse_plan(rest)
         case ["population", *_] | ["pbt", *_]:
             pass
+        case ["cluster", "status" | "advise", *rest]:
+            parse(StatusOptions, rest, "shoal cluster")
+        case ["cluster", "scale", *rest]:
+            parse(ScaleOptions, rest, "shoal cluster scale")
         case ["bench", "train", *rest]:
             parse_target(BenchTrainOptions, rest, "shoal bench train")
         case ["resume" | "eval" | "watch" | "export" as name, *rest]:
@@ -147,7 +152,7 @@ def test_commands_of_the_readme_can_be_parsed(words):
 
 
 def test_every_command_is_shown():
-    shown = {" ".join(words[: 2 if words[0] == "bench" else 1]) for words in commands()}
+    shown = {" ".join(words[: 2 if words[0] in FAMILIES else 1]) for words in commands()}
     assert shown == set(COMMANDS)
 
 

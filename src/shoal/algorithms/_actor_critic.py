@@ -214,6 +214,10 @@ class ActorCriticLearner(abc.ABC):
         team = state.team and state.team.replace(weights=weights.get(_team.MIXER, ()))
         return state.replace(params=params, optimiser=optimiser, team=team)
 
+    def elapsed(self, state: LearnerState) -> LearnerState:
+        """The state one update older."""
+        return state.replace(updates=state.updates + 1)
+
     def _new_policy(self, key: jax.Array, group: Group, spec: LearnerSpec) -> Policy:
         network = make_actor_critic(self.network, group.action, self.critic == "global")
         weights = init_weights(network, key, group.observation, spec.state if network.uses_state else None)

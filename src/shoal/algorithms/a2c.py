@@ -30,8 +30,7 @@ class A2C(ac.ActorCriticLearner):
         del key
         state, batches = self.prepare(state, experience, axis)
         gradients, metrics = self.gradients(state, batches, axis)
-        state = self.apply(state, gradients)
-        return state.replace(updates=state.updates + 1), metrics
+        return self.elapsed(self.apply(state, gradients)), metrics
 
     def decision_losses(
         self, hyper: dict[str, jax.Array], log_prob: jax.Array, batch: ac.Batch

@@ -4,6 +4,7 @@ A run of an evolution is a run folder like any other, with one more entry in `co
 `shoal watch` play what has evolved. An update of it is a generation.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from shoal.execution.run import Run, create, open_run, rebuild
 from shoal.execution.run_kinds import EVOLUTION, open_entry
 from shoal.execution.train import Listener, Loop, Progress, Result
 
+Spread = Callable[[Program], Program]
+
 
 def evolve(
     plan: Evolution,
@@ -25,9 +28,14 @@ def evolve(
     devices: int | None = None,
     listener: Listener | None = None,
     checkpoint_seconds: float = 60.0,
+    spread: Spread | None = None,
 ) -> Result:
-    """Evolves from the start; with a `run_dir`, metrics and checkpoints are kept there."""
+    """Evolves from the start; with a `run_dir`, metrics and checkpoints are kept there.
+
+    spread: makes of the program one whose generations are bred elsewhere.
+    """
     program = build(plan, devices)
+    program = spread(program) if spread else program
     run = create(Path(run_dir), plan.played, EVOLUTION, plan.to_dict()) if run_dir is not None else None
     return _Generations(program, run, listener, checkpoint_seconds).run(program.init(), None)  # pyright: ignore[reportArgumentType]
 
@@ -38,6 +46,7 @@ def resume(
     devices: int | None = None,
     listener: Listener | None = None,
     checkpoint_seconds: float = 60.0,
+    spread: Spread | None = None,
 ) -> Result:
     """Continues a run from its newest checkpoint, to the same bits as if it had never stopped.
 
@@ -45,6 +54,7 @@ def resume(
     """
     run, plan = open_evolution(Path(run_dir))
     program, newest, meta = rebuild(run, lambda devices: build(plan, devices), devices)
+    program = spread(program) if spread else program
     carry = program.init()
     if newest:
         carry = jax.device_put(checkpoint.load(newest, program.shapes()), program.shardings)

@@ -67,7 +67,7 @@ def oracle_of(settings: Settings, devices: int | None = None, hands: Hands | Non
     common = (game, settings.psro.episodes, settings.warm_start, settings.greedy, devices)
     rest: dict[str, Any] = {"symmetric": settings.symmetric, "hands": hands}
     if settings.psro.meta_solver == "league":
-        return League(*common, **rest, **_league_options(settings))
+        return League(*common, **rest | _league_options(settings))
     if settings.psro.meta_solver == "anytime":
         return Anytime(*common, settings.psro.solver_options, hands=hands)
     if settings.levels > 1:
@@ -75,7 +75,7 @@ def oracle_of(settings: Settings, devices: int | None = None, hands: Hands | Non
     return Learned(*common, **rest)
 
 
-def _league_options(settings: Settings) -> dict[str, int]:
+def _league_options(settings: Settings) -> dict[str, Any]:
     """The options of a league. Folders from before there was `exploit_every` grew with all roles in each iteration."""
     options = settings.psro.solver_options
     unknown = sorted(options.keys() - {"exploit_every"})

@@ -138,7 +138,8 @@ class Squares:
     def __init__(self, pause=0.0):
         self.pause = pause
 
-    def carry_out(self, kind, payload):
+    def carry_out(self, task, board):
+        kind, payload = task.kind, task.payload
         if kind == "fail":
             raise ValueError(f"cannot square {payload}")
         if kind == "hang":

@@ -14,6 +14,7 @@ then on are zeros. One that raises ends the rollout with an error that says whic
 
 import dataclasses
 import functools
+import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -258,7 +259,7 @@ def _stages(env: StandIn, share: Share, seed: int, buffers: int) -> list[_Stage]
     ends = np.linspace(0, share.size, min(buffers, share.size) + 1).astype(int).tolist()
     return [
         _Apart(env, batch.envs[start:end], seeds[start:end], share.first + start)
-        for start, end in zip(ends, ends[1:], strict=False)
+        for start, end in itertools.pairwise(ends)
     ]
 
 
@@ -286,7 +287,7 @@ def _seen(rows: list[Observations]) -> Observations:
 
 
 def _stacked(rows: list[Any]) -> Any:
-    """As `jax.tree.map(np.stack, ...)`; with trees as small as these, most of its time would go to taking them apart."""
+    """As `jax.tree.map(np.stack, ...)`, which would take most of its time for taking trees as small as these apart."""
     one = rows[0]
     if isinstance(one, dict):
         return {name: _stacked([row[name] for row in rows]) for name in one}

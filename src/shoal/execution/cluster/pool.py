@@ -2,7 +2,7 @@
 
     Crew (driver)  --add, wait, results-->  TaskBoard  <--trade--  Worker, Worker, ...
 
-A `Worker` is made where it will live with a *carrier*, whatever has a method `carry_out(kind, payload)` that returns
+A `Worker` is made where it will live with a *carrier*, whatever has a method `carry_out(task, board)` that returns
 figures and, if any, arrays; it keeps what it has compiled between tasks. It asks the board for tasks until it is told
 to stop. A task that raises is reported, and tried again by whoever asks next; if it fails too often, whoever waits for
 it is told of the worker, the task and the original error, once.
@@ -56,9 +56,9 @@ class Team:
 
 
 class Carrier(Protocol):
-    """What can carry tasks out."""
+    """What can carry tasks out. board: for whoever has to know what came of other tasks."""
 
-    def carry_out(self, kind: str, payload: Any) -> tuple[dict[str, Any], Sequence[np.ndarray] | None]: ...
+    def carry_out(self, task: Task, board: Handle) -> tuple[dict[str, Any], Sequence[np.ndarray] | None]: ...
 
 
 class Worker:
@@ -101,7 +101,7 @@ class Worker:
         if self.dead.is_set():
             return None
         try:
-            return Result(task.id, *self.carrier.carry_out(task.kind, task.payload))
+            return Result(task.id, *self.carrier.carry_out(task, self.board))
         except Exception as error:  # whatever it is, whoever waits is to know
             if not self.dead.is_set():
                 insist(self.board, "failed", self.name, task.id, Failure.of(error), give_up=self.dead.is_set)
@@ -156,11 +156,14 @@ class Crew:
         self.fabric.remove(name)
         insist(self.board, "release", name)
 
-    def carry_out(self, tasks: Sequence[Task]) -> list[Result]:
-        """What came of all of them, in their order; returns when everything is on disk."""
+    def carry_out(self, tasks: Sequence[Task], ahead: Sequence[Task] = ()) -> list[Result]:
+        """What came of all of them, in their order; returns when everything is on disk.
+
+        ahead: tasks that workers may go on with meanwhile, which will be waited for later.
+        """
         ids = [task.id for task in tasks]
         by_id = dict(zip(ids, tasks, strict=True))
-        insist(self.board, "add", list(tasks))
+        insist(self.board, "add", [*tasks, *ahead])
         while True:
             self.check()
             with contextlib.suppress(Gone):

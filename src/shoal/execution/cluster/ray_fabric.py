@@ -190,17 +190,36 @@ def _connect(address: str, needs: dict[str, float]) -> bool:
         ray._private.worker.print_to_stdstream = lambda *args, **options: None  # pyright: ignore
     if address not in ("auto", "local"):
         _check_answers(address)
+    found = _running() if address == "auto" else None if address == "local" else address
     with warnings.catch_warnings(), _silence():
         warnings.simplefilter("ignore")
-        if address != "local":
-            with contextlib.suppress(ConnectionError):
-                ray.init(address=address, **quiet)
-                return False
-        if address not in ("auto", "local"):
-            raise OptionError(f"Ray does not run at {address}. Start it there: ray start --head")
+        if found is not None:
+            ray.init(address=found, **quiet)
+            return False
         cpus = max(num_cores(), int(-(-needs.get("CPU", 0.0) // 1)))
         ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
         return True
+
+
+def _running() -> str | None:
+    """The cluster that somebody has started here, with `ray start` or by RAY_ADDRESS; None if there is none.
+
+    Ray's own search would join whatever runs here, such as the cluster of another run, and end with that one.
+    """
+    address = os.environ.get("RAY_ADDRESS") or _noted(os.environ.get("RAY_TMPDIR") or "/tmp")
+    if not address:
+        return None
+    with contextlib.suppress(OSError):
+        _check_is_ray(address)
+        return address
+    return None
+
+
+def _noted(folder: str) -> str | None:
+    """What `ray start` has left word of."""
+    with contextlib.suppress(OSError), open(os.path.join(folder, "ray", "ray_current_cluster")) as file:
+        return file.read().strip() or None
+    return None
 
 
 @contextlib.contextmanager
@@ -244,8 +263,8 @@ def _check_is_ray(address: str) -> None:
 
 
 def check_resources(needs: Mapping[str, float]) -> None:
-    """Refuses a run that asks for more than the cluster has."""
-    there = ray.cluster_resources()
+    """Refuses a run that asks for more than the cluster has, or than others have left of it."""
+    there, free = ray.cluster_resources(), ray.available_resources()
     for name, count in needs.items():
         if count > there.get(name, 0.0):
             what = {"CPU": "CPU cores", "GPU": "GPUs"}.get(name, name)
@@ -253,6 +272,11 @@ def check_resources(needs: Mapping[str, float]) -> None:
                 f"the run asks for {count:g} {what}, but the cluster has {there.get(name, 0.0):g}. Use fewer --actors "
                 f"or --learners, lower --actor-{name.lower()}s or --learner-{name.lower()}s, or add nodes: ray start "
                 "--address ..."
+            )
+        if count > free.get(name, 0.0):
+            raise OptionError(
+                f"the run asks for {count:g} {name}s, but others have left {free.get(name, 0.0):g} of the cluster's "
+                f"{there.get(name, 0.0):g}. Wait for them (`ray status` shows who is there), or use fewer workers."
             )
 
 

@@ -84,12 +84,15 @@ class ReplayLearning(Learning):
                     learners[name], (found, priorities[name]) = lax.scan(step, learners[name], batches[name])
                     metrics |= jax.tree.map(jnp.mean, found)
                 learners[name] = algorithm.elapsed(learners[name])
-            nothing = SimpleNamespace(metrics={}, reward={})  # steps were looked at where they were made
-            now = SimpleNamespace(update=update)
-            tripped = latch.check(tripped, now, nothing, {}, learners, metrics, 0, None)
-            return learners, tripped, metrics, priorities
+            return learners, checked(tripped, update, learners, metrics), metrics, priorities
 
         return jax.jit(learn, donate_argnums=(0, 1))
+
+
+def checked(tripped: latch.Latch, update: jax.Array, learners: PyTree, metrics: Mapping[str, Any]) -> latch.Latch:
+    """The latch after a gradient step; what was seen and paid was looked at where it was made."""
+    now, nothing = SimpleNamespace(update=update), SimpleNamespace(metrics={}, reward={})
+    return latch.check(tripped, now, nothing, {}, learners, dict(metrics), 0, None)
 
 
 class Batch(NamedTuple):
@@ -276,8 +279,8 @@ class ReplayLearner(Paid):
         for name, batch in batches.items():
             if self.own[name][0].prioritised:
                 self.shards.reprioritise(name, batch, priorities[name].reshape(-1))
-        ages = [np.mean(np.maximum(self.update - batch.version, 0)) for batch in batches.values()]
-        return self.finish(self.row_of(metrics), [float(age) for age in ages] or [0.0])
+        ages = [np.maximum(self.update - batch.version, 0) for batch in batches.values()]
+        return self.finish(self.row_of(metrics), np.concatenate(ages).tolist() if ages else [0.0])
 
     def _drawn(self) -> dict[str, Batch] | None:
         """One batch for each learner; None if the run is to stop."""

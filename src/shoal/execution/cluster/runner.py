@@ -195,7 +195,7 @@ class Supervisor:
         except WorkerError as error:
             self._failed(name, watched, error)
         else:
-            if role_of(name) == "learner":
+            if name == "learner-0":
                 self.ended = value
 
     def _failed(self, name: str, watched: Watched, error: WorkerError) -> None:

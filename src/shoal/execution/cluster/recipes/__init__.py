@@ -1,7 +1,7 @@
 """The architectures by name. Each is a short file that says who does what and what travels."""
 
 from shoal.core.errors import unknown_name
-from shoal.execution.cluster.recipes import apex, appo, impala, r2d2, seed, stale, synchronous
+from shoal.execution.cluster.recipes import a3c, apex, appo, gorila, impala, r2d2, seed, stale, synchronous
 from shoal.execution.cluster.recipes._recipe import Recipe
 
 RECIPES: dict[str, Recipe] = {
@@ -14,6 +14,8 @@ RECIPES: dict[str, Recipe] = {
         seed,
         apex,
         r2d2,
+        gorila,
+        a3c,
     )
 }
 

@@ -1,0 +1,381 @@
+"""Learners without a centre: each steps its own share of the copies, and gradients are averaged among all of them.
+
+The processes form one group (`jax.distributed`), whose devices are one mesh: the update is the fused runner's, spread
+over processes as it is over devices, and what travels between them is what its `psum`s say. A process belongs to one
+group in its life. When one dies, the group is over: all others end themselves, are started again like any worker, meet
+anew, and go on from the last commit.
+
+Who steps slowly need not hold up all others. With `backups`, an update waits until all learners but so many have
+finished their rollouts; the rest then stop at the end of a segment. What they have not made is masked: their last step
+counts as cut short, valued by what is seen after it, and the rows after it as nobody's.
+"""
+
+import dataclasses
+import functools
+import math
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shoal.core.errors import NonFiniteError
+from shoal.core.types import Observation, PyTree
+from shoal.execution import latch
+from shoal.execution.cluster import rollouts
+from shoal.execution.cluster.actor import WAIT
+from shoal.execution.cluster.fabric import Gone, Handle, Store, insist
+from shoal.execution.cluster.host_copies import HostCopies
+from shoal.execution.cluster.learner import Learner, Learning
+from shoal.execution.cluster.plan import Plan
+from shoal.execution.cluster.rollouts import BESIDE, Copies, Rollout, Share
+from shoal.execution.devices import AXIS
+from shoal.execution.experiment import Experiment, cast
+from shoal.execution.fused import Carry, Program, policies_of
+from shoal.execution.train import with_weights
+
+SEGMENTS = 4
+"""Parts of a rollout after which a slow learner may stop."""
+HEARTBEAT = 10
+"""Seconds without a sign of life after which a process counts as dead to its group."""
+LOOK = 0.5
+"""Seconds between looks at whether the group is still whole."""
+
+
+class Meeting:
+    """Where learners meet. Its state is lost and comes back: members say themselves which group they are of."""
+
+    def __init__(self, size: int):
+        self.size = size
+        self.generation, self.formed = 0, False
+        self.members: dict[int, tuple[str, str]] = {}
+        self.finished: tuple[int, int] = (0, -1)
+        self.ready: set[int] = set()
+        self._changed = threading.Condition()
+
+    def join(self, rank: int, token: str, address: str, timeout: float) -> tuple[int, str] | None:
+        """The number of the group and the address of its first member, once all are there. token: of the process.
+
+        A process that was not there before ends the group that there was: it stands for one that died.
+        """
+        with self._changed:
+            if self.members.get(rank, ("", ""))[0] != token:
+                if self.formed or not self.generation:
+                    self.generation, self.formed, self.members = self.generation + 1, False, {}
+                self.members[rank] = (token, address)
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: len(self.members) == self.size, timeout)
+            if len(self.members) < self.size or self.members[rank][0] != token:
+                return None
+            self.formed = True
+            return self.generation, self.members[0][1]
+
+    def whole(self, generation: int) -> bool:
+        """Whether the group of that number is still the one."""
+        with self._changed:
+            if generation > self.generation:  # it has been forgotten here
+                self.generation, self.formed, self.members = generation, True, {}
+            return generation == self.generation
+
+    def enough(self, rank: int, generation: int, update: int, finished: bool, needed: int) -> bool:
+        """Whether so many members have finished the rollout of an update, this one included if it says so."""
+        with self._changed:
+            if (generation, update) > self.finished:
+                self.finished, self.ready = (generation, update), set()
+            if finished and (generation, update) == self.finished:
+                self.ready.add(rank)
+            return len(self.ready) >= needed or (generation, update) < self.finished
+
+    def figures(self) -> dict[str, int]:
+        """How many groups there have been."""
+        return {"generation": self.generation, "members": len(self.members)}
+
+
+class GroupLearning(Learning):
+    """`Learning` over the devices of all processes; each puts in the rollout of its own copies."""
+
+    def __init__(self, experiment: Experiment, processes: int):
+        devices = jax.devices() if processes > 1 else jax.local_devices()[:1]
+        mesh = Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
+        self.program, self.size = Program(cast(experiment), mesh), len(devices)
+        self.key = jax.random.split(jax.random.key(experiment.seed), 3)[2]  # as the fused runner has it
+        whole, split, rows = (NamedSharding(mesh, spec) for spec in (P(), P(AXIS), P(None, AXIS)))
+        self.whole, self.split, self.rows = whole, split, rows
+        self.local = len(jax.local_devices()) if processes > 1 else 1
+
+    def fresh(self) -> tuple[PyTree, PyTree]:
+        """Every process makes the same learners by itself."""
+        alone = rollouts.program_of(self.program.experiment)
+        learners = jax.jit(lambda: alone._init_all().learners)()  # pyright: ignore[reportPrivateUsage]
+        learners = with_weights(alone, Carry(None, None, learners, None, None, None)).learners  # pyright: ignore[reportArgumentType]
+        return self.put(learners), self._spread(jax.device_get(latch.clear(self.local)), self.split)
+
+    def put(self, learners: PyTree) -> PyTree:
+        """Learners on all devices."""
+        return self._spread(jax.device_get(learners), self.whole)
+
+    def placed(self, made: Rollout) -> Rollout:
+        """The rollout of this process as its part of the whole."""
+        if self.size == 1:
+            return jax.device_put(made)
+        episodes = jax.tree.map(lambda leaf: np.asarray(leaf) / self.size, made.steps.episodes)  # they are summed
+        steps = self._spread(made.steps.replace(episodes=None), self.rows)
+        steps = steps.replace(episodes=self._spread(_divisible(episodes, self.local), self.split))
+        rest = {name: self._spread(getattr(made, name), self.split) for name in BESIDE}
+        return Rollout(steps=steps, clock=made.clock, **rest)
+
+    def everywhere(self, tree: PyTree) -> PyTree:
+        """What all processes have of a split tree. All must call it at once."""
+        if self.size == 1:
+            return jax.device_get(tree)
+        return jax.device_get(jax.jit(lambda tree: tree, out_shardings=self.whole)(tree))
+
+    def _spread(self, tree: PyTree, place: NamedSharding) -> PyTree:
+        if self.size == 1:
+            return jax.device_put(tree)
+        return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(place, np.asarray(leaf)), tree)
+
+
+class GroupLearner(Learner):
+    """One learner of a group. The first one, `learner-0`, writes checkpoints and metrics for all."""
+
+    def __init__(
+        self, experiment: dict[str, Any], folder: str, plan: Plan, handles: dict[str, Handle], store: Store, rank: int
+    ):
+        # No array is made here: a process can join a group only before it has used its devices.
+        self.name, self.plan, self.store, self.folder = f"learner-{rank}", plan, store, Path(folder)
+        self.services = {name: handle.by("learner") for name, handle in handles.items()}
+        self.experiment = Experiment.from_dict(experiment)
+        self.total, self.rank = self.experiment.num_updates, rank
+        self.dead, self.newest = threading.Event(), None
+        self.spent = {"wait": 0.0, "roll": 0.0, "join": 0.0, "learn": 0.0, "publish": 0.0, "commit": 0.0}
+        self.generation = 0
+        self.sick: set[int] = set()
+        self.held: Segments | None = None
+        self.report: dict[str, Any] = {}
+        self.cut = 0
+
+    def run(self) -> dict[str, Any]:
+        """Meets the others, then learns with them; only the first one ever returns."""
+        if self.plan.learners > 1:
+            if self.generation:  # this process was in a group that is no more
+                os._exit(1)
+            self._meet()
+        self.learning = GroupLearning(self.experiment, self.plan.learners)
+        self.held, self.report = None, {}
+        if self.rank == 0:
+            return super().run()
+        self.epoch = insist(self.services["coordinator"], "hello", self.name)
+        self._restore()
+        while self.update < self.total and not self.dead.is_set():
+            self.once()
+        self.dead.wait()  # the run ends when the first one has written all down
+        return {}
+
+    def _meet(self) -> None:
+        token, address, found = uuid.uuid4().hex, _address(), None
+        while found is None:
+            found = insist(self.services["meeting"], "join", self.rank, token, address, WAIT)
+        self.generation, first = found
+        threading.Thread(target=self._watch, daemon=True, name="group").start()
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(
+            first,
+            self.plan.learners,
+            self.rank,
+            cluster_detection_method="deactivate",
+            initialization_timeout=60,
+            heartbeat_timeout_seconds=HEARTBEAT,
+            shutdown_timeout_seconds=1,
+        )
+
+    def _watch(self) -> None:
+        """Ends this process when the group has lost a member: it may be waiting for it, and would for ever."""
+        while True:
+            time.sleep(LOOK)
+            try:
+                whole = self.services["meeting"].call("whole", self.generation)
+            except Gone:
+                continue
+            if not whole:
+                os._exit(1)
+
+    def once(self) -> bool:
+        """One rollout of the own share and one update of all; whether the run is to stop."""
+        began = time.perf_counter()
+        task = self._task()
+        if task is None:
+            return True
+        asked = time.perf_counter()
+        policies = jax.tree.map(lambda leaf: leaf.addressable_data(0), policies_of(self.learners))
+        self.held = self.held or self._begun()
+        made, healthy = self.held.roll(policies, self._enough)
+        made = self._sound(made, healthy)
+        rolled = time.perf_counter()
+        learners, tripped, row = self.learning.learn(
+            self.learners, self.tripped, np.int32(self.update), self.learning.placed(made)
+        )
+        self.learners, self.tripped = learners, tripped
+        row = np.asarray(row)
+        learnt = time.perf_counter()
+        for what, seconds in (("wait", asked - began), ("roll", rolled - asked), ("learn", learnt - rolled)):
+            self.spent[what] += seconds
+        self._told(task, {"roll": rolled - asked, "learn": learnt - rolled}, row)
+        if self.rank == 0:
+            return self.finish(row, [0.0])
+        self.update += 1
+        return False
+
+    def _task(self) -> dict[str, Any] | None:
+        """Reports the last rollout and asks for the next; None if the run is to stop.
+
+        Only the first learner stops when it is told to. All others would keep it waiting if they did, and what they
+        begin in vain is of no consequence.
+        """
+        while not self.dead.is_set():
+            task = insist(self.services["coordinator"], "next", self.name, self.report, WAIT)
+            self.report = {}
+            if task is not None and task["kind"] != "stop":
+                return task
+            if task is not None:
+                return None if self.rank == 0 else {"epoch": self.epoch}
+        return None
+
+    def _told(self, task: dict[str, Any], seconds: dict[str, float], row: np.ndarray) -> None:
+        if row[self.learning.program.names.index("fault")]:
+            self._check(self.learning.everywhere(self.tripped))
+        assert self.held is not None
+        steps = self.held.share.size * self.held.made
+        place = {"round": self.update, "epoch": task["epoch"]}
+        self.report = place | {"env_steps": steps, "seconds": seconds, "sick": sorted(self.sick)}
+
+    def _begun(self) -> "Segments":
+        size = self.experiment.num_envs // self.plan.learners
+        parts = math.gcd(SEGMENTS, self.experiment.num_steps) if self.plan.backups else 1
+        return Segments(self.experiment, Share(self.rank * size, size, self.epoch), parts)
+
+    def _enough(self, finished: bool) -> bool:
+        """Whether the rollout is to end here."""
+        if not self.plan.backups or self.plan.learners == 1:
+            return finished
+        needed = max(1, self.plan.learners - self.plan.backups)
+        place = (self.rank, self.generation, self.update)
+        return insist(self.services["meeting"], "enough", *place, finished, needed) or finished
+
+    def _sound(self, made: Rollout, healthy: np.ndarray) -> Rollout:
+        """What copies that ever gave NaN did is replaced: they are in quarantine from then on."""
+        self.sick |= {int(copy) for copy in np.flatnonzero(~healthy)}
+        if not self.sick:
+            return made
+        well = np.isin(np.arange(len(healthy)), list(self.sick), invert=True)
+        return rollouts.replaced(made, well, self.experiment.env)
+
+    def _publish(self) -> None:
+        """Nobody needs weights: all learners have the same."""
+
+    def _check(self, tripped: PyTree = None) -> None:
+        """Looks at what this process can see, unless what all have found is given."""
+        if tripped is None:
+            tripped = jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), self.tripped)
+        groups = list(self.learning.program.cast.spec.groups)
+        error = latch.report(tripped, self.experiment.env, groups)
+        if error:
+            raise NonFiniteError(f"{error} The last checkpoint in {self.folder} is from before it happened.")
+
+
+class Segments:
+    """Rollouts of a share of the copies, made in parts; one that ends early is filled up and masked."""
+
+    def __init__(self, experiment: Experiment, share: Share, parts: int):
+        self.share, self.parts, self.num_steps = share, parts, experiment.num_steps
+        program = rollouts.program_of(dataclasses.replace(experiment, num_steps=experiment.num_steps // parts))
+        self.held = (HostCopies if rollouts.on_host(program) else Copies)(program, share)
+        self.made = 0  # steps of the last rollout
+
+    @functools.cached_property
+    def _value(self):
+        return jax.jit(self.held._actor.final_value) if isinstance(self.held, Copies) else None  # pyright: ignore[reportPrivateUsage]
+
+    def roll(self, policies: PyTree, enough: Callable[[bool], bool]) -> tuple[Rollout, np.ndarray]:
+        """A rollout, which ends early if `enough` (called after each part) says so, and which copies are healthy."""
+        found = []
+        for number in range(self.parts):
+            found.append(self.held.roll(policies))
+            if enough(number == self.parts - 1):
+                break
+        healthy = np.all([sound for _, sound in found], axis=0)
+        made = in_a_row([part for part, _ in found])
+        self.made = len(made.steps.first)
+        if self.parts == 1:
+            return made, healthy
+        assert self._value is not None
+        value = jax.device_get(self._value(policies, (made.last, made.last_memory)))
+        return masked(made, value, self.num_steps), healthy
+
+
+def in_a_row(parts: Sequence[Rollout]) -> Rollout:
+    """Rollouts of the same copies, one after the other, as one."""
+    steps = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(part.steps for part in parts))
+    return parts[-1].replace(steps=steps, memory=parts[0].memory, clock=parts[0].clock)
+
+
+def masked(made: Rollout, value: dict[str, np.ndarray], num_steps: int) -> Rollout:
+    """A rollout filled up to `num_steps`: nobody is there in rows that were not made.
+
+    The last row that was made counts as cut short, its bootstrap the `value` of what is seen after it. Observations say
+    who is active and present even if all are, so that whole rollouts have the same form.
+    """
+    steps, count = made.steps, len(made.steps.first)
+    missing = num_steps - count
+    if missing:
+        going_on = ~(steps.terminated[-1] | steps.truncated[-1])
+        values = {name: np.where(going_on[:, None], value[name], row[-1]) for name, row in steps.final_value.items()}
+        final = {name: np.concatenate([row[:-1], values[name][None]]) for name, row in steps.final_value.items()}
+        truncated = np.concatenate([steps.truncated[:-1], (steps.truncated[-1] | going_on)[None]])
+        steps = steps.replace(final_value=final, truncated=truncated)
+    rows = np.minimum(np.arange(num_steps), count - 1)
+    there = np.arange(num_steps) < count
+    filled = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], steps)
+
+    def kept(leaf: np.ndarray) -> np.ndarray:
+        return np.where(there.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0).astype(leaf.dtype)
+
+    observation = {name: _attended(seen, steps.reward[name][rows], kept) for name, seen in filled.observation.items()}
+    episodes = jax.tree.map(kept, filled.episodes)
+    return made.replace(steps=filled.replace(observation=observation, episodes=episodes))
+
+
+def _attended(seen: Observation, like: np.ndarray, kept: Callable[[np.ndarray], np.ndarray]) -> Observation:
+    """An observation that says who is there, and that nobody is where nothing was made."""
+    everybody: Any = np.ones(like.shape, bool)
+    present = everybody if seen.present is None else seen.present
+    active = present if seen.active is None else seen.active
+    return seen.replace(active=kept(np.asarray(active)), present=kept(np.asarray(present)))
+
+
+def _divisible(episodes: PyTree, count: int) -> PyTree:
+    """Sums over episodes `[T]` with rows of zeros, so that they can be split among the devices of a process."""
+    return jax.tree.map(lambda leaf: np.concatenate([leaf, np.zeros(-len(leaf) % count, leaf.dtype)]), episodes)
+
+
+def _address() -> str:
+    """An address of this machine that others can reach, with a port that is free."""
+    host = "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("10.255.255.255", 1))  # nothing is sent: it only asks which way it would go
+            host = probe.getsockname()[0]
+        except OSError:
+            pass
+    with socket.socket() as free:
+        free.bind(("", 0))
+        return f"{host}:{free.getsockname()[1]}"
