@@ -3,13 +3,14 @@
 import os
 from importlib.metadata import version
 
-# Most of the time here goes into compiling, so programs are compiled in the quickest way, not into the quickest ones.
-QUICK = "--xla_backend_optimization_level=0"
-if version("jaxlib").startswith("0.10."):  # an unknown flag ends the process, and this one goes away with the old way
-    QUICK += " --xla_cpu_use_fusion_emitters=false"
-
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("XLA_FLAGS", QUICK)
+# Most of the time here goes into compiling, so programs are compiled in the quickest way, not into the quickest ones.
+# An unknown flag ends the process, and the second goes away together with XLA's old way of writing loops.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0"
+    + (" --xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.10.") else ""),
+)
 
 import jax
 import pytest

@@ -22,7 +22,7 @@ from shoal.cli.export import ExportOptions
 from shoal.cli.psro import LeagueOptions, PsroOptions, translated
 from shoal.cli.sweep import SweepOptions
 from shoal.cli.targets import parse_target
-from shoal.cli.train import ResumeOptions, TrainOptions
+from shoal.cli.train import ResumeOptions
 from shoal.cli.watch import WatchOptions
 from shoal.core.registry import import_file, world_class
 from shoal.testing import check_env

@@ -75,6 +75,7 @@ class Seated:
         self.seats = roster.seats
         self.place = Place(roster.name)
         self.gone: dict[Any, int] = {}
+        self.compared: dict[Any, tuple[Any, Any]] = {}
 
     @property
     def name(self) -> str:
@@ -175,8 +176,7 @@ class Seated:
         spaces = self.roster.spaces[self.seats[agent][0]]
         try:
             if check:
-                same_space("observation", spaces.observation, self.env.observation_space(agent))
-                same_space("action", spaces.action, self.env.action_space(agent))
+                self._compare(agent, spaces)
             own = spaces.see(value, check=check)
             if legal is not None:
                 legal[i] = spaces.legal(value, infos.get(agent))
@@ -187,6 +187,16 @@ class Seated:
                 view[name][i] = leaf
         else:
             view[i] = own
+
+    def _compare(self, agent: Any, spaces: Spaces) -> None:
+        """Refuses spaces that have changed. To compare two takes long: those that were found equal are remembered."""
+        now = (self.env.observation_space(agent), self.env.action_space(agent))
+        known = self.compared.get(agent)
+        if known is not None and known[0] is now[0] and known[1] is now[1]:
+            return
+        same_space("observation", spaces.observation, now[0])
+        same_space("action", spaces.action, now[1])
+        self.compared[agent] = now
 
     def _unpaid(self, agent: Any, amount: float) -> None:
         if amount and self.check:

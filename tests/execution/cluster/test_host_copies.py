@@ -156,7 +156,8 @@ def test_parts_make_no_difference(walks):
     one, two = (rolled(plan, Share(1, 5), 2, buffers) for buffers in (1, 2))
     for (a, well), (b, fine) in zip(one, two, strict=True):
         assert_close(a, b)
-        assert well.all() and fine.all()
+        assert well.all()
+        assert fine.all()
     assert a.steps.reward["walker"].shape == (8, 5, 2)
     assert a.clock == 9  # the second rollout of eight steps, counted from 1
     assert float(np.sum(one[0][0].steps.episodes.count)) == 5  # of five steps each, one ended in eight
@@ -246,7 +247,7 @@ def test_an_environment_that_raises_once_is_begun_anew(walks, tmp_path):
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert status["restarts"]["actor-0"] == 1
     assert "a wheel came off" in status["events"][0]["what"]
-    assert len(made) == 8 and len({env.seed for env in made}) == 8
+    assert len(made) == len({env.seed for env in made}) == 8
 
 
 def test_an_environment_that_always_raises_ends_the_run_by_name(walks, tmp_path):

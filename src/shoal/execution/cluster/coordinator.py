@@ -57,6 +57,7 @@ class Coordinator:
             self.journal.write({"begun": name, "times": times})
             worker = self._worker(name)
             worker.begun, worker.busy, worker.round = times, None, max(worker.done, self._floor())
+            worker.seconds = {}  # its first task compiles once more, and may take as long as the very first
             return times
 
     def _worker(self, name: str) -> Worker:

@@ -109,25 +109,26 @@ class Copy:
         return self.program.plan.population // self.slices
 
     @functools.cached_property
-    def play(self) -> Callable[[Carry, jax.Array], dict[str, Any]]:
-        """`play(carry, first) -> figures`: so many members of this generation from `first` on."""
-        return jax.jit(self._play)
+    def play(self) -> Callable[[Carry, jax.Array, bool], dict[str, Any]]:
+        """`play(carry, first, centre) -> figures`: some members of this generation, and the centre, if asked for."""
+        return jax.jit(self._play, static_argnums=2)
 
     @functools.cached_property
-    def tell(self) -> Callable[..., tuple[Carry, dict[str, jax.Array]]]:
+    def tell(self) -> Callable[..., tuple[Carry, dict[str, Any]]]:
         """`tell(carry, figures) -> carry, metrics`: the next generation. figures: of all slices, in their order."""
         return jax.jit(self._tell)
 
     def _keys(self, carry: Carry) -> jax.Array:
         return jax.random.split(jax.random.fold_in(carry.key, carry.generation), 4)
 
-    def _play(self, carry: Carry, first: jax.Array) -> dict[str, Any]:
+    def _play(self, carry: Carry, first: jax.Array, centre: bool) -> dict[str, Any]:
         program, plan, keys = self.program, self.program.plan, self._keys(carry)
         vectors, search = plan.strategy.ask(keys[0], carry.search, plan.population)
         own = lax.dynamic_slice_in_dim(vectors, first, self.size)
-        own = jnp.concatenate([own, plan.strategy.centre(search)[None]])
         ids = copy_ids(first, self.size, plan.episodes, plan.common_starts)
-        ids = jnp.concatenate([ids, copy_ids(0, 1, plan.episodes, True)])
+        if centre:
+            own = jnp.concatenate([own, plan.strategy.centre(search)[None]])
+            ids = jnp.concatenate([ids, copy_ids(0, 1, plan.episodes, True)])
         policies = {name: () if name in program._at_random else p for name, p in policies_of(carry.learners).items()}  # pyright: ignore[reportPrivateUsage]
         vectorised = program.cast.vectorised(ids.shape[0])
         played = play(vectorised, program.actor, (own, policies), keys[1], ids, plan.max_steps)
@@ -136,9 +137,9 @@ class Copy:
         sums = {"episodes": jnp.float32(rows), "length": jnp.sum(played.length[:rows])}
         sums |= {f"return/{side}": jnp.sum(value[:rows]) for side, value in played.returns.items()}
         views = jax.tree.leaves(played.stats)
-        return {"returns": each[: self.size], "centre": each[self.size], "sums": sums, "views": views}
+        return {"returns": each[: self.size], "centre": each[self.size :], "sums": sums, "views": views}
 
-    def _tell(self, carry: Carry, figures: Sequence[dict[str, Any]]) -> tuple[Carry, dict[str, jax.Array]]:
+    def _tell(self, carry: Carry, figures: Sequence[dict[str, Any]]) -> tuple[Carry, dict[str, Any]]:
         program, plan, keys = self.program, self.program.plan, self._keys(carry)
         strategy, policies = plan.strategy, policies_of(carry.learners)
         fitness = jnp.concatenate([part["returns"] for part in figures])
@@ -148,9 +149,9 @@ class Copy:
             policies = with_stats(policies, self._stats(policies, part["views"]), None)
         centre = strategy.centre(search)
         learners = program._saved(carry.learners, policies, centre)  # pyright: ignore[reportPrivateUsage]
-        metrics = {name: sum(part["sums"][name] for part in figures) for name in figures[0]["sums"]}
+        metrics: dict[str, Any] = {name: sum(part["sums"][name] for part in figures) for name in figures[0]["sums"]}
         metrics |= {"fitness/best": jnp.max(fitness), "fitness/mean": jnp.mean(fitness)}
-        metrics |= {"fitness/std": jnp.std(fitness), "fitness/policy": figures[0]["centre"]}
+        metrics |= {"fitness/std": jnp.std(fitness), "fitness/policy": figures[0]["centre"][0]}
         finite = jnp.all(jnp.isfinite(fitness)) & jnp.all(jnp.isfinite(centre))
         metrics["fault"] = 1.0 - finite
         return Carry(learners, search, carry.gradient, carry.key, carry.generation + 1), metrics
@@ -166,7 +167,7 @@ class Copy:
         told = result.figures
         return {
             "returns": np.array(told["returns"], np.float32),
-            "centre": np.float32(told["centre"]),
+            "centre": np.array(told["centre"], np.float32),
             "sums": {name: np.float32(value) for name, value in told["sums"].items()},
             "views": [np.array(view, np.float32) for view in told["views"]],
         }
@@ -206,7 +207,8 @@ class Carrier:
         for past in range(int(self.carry.generation), generation):
             results = insist(board, "results", self.copy.ids(past))
             self.carry, _ = self.copy.tell(self.carry, [self.copy.read(result) for result in results])
-        found = jax.device_get(self.copy.play(self.carry, jnp.int32(task.payload["first"])))
+        first = task.payload["first"]
+        found = jax.device_get(self.copy.play(self.carry, jnp.int32(first), first == 0))
         plain = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32).tolist(), found)
         return plain | {"copy": fingerprint(self.carry)}, None
 

@@ -9,13 +9,14 @@ into the value.
 object, so that faults can be rehearsed without a process.
 """
 
+import contextlib
 import dataclasses
 import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any, Protocol
 
 from shoal.core.errors import ShoalError
@@ -174,10 +175,13 @@ class LocalHandle:
 
         def work() -> None:
             try:
-                future.set_result(self.call(method, *args))
-            except BaseException as error:
-                future.set_exception(error)
+                value, error = self.call(method, *args), None
+            except BaseException as raised:
+                value, error = None, raised
+            with contextlib.suppress(InvalidStateError):  # it was killed, and whoever asked was told
+                future.set_exception(error) if error is not None else future.set_result(value)
 
+        self.fabric.asked(self.name, future)
         threading.Thread(target=work, daemon=True, name=f"{self.name}.{method}").start()
         return future
 
@@ -189,6 +193,7 @@ class Threads:
         self.store = Memory()
         self._made: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
         self._served: dict[str, tuple[Served, threading.Event]] = {}
+        self._asked: dict[str, list[Future]] = {}
         self._lock = threading.RLock()
 
     def start(self, name: str, factory: Callable[..., Any], *args: Any, cpus: float = 0.0, gpus: float = 0.0) -> Handle:
@@ -206,10 +211,20 @@ class Threads:
                 self._served[name] = (Served(*self._made[name]), threading.Event())
             return self._served[name]
 
+    def asked(self, name: str, future: Future) -> None:
+        """Somebody waits for an answer of that service."""
+        with self._lock:
+            waiting = self._asked.get(name, [])
+            self._asked[name] = [one for one in waiting if not one.done()] + [future]
+
     def kill(self, name: str) -> None:
         with self._lock:
             served, died = self._served.pop(name, (None, threading.Event()))
+            asked = self._asked.pop(name, [])
         died.set()
+        for future in asked:  # what hangs never answers
+            with contextlib.suppress(InvalidStateError):
+                future.set_exception(Gone(name))
         stop = getattr(getattr(served, "service", None), "die", None)
         if stop is not None:
             stop()

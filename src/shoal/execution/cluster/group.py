@@ -19,11 +19,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -41,6 +39,7 @@ from shoal.execution.cluster.rollouts import BESIDE, Copies, Rollout, Share
 from shoal.execution.devices import AXIS
 from shoal.execution.experiment import Experiment, cast
 from shoal.execution.fused import Carry, Program, policies_of
+from shoal.execution.rollout import Policies
 from shoal.execution.train import with_weights
 
 SEGMENTS = 4
@@ -151,18 +150,18 @@ class GroupLearner(Learner):
     def __init__(
         self, experiment: dict[str, Any], folder: str, plan: Plan, handles: dict[str, Handle], store: Store, rank: int
     ):
-        # No array is made here: a process can join a group only before it has used its devices.
-        self.name, self.plan, self.store, self.folder = f"learner-{rank}", plan, store, Path(folder)
-        self.services = {name: handle.by("learner") for name, handle in handles.items()}
-        self.experiment = Experiment.from_dict(experiment)
-        self.total, self.rank = self.experiment.num_updates, rank
-        self.dead, self.newest = threading.Event(), None
-        self.spent = {"wait": 0.0, "roll": 0.0, "join": 0.0, "learn": 0.0, "publish": 0.0, "commit": 0.0}
+        super().__init__(experiment, folder, plan, handles, store)
+        self.name, self.rank = f"learner-{rank}", rank
+        self.spent["roll"] = 0.0
         self.generation = 0
         self.sick: set[int] = set()
         self.held: Segments | None = None
         self.report: dict[str, Any] = {}
-        self.cut = 0
+
+    @functools.cached_property
+    def learning(self) -> GroupLearning:
+        """Made when the others are there: a process can join a group only before it has used its devices."""
+        return GroupLearning(self.experiment, self.plan.learners)
 
     def run(self) -> dict[str, Any]:
         """Meets the others, then learns with them; only the first one ever returns."""
@@ -170,7 +169,6 @@ class GroupLearner(Learner):
             if self.generation:  # this process was in a group that is no more
                 os._exit(1)
             self._meet()
-        self.learning = GroupLearning(self.experiment, self.plan.learners)
         self.held, self.report = None, {}
         if self.rank == 0:
             return super().run()
@@ -299,11 +297,8 @@ class Segments:
         self.share, self.parts, self.num_steps = share, parts, experiment.num_steps
         program = rollouts.program_of(dataclasses.replace(experiment, num_steps=experiment.num_steps // parts))
         self.held = (HostCopies if rollouts.on_host(program) else Copies)(program, share)
+        self.value = jax.jit(Policies(program.cast.algorithms, program.cast.spec.groups).final_value)
         self.made = 0  # steps of the last rollout
-
-    @functools.cached_property
-    def _value(self):
-        return jax.jit(self.held._actor.final_value) if isinstance(self.held, Copies) else None  # pyright: ignore[reportPrivateUsage]
 
     def roll(self, policies: PyTree, enough: Callable[[bool], bool]) -> tuple[Rollout, np.ndarray]:
         """A rollout, which ends early if `enough` (called after each part) says so, and which copies are healthy."""
@@ -317,8 +312,7 @@ class Segments:
         self.made = len(made.steps.first)
         if self.parts == 1:
             return made, healthy
-        assert self._value is not None
-        value = jax.device_get(self._value(policies, (made.last, made.last_memory)))
+        value = jax.device_get(self.value(policies, (made.last, made.last_memory)))
         return masked(made, value, self.num_steps), healthy
 
 

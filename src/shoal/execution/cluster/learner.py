@@ -57,6 +57,10 @@ class Learning:
         carry = with_weights(self.program, self.program.init())
         return carry.learners, carry.latch
 
+    def put(self, learners: PyTree) -> PyTree:
+        """Learners that were stored, on the devices."""
+        return jax.device_put(learners, self.program.shardings.learners)
+
     @functools.cached_property
     def learn(self):
         """`learn(learners, latch, update, rollout) -> learners, latch, row of metrics`; donates the first two."""
@@ -140,12 +144,18 @@ class Learner:
         self.services = {name: handle.by("learner") for name, handle in handles.items()}
         self.experiment = Experiment.from_dict(experiment)
         self.total = self.experiment.num_updates
-        self.learning = Learning(self.experiment)
-        self.layout = rollouts.layout_of(self.learning.program)
         self.dead = threading.Event()
         self.spent = {"wait": 0.0, "join": 0.0, "learn": 0.0, "publish": 0.0, "commit": 0.0}
         self.newest: dict[str, Any] | None = None
         self.left_out = 0
+
+    @functools.cached_property
+    def learning(self) -> Learning:
+        return Learning(self.experiment)
+
+    @functools.cached_property
+    def layout(self) -> rollouts.Layout:
+        return rollouts.layout_of(self.learning.program)
 
     def die(self) -> None:
         self.dead.set()
@@ -278,7 +288,7 @@ class Learner:
         if newest is not None:
             like = {"learners": self.learning.program.shapes().learners}
             stored = checkpoint.load(newest, like, partial=True)
-            self.learners = jax.device_put(stored["learners"], self.learning.program.shardings.learners)
+            self.learners = self.learning.put(stored["learners"])
             meta = checkpoint.read_meta(newest)
             self.update, self.before = meta["update"], meta["seconds"]
             self.aggregator.update = self.update - len(meta["pending"])

@@ -135,9 +135,9 @@ class Workers:
         self, banks: Mapping[str, PyTree], lineups: np.ndarray, episodes: int, seed: int, first: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Some line-ups a task."""
-        bare = {player: bare(policies) for player, policies in banks.items()}
-        stored = {player: self.fabric.store.put(leaves) for player, leaves in bare.items()}
-        known = [digest(leaves) for leaves in bare.values()]
+        arrays = {player: bare(policies) for player, policies in banks.items()}
+        stored = {player: self.fabric.store.put(leaves) for player, leaves in arrays.items()}
+        known = [digest(leaves) for leaves in arrays.values()]
         share, tasks = max(1, EPISODES // episodes), []
         for start in range(0, len(lineups), share):
             own = {"lineups": np.asarray(lineups[start : start + share]), "first": first + start * episodes}

@@ -84,7 +84,9 @@ class ReplayService:
         self._changed = threading.Condition()
         self._told: Counter[str] = Counter()
         self._pushes = 0
-        self.counts: Counter[str] = Counter(inserted=0, pushed=0, refused=0, repeated=0, drawn=0, written=0, late=0)
+        self.counts: Counter[str] = Counter(
+            inserted=0, pushed=0, judged=0, refused=0, repeated=0, drawn=0, written=0, late=0
+        )
         self._spilled: dict[tuple[str, int], int] = {}
         self._spilling, self._due, self._spills = threading.Lock(), time.monotonic() + seconds, 0
         self._dead = False
@@ -102,6 +104,7 @@ class ReplayService:
             for table, (leaves, priority) in made.steps.items():
                 ring = self._ring(table, made.maker, leaves)
                 ring.add(leaves, made.stamp, made.version, priority)
+                self.counts["judged"] += priority is not None
             self.room -= made.env_steps
             self.counts["inserted"] += made.env_steps
             self.counts["pushed"] += 1
@@ -123,15 +126,16 @@ class ReplayService:
             ring = self._rings[table, maker] = Ring(self.tables[table])
         return ring
 
-    def news(self, room: int, known: int = 0, enough: int = 0, timeout: float = 0.0) -> News:
-        """What came since the last call; from now on, `room` env steps may come.
+    def news(self, room: int, known: tuple[int, int] = (0, 0), enough: int = 0, timeout: float = 0.0) -> News:
+        """What came since the last call; `room` env steps may come after those `known` (of a life of the shard).
 
-        Waits up to `timeout` seconds until `enough` more than `known` have come in this life.
+        Waits up to `timeout` seconds until `enough` more than those known have come.
         """
         with self._changed:
-            self.room = room
+            before = known[1] if known[0] == self.life else 0
+            self.room = room - (self.counts["inserted"] - before)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self.counts["inserted"] - known >= enough, timeout)
+            self._changed.wait_for(lambda: self.counts["inserted"] - before >= enough, timeout)
             told, pushes = dict(self._told), self._pushes
             self._told.clear()
             self._pushes = 0

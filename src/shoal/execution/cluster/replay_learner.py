@@ -118,7 +118,7 @@ class Shards:
     def news(self, room: int, enough: int, timeout: float) -> tuple[int, dict[str, float], int]:
         """Env steps that have come, figures that came with them, and from how many rollouts."""
         share, need = -(-room // len(self.handles)), -(-enough // len(self.handles))
-        asked = [self._ask(h, "news", share, self._known[i][1], need, timeout) for i, h in enumerate(self.handles)]
+        asked = [self._ask(h, "news", share, self._known[i], need, timeout) for i, h in enumerate(self.handles)]
         came, told, pushes = 0, {}, 0
         for number, answer in enumerate(self._answers(asked)):
             if answer is None:
@@ -220,14 +220,10 @@ class Paid(Learner):
         """Waits for the env steps of one more update; False if the run is to stop."""
         began = looked = time.perf_counter()
         while not self.dead.is_set():
-            room = max(LEAD * self.cost - max(self.credit - self.cost, 0), 1)
-            came, told, pushes = self.shards.news(room, max(self.cost - self.credit, 0), WAIT / 4)
-            self.credit += came
-            self.pushes += pushes
-            for name, value in told.items():
-                self.told[name] = self.told.get(name, 0.0) + value
+            room = (LEAD + 1) * self.cost - self.credit  # this update's, and what makers may be ahead
+            self.look(room, max(self.cost - self.credit, 0), WAIT / 4)
             if self.credit >= self.cost:
-                self.credit = min(self.credit - self.cost, LEAD * self.cost)
+                self.credit -= self.cost
                 self.spent["wait"] += time.perf_counter() - began
                 return True
             if time.perf_counter() - looked > WAIT:
@@ -235,6 +231,15 @@ class Paid(Learner):
                 if self._waits():
                     return False
         return False
+
+    def look(self, room: int, enough: int, timeout: float) -> int:
+        """Takes note of what came, and lets `room` more come; how many env steps it were."""
+        came, told, pushes = self.shards.news(room, enough, timeout)
+        self.credit += came
+        self.pushes += pushes
+        for name, value in told.items():
+            self.told[name] = self.told.get(name, 0.0) + value
+        return came
 
     def warm(self) -> bool:
         """Whether enough steps were made for all learners to learn from."""
@@ -294,7 +299,8 @@ class ReplayLearner(Paid):
                 self.asked = self.shards.ask(counts)
                 self.spent["wait"] += time.perf_counter() - began
                 return batches
-            self.shards.news(LEAD * self.cost, 1, 0.05)
+            if not self.look((LEAD + 1) * self.cost - self.credit, 1, 0.05):
+                time.sleep(0.05)  # enough has come, but no window is whole yet, or all shards are away
             if time.perf_counter() - looked > WAIT:
                 looked = time.perf_counter()
                 if self._waits():

@@ -73,7 +73,7 @@ def check(experiment: Experiment, plan: Plan) -> None:
 
 def needs(plan: Plan) -> dict[str, float]:
     """The resources that a plan asks for."""
-    actors = plan.actors + plan.backups
+    actors = plan.actors + plan.backups if recipe_of(plan.recipe).acts else 0
     cpus = actors * plan.actor_cpus + plan.learners * plan.learner_cpus
     gpus = actors * plan.actor_gpus + plan.learners * plan.learner_gpus
     return {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
@@ -89,6 +89,7 @@ class Watched:
     rounds: int = 0
     wait_until: float = 0.0
     restarts: int = 0
+    replaced: int = -1  # which of its beginnings was replaced: it is given the time that the next one takes
 
 
 class Supervisor:
@@ -225,8 +226,9 @@ class Supervisor:
             if told["rounds"] > watched.rounds:
                 watched.rounds, watched.failures = told["rounds"], 0
             patience = self.plan.patience * (1.0 if told["seconds"] else FIRST_TASK)
-            if told["busy_s"] > patience and watched.running is not None:
+            if told["busy_s"] > patience and watched.running is not None and told["restarts"] != watched.replaced:
                 self._note(name, f"hung for {told['busy_s']:.0f} s in {told['task']}")
+                watched.replaced = told["restarts"]
                 self.fabric.kill(name)
         if self.listener and self.status["learner"].get("update"):
             self.listener(self._progress())

@@ -1,7 +1,7 @@
 """The architectures by name. Each is a short file that says who does what and what travels."""
 
 from shoal.core.errors import unknown_name
-from shoal.execution.cluster.recipes import a3c, apex, appo, gorila, impala, r2d2, seed, stale, synchronous
+from shoal.execution.cluster.recipes import a3c, apex, appo, ddppo, gorila, impala, r2d2, seed, stale, synchronous
 from shoal.execution.cluster.recipes._recipe import Recipe
 
 RECIPES: dict[str, Recipe] = {
@@ -12,6 +12,7 @@ RECIPES: dict[str, Recipe] = {
         impala,
         appo,
         seed,
+        ddppo,
         apex,
         r2d2,
         gorila,

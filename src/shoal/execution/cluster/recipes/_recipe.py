@@ -20,13 +20,14 @@ class Recipe:
     """An architecture.
 
     sync: whether learners wait for all actors, for nobody, or within a bound. algorithms: names of those that it is
-    for; empty: any. A recipe of another shape overrides `start` and `actor`.
+    for; empty: any. acts: whether there are workers that only act. A recipe of another shape overrides `start` and `actor`.
     """
 
     name: str
     what: str
     sync: Literal["sync", "async", "stale"]
     algorithms: tuple[str, ...] = ()
+    acts: bool = True
 
     def check(self, experiment: Experiment) -> None:
         """Refuses an experiment that it is not for."""

@@ -37,7 +37,7 @@ class RolloutGradients(Recipe):
 
     def start(self, site: "Supervisor") -> None:
         self.services(site)
-        site.service("dataset", Gradients, site.plan.capacity)
+        site.service("dataset", Gradients, site.plan.queue or 1)  # who waits in line grows stale
         made = (site.experiment.to_dict(), site.path, site.plan, site.services, site.fabric.store)
         site.learner(RolloutGradientLearner, *made)
         for number in range(site.plan.actors):

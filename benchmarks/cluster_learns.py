@@ -1,0 +1,99 @@
+"""Do the recipes learn? Greedy returns of what each has trained on a Ray of this machine.
+
+    python benchmarks/cluster_learns.py benchmarks/results/cluster_learns.json
+    python benchmarks/cluster_learns.py OUT.json --only impala/cartpole,appo/simple_spread
+
+A row is a recipe and a preset; `share_of_ppo` on simple_spread is the gain over random play as a share of the fused
+PPO's, which is trained for as many steps.
+"""
+
+import argparse
+import dataclasses
+import json
+import platform
+import tempfile
+import time
+from pathlib import Path
+
+from shoal.execution.devices import num_cores, use_all_cores, use_compilation_cache
+
+ROWS = {
+    "impala/cartpole": ("impala", "impala/cartpole"),
+    "impala/simple_spread": ("impala", "impala/simple_spread"),
+    "appo/simple_spread": ("appo", "appo/simple_spread"),
+    "stale/simple_spread": ("stale", "mpe/simple_spread"),
+    "seed/cartpole": ("seed", "impala/cartpole"),
+    "apex/cartpole": ("apex", "dqn/cartpole"),
+    "a3c/cartpole": ("a3c", "a2c/cartpole"),
+    "gorila/cartpole": ("gorila", "dqn/cartpole"),
+    "apex/simple_spread": ("apex", "iql/simple_spread"),
+    "r2d2/simple_spread": ("r2d2", "r2d2/simple_spread"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--only", default=",".join(ROWS))
+    parser.add_argument("--actors", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=None, help="env steps; the preset's by default")
+    args = parser.parse_args()
+    use_all_cores()
+    use_compilation_cache()
+    rows = json.loads(args.out.read_text())["rows"] if args.out.exists() else {}
+    for name in args.only.split(","):
+        rows[name] = learn(name, args)
+        print(name, rows[name], flush=True)
+        record = {"machine": f"{platform.machine()}, {num_cores()} cores", "rows": rows}
+        args.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def learn(name: str, args: argparse.Namespace) -> dict:
+    from shoal.execution.cluster import runner
+    from shoal.execution.cluster.plan import Plan
+    from shoal.execution.cluster.ray_fabric import RayFabric
+    from shoal.presets import resolve
+
+    recipe, preset = ROWS[name]
+    experiment = resolve(preset)
+    experiment = dataclasses.replace(experiment, total_env_steps=args.steps or experiment.total_env_steps)
+    plan, began = Plan(recipe, actors=args.actors), time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run"
+        result = runner.train(experiment, path, plan, RayFabric("local", runner.needs(plan)))
+        status = json.loads((path / "cluster.json").read_text())
+    seconds = time.perf_counter() - began
+    row = {
+        "recipe": recipe,
+        "preset": preset,
+        "env_steps": experiment.total_env_steps,
+        "seconds": round(seconds, 1),
+        "return": played(experiment, result.policies),
+        "random": played(experiment, None),
+        "staleness": status.get("staleness"),
+    }
+    if experiment.env == "mpe/simple_spread":
+        row["ppo"] = fused_ppo(experiment.total_env_steps)
+        row["share_of_ppo"] = round((row["return"] - row["random"]) / (row["ppo"] - row["random"]), 3)
+    return row
+
+
+def played(experiment, policies) -> float:
+    """Mean greedy return of 512 episodes, all groups together."""
+    from shoal.execution.evaluate import evaluate
+    from shoal.execution.experiment import cast
+
+    found = evaluate(cast(experiment), policies, episodes=512)
+    return round(float(sum(values.mean() for values in found.returns.values())), 2)
+
+
+def fused_ppo(steps: int) -> float:
+    from shoal.execution.train import train
+    from shoal.presets import resolve
+
+    experiment = dataclasses.replace(resolve("ippo/simple_spread"), total_env_steps=steps)
+    return played(experiment, train(experiment).policies)
+
+
+if __name__ == "__main__":
+    main()
