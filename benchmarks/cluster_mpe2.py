@@ -133,6 +133,7 @@ def ours(args: argparse.Namespace) -> dict[str, float]:
     learner = Learner(PPO(epochs=EPOCHS, minibatches=args.minibatches, network=Network(hidden=HIDDEN)))
     experiment = Experiment(
         "pettingzoo:mpe2.simple_spread_v3",
+        env_options={"check": False},  # as it is anyway after the first 1,000 steps of each copy
         learners={"learner": learner},
         num_envs=args.num_envs,
         num_steps=args.num_steps,

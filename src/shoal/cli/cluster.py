@@ -33,6 +33,7 @@ class ClusterOptions(TrainOptions):
     """architecture on the cluster: sync, stale, impala, appo, ...; by default sync, or what suits the algorithm"""
     actors: Count = None  # processes that step worlds (2)
     learners: Count = None  # processes that learn (1)
+    shards: Count = None  # processes that keep replays (1)
     backups: Count = None  # actors more than a synchronous update waits for (0)
     max_staleness: Count = None  # updates that experience may be behind, for stale (2)
     max_divergence: Number = None  # and how far the policy may have moved since, as KL (any)

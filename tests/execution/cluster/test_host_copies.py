@@ -1,5 +1,6 @@
 """Environments of the host in actors: the host runner's weights, and one that fails costs nobody else anything."""
 
+import dataclasses
 import json
 import threading
 
@@ -277,6 +278,31 @@ def test_an_environment_that_hangs_is_replaced(walks, tmp_path):
     told = [event["what"] for event in status["events"] if event["worker"] == "actor-0"]
     assert told[0].startswith("hung for 1 s in rollout 2")
     assert len(made) == 8
+
+
+@pytest.mark.parametrize(("part", "said"), [(0, "observation is NaN"), (1, "reward of agent 'agent_1' is NaN")])
+def test_bridges_say_that_it_is_nan_and_the_copy_is_not_stepped_again(part, said):
+    pytest.importorskip("mpe2", reason="mpe2 is not installed: pip install mpe2")
+    plan = dataclasses.replace(experiment(num_envs=4), env="pettingzoo:mpe2.simple_spread_v3")
+    program = rollouts.program_of(plan)
+    held = HostCopies(program, Share(0, 4), 2)
+    one = held._stages[0].envs[1]
+    inner, calls = one.env.step, []
+
+    def step(actions):
+        told = inner(actions)
+        calls.append(said)
+        told[part]["agent_1"] = told[part]["agent_1"] * np.nan
+        return told
+
+    one.env.step = step
+    with pytest.raises(NonFiniteWorldError, match=said):
+        one.step({"agent": np.zeros(3, np.int32)})
+    made, healthy = held.roll(jax.device_get(policies_of(program.init().learners)))
+    held.close()
+    assert healthy.tolist() == [True, False, True, True]
+    assert len(calls) == 2
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(made))
 
 
 @pytest.mark.slow

@@ -3,12 +3,11 @@
 import dataclasses
 import hashlib
 import json
-import random
-import threading
 
 import jax
 import numpy as np
 import pytest
+from shooting import shooting
 
 from shoal.algorithms import PPO
 from shoal.execution import psro_run
@@ -103,20 +102,9 @@ def test_nothing_is_lost_whoever_is_shot(tmp_path, monkeypatch, seed):
     monkeypatch.setattr(populations, "EPISODES", 100)
     chosen = settings(iterations=3)
     undisturbed = populations.start(chosen, tmp_path / "calm", Team(workers=2), Threads())
-    fabric, draws, stop, killed = Threads(), random.Random(seed), threading.Event(), []
-
-    def shoot():
-        while not stop.wait(draws.uniform(0.5, 3.0)):
-            killed.append(draws.choice(["board", "worker-0", "worker-1"]))
-            fabric.kill(killed[-1])
-
-    gun = threading.Thread(target=shoot)
-    gun.start()
-    try:
+    fabric = Threads()
+    with shooting(fabric, ["board", "worker-0", "worker-1"], seed, shots=4, apart=(1, 4)) as killed:
         state = populations.start(chosen, tmp_path / "shot", Team(workers=2), fabric)
-    finally:
-        stop.set()
-        gun.join()
     assert killed
     assert fingerprint(state) == fingerprint(undisturbed)
     assert fingerprint(psro_run.resume(tmp_path / "shot", devices=1)) == fingerprint(undisturbed)

@@ -10,8 +10,8 @@ import pytest
 from shoal.core.errors import OptionError
 from shoal.execution.cluster.fabric import Threads
 from shoal.execution.cluster.replay import LIFE, Push, ReplayService
-from shoal.execution.cluster.replay_learner import Shards
 from shoal.execution.cluster.ring import Ring, Table, places
+from shoal.execution.cluster.shards import Shards
 from shoal.ops import buffers
 
 T, E = 3, 2

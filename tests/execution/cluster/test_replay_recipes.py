@@ -185,3 +185,42 @@ def test_apex_on_ray(tmp_path):
     assert result.update == 30
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert status["services"]["replay-1"]["judged"] > 0
+
+
+WIDE = Network(hidden=(128, 128), activation="relu")
+GRU = Network(hidden=(64,), activation="relu", recurrent="gru", recurrent_size=64)
+SOLVES = DQN(
+    learning_rate=5e-4,
+    n_step=3,
+    batch_size=128,
+    gradient_steps=8,
+    warm_up=1000,
+    prioritised=True,
+    anneal=True,
+    network=WIDE,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "algorithm", "steps", "total"),
+    [
+        ("apex", SOLVES, 4, 200_000),
+        ("r2d2", dataclasses.replace(SOLVES, batch_size=32, sequence=8, burn_in=4, network=GRU), 8, 150_000),
+    ],
+)
+def test_cartpole_is_solved(tmp_path, recipe, algorithm, steps, total):
+    experiment = Experiment("control/cartpole", {}, (), {"team": Learner(algorithm)}, 16, steps, total)
+    runner.train(experiment, tmp_path / "run", Plan(recipe, actors=2, shards=2), Threads())
+    roles, policies, _ = load_policies(tmp_path / "run")
+    assert evaluate(roles, policies, 256).total_mean_return > 450
+
+
+@pytest.mark.slow
+def test_a_team_learns_by_apex(tmp_path):
+    algorithm = dataclasses.replace(SOLVES, learning_rate=1e-3, gamma=0.9, n_step=1, mixer="sum")
+    experiment = Experiment("mpe/simple_spread", {}, (), {"team": Learner(algorithm)}, 64, 5, 100_000)
+    runner.train(experiment, tmp_path / "run", Plan("apex", actors=2), Threads())
+    roles, policies, _ = load_policies(tmp_path / "run")
+    trained, chance = (evaluate(roles, one, 512).total_mean_return for one in (policies, None))
+    assert trained > chance + 5

@@ -1,4 +1,4 @@
-"""Central inference: the rollouts that actors would make themselves, no weights at actors, and nothing lost but steps."""
+"""Central inference: the rollouts that actors would make themselves, no weights at actors, nothing lost but steps."""
 
 import dataclasses
 import json

@@ -26,7 +26,8 @@ class Advice:
     def text(self) -> str:
         """The advice in a sentence or two."""
         fed = f"one actor makes {self.actor_rate:,.0f} env steps/s, the learner takes in {self.learner_rate:,.0f}"
-        enough = f"{fed}: {self.wanted} {'actor feeds' if self.wanted == 1 else 'actors feed'} it (there {'is' if self.actors == 1 else 'are'} {self.actors})."
+        feeding = "1 actor feeds" if self.wanted == 1 else f"{self.wanted} actors feed"
+        enough = f"{fed}: {feeding} it (there {'is' if self.actors == 1 else 'are'} {self.actors})."
         if self.wanted > self.actors:
             return f"{enough} It waits {self.waiting:.0%} of the time: add {self.wanted - self.actors}."
         if self.wanted < self.actors:

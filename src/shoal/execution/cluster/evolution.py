@@ -172,9 +172,9 @@ class Copy:
             "views": [np.array(view, np.float32) for view in told["views"]],
         }
 
-    def tasks(self, generation: int) -> list[Task]:
-        """Those of one generation; it begins when the one before is over."""
-        before = tuple(self.ids(generation - 1)) if generation else ()
+    def tasks(self, generation: int, begun: int = 0) -> list[Task]:
+        """Those of one generation; it begins when the one before is over. begun: the first that workers play."""
+        before = tuple(self.ids(generation - 1)) if generation > begun else ()
         common = {"generation": generation, "seed": self.program.experiment.seed}
         return [
             Task(id, "generation", common | {"first": i * self.size}, before)
@@ -226,15 +226,16 @@ class Spread(Program):
 
     def compiled(self, carry: Any) -> Any:
         assert self.crews is not None
-        return functools.partial(self._follow, Copy(self), self.crews.hired(self, carry))
+        begun = int(carry.generation)
+        return functools.partial(self._follow, Copy(self), self.crews.hired(self, carry), begun)
 
-    def _follow(self, copy: Copy, crew: Crew, carry: Carry, count: jax.Array) -> tuple[Carry, jax.Array]:
+    def _follow(self, copy: Copy, crew: Crew, begun: int, carry: Carry, count: jax.Array) -> tuple[Carry, jax.Array]:
         table = np.zeros((MAX_UPDATES, len(self.names)), np.float32)
         for row in range(int(count)):
             generation = int(carry.generation)
             last = min(generation + AHEAD, self.plan.generations - 1)
-            ahead = [task for later in range(generation + 1, last + 1) for task in copy.tasks(later)]
-            results = crew.carry_out(copy.tasks(generation), ahead)
+            ahead = [task for later in range(generation + 1, last + 1) for task in copy.tasks(later, begun)]
+            results = crew.carry_out(copy.tasks(generation, begun), ahead)
             own = fingerprint(carry)
             for result in results:
                 _compare(own, result, generation)
@@ -267,6 +268,8 @@ class _Crews:
         plan = json.loads(json.dumps(program.plan.to_dict()))
         args = (program.plan.experiment.to_dict(), plan, leaves)
         self.crew = Crew(self.folder, self.fabric, self.team, Carrier, *args)
+        copy = Copy(program)
+        self.crew.forget([id for past in range(int(carry.generation)) for id in copy.ids(past)])
         return self.crew
 
     def close(self) -> None:

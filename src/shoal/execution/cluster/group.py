@@ -246,6 +246,8 @@ class GroupLearner(Learner):
                 return task
             if task is not None:
                 return None if self.rank == 0 else {"epoch": self.epoch}
+            if self.rank == 0 and self._waits():  # a coordinator that began anew hears where the run stands
+                return None
         return None
 
     def _told(self, task: dict[str, Any], seconds: dict[str, float], row: np.ndarray) -> None:
@@ -343,7 +345,8 @@ def masked(made: Rollout, value: dict[str, np.ndarray], num_steps: int) -> Rollo
     def kept(leaf: np.ndarray) -> np.ndarray:
         return np.where(there.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0).astype(leaf.dtype)
 
-    observation = {name: _attended(seen, steps.reward[name][rows], kept) for name, seen in filled.observation.items()}
+    rewards = {name: np.asarray(reward)[rows] for name, reward in steps.reward.items()}
+    observation = {name: _attended(seen, rewards[name], kept) for name, seen in filled.observation.items()}
     episodes = jax.tree.map(kept, filled.episodes)
     return made.replace(steps=filled.replace(observation=observation, episodes=episodes))
 

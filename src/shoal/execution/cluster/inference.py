@@ -114,7 +114,7 @@ class InferenceServer:
     def die(self) -> None:
         self.dead.set()
 
-    def act(self, request: Request) -> dict[str, np.ndarray] | None:
+    def act(self, request: Request) -> Any:
         """Actions `[E, n, ...]` by group; None if the learner is behind, or not there yet: then ask once more."""
         if not self.there.wait(WAIT):
             return None
@@ -178,18 +178,16 @@ class InferenceServer:
             cut = (told.truncated & ~told.terminated)[:, None]
             values = jax.device_get(self._value(self.newest.policies, (told.final, acts.memory)))
             final = {name: np.where(cut, value, final[name]) for name, value in values.items()}
-        return Step(
-            observation=before.observation,
-            action=acts.action,
-            extras=acts.extras,
-            reward=told.reward,
-            final_value=final,  # pyright: ignore[reportArgumentType]
-            first=before.first,
-            terminated=told.terminated,
-            truncated=told.truncated,
-            metrics=told.metrics,
-            episodes=told.episodes,
-        )  # pyright: ignore[reportArgumentType]
+        parts: dict[str, Any] = {
+            "reward": told.reward,
+            "final_value": final,
+            "first": before.first,
+            "terminated": told.terminated,
+            "truncated": told.truncated,
+            "metrics": told.metrics,
+            "episodes": told.episodes,
+        }
+        return Step(observation=before.observation, action=acts.action, extras=acts.extras, **parts)
 
     def _made(self, slot: Slot, request: Request) -> Item:
         made = slot.taken(self.experiment.num_steps, request)

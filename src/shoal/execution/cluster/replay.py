@@ -82,7 +82,7 @@ class ReplayService:
         self._random = np.random.default_rng([seed, self.life & 0xFFFFFFFF])
         self._rings: dict[tuple[str, int], Ring] = {}
         self._changed = threading.Condition()
-        self._told: Counter[str] = Counter()
+        self._told: dict[str, float] = {}
         self._pushes = 0
         self.counts: Counter[str] = Counter(
             inserted=0, pushed=0, judged=0, refused=0, repeated=0, drawn=0, written=0, late=0
@@ -108,7 +108,7 @@ class ReplayService:
             self.room -= made.env_steps
             self.counts["inserted"] += made.env_steps
             self.counts["pushed"] += 1
-            self._told.update(made.told)
+            self._told |= {name: self._told.get(name, 0.0) + value for name, value in made.told.items()}
             self._pushes += 1
             self._changed.notify_all()
         self._spill_if_due()
@@ -136,7 +136,7 @@ class ReplayService:
             self.room = room - (self.counts["inserted"] - before)
             self._changed.notify_all()
             self._changed.wait_for(lambda: self.counts["inserted"] - before >= enough, timeout)
-            told, pushes = dict(self._told), self._pushes
+            told, pushes = {name: float(value) for name, value in self._told.items()}, self._pushes
             self._told.clear()
             self._pushes = 0
             return News(self.life, self.counts["inserted"], told, pushes)

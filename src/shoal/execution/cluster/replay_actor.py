@@ -25,6 +25,7 @@ from shoal.execution.cluster.fabric import Gone, Handle, Store, insist
 from shoal.execution.cluster.replay import LIFE, Push
 from shoal.execution.cluster.ring import Table
 from shoal.execution.cluster.rollouts import Rollout, Share
+from shoal.execution.cluster.shards import shards_of
 from shoal.execution.experiment import Cast
 from shoal.execution.fused import _step_metrics  # pyright: ignore[reportPrivateUsage]
 from shoal.execution.rollout import Step, experience
@@ -52,12 +53,6 @@ def tables_of(roles: Cast) -> dict[str, Table]:
         _, rows, _ = algorithm.replay_shape(spec)
         tables[name] = Table(rows, algorithm.window, algorithm.prioritised)
     return tables
-
-
-def shards_of(handles: Mapping[str, Handle]) -> list[Handle]:
-    """The shards of the replay, in order."""
-    names = [name for name in handles if name.startswith("replay-")]
-    return [handles[name] for name in sorted(names, key=lambda name: int(name.split("-")[1]))]
 
 
 def ladder(number: int, actors: int) -> float:

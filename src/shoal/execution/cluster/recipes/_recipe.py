@@ -20,7 +20,8 @@ class Recipe:
     """An architecture.
 
     sync: whether learners wait for all actors, for nobody, or within a bound. algorithms: names of those that it is
-    for; empty: any. acts: whether there are workers that only act. A recipe of another shape overrides `start` and `actor`.
+    for; empty: any. acts: whether there are workers that only act. A recipe of another shape overrides `start` and
+    `actor`.
     """
 
     name: str

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from shoal.algorithms.a2c import A2C
 from shoal.core.errors import OptionError
-from shoal.execution.cluster.gradients import GradientActor, Gradients, RolloutGradientLearner
+from shoal.execution.cluster.gradient_workers import GradientActor
+from shoal.execution.cluster.gradients import Gradients, RolloutGradientLearner
 from shoal.execution.cluster.recipes._recipe import Recipe
 from shoal.execution.experiment import Experiment
 

@@ -35,7 +35,7 @@ class Replayed(Recipe):
             if self.judged and not algorithm.prioritised:
                 raise OptionError(
                     f"cluster: the recipe {self.name} draws by priority, but learner {name!r} has prioritised=False. "
-                    "Set it to True, or choose --recipe gorila."
+                    "Set it to True (--algo.prioritised), or choose --recipe gorila."
                 )
 
     def start(self, site: "Supervisor") -> None:

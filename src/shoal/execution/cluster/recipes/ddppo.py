@@ -1,7 +1,7 @@
-"""DD-PPO (Wijmans et al. 2020): no centre. Every learner steps its own copies; gradients are averaged among them.
+r"""DD-PPO (Wijmans et al. 2020): no centre. Every learner steps its own copies; gradients are averaged among them.
 
     learner-0 <--gradients, averaged--> learner-1 <--gradients, averaged--> learner-2 ...
-       \\________________________ meeting: who is there, who has finished ________/
+       \________________________ meeting: who is there, who has finished ________/
 
 No rollouts and no weights travel: all learners begin with the same weights and make the same updates. It gives the
 weights of one learner on the same copies, however many there are. With `backups`, an update does not wait for the

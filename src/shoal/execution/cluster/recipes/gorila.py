@@ -13,7 +13,8 @@ import dataclasses
 from typing import TYPE_CHECKING, ClassVar
 
 from shoal.core.errors import OptionError
-from shoal.execution.cluster.gradients import Gradients, GradientWorker, ReplayGradientLearner
+from shoal.execution.cluster.gradient_workers import GradientWorker
+from shoal.execution.cluster.gradients import Gradients, ReplayGradientLearner
 from shoal.execution.cluster.recipes.apex import Replayed
 from shoal.execution.cluster.replay_actor import replaying
 from shoal.execution.experiment import Experiment, cast

@@ -24,7 +24,7 @@ class Sequences(Replayed):
             if algorithm.network.recurrent == "none":
                 raise OptionError(
                     f"cluster: the recipe r2d2 is for networks with a memory, but learner {name!r} has "
-                    "network.recurrent='none'. Set it to 'gru' or 'lstm', or choose --recipe apex."
+                    "network.recurrent='none'. Set it to 'gru' (--algo.network.recurrent gru), or choose --recipe apex."
                 )
 
 

@@ -2,12 +2,11 @@
 
 import dataclasses
 import json
-import random
-import threading
 
 import jax
 import numpy as np
 import pytest
+from shooting import shooting
 
 from shoal.core.errors import OptionError, RunError
 from shoal.execution import evolve as one_machine
@@ -112,20 +111,9 @@ def test_a_run_goes_on_here_and_there(tmp_path):
 def test_whoever_dies_comes_back_by_listening(tmp_path, seed):
     chosen = plan(generations=40)
     calm = evolution.evolve(chosen, tmp_path / "calm", Team(workers=2), Threads())
-    fabric, draws, stop, killed = Threads(), random.Random(seed), threading.Event(), []
-
-    def shoot():
-        while not stop.wait(draws.uniform(0.3, 2.0)):
-            killed.append(draws.choice(["board", "worker-0", "worker-1"]))
-            fabric.kill(killed[-1])
-
-    gun = threading.Thread(target=shoot)
-    gun.start()
-    try:
+    fabric = Threads()
+    with shooting(fabric, ["board", "worker-0", "worker-1"], seed, shots=4, apart=(20, 120)) as killed:
         shot = evolution.evolve(chosen, tmp_path / "shot", Team(workers=2), fabric)
-    finally:
-        stop.set()
-        gun.join()
     assert killed
     assert all((one == other).all() for one, other in zip(leaves(calm), leaves(shot), strict=True))
 

@@ -1,0 +1,154 @@
+"""What the cluster's services cost by themselves: tasks per second, a pull of weights, a push of a rollout.
+
+    python benchmarks/cluster_overheads.py            # writes benchmarks/results/cluster_overheads.json
+
+All through Ray, in processes of their own, on this machine. Tasks do nothing, so that what is measured is the board:
+every worker hands in what it has done and is given what is next; results are on disk before they count.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from shoal.core.version import VERSION
+from shoal.execution.cluster.dataset import Item, Queue
+from shoal.execution.cluster.fabric import Handle, Store
+from shoal.execution.cluster.parameters import ParameterService
+from shoal.execution.cluster.pool import Crew, Team
+from shoal.execution.cluster.ray_fabric import RayFabric
+from shoal.execution.cluster.tasks import Task
+
+RESULTS = Path(__file__).parent / "results" / "cluster_overheads.json"
+GOALS = {"tasks_per_s": 2000, "pull_1mb_ms": 3.0, "push_10mb_ms": 30.0}
+
+
+class Nothing:
+    """Carries out tasks that are nothing to do."""
+
+    def carry_out(self, task: Task, board: Handle) -> tuple[dict, None]:
+        return {"n": task.payload}, None
+
+
+def dispatch(fabric: RayFabric, workers: int, count: int, tasks: int) -> dict:
+    """Tasks per second from the first to the last result, workers being up."""
+    with tempfile.TemporaryDirectory() as folder:
+        crew = Crew(folder, fabric, Team(workers=workers, cpus=0.0), Nothing, count=count)
+        crew.carry_out([Task(f"warm/{n}", "k", n) for n in range(200 * workers)])
+        while any(told["done"] == 0 for told in crew.board.call("status").values()):
+            crew.carry_out([Task(f"more/{time.monotonic_ns()}/{n}", "k", n) for n in range(50)])
+        todo = [Task(f"task/{n}", "k", n) for n in range(tasks)]
+        crew.board.call("add", todo)
+        began = time.perf_counter()
+        crew.carry_out(todo)
+        seconds = time.perf_counter() - began
+        calls = crew.board.call("counts").get("worker>trade", 0)
+        crew.close()
+    return {
+        "workers": workers,
+        "tasks_a_message": count,
+        "tasks": tasks,
+        "seconds": round(seconds, 3),
+        "tasks_per_s": round(tasks / seconds),
+        "trades": calls,
+    }
+
+
+class Puller:
+    """Pulls weights as an actor does."""
+
+    def __init__(self, service: Handle, store: Store):
+        self.service, self.store = service, store
+
+    def pull(self, first: int, count: int) -> list[float]:
+        times, known = [], -1
+        zeros = np.zeros(1 << 18, np.float32)  # 1 MB
+        for version in range(first, first + count):
+            self.service.call("push", "policies", version, zeros + version)
+            began = time.perf_counter()
+            found = self.service.call("pull", "policies", known)
+            value = self.store.get(found.ref)
+            times.append(1000 * (time.perf_counter() - began))
+            assert value[0] == version
+            known = version
+        return times
+
+
+class Pusher:
+    """Pushes rollouts as an actor does."""
+
+    def __init__(self, queue: Handle, store: Store):
+        self.queue, self.store = queue, store
+
+    def push(self, first: int, count: int) -> list[float]:
+        times = []
+        for number in range(first, first + count):
+            made = {"steps": np.full(10 * (1 << 20) // 4, number, np.float32)}  # 10 MB
+            began = time.perf_counter()
+            assert self.queue.call("push", Item("bench", 0, number, 0, self.store.put(made)), 5.0)
+            times.append(1000 * (time.perf_counter() - began))
+            self.queue.call("take", 1)
+        return times
+
+
+def spread(times: list[float]) -> dict:
+    """Of milliseconds."""
+    ordered = sorted(times)
+    return {
+        "median_ms": round(statistics.median(ordered), 3),
+        "p90_ms": round(ordered[int(0.9 * len(ordered))], 3),
+        "largest_ms": round(ordered[-1], 3),
+        "times": len(ordered),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tasks", type=int, default=10_000)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    load = os.getloadavg()
+    fabric = RayFabric("local", {"CPU": 2})
+    try:
+        rows = []
+        for workers, count in ((2, 1), (4, 1), (2, 16), (4, 16)):
+            rows.append(dispatch(fabric, workers, count, options.tasks))
+            print(rows[-1], flush=True)
+        service = fabric.start("parameters", ParameterService, fabric.store)
+        puller = fabric.start("puller", Puller, service, fabric.store)
+        puller.call("pull", 0, 10)
+        queue = fabric.start("queue", Queue, 8)
+        pusher = fabric.start("pusher", Pusher, queue, fabric.store)
+        pusher.call("push", 0, 5)
+        pull, push = spread(puller.call("pull", 10, 200)), spread(pusher.call("push", 5, 50))
+    finally:
+        fabric.stop()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    result = {
+        "what": "overheads of the cluster's services through Ray, all processes on one machine",
+        "command": " ".join(["python", *sys.argv]),
+        "commit": commit.stdout.strip(),
+        "versions": {"shoal": VERSION, "jax": jax.__version__, "python": platform.python_version()},
+        "cores": os.cpu_count(),
+        "load_before": [round(value, 2) for value in load],
+        "load_after": [round(value, 2) for value in os.getloadavg()],
+        "goals": GOALS,
+        "dispatch": rows,
+        "pull_1mb": pull,
+        "push_10mb": push,
+    }
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps({"pull_1mb": pull, "push_10mb": push, "load": result["load_after"]}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
