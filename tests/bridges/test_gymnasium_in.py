@@ -409,6 +409,6 @@ def test_a_process_that_dies_is_named():
     batch.reset(0)
     batch.env.processes[0].kill()
     batch.env.processes[0].join()
-    with pytest.raises(WorldError, match="CartPole-v1, 1 copies, step 1: a worker process died"):
+    with pytest.raises(WorldError, match="CartPole-v1, 1 copy, step 1: a worker process died"):
         batch.step({"agent": np.zeros((1, 1), int)})
     batch.close()

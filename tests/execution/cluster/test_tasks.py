@@ -1,10 +1,12 @@
 """The task board and its crew: order, leases, what a crash leaves, and who is told what failed."""
 
 import json
+import pickle
 import random
 import threading
 import time
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -64,6 +66,17 @@ def test_no_pickle_and_no_half_line(tmp_path):
     assert TaskBoard(tmp_path).wait(["a", "b", "c"]) == (2, ["c"], None)
     file.unlink()
     assert TaskBoard(tmp_path).wait(["a", "b"]) == (1, ["b"], None)
+
+
+def test_types_that_came_from_elsewhere(tmp_path):
+    """An array that another process sent has a type that is equal to numpy's own, but not the same object."""
+    sent = pickle.loads(pickle.dumps(np.arange(2.0), protocol=5, buffer_callback=(kept := []).append), buffers=kept)
+    small = np.arange(2, dtype=jnp.bfloat16)
+    board = TaskBoard(tmp_path)
+    board.report("w", [Result("a", {}, [sent, np.ones(2, np.dtype("float64", copy=True)), small])])
+    (found,) = board.results(["a"])
+    assert [leaf.dtype for leaf in found.leaves] == [np.float64, np.float64, jnp.bfloat16]
+    np.testing.assert_array_equal(found.leaves[0], [0.0, 1.0])
 
 
 def test_arrays_that_the_journal_does_not_name_do_not_count(tmp_path):

@@ -169,7 +169,7 @@ def test_actors_join_and_leave_while_it_runs(tmp_path):
 
 
 def test_what_cannot_work_is_refused_before_anything_starts(tmp_path):
-    with pytest.raises(OptionError, match="recipe impala is for impala, but learner 'learner' learns by ppo"):
+    with pytest.raises(OptionError, match="recipe impala is for impala, but learner 'agent' learns by ppo"):
         runner.train(small("mpe/simple_spread"), tmp_path / "run", Plan("impala"), Threads())
     with pytest.raises(ShoalError, match="one seed"):
         runner.train(small("mpe/simple_spread", num_seeds=2), tmp_path / "run", Plan(), Threads())
