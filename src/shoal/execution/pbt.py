@@ -15,6 +15,7 @@ its checkpoints hold the policies of the best member where other runs hold their
 
 import dataclasses
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,16 @@ def pbt(
     devices: int | None = None,
     listener: Listener | None = None,
     checkpoint_seconds: float = 60.0,
+    loop: "Callable[..., _Population] | None" = None,
 ) -> PBTResult:
-    """Trains a population from the start; with a `run_dir`, metrics and checkpoints are kept there."""
+    """Trains a population from the start; with a `run_dir`, metrics and checkpoints are kept there.
+
+    loop: another training loop, for updates that are made elsewhere.
+    """
     program = build(plan, devices)
     state = program.init()  # before the folder is made: weights of other runs may be missing
     run = create(Path(run_dir), plan.experiment, ENTRY, plan.to_dict()) if run_dir is not None else None
-    return _Population(program, run, listener, checkpoint_seconds).run(state, None)  # pyright: ignore[reportArgumentType]
+    return (loop or _Population)(program, run, listener, checkpoint_seconds).run(state, None)  # pyright: ignore[reportArgumentType]
 
 
 def resume(
@@ -67,6 +72,7 @@ def resume(
     devices: int | None = None,
     listener: Listener | None = None,
     checkpoint_seconds: float = 60.0,
+    loop: "Callable[..., _Population] | None" = None,
 ) -> PBTResult:
     """Continues a run from its newest checkpoint, to the same bits as if it had never stopped.
 
@@ -75,7 +81,7 @@ def resume(
     run, plan = open_pbt(Path(run_dir))
     program, newest, meta = rebuild(run, lambda devices: build(plan, devices), devices)
     state = restore(program, newest) if newest else program.init()
-    return _Population(program, run, listener, checkpoint_seconds).run(state, meta)  # pyright: ignore[reportArgumentType]
+    return (loop or _Population)(program, run, listener, checkpoint_seconds).run(state, meta)  # pyright: ignore[reportArgumentType]
 
 
 def restore(program: Program, path: Path) -> State:

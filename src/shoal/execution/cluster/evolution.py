@@ -28,7 +28,7 @@ from shoal.core.errors import OptionError, RunError
 from shoal.execution import evolve as one_machine
 from shoal.execution.cluster.fabric import Fabric, Handle, insist
 from shoal.execution.cluster.pool import Crew, Team
-from shoal.execution.cluster.populations import bare, digest
+from shoal.execution.cluster.populations import bared, digest, unbared
 from shoal.execution.cluster.tasks import Result, Task
 from shoal.execution.evolution import Carry, Program, build
 from shoal.execution.evolution_plan import Evolution
@@ -197,7 +197,7 @@ class Carrier:
         program = self.copy.program
         if self.base is None:
             return program.init()
-        return jax.tree.unflatten(jax.tree.structure(program.shapes()), [_unbared(leaf) for leaf in self.base])
+        return unbared(self.base, program.shapes())
 
     def carry_out(self, task: Task, board: Handle) -> tuple[dict[str, Any], None]:
         """Plays some members, after all that was told of the generations before."""
@@ -215,7 +215,7 @@ class Carrier:
 
 def fingerprint(carry: Carry) -> str:
     """A digest of all weights and statistics of a copy."""
-    return digest(bare(carry.learners))
+    return digest(bared(carry.learners))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,7 +264,7 @@ class _Crews:
 
     def hired(self, program: Program, carry: Carry) -> Crew:
         begun = int(carry.generation) > 0
-        leaves = [_bared(leaf) for leaf in jax.tree.leaves(carry)] if begun else None
+        leaves = bared(carry) if begun else None
         plan = json.loads(json.dumps(program.plan.to_dict()))
         args = (program.plan.experiment.to_dict(), plan, leaves)
         self.crew = Crew(self.folder, self.fabric, self.team, Carrier, *args)
@@ -278,17 +278,3 @@ class _Crews:
                 self.crew.close()
         finally:
             self.fabric.stop()
-
-
-def _bared(leaf: Any) -> np.ndarray:
-    """An array on the host; a key as its raw numbers."""
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return np.asarray(jax.random.key_data(leaf))
-    return np.asarray(leaf)
-
-
-def _unbared(leaf: np.ndarray) -> jax.Array:
-    """The inverse: only keys are pairs of unsigned numbers."""
-    if leaf.dtype == np.uint32 and leaf.shape == (2,):
-        return jax.random.wrap_key_data(jnp.asarray(leaf))
-    return jnp.asarray(leaf)

@@ -6,11 +6,9 @@ group in its life. When one dies, the group is over: all others end themselves, 
 anew, and go on from the last commit.
 
 Who steps slowly need not hold up all others. With `backups`, an update waits until all learners but so many have
-finished their rollouts; the rest then stop at the end of a segment. What they have not made is masked: their last step
-counts as cut short, valued by what is seen after it, and the rows after it as nobody's.
+finished their rollouts; the rest then stop early (see `segments`).
 """
 
-import dataclasses
 import functools
 import math
 import os
@@ -18,7 +16,6 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -27,23 +24,20 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shoal.core.errors import NonFiniteError
-from shoal.core.types import Observation, PyTree
+from shoal.core.types import PyTree
 from shoal.execution import latch
 from shoal.execution.cluster import rollouts
 from shoal.execution.cluster.actor import WAIT
 from shoal.execution.cluster.fabric import Gone, Handle, Store, insist
-from shoal.execution.cluster.host_copies import HostCopies
 from shoal.execution.cluster.learner import Learner, Learning
 from shoal.execution.cluster.plan import Plan
-from shoal.execution.cluster.rollouts import BESIDE, Copies, Rollout, Share
+from shoal.execution.cluster.rollouts import BESIDE, Rollout, Share
+from shoal.execution.cluster.segments import SEGMENTS, Segments
 from shoal.execution.devices import AXIS
 from shoal.execution.experiment import Experiment, cast
 from shoal.execution.fused import Carry, Program, policies_of
-from shoal.execution.rollout import Policies
 from shoal.execution.train import with_weights
 
-SEGMENTS = 4
-"""Parts of a rollout after which a slow learner may stop."""
 HEARTBEAT = 10
 """Seconds without a sign of life after which a process counts as dead to its group."""
 LOOK = 0.5
@@ -258,7 +252,7 @@ class GroupLearner(Learner):
         place = {"round": self.update, "epoch": task["epoch"]}
         self.report = place | {"env_steps": steps, "seconds": seconds, "sick": sorted(self.sick)}
 
-    def _begun(self) -> "Segments":
+    def _begun(self) -> Segments:
         size = self.experiment.num_envs // self.plan.learners
         parts = math.gcd(SEGMENTS, self.experiment.num_steps) if self.plan.backups else 1
         return Segments(self.experiment, Share(self.rank * size, size, self.epoch), parts)
@@ -290,73 +284,6 @@ class GroupLearner(Learner):
         error = latch.report(tripped, self.experiment.env, groups)
         if error:
             raise NonFiniteError(f"{error} The last checkpoint in {self.folder} is from before it happened.")
-
-
-class Segments:
-    """Rollouts of a share of the copies, made in parts; one that ends early is filled up and masked."""
-
-    def __init__(self, experiment: Experiment, share: Share, parts: int):
-        self.share, self.parts, self.num_steps = share, parts, experiment.num_steps
-        program = rollouts.program_of(dataclasses.replace(experiment, num_steps=experiment.num_steps // parts))
-        self.held = (HostCopies if rollouts.on_host(program) else Copies)(program, share)
-        self.value = jax.jit(Policies(program.cast.algorithms, program.cast.spec.groups).final_value)
-        self.made = 0  # steps of the last rollout
-
-    def roll(self, policies: PyTree, enough: Callable[[bool], bool]) -> tuple[Rollout, np.ndarray]:
-        """A rollout, which ends early if `enough` (called after each part) says so, and which copies are healthy."""
-        found = []
-        for number in range(self.parts):
-            found.append(self.held.roll(policies))
-            if enough(number == self.parts - 1):
-                break
-        healthy = np.all([sound for _, sound in found], axis=0)
-        made = in_a_row([part for part, _ in found])
-        self.made = len(made.steps.first)
-        if self.parts == 1:
-            return made, healthy
-        value = jax.device_get(self.value(policies, (made.last, made.last_memory)))
-        return masked(made, value, self.num_steps), healthy
-
-
-def in_a_row(parts: Sequence[Rollout]) -> Rollout:
-    """Rollouts of the same copies, one after the other, as one."""
-    steps = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(part.steps for part in parts))
-    return parts[-1].replace(steps=steps, memory=parts[0].memory, clock=parts[0].clock)
-
-
-def masked(made: Rollout, value: dict[str, np.ndarray], num_steps: int) -> Rollout:
-    """A rollout filled up to `num_steps`: nobody is there in rows that were not made.
-
-    The last row that was made counts as cut short, its bootstrap the `value` of what is seen after it. Observations say
-    who is active and present even if all are, so that whole rollouts have the same form.
-    """
-    steps, count = made.steps, len(made.steps.first)
-    missing = num_steps - count
-    if missing:
-        going_on = ~(steps.terminated[-1] | steps.truncated[-1])
-        values = {name: np.where(going_on[:, None], value[name], row[-1]) for name, row in steps.final_value.items()}
-        final = {name: np.concatenate([row[:-1], values[name][None]]) for name, row in steps.final_value.items()}
-        truncated = np.concatenate([steps.truncated[:-1], (steps.truncated[-1] | going_on)[None]])
-        steps = steps.replace(final_value=final, truncated=truncated)
-    rows = np.minimum(np.arange(num_steps), count - 1)
-    there = np.arange(num_steps) < count
-    filled = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], steps)
-
-    def kept(leaf: np.ndarray) -> np.ndarray:
-        return np.where(there.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0).astype(leaf.dtype)
-
-    rewards = {name: np.asarray(reward)[rows] for name, reward in steps.reward.items()}
-    observation = {name: _attended(seen, rewards[name], kept) for name, seen in filled.observation.items()}
-    episodes = jax.tree.map(kept, filled.episodes)
-    return made.replace(steps=filled.replace(observation=observation, episodes=episodes))
-
-
-def _attended(seen: Observation, like: np.ndarray, kept: Callable[[np.ndarray], np.ndarray]) -> Observation:
-    """An observation that says who is there, and that nobody is where nothing was made."""
-    everybody: Any = np.ones(like.shape, bool)
-    present = everybody if seen.present is None else seen.present
-    active = present if seen.active is None else seen.active
-    return seen.replace(active=kept(np.asarray(active)), present=kept(np.asarray(present)))
 
 
 def _divisible(episodes: PyTree, count: int) -> PyTree:

@@ -106,7 +106,8 @@ class Ledger:
         with self._lock:
             self._number += 1
             number = self._number
-        checkpoint.save(self.folder, number, list(result.leaves), {"task": result.id}, keep=ALL)
+        leaves = [_named(leaf) for leaf in result.leaves]
+        checkpoint.save(self.folder, number, leaves, {"task": result.id}, keep=ALL)
         return entry | {"file": number}
 
     def _mend(self) -> None:
@@ -136,3 +137,9 @@ class Ledger:
             if other not in kept:
                 other.unlink(missing_ok=True)
         return found
+
+
+def _named(leaf: np.ndarray) -> np.ndarray:
+    """The same array; its type, which may have been made anew on the way here, as numpy itself has it."""
+    leaf = np.asarray(leaf)
+    return leaf.view(np.dtype(leaf.dtype.name))

@@ -107,7 +107,7 @@ class Workers:
 
     def train(self, game: Game, capacity: int, given: Given) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
         """One task for each player that learns and each lane."""
-        banks = {player: bare(policies) for player, policies in given.banks.items()}
+        banks = {player: bared(policies) for player, policies in given.banks.items()}
         stored = {player: self.fabric.store.put(leaves) for player, leaves in banks.items()}
         known = {player: digest(leaves) for player, leaves in banks.items()}
         tasks = []
@@ -116,7 +116,7 @@ class Workers:
                 own = {
                     "seed": int(given.seeds[lane]) + number,
                     "meets": {other: np.asarray(rows[lane]) for other, rows in given.meets[player].items()},
-                    "start": [leaf[lane] for leaf in bare(given.starts[player])],
+                    "start": [leaf[lane] for leaf in bared(given.starts[player])],
                     "warm": bool(given.warm[lane]),
                 }
                 name = digest([own["seed"], *own["meets"].values(), *own["start"], own["warm"], *known.values()])
@@ -135,7 +135,7 @@ class Workers:
         self, banks: Mapping[str, PyTree], lineups: np.ndarray, episodes: int, seed: int, first: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Some line-ups a task."""
-        arrays = {player: bare(policies) for player, policies in banks.items()}
+        arrays = {player: bared(policies) for player, policies in banks.items()}
         stored = {player: self.fabric.store.put(leaves) for player, leaves in arrays.items()}
         known = [digest(leaves) for leaves in arrays.values()]
         share, tasks = max(1, EPISODES // episodes), []
@@ -181,7 +181,7 @@ class Carrier:
             warm=jnp.array([payload["warm"]]),
         )
         policies, earned = self._trainers[place].train(given)
-        return {"earned": float(earned[player][0])}, [leaf[0] for leaf in bare(policies[player])]
+        return {"earned": float(earned[player][0])}, [leaf[0] for leaf in bared(policies[player])]
 
     def _play(self, payload: dict[str, Any]) -> tuple[dict[str, Any], list[np.ndarray]]:
         banks = self._banks(payload["banks"])
@@ -195,12 +195,26 @@ class Carrier:
         if not self._like:
             fresh = Responses(self.game, 1, devices=self.devices)
             self._like = jax.eval_shape(lambda: fresh.fresh(0))
-        return jax.tree.unflatten(jax.tree.structure(self._like[player]), [jnp.asarray(leaf) for leaf in leaves])
+        return unbared(leaves, self._like[player])
 
 
-def bare(tree: PyTree) -> list[np.ndarray]:
-    """The arrays of a tree, on the host."""
-    return [np.asarray(leaf) for leaf in jax.device_get(jax.tree.leaves(tree))]
+def bared(tree: PyTree) -> list[np.ndarray]:
+    """The arrays of a tree, on the host; keys as their raw numbers."""
+    leaves = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in jax.tree.leaves(tree)]
+    return [np.asarray(leaf) for leaf in jax.device_get(leaves)]
+
+
+def unbared(leaves: Sequence[np.ndarray], like: PyTree) -> PyTree:
+    """The inverse, for a tree of the form of `like`."""
+    found = [
+        jax.random.wrap_key_data(jnp.asarray(leaf)) if _is_key(place) else jnp.asarray(leaf)
+        for leaf, place in zip(leaves, jax.tree.leaves(like), strict=True)
+    ]
+    return jax.tree.unflatten(jax.tree.structure(like), found)
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def digest(parts: Sequence[Any]) -> str:
