@@ -33,7 +33,7 @@ def test_the_members_of_one_machine(tmp_path):
     np.testing.assert_allclose(result.scores, ours.scores, rtol=1e-4)
     np.testing.assert_allclose(result.values["learning_rate"], ours.values["learning_rate"], rtol=1e-5)
     for one, other in zip(leaves(result), leaves(ours), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+        np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
     sources = [[line["pbt/source"] for line in each.lines] for each in (result, ours)]
     assert sources[0] == sources[1]
     assert any(source != [0, 1, 2, 3] for source in sources[0])  # somebody was copied

@@ -100,7 +100,7 @@ class TestBadInput:
             (["--cluster", "nowhere"], "must be auto or an address"),
             (["--actors", "2"], "add --cluster auto"),
             (["--cluster", "auto", "--actors", "0"], "actors must be greater than 0"),
-            (["--cluster", "auto", "--recipe", "impla"], "Did you mean 'impala'?"),
+            (["--cluster", "auto", "--recipe", "impla"], "Did you mean 'impala'"),
             (["--cluster", "auto", "--recipe", "impala"], "Choose --algo impala"),
             (["--cluster", "auto", "--actors", "3", "--num-envs", "64"], "Try 66"),
             (["--cluster", "auto", "--num-seeds", "2"], "one seed"),
