@@ -120,7 +120,7 @@ def main() -> None:
     fabric = RayFabric("local", {"CPU": 2})
     try:
         rows = []
-        for workers, count in ((2, 1), (4, 1), (2, 16), (4, 16)):
+        for workers, count in ((2, 1), (4, 1), (2, 4), (4, 4), (2, 16), (4, 16)):
             rows.append(dispatch(fabric, workers, count, options.tasks))
             print(rows[-1], flush=True)
         service = fabric.start("parameters", ParameterService, fabric.store)

@@ -25,25 +25,27 @@ class Item(NamedTuple):
 
 
 class Queue:
-    """First in, first out, at most `capacity` items. Every (maker, share, round) is taken in once."""
+    """First in, first out, at most `capacity` items. Of one (maker, share, round) there is never more than one.
+
+    What was taken out, or dropped for its age, is not remembered: a worker is asked for it again only if it was lost.
+    """
 
     def __init__(self, capacity: int):
         self.capacity = capacity
         self._items: deque[Item] = deque()
-        self._seen: dict[tuple[str, int], int] = {}
         self._epoch = 0
         self._changed = threading.Condition()
         self.pushed = self.refused = self.dropped = 0
 
     def push(self, item: Item, timeout: float = 0.0) -> bool:
-        """Takes an item in; False if there was no room for so long. One that is known already is not taken twice."""
+        """Takes an item in; False if there was no room for so long. One that is there already is not taken twice."""
         with self._changed:
-            if self._seen.get((item.maker, item.share), -1) >= item.round or item.epoch < self._epoch:
+            there = any(one[:3] == item[:3] for one in self._items)
+            if there or item.epoch < self._epoch:
                 return True
             if not self._changed.wait_for(lambda: len(self._items) < self.capacity, timeout):
                 self.refused += 1
                 return False
-            self._seen[item.maker, item.share] = item.round
             self._items.append(item)
             self.pushed += 1
             self._changed.notify_all()
@@ -88,18 +90,11 @@ class Queue:
             self._items.appendleft(item)
             self._changed.notify_all()
 
-    def forget(self, maker: str, share: int, round: int) -> None:
-        """What was made in that round, and later, may be pushed once more: it was lost."""
-        with self._changed:
-            self._seen[maker, share] = min(self._seen.get((maker, share), -1), round - 1)
-
-    def clear(self, round: int | None = None, epoch: int = 0) -> None:
-        """Drops all items, and those of earlier epochs that are still on their way; a given round is expected next."""
+    def clear(self, epoch: int = 0) -> None:
+        """Drops all items, and those of earlier epochs that are still on their way."""
         with self._changed:
             self._items.clear()
             self._epoch = epoch
-            if round is not None:
-                self._seen = dict.fromkeys(self._seen, round - 1)
             self._changed.notify_all()
 
     def figures(self) -> dict[str, int]:

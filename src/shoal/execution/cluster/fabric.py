@@ -27,7 +27,14 @@ class Gone(Exception):
 
 
 class WorkerError(ShoalError):
-    """Something raised inside a worker. The text has its role, its task and the original error, once."""
+    """Something raised inside a worker. The text has its role, its task and the original error, once.
+
+    kind: the class of the original error.
+    """
+
+    def __init__(self, text: str, kind: str = ""):
+        super().__init__(text)
+        self.kind = kind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +53,8 @@ class Failure:
 
     def error(self, who: str) -> WorkerError:
         if self.ours:
-            return WorkerError(f"{who}: {self.text}")
-        return WorkerError(f"{who}: {self.kind}: {self.text}\n{self.trace}")
+            return WorkerError(f"{who}: {self.text}", self.kind)
+        return WorkerError(f"{who}: {self.kind}: {self.text}\n{self.trace}", self.kind)
 
 
 class Handle(Protocol):

@@ -170,8 +170,7 @@ class Learner:
                 self._commit(log)
             self._publish()
             if "dataset" in self.services:
-                expected = self.update if self.plan.sync_mode != "async" else None
-                insist(self.services["dataset"], "clear", expected, self.epoch)
+                insist(self.services["dataset"], "clear", self.epoch)
             insist(self.services["coordinator"], "began", self.update, self.epoch)
             self._updates(log)
             if not self.dead.is_set():
@@ -266,7 +265,6 @@ class Learner:
             try:
                 values.append(self.store.get(item.ref))
             except Gone:
-                insist(self.services["dataset"], "forget", item.maker, item.share, item.round)
                 insist(self.services["coordinator"], "lost", item.maker, item.round)
         if len(values) == len(items):
             return values

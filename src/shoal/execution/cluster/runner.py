@@ -204,7 +204,7 @@ class Supervisor:
         watched.failures += 1
         watched.restarts += 1
         self._note(name, str(error).splitlines()[0])
-        if watched.failures > self.plan.retries or any(kind in str(error) for kind in FATAL):
+        if watched.failures > self.plan.retries or error.kind in FATAL:
             task = self.status.get("workers", {}).get(name, {}).get("task") or "starting"
             times = f" {watched.failures} times in a row" if watched.failures > 1 else ""
             raise WorkerError(
