@@ -1,11 +1,11 @@
 """Training on a cluster (`shoal train --cluster`), and `shoal cluster status | advise | scale RUN`."""
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, arg
 
@@ -13,10 +13,10 @@ from shoal.cli.arguments import Flag, RunFolder, parse
 from shoal.cli.runs import TrainOptions
 from shoal.cli.terminal import console, count, emit, say
 from shoal.core.errors import OptionError, require_positive
-from shoal.core.files import write_atomically
 from shoal.execution.cluster.advice import advise as advice_of
 from shoal.execution.cluster.advice import read_status
 from shoal.execution.cluster.plan import Plan
+from shoal.execution.cluster.scaling import want
 from shoal.execution.experiment import Experiment
 
 Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
@@ -95,6 +95,9 @@ def status(args: Sequence[str]) -> int:
         emit(found)
         return 0
     out = console()
+    if "team" in found:
+        _show_team(out, options.run, found)
+        return 0
     learner = found.get("learner", {})
     state = "running" if found.get("running") else "not running"
     say(
@@ -110,11 +113,31 @@ def status(args: Sequence[str]) -> int:
             figures.append(f"{name}: {told['length']} of {told['capacity']} waiting, {told['dropped']} dropped")
     say(out, " | ".join(figures))
     out.print(_workers(found))
+    _show_events(out, found)
+    return 0
+
+
+def _show_events(out: Console, found: dict[str, Any]) -> None:
     for event in found.get("events", [])[-8:]:
         say(out, f"{event['seconds']:>8.1f} s  {event['worker']}: {event['what']}")
     if found.get("dashboard"):
         say(out, f"Ray's dashboard: {found['dashboard']}")
-    return 0
+
+
+def _show_team(out: Console, run: str, found: dict[str, Any]) -> None:
+    """A population or an evolution: tasks instead of rollouts."""
+    board = found.get("services", {}).get("board", {})
+    figures = [f"{board[name]} {name}" for name in ("open", "leased", "done", "broken") if name in board]
+    state = "running" if found.get("running") else "not running"
+    say(out, f"{run}: tasks {', '.join(figures) or 'not begun'}; {state}", style="bold")
+    table = Table(box=None, pad_edge=False)
+    for name in ("worker", "tasks done", "task", "for", "restarts"):
+        table.add_column(name, justify="left" if name in ("worker", "task") else "right")
+    for name, told in sorted(found.get("workers", {}).items()):
+        busy = f"{told['busy_s']:.0f} s" if told["task"] else ""
+        table.add_row(name, str(told["done"]), told["task"], busy, str(found.get("restarts", {}).get(name, 0)))
+    out.print(table)
+    _show_events(out, found)
 
 
 def _workers(found: dict[str, Any]) -> Table:
@@ -146,25 +169,30 @@ def advise(args: Sequence[str]) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScaleOptions:
-    """Add actors to a run that is on, or remove some."""
+    """Add actors to a training that is on, or workers to a population, or remove some."""
 
     run: RunFolder  # folder of the run
-    actors: int  # how many there are to be
+    actors: Count = None  # how many there are to be in a training
+    workers: Count = None  # how many there are to be in a population or an evolution
 
 
 def scale(args: Sequence[str]) -> int:
     """Leaves word for the run's driver."""
     options = parse(ScaleOptions, args, "shoal cluster scale")
-    require_positive("shoal cluster scale", actors=options.actors)
     found = read_status(Path(options.run))
-    plan = Plan(**found["plan"])
-    if plan.sync_mode == "sync":
+    who, other = ("workers", "actors") if "team" in found else ("actors", "workers")
+    number = getattr(options, who)
+    if number is None or getattr(options, other) is not None:
+        raise OptionError(f"shoal cluster scale: {options.run} has {who}: say how many there are to be, --{who} N")
+    require_positive("shoal cluster scale", **{who: number})
+    plan = None if "team" in found else Plan(**found["plan"])
+    if plan is not None and plan.sync_mode == "sync":
         raise OptionError(
             f"the recipe {plan.recipe} waits for all of its {plan.actors} actors in every update: their number stays. "
             "Start with --backups, or an asynchronous recipe."
         )
     if not found.get("running"):
         raise OptionError(f"{options.run} is not running: go on with it first, `shoal resume {options.run}`")
-    write_atomically(Path(options.run) / "wanted.json", json.dumps({"actors": options.actors}) + "\n")
-    say(console(), f"{options.run} will go on with {options.actors} actors")
+    want(Path(options.run), number)
+    say(console(), f"{options.run} will go on with {number} {who}")
     return 0

@@ -12,10 +12,12 @@ from shoal.cli.arguments import Flag, scan
 from shoal.cli.runs import Hints, ResumeOptions
 from shoal.cli.start import Folder, WorkOptions, check_devices, check_known, outline, prepare
 from shoal.cli.targets import parse_target
+from shoal.cli.team import TeamOptions, described, hired, team_from, team_of
 from shoal.cli.terminal import console, duration, emit, say
 from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
 from shoal.execution import psro_run
+from shoal.execution.cluster import populations
 from shoal.execution.run import default_path
 from shoal.execution.run_kinds import check_new
 from shoal.population.league import EXPLOIT_EVERY
@@ -26,7 +28,7 @@ EXACT = "exact"
 
 
 @dataclasses.dataclass(frozen=True)
-class LeagueOptions(WorkOptions):
+class LeagueOptions(TeamOptions):
     """Options of `shoal league` itself. --total-env-steps and the like are those of one stretch of training."""
 
     iterations: int = 40  # snapshots of the main agents
@@ -41,7 +43,7 @@ class LeagueOptions(WorkOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class PsroOptions(WorkOptions):
+class PsroOptions(TeamOptions):
     """Options of `shoal psro` itself. --total-env-steps and the like are those of one best response."""
 
     meta_solver: Annotated[str, arg(metavar="NAME")] = "fictitious_play"
@@ -82,7 +84,7 @@ def league(args: Sequence[str]) -> int:
     settings = psro_run.Settings(
         experiment, plan, greedy=options.greedy, imports=_imported(options), symmetric=options.symmetric
     )
-    return _grown(settings, options)
+    return _grown(settings, options, "shoal league")
 
 
 def run(args: Sequence[str]) -> int:
@@ -111,16 +113,17 @@ def run(args: Sequence[str]) -> int:
         options.symmetric,
     )
     _check_oracle(kind, options)
-    return _grown(settings, options)
+    return _grown(settings, options, "shoal psro")
 
 
 def _imported(options: LeagueOptions | PsroOptions) -> tuple[str, ...]:
     return tuple(run for run in (options.import_policies or "").split(",") if run)
 
 
-def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions) -> int:
+def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions, prog: str) -> int:
     """Grows a population in a new folder; everything that can be refused is refused first."""
     check_devices(options.devices)
+    team = team_from(options, prog)
     check_world(settings.experiment)
     by = EXACT if settings.oracle == EXACT else None
     folder = Path(options.run_dir) if options.run_dir else default_path(settings.experiment, by=by)
@@ -136,10 +139,16 @@ def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions) ->
             f"exploiters train once in {every} iterations, and there are {iterations}: lower --exploit-every",
             style="yellow",
         )
-    say(out, f"PSRO, {solver}, {settings.oracle} responses; run folder: {folder}" + ("" if by else "; compiling ..."))
-    return _told(
-        out, folder, options, lambda: psro_run.start(settings, folder, options.devices, lambda state: _line(out, state))
-    )
+    where = described(team) if team else "" if by else "; compiling ..."
+    say(out, f"PSRO, {solver}, {settings.oracle} responses; run folder: {folder}{where}")
+
+    def grow() -> State:
+        if team is not None:
+            fabric = hired(team, options, settings.experiment.env)
+            return populations.start(settings, folder, team, fabric, lambda state: _line(out, state))
+        return psro_run.start(settings, folder, options.devices, lambda state: _line(out, state))
+
+    return _told(out, folder, options, grow)
 
 
 def _title(settings: psro_run.Settings) -> str:
@@ -156,15 +165,23 @@ def go_on(options: ResumeOptions) -> int:
     settings = psro_run.open_settings(folder)
     check_known(folder, settings.experiment)
     _check_oracle(settings.oracle, options)
-    say(out, _title(settings), style="bold")
-    return _told(
-        out, folder, options, lambda: psro_run.resume(folder, options.devices, lambda state: _line(out, state))
-    )
+    team = team_of(folder, options)
+    say(out, _title(settings) + described(team), style="bold")
+
+    def grow() -> State:
+        if team is not None:
+            fabric = hired(team, options, settings.experiment.env)
+            return populations.resume(folder, team, fabric, lambda state: _line(out, state))
+        return psro_run.resume(folder, options.devices, lambda state: _line(out, state))
+
+    return _told(out, folder, options, grow)
 
 
-def _check_oracle(oracle: str, options: WorkOptions) -> None:
+def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
     if oracle == EXACT and options.devices is not None:
         raise OptionError("exact responses are worked out without devices: leave out --devices")
+    if oracle == EXACT and options.cluster is not None:
+        raise OptionError("exact responses take a moment on one machine: leave out --cluster")
 
 
 def _told(out: Console, folder: Path, options: WorkOptions, grow: Callable[[], State]) -> int:

@@ -52,6 +52,10 @@ def read_status(folder: Path) -> dict[str, Any]:
 
 def advise(status: dict[str, Any]) -> Advice:
     """How many actors feed the learner, from the rates that the run has measured."""
+    if "team" in status:
+        raise RunError(
+            "advice is for trainings with actors and a learner; this is a population, whose workers take tasks"
+        )
     actors = {name: worker for name, worker in status.get("workers", {}).items() if name.startswith("actor")}
     timed = [worker["seconds"] for worker in actors.values() if worker.get("seconds", {}).get("roll")]
     spent, update = status.get("learner", {}).get("spent"), status.get("learner", {}).get("update", 0)

@@ -54,7 +54,7 @@ def evolve(
     checkpoint_seconds: float = 60.0,
 ) -> Trained:
     """Evolves from the start on a cluster; ends what the fabric has started."""
-    _check(plan)
+    check(plan)
     crews = _Crews(Path(run_dir), team, fabric)
     try:
         more: Any = {"listener": listener, "checkpoint_seconds": checkpoint_seconds}
@@ -73,14 +73,15 @@ def resume(
     """Goes on with an evolution, wherever it was begun."""
     crews = _Crews(Path(run_dir), team, fabric)
     try:
-        _check(one_machine.open_evolution(Path(run_dir))[1])
+        check(one_machine.open_evolution(Path(run_dir))[1])
         more: Any = {"listener": listener, "checkpoint_seconds": checkpoint_seconds}
         return one_machine.resume(run_dir, devices=1, spread=crews.spread, **more)
     finally:
         crews.close()
 
 
-def _check(plan: Evolution) -> None:
+def check(plan: Evolution) -> None:
+    """Refuses what cannot be told by returns alone."""
     if isinstance(plan.strategy, ERL):
         raise OptionError(
             "evolution: the strategy erl trains by gradients besides, so more than returns would have to travel. "

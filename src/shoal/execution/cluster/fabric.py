@@ -104,6 +104,10 @@ class Fabric(Protocol):
         """Ends everything."""
         ...
 
+    def dashboard(self) -> str | None:
+        """The address of a page that shows the cluster, if there is one."""
+        ...
+
 
 class Served:
     """A service where it lives: carries calls out, counts them, and turns what they raise into a `Failure`."""
@@ -244,3 +248,6 @@ class Threads:
     def stop(self) -> None:
         for name in list(self._made):
             self.remove(name)
+
+    def dashboard(self) -> None:
+        """There is no cluster to be shown."""

@@ -23,6 +23,7 @@ import numpy as np
 from shoal.core.errors import ShoalError, require, require_positive
 from shoal.core.files import write_atomically
 from shoal.execution.cluster.fabric import Fabric, Failure, Gone, Handle, WorkerError, insist
+from shoal.execution.cluster.scaling import wanted_of
 from shoal.execution.cluster.tasks import FOLDER, Result, Task, TaskBoard
 
 BOARD = "board"
@@ -30,6 +31,7 @@ STATUS = "cluster.json"
 WAIT = 1.0
 """Seconds that the board is asked to wait before it says that there is nothing."""
 LOOK_SECONDS = 0.05
+STATUS_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,18 +203,37 @@ class Crew:
             status["workers"] = self.board.call("status")
             status["services"] = {BOARD: self.board.call("figures")}
             status["messages"] = {BOARD: self.board.call("counts")}
-        status["restarts"] = {name: watched.restarts for name, watched in self.workers.items()}
+        status["restarts"] = {name: watched.restarts for name, watched in list(self.workers.items())}
+        status["dashboard"] = self.fabric.dashboard()
         status["events"] = self.events[-50:]
         with contextlib.suppress(OSError):  # what is shown is not what matters
             write_atomically(self.folder / STATUS, json.dumps(status, indent=1) + "\n")
 
     def _look_on(self) -> None:
+        told_at = time.monotonic()
         while not self._ended.wait(LOOK_SECONDS):
             for name, watched in list(self.workers.items()):
                 self._look_after(name, watched)
             with contextlib.suppress(Gone):
                 for name, told in self.board.call("status").items():
                     self._judge(name, told)
+            if time.monotonic() - told_at >= STATUS_SECONDS:
+                told_at = time.monotonic()
+                self._scale()
+                self.tell()
+
+    def _scale(self) -> None:
+        """Adds or removes workers, if another number is wanted (`shoal cluster scale`)."""
+        wanted = wanted_of(self.folder)
+        there = sorted(int(name.split("-")[1]) for name in self.workers)
+        if wanted is None:
+            return
+        for number in range(there[-1] + 1, there[-1] + 1 + wanted - len(there)):
+            self._note(f"worker-{number}", "added")
+            self.add(number)
+        for number in there[wanted:]:
+            self._note(f"worker-{number}", "removed")
+            self.remove(number)
 
     def _look_after(self, name: str, watched: _Watched) -> None:
         if watched.running is None and self.error is None:

@@ -138,7 +138,7 @@ class RayFabric:
     def __init__(self, address: str = "auto", needs: Mapping[str, float] | None = None, setting: Setting | None = None):
         self.store = _Objects()
         self.setting = setting or Setting(cache=use_compilation_cache())
-        self.local = _connect(address, dict(needs or {}))
+        self._dashboard = _connect(address, dict(needs or {}))
         self._actors: dict[str, Any] = {}
         self._lock = threading.Lock()
         try:
@@ -179,9 +179,12 @@ class RayFabric:
                 self.remove(name)
         ray.shutdown()
 
+    def dashboard(self) -> str | None:
+        return self._dashboard
 
-def _connect(address: str, needs: dict[str, float]) -> bool:
-    """Joins a cluster, or starts one here (`local`, or `auto` if there is none); whether it was started here."""
+
+def _connect(address: str, needs: dict[str, float]) -> str | None:
+    """Joins a cluster, or starts one here (`local`, or `auto` if there is none); the address of its dashboard."""
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True}
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
@@ -194,11 +197,11 @@ def _connect(address: str, needs: dict[str, float]) -> bool:
     with warnings.catch_warnings(), _silence():
         warnings.simplefilter("ignore")
         if found is not None:
-            ray.init(address=found, **quiet)
-            return False
+            url = getattr(ray.init(address=found, **quiet), "dashboard_url", None)
+            return f"http://{url}" if url else None
         cpus = max(num_cores(), int(-(-needs.get("CPU", 0.0) // 1)))
         ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
-        return True
+        return None
 
 
 def _running() -> str | None:
@@ -316,13 +319,6 @@ def shipped(world: str) -> dict[str, Any]:
         if found.__module__ == "__main__":
             return {world: found}
     return {}
-
-
-def dashboard() -> str | None:
-    """The address of Ray's dashboard, if it runs."""
-    with contextlib.suppress(Exception):
-        return ray.get_runtime_context().gcs_address and ray._private.worker.get_dashboard_url()  # pyright: ignore
-    return None
 
 
 def setting_for(world: str, imports: Sequence[str]) -> Setting:

@@ -19,12 +19,12 @@ from shoal.execution import run_kinds
 from shoal.execution.cluster.fabric import Fabric, Gone, Handle, WorkerError, role_of
 from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.recipes import recipe_of
+from shoal.execution.cluster.scaling import wanted_of
 from shoal.execution.experiment import Experiment, from_plain, to_plain
 from shoal.execution.run import Run, held, load_policies
 from shoal.execution.train import Listener, Progress, Result, _stop_requested  # pyright: ignore[reportPrivateUsage]
 
 STATUS = "cluster.json"
-WANTED = "wanted.json"
 LOOK_SECONDS = 0.1
 STATUS_SECONDS = 1.0
 FIRST_TASK = 5.0
@@ -145,13 +145,10 @@ class Supervisor:
 
     def _scale(self) -> None:
         """Adds or removes actors, if `wanted.json` in the run folder says another number (`shoal cluster scale`)."""
-        try:
-            wanted = int(json.loads((self.folder.path / WANTED).read_text())["actors"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return
+        wanted = wanted_of(self.folder.path)
         there = sorted(int(name.split("-")[1]) for name in self.workers if role_of(name) == "actor")
         recipe = recipe_of(self.plan.recipe)
-        if recipe.sync == "sync" or wanted < 1:
+        if recipe.sync == "sync" or wanted is None:
             return
         for number in range(max(there, default=-1) + 1, max(there, default=-1) + 1 + wanted - len(there)):
             self._note(f"actor-{number}", "added")
@@ -264,5 +261,6 @@ class Supervisor:
         status["copies"] = self.plan.share(self.experiment)
         status["steps"] = self.experiment.num_steps
         status["running"] = not last
+        status["dashboard"] = self.fabric.dashboard()
         with contextlib.suppress(OSError):  # what is shown is not what matters
             write_atomically(self.folder.path / STATUS, json.dumps(status, indent=1) + "\n")

@@ -1,0 +1,69 @@
+"""Populations and evolution on a cluster: options of `shoal psro`, `league`, `pbt` and `evolve`, and who is hired."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import DisallowNone, arg
+
+from shoal.cli.runs import ResumeOptions
+from shoal.cli.start import WorkOptions
+from shoal.cli.terminal import counted
+from shoal.core.errors import OptionError
+from shoal.execution.cluster.fabric import Fabric
+from shoal.execution.cluster.pool import STATUS, Team
+
+Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
+Number = Annotated[DisallowNone[float | None], arg(metavar="FLOAT")]
+
+GIVEN = {"workers": "workers", "worker_cpus": "cpus", "worker_gpus": "gpus"}
+"""Options, and what they are of a team."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TeamOptions(WorkOptions):
+    """Options of commands whose work can be handed to others; all that come after --cluster need it."""
+
+    cluster: Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")] = None
+    """work on a Ray cluster: the one that runs here (or a new one on this machine), or one at an address"""
+    workers: Count = None  # processes of the cluster that train and play (2)
+    worker_cpus: Number = None  # CPU cores of each of them (1)
+    worker_gpus: Number = None  # GPUs of each of them (0)
+
+
+def team_from(options: TeamOptions, prog: str) -> Team | None:
+    """The team that the options ask for; None if everything is to be done here."""
+    given = {field: getattr(options, name) for name, field in GIVEN.items() if getattr(options, name) is not None}
+    if options.cluster is None:
+        if given:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name, field in GIVEN.items() if field in given)
+            raise OptionError(f"{prog}: {names} is for work on a cluster: add --cluster auto")
+        return None
+    if options.devices is not None:
+        raise OptionError(f"{prog}: --devices is for one machine; on a cluster give --worker-cpus or --worker-gpus")
+    return Team(**given)
+
+
+def team_of(folder: Path, options: ResumeOptions) -> Team | None:
+    """The team that goes on with a run: the one that was last at work there, or a new one if a cluster is named."""
+    try:
+        known = json.loads((folder / STATUS).read_text())["team"]
+        found = Team(**known)
+    except (OSError, ValueError, KeyError, TypeError):
+        found = None
+    if found is not None and options.devices is not None:
+        raise OptionError(f"{folder} is at work on a cluster, whose workers have devices of their own: omit --devices")
+    return found or (Team() if options.cluster is not None else None)
+
+
+def hired(team: Team, options: TeamOptions | ResumeOptions, world: str) -> Fabric:
+    """The cluster that the options name; refuses what it cannot do."""
+    from shoal.execution.cluster.ray_fabric import RayFabric, setting_for
+
+    return RayFabric(options.cluster or "auto", team.needs, setting_for(world, options.imports))
+
+
+def described(team: Team | None) -> str:
+    """A team in a few words; nothing if there is none."""
+    return "" if team is None else f"; on a cluster, {counted(team.workers, 'worker')}"

@@ -1,0 +1,87 @@
+"""Populations and evolution by the command line on a cluster: runs like any other, and mistakes that are explained."""
+
+import json
+
+import pytest
+
+from shoal.execution.cluster.scaling import want, wanted_of
+
+from .conftest import SMALL, assert_refused
+
+KUHN = ["psro", "cards/kuhn", "--num-envs", "16", "--total-env-steps", "1280", "--iterations", "1", "--episodes", "50"]
+
+
+class TestRefused:
+    def test_options_of_a_team_without_a_cluster(self, shoal):
+        for command in ("psro", "league"):
+            outcome = shoal(command, "cards/kuhn", "--workers", "2", "--worker-cpus", "1")
+            assert_refused(outcome, "--workers, --worker-cpus is for work on a cluster: add --cluster auto")
+        outcome = shoal("evolve", "control/cartpole", "--workers", "2")
+        assert_refused(outcome, "shoal evolve: --workers is for work on a cluster")
+
+    def test_devices_are_of_one_machine(self, shoal):
+        outcome = shoal("psro", "cards/kuhn", "--cluster", "auto", "--devices", "1")
+        assert_refused(outcome, "--devices is for one machine")
+
+    def test_exact_responses(self, shoal):
+        outcome = shoal("psro", "cards/kuhn", "--oracle", "exact", "--cluster", "auto")
+        assert_refused(outcome, "exact responses take a moment on one machine: leave out --cluster")
+
+    def test_erl(self, shoal, tmp_path):
+        outcome = shoal("evolve", "mpe/simple_spread", "--strategy", "erl", "--cluster", "auto", "--algo", "maddpg")
+        assert_refused(outcome, "leave out --cluster")
+
+    def test_nobody_works(self, shoal):
+        assert_refused(shoal("psro", "cards/kuhn", "--cluster", "auto", "--workers", "0"), "workers must be")
+
+    def test_scaling_needs_the_right_word(self, shoal, tmp_path):
+        (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 2}, "running": True}))
+        assert_refused(shoal("cluster", "scale", tmp_path, "--actors", "3"), "has workers: say how many")
+        assert_refused(shoal("cluster", "scale", tmp_path, "--workers", "0"), "workers must be")
+        assert_refused(shoal("cluster", "advise", tmp_path), "advice is for trainings")
+        assert shoal("cluster", "scale", tmp_path, "--workers", "3").code == 0
+        assert wanted_of(tmp_path) == 3
+
+
+def test_word_that_makes_no_sense_is_not_heard(tmp_path):
+    assert wanted_of(tmp_path) is None
+    want(tmp_path, 0)
+    assert wanted_of(tmp_path) is None
+    (tmp_path / "wanted.json").write_text("{")
+    assert wanted_of(tmp_path) is None
+
+
+@pytest.mark.slow
+def test_a_population_grows_and_goes_on(shoal, tmp_path):
+    outcome = shoal(*KUHN, "--cluster", "auto", "--workers", "2", "--run-dir", tmp_path / "run", "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["population"] == 2
+    alone = shoal(*KUHN, "--run-dir", tmp_path / "alone", "--json")
+    assert outcome.json["nash_conv"] == pytest.approx(alone.json["nash_conv"], abs=1e-4)
+    told = shoal("cluster", "status", tmp_path / "run")
+    assert told.code == 0
+    assert "worker-1" in told.out + told.err
+    newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
+    newest.unlink()  # as if it had been killed before
+    outcome = shoal("resume", tmp_path / "run", "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["nash_conv"] == pytest.approx(alone.json["nash_conv"], abs=1e-4)
+    assert json.loads((tmp_path / "run" / "cluster.json").read_text())["messages"]["board"]["worker>trade"] > 0
+
+
+@pytest.mark.slow
+def test_members_learn_elsewhere(shoal, world, tmp_path):
+    more = ["--total-env-steps", "96", "--over", "learning-rate=1e-4:1e-2:log", "--members", "2", "--interval", "2"]
+    args = ["pbt", "test/tiny", "--import", world, *SMALL, *more, "--measure", "return/hunter"]
+    outcome = shoal(*args, "--cluster", "auto", "--run-dir", tmp_path / "run", "--json")
+    assert outcome.code == 0, outcome.err
+    assert outcome.json["updates"] == 3
+
+
+@pytest.mark.slow
+def test_members_play_elsewhere(shoal, tmp_path):
+    args = ["evolve", "control/cartpole", "--population", "16", "--generations", "3", "--max-steps", "50", "--json"]
+    outcome = shoal(*args, "--cluster", "auto", "--workers", "2", "--run-dir", tmp_path / "run")
+    assert outcome.code == 0, outcome.err
+    alone = shoal(*args, "--run-dir", tmp_path / "alone", "--devices", "1")
+    assert outcome.json["fitness"] == alone.json["fitness"]
