@@ -27,8 +27,8 @@ class TestRefused:
         outcome = shoal("psro", "cards/kuhn", "--oracle", "exact", "--cluster", "auto")
         assert_refused(outcome, "exact responses take a moment on one machine: leave out --cluster")
 
-    def test_erl(self, shoal, tmp_path):
-        outcome = shoal("evolve", "mpe/simple_spread", "--strategy", "erl", "--cluster", "auto", "--algo", "maddpg")
+    def test_erl(self, shoal):
+        outcome = shoal("evolve", "mpe/simple_spread", "--strategy", "erl", "--cluster", "auto")
         assert_refused(outcome, "leave out --cluster")
 
     def test_nobody_works(self, shoal):

@@ -22,6 +22,7 @@ _IMPALA = Impala(learning_rate=3e-3, gamma=0.95, entropy_coef=0.005, anneal=True
 _DQN = DQN(learning_rate=1e-3, gamma=0.9, gradient_steps=8, anneal=True, network=RELU)
 _PQN = PQN(learning_rate=2e-3, gamma=0.9, trace_lambda=0.3, epochs=4, epsilon_fraction=0.1, network=NORMED)
 _MADDPG = DDPG(gamma=0.9, actor_learning_rate=1e-3, gradient_steps=8, warm_up=5_000, critic="global", network=RELU)
+_PONG = Impala(learning_rate=1e-3, anneal=True, normalise_advantages=True)
 _SAC = SAC(gamma=0.95, gradient_steps=8, target_entropy_share=0.1, network=RELU)
 
 POLICY_GRADIENT = {
@@ -126,10 +127,15 @@ def _add_games() -> None:
     pong = {
         "dqn": (DQN(learning_rate=5e-4, gradient_steps=8, anneal=True, network=WIDE), SIZES["replay"], 1_000_000),
         "pqn": (PQN(network=dataclasses.replace(WIDE, layer_norm=True)), (256, 16), 3_000_000),
-        "impala": (Impala(learning_rate=1e-3, anneal=True, normalise_advantages=True), (256, 32), 3_000_000),
+        "impala": (_PONG, (256, 32), 3_000_000),
+        "appo": (dataclasses.replace(_PONG, clipped=True, epochs=2, minibatches=4), (256, 32), 3_000_000),
     }
     for name, (algorithm, sizes, total) in pong.items():
         _add(name, f"two paddles, one ball: {name.upper()}", "pong", algorithm, sizes, total)
+    wide = Network(hidden=(128,), activation="relu", share_torso=True)
+    seen = dataclasses.replace(_PONG, clipped=True, epochs=1, minibatches=4, network=wide)
+    image = dataclasses.replace(experiment("pong", seen, 512, 32, 3_000_000), env_options={"view": "image"})
+    preset("appo/pong_image", "Pong from 12 x 12 pixels: APPO, one layer of 128 units")(lambda: image)
     tag = {
         "a2c": (_A2C, (256, 25), 3_000_000),
         "ippo": (_PPO, (256, 25), 3_000_000),

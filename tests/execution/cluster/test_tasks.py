@@ -1,5 +1,6 @@
 """The task board and its crew: order, leases, what a crash leaves, and who is told what failed."""
 
+import itertools
 import json
 import pickle
 import random
@@ -220,9 +221,11 @@ def test_kills_at_any_time_cost_nothing(tmp_path, seed):
     draws, stop, killed = random.Random(seed), threading.Event(), []
 
     def shoot():
-        while not stop.wait(draws.uniform(0.02, 0.2)):
-            killed.append(draws.choice(["board", "worker-0", "worker-1", "worker-2"]))
-            fabric.kill(killed[-1])
+        for victim in itertools.cycle(["board", "worker-0", "worker-1", "worker-2"]):
+            if stop.wait(draws.uniform(0.02, 0.2)):
+                return
+            killed.append(victim)
+            fabric.kill(victim)
 
     gun = threading.Thread(target=shoot)
     gun.start()

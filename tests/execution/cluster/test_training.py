@@ -7,10 +7,11 @@ import jax
 import numpy as np
 import pytest
 
-from shoal.core.errors import OptionError, ShoalError
+from shoal.core.errors import OptionError, RunError, ShoalError
+from shoal.execution import checkpoint
 from shoal.execution import train as fused
 from shoal.execution.cluster import runner
-from shoal.execution.cluster.fabric import Threads
+from shoal.execution.cluster.fabric import Threads, WorkerError
 from shoal.execution.cluster.plan import Plan
 from shoal.execution.logging import read_metrics
 from shoal.execution.run import open_run
@@ -174,3 +175,32 @@ def test_what_cannot_work_is_refused_before_anything_starts(tmp_path):
     with pytest.raises(ShoalError, match="one seed"):
         runner.train(small("mpe/simple_spread", num_seeds=2), tmp_path / "run", Plan(), Threads())
     assert not (tmp_path / "run").exists()
+
+
+def test_a_full_disk_is_waited_for_then_said_and_nothing_committed_is_lost(tmp_path, monkeypatch):
+    experiment = small("mpe/simple_spread", updates=30, num_envs=8, num_steps=4)
+    save, room = checkpoint.save, {"left": 3}
+
+    def full(*args, **options):
+        if room["left"] <= 0:
+            raise RunError("cannot write the checkpoint: No space left on device")
+        room["left"] -= 1
+        return save(*args, **options)
+
+    monkeypatch.setattr(checkpoint, "save", full)
+    plan = Plan(actors=2, commit_seconds=0.02, retries=2)
+    with pytest.raises(WorkerError, match=r"learner-0 failed 3 times in a row.*No space left on device.*\n.*resume"):
+        disturbed(tmp_path, experiment, plan)
+    committed = checkpoint.read_meta(checkpoint.latest(tmp_path / "run" / "checkpoints"))["update"]
+    room["left"] = 1
+
+    def make_room(site):
+        room["left"] += any("No space" in event["what"] for event in site.events) and 1000
+
+    site = runner.Supervisor(open_run(tmp_path / "run"), plan, Threads())
+    site.hooks.append(make_room)
+    assert site.run().update == 30
+    assert site.workers["learner-0"].restarts >= 1
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [line["update"] for line in lines] == list(range(1, 31))
+    assert committed > 0
