@@ -132,8 +132,8 @@ def _add_games() -> None:
     }
     for name, (algorithm, sizes, total) in pong.items():
         _add(name, f"two paddles, one ball: {name.upper()}", "pong", algorithm, sizes, total)
-    wide = Network(hidden=(128,), activation="relu", share_torso=True)
-    seen = dataclasses.replace(_PONG, clipped=True, epochs=1, minibatches=4, network=wide)
+    flat = Network(hidden=(128,), activation="relu", filters=(), share_torso=True)
+    seen = dataclasses.replace(_PONG, clipped=True, normalise_advantages=False, network=flat)
     image = dataclasses.replace(experiment("pong", seen, 512, 32, 3_000_000), env_options={"view": "image"})
     preset("appo/pong_image", "Pong from 12 x 12 pixels: APPO, one layer of 128 units")(lambda: image)
     tag = {

@@ -1,11 +1,39 @@
-"""Rehearsed faults: services of an in-process cluster are shot at random moments while others go on."""
+"""Rehearsed faults: services of a cluster are shot while others go on."""
 
 import contextlib
 import random
 import threading
 from collections.abc import Iterator
 
+from shoal.execution.cluster import runner
 from shoal.execution.cluster.fabric import Gone, LocalHandle, Threads
+from shoal.execution.run import open_run
+
+
+class Killer:
+    """Kills a service as soon as a training has got to some update, and again at later ones."""
+
+    def __init__(self, name, *updates):
+        self.name, self.updates = name, list(updates)
+        self.committed = []
+
+    def __call__(self, site):
+        learner = site.status.get("learner", {})
+        self.committed.append(learner.get("committed", 0))
+        if self.updates and learner.get("update", 0) >= self.updates[0]:
+            self.updates.pop(0)
+            site.fabric.kill(self.name)
+
+
+def disturbed(tmp_path, experiment, plan, *hooks, fabric=None):
+    """A training in `tmp_path/run`, with hooks that its supervisor calls at every look; both it and the result."""
+    folder = tmp_path / "run"
+    runner.check(experiment, plan)
+    entries = {"experiment": experiment.to_dict(), "cluster": runner.to_plain(plan)}
+    runner.run_kinds.create(folder, runner.run_kinds.TRAINING, **entries)
+    site = runner.Supervisor(open_run(folder), plan, fabric or Threads())
+    site.hooks += hooks
+    return site, site.run()
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from shooting import Killer, disturbed
 
 from shoal.algorithms import A2C, DQN
 from shoal.core.errors import OptionError
@@ -22,7 +23,7 @@ from shoal.execution.evaluate import evaluate
 from shoal.execution.experiment import Experiment, Learner
 from shoal.execution.fused import policies_of
 from shoal.execution.logging import read_metrics
-from shoal.execution.run import load_policies, open_run
+from shoal.execution.run import load_policies
 from shoal.networks.torsos import Network
 
 ENVS, STEPS = 8, 4
@@ -36,28 +37,10 @@ def of(algorithm, updates=40, env="control/cartpole"):
     return Experiment(env, {}, (), {"team": Learner(algorithm)}, ENVS, STEPS, ENVS * STEPS * updates)
 
 
-class Killer:
-    """Kills a service when the run has got to some updates."""
-
-    def __init__(self, name, *updates):
-        self.name, self.updates = name, list(updates)
-
-    def __call__(self, site):
-        if self.updates and site.status.get("learner", {}).get("update", 0) >= self.updates[0]:
-            self.updates.pop(0)
-            site.fabric.kill(self.name)
-
-
 def played(tmp_path, experiment, plan, *hooks):
     """A run and its `cluster.json`."""
-    folder = tmp_path / "run"
-    runner.check(experiment, plan)
-    entries = {"experiment": experiment.to_dict(), "cluster": runner.to_plain(plan)}
-    runner.run_kinds.create(folder, runner.run_kinds.TRAINING, **entries)
-    site = runner.Supervisor(open_run(folder), plan, Threads())
-    site.hooks += hooks
-    result = site.run()
-    return result, json.loads((folder / "cluster.json").read_text())
+    _, result = disturbed(tmp_path, experiment, plan, *hooks)
+    return result, json.loads((tmp_path / "run" / "cluster.json").read_text())
 
 
 def test_a_gradient_that_travelled_makes_the_same_update():

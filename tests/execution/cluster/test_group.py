@@ -7,6 +7,7 @@ import threading
 import jax
 import numpy as np
 import pytest
+from shooting import Killer, disturbed
 
 from shoal.algorithms import PPO
 from shoal.core.errors import OptionError
@@ -21,7 +22,6 @@ from shoal.execution.cluster.segments import Segments, masked
 from shoal.execution.experiment import Experiment, Learner
 from shoal.execution.fused import policies_of
 from shoal.execution.logging import read_metrics
-from shoal.execution.run import open_run
 from shoal.networks.torsos import Network
 from shoal.presets import resolve
 
@@ -139,27 +139,11 @@ def test_a_whole_rollout_is_not_changed_by_masks():
 
 
 def run(tmp_path, experiment, plan, *hooks, fabric=None):
-    folder = tmp_path / "run"
-    runner.check(experiment, plan)
-    entries = {"experiment": experiment.to_dict(), "cluster": runner.to_plain(plan)}
-    runner.run_kinds.create(folder, runner.run_kinds.TRAINING, **entries)
-    site = runner.Supervisor(open_run(folder), plan, fabric or Threads())
-    site.hooks += hooks
-    result = site.run()
-    lines = read_metrics(folder / "metrics.jsonl")
+    _, result = disturbed(tmp_path, experiment, plan, *hooks, fabric=fabric)
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines] == list(range(1, experiment.num_updates + 1))
     assert all(line["staleness_max"] == 0.0 for line in lines)
-    return result, json.loads((folder / "cluster.json").read_text())
-
-
-class Killer:
-    def __init__(self, name, *updates):
-        self.name, self.updates = name, list(updates)
-
-    def __call__(self, site):
-        if self.updates and site.status.get("learner", {}).get("update", 0) >= self.updates[0]:
-            self.updates.pop(0)
-            site.fabric.kill(self.name)
+    return result, json.loads((tmp_path / "run" / "cluster.json").read_text())
 
 
 def test_one_learner_is_the_fused_runner(tmp_path):

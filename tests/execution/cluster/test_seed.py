@@ -7,6 +7,7 @@ import threading
 import jax
 import numpy as np
 import pytest
+from shooting import Killer, disturbed
 
 from shoal.algorithms import Impala
 from shoal.core.errors import OptionError
@@ -23,7 +24,6 @@ from shoal.execution.cluster.stepping import Halves, num_halves
 from shoal.execution.experiment import Experiment, Learner
 from shoal.execution.fused import policies_of
 from shoal.execution.logging import read_metrics
-from shoal.execution.run import open_run
 from shoal.networks.torsos import Network
 
 
@@ -172,16 +172,10 @@ def test_copies_that_are_sick_are_replaced():
 
 
 def run(tmp_path, experiment, plan, *hooks, fabric=None):
-    folder = tmp_path / "run"
-    runner.check(experiment, plan)
-    entries = {"experiment": experiment.to_dict(), "cluster": runner.to_plain(plan)}
-    runner.run_kinds.create(folder, runner.run_kinds.TRAINING, **entries)
-    site = runner.Supervisor(open_run(folder), plan, fabric or Threads())
-    site.hooks += hooks
-    result = site.run()
-    lines = read_metrics(folder / "metrics.jsonl")
+    _, result = disturbed(tmp_path, experiment, plan, *hooks, fabric=fabric)
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines] == list(range(1, experiment.num_updates + 1))
-    return result, lines, json.loads((folder / "cluster.json").read_text())
+    return result, lines, json.loads((tmp_path / "run" / "cluster.json").read_text())
 
 
 def test_actors_pull_no_weights_and_staleness_is_measured(tmp_path):
@@ -194,16 +188,6 @@ def test_actors_pull_no_weights_and_staleness_is_measured(tmp_path):
     assert messages["dataset"]["inference>push"] >= 40 * 4
     assert messages["inference"]["actor>act"] >= 40 * 2 * 2 * 4  # of each half, at each step
     assert max(line["staleness_max"] for line in lines) > 0
-
-
-class Killer:
-    def __init__(self, name, *updates):
-        self.name, self.updates = name, list(updates)
-
-    def __call__(self, site):
-        if self.updates and site.status.get("learner", {}).get("update", 0) >= self.updates[0]:
-            self.updates.pop(0)
-            site.fabric.kill(self.name)
 
 
 @pytest.mark.parametrize("victim", ["inference", "actor-0", "learner-0", "parameters", "dataset", "coordinator"])
@@ -223,10 +207,10 @@ def test_on_ray(tmp_path, victim):
 
     plan = Plan("seed", actors=2, commit_seconds=0.2)
     fabric = RayFabric("local", runner.needs(plan))
-    experiment = dataclasses.replace(of("control/cartpole", 600, recurrent="none"), seed=1)
-    killer = Killer(victim, 5, 200)
+    experiment = dataclasses.replace(of("control/cartpole", 180, recurrent="none"), seed=1)
+    killer = Killer(victim, 5, 60)
     result, _, status = run(tmp_path, experiment, plan, killer, fabric=fabric)
-    assert result.update == 600
+    assert result.update == 180
     assert not killer.updates
     assert "actor>pull" not in status["messages"]["parameters"]
 

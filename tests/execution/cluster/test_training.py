@@ -6,6 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from shooting import Killer, disturbed
 
 from shoal.core.errors import OptionError, RunError, ShoalError
 from shoal.execution import checkpoint
@@ -72,32 +73,6 @@ def test_synchronous_equals_fused_on_ray(tmp_path, alone, preset, actors):
     fabric = RayFabric("local", runner.needs(plan))
     result = runner.train(experiment, tmp_path / "run", plan, fabric)
     assert largest_difference(result.policies, alone(experiment)) < 1e-6
-
-
-class Killer:
-    """Kills a service as soon as the run has got to some update, and again at later ones."""
-
-    def __init__(self, name, *updates):
-        self.name, self.updates = name, list(updates)
-        self.committed = []
-
-    def __call__(self, site):
-        learner = site.status.get("learner", {})
-        self.committed.append(learner.get("committed", 0))
-        if self.updates and learner.get("update", 0) >= self.updates[0]:
-            self.updates.pop(0)
-            site.fabric.kill(self.name)
-
-
-def disturbed(tmp_path, experiment, plan, *hooks, fabric=None):
-    folder = tmp_path / "run"
-    runner.check(experiment, plan)
-    runner.run_kinds.create(
-        folder, runner.run_kinds.TRAINING, experiment=experiment.to_dict(), cluster=runner.to_plain(plan)
-    )
-    site = runner.Supervisor(open_run(folder), plan, fabric or Threads())
-    site.hooks += hooks
-    return site, site.run()
 
 
 ROLES = ("actor-0", "learner-0", "parameters", "dataset", "coordinator")
