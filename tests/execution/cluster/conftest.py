@@ -1,14 +1,45 @@
-"""Whole runs on a cluster belong to `make test-all`; the services alone, and what is refused, to `make test`."""
+"""Whole runs on a cluster belong to `make test-all`.
+
+To `make test`: the services alone, what is refused, runs whose messages are counted, and a death of each kind.
+"""
 
 from pathlib import Path
 
 import pytest
 
-QUICK = ("test_services.py", "TestBadInput", "test_advice_by_hand")
+FILES = ("test_services.py", "test_tasks.py", "test_replay.py")
+QUICK = (
+    "TestBadInput",
+    "by_hand",
+    "test_status_advise_and_scale",
+    "test_synchronous_equals_fused[mpe/simple_spread-2]",
+    "test_asynchronous_ones",
+    "test_what_cannot_work",
+    "refused",
+    # what travels
+    "test_actors_pull_no_weights",
+    "test_only_seeds_and_returns_travel",
+    "test_a3c_moves_gradients",
+    "test_actors_set_priorities_and_the_learner_only_corrects_them[apex",
+    # who dies
+    "test_whoever_dies_the_run_ends_with_all_updates[actor-0-sync]",
+    "test_whoever_dies_the_run_ends_with_all_updates[learner-0-stale]",
+    "test_whoever_dies_the_run_ends_with_all_updates[parameters-sync]",
+    "test_whoever_dies_the_run_ends_with_all_updates[dataset-sync]",
+    "test_whoever_dies_the_run_ends_with_all_updates[coordinator-stale]",
+    "test_whoever_dies_the_run_ends_with_all_updates[inference]",
+    "test_whoever_dies_apex_ends_with_all_updates[replay-0]",
+    "test_shot_processes_come_back",
+    "test_an_environment_",
+    "test_a_run_goes_on_without_the_sick_copy",
+    "test_a_full_disk",
+    "test_the_population_of_one_machine",
+)
 
 
 def pytest_collection_modifyitems(items):
     here = Path(__file__).parent
     for item in items:
-        if here in item.path.parents and not any(name in item.nodeid for name in QUICK):
+        quick = item.path.name in FILES or any(name in item.nodeid for name in QUICK)
+        if here in item.path.parents and not quick:
             item.add_marker(pytest.mark.slow)
