@@ -83,6 +83,8 @@ class _Objects:
         return ray.put(value)
 
     def get(self, ref: Any) -> Any:
+        if not isinstance(ref, ray.ObjectRef):  # it came along
+            return ref
         try:
             return ray.get(ref)
         except LOST as error:
