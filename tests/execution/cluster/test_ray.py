@@ -10,6 +10,7 @@ import pytest
 
 from shoal.cli.app import main
 from shoal.execution.cluster import runner
+from shoal.execution.cluster.fabric import WorkerError
 from shoal.execution.cluster.plan import Plan
 from shoal.execution.logging import read_metrics
 
@@ -141,6 +142,9 @@ class TestBadInput:
             fabric.setting = setting
             with pytest.raises(OptionError, match="Put the world into a file"):
                 fabric.start("actor-0", dict)
+            fabric.setting = dataclasses.replace(setting, worlds={}, imports=("/no/such/world.py",))
+            with pytest.raises(WorkerError, match=r"actor-1: could not be made ready:.*/no/such/world\.py"):
+                fabric.start("actor-1", dict).call("keys")
         finally:
             fabric.stop()
 

@@ -78,7 +78,7 @@ class Store(Protocol):
     def put(self, value: Any) -> Any: ...
 
     def get(self, ref: Any) -> Any:
-        """The value (what is none of its references is one itself); raises `Gone` if it died with who put it there."""
+        """The value; raises `Gone` if whoever put it there died with it."""
         ...
 
 

@@ -4,19 +4,11 @@ import threading
 import time
 from typing import Any, NamedTuple
 
-import jax
-
 from shoal.execution.cluster.fabric import Store
 
 
-INLINE_BYTES = 2 << 20
-"""Weights of so many bytes travel with the answer: fetching them from a store takes one more message than it saves."""
-
-
 class Weights(NamedTuple):
-    """A version and where its weights are (see `fabric.Store`), or small ones themselves. epoch: how often the learner
-    had begun anew.
-    """
+    """A version and where its weights are (see `fabric.Store`). epoch: how often the learner had begun anew."""
 
     version: int
     ref: Any
@@ -40,8 +32,7 @@ class ParameterService:
         known = self._newest.get(name)
         if known is not None and (known.epoch, known.version) >= (epoch, version):
             return
-        small = sum(getattr(leaf, "nbytes", INLINE_BYTES) for leaf in jax.tree.leaves(value)) < INLINE_BYTES
-        weights = Weights(version, value if small else self._store.put(value), epoch)
+        weights = Weights(version, self._store.put(value), epoch)
         with self._changed:
             self._newest[name] = weights
             self._changed.notify_all()

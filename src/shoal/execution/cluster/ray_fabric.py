@@ -83,8 +83,6 @@ class _Objects:
         return ray.put(value)
 
     def get(self, ref: Any) -> Any:
-        if not isinstance(ref, ray.ObjectRef):  # it came along
-            return ref
         try:
             return ray.get(ref)
         except LOST as error:
@@ -108,9 +106,17 @@ def _got(ref: Any, name: str, timeout: float | None = None) -> Any:
     try:
         return answer(ray.get(ref, timeout=timeout), name)
     except LOST as error:
+        if getattr(error, "actor_init_failed", False):  # it would fail for ever
+            raise WorkerError(f"{name}: could not be made ready: {_last_words(error)}") from None
         raise Gone(name) from error
     except exceptions.RayTaskError as error:  # the process could not even be made ready
         raise WorkerError(f"{name}: {error.cause if error.cause is not None else error}") from None
+
+
+def _last_words(error: BaseException) -> str:
+    """The line of one of Ray's long messages that says what was wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
 
 
 @dataclasses.dataclass(frozen=True)
