@@ -167,7 +167,8 @@ def say_speed(out: Console, steps: int, result: Result) -> None:
     """One line: how much in how long."""
     rate = f", {count(steps / result.seconds)} env steps/s" if result.seconds > 0 else ""
     took = duration(result.seconds)
-    say(out, f"{count(steps)} env steps in {took}{rate}; compiled in {result.compile_seconds:.1f} s")
+    compiled = f"; compiled in {result.compile_seconds:.1f} s" if result.compile_seconds else ""  # others did, elsewhere
+    say(out, f"{count(steps)} env steps in {took}{rate}{compiled}")
 
 
 def summary_of(run: Run, result: Result) -> dict[str, Any]:
