@@ -234,7 +234,8 @@ def disk(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dict:
 def driver(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dict:
     """The driver is shot, and with it all of its Ray; `shoal resume` goes on."""
     random.seed(seed)
-    folder, after = root / f"driver-{seed}", random.randrange(5, updates // 2)
+    updates *= 5  # it takes some commits, one every two seconds, before there is something to lose
+    folder, after = root / f"driver-{seed}", random.randrange(5, updates // 5)
     sizes = ["--num-envs", "16", "--num-steps", "8", "--total-env-steps", str(16 * 8 * updates), "--seed", str(seed)]
     process = shoal("train", "mpe/simple_spread", "--cluster", "auto", "--run-dir", str(folder), *sizes)
     while committed_in(folder) < after:

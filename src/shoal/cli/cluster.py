@@ -11,11 +11,12 @@ from tyro.conf import DisallowNone, arg
 
 from shoal.cli.arguments import Flag, RunFolder, parse
 from shoal.cli.runs import TrainOptions
-from shoal.cli.terminal import console, count, emit, say
+from shoal.cli.terminal import console, count, counted, emit, say
 from shoal.core.errors import OptionError, require_positive
 from shoal.execution.cluster.advice import advise as advice_of
 from shoal.execution.cluster.advice import read_status
 from shoal.execution.cluster.plan import Plan
+from shoal.execution.cluster.recipes import recipe_of
 from shoal.execution.cluster.scaling import want
 from shoal.execution.experiment import Experiment
 
@@ -51,6 +52,10 @@ PLANNED = tuple(
 )
 
 
+CHOSEN = ("learners", "shards", "backups", "max_staleness", "max_divergence")
+"""Options that only some recipes heed."""
+
+
 def plan_from(options: ClusterOptions, experiment: Experiment) -> Plan | None:
     """The plan that the options ask for; None if there is to be no cluster."""
     given: dict[str, Any] = {name: getattr(options, name) for name in PLANNED if getattr(options, name) is not None}
@@ -64,7 +69,14 @@ def plan_from(options: ClusterOptions, experiment: Experiment) -> Plan | None:
             "shoal train: --devices is for one machine; on a cluster give --learner-cpus or --learner-gpus"
         )
     given.setdefault("recipe", fitting(experiment))
-    return Plan(**given)
+    plan = Plan(**given)
+    recipe = recipe_of(plan.recipe)
+    idle = [name for name in given if name in CHOSEN and name not in recipe.takes]
+    idle += ["actors"] if "actors" in given and not recipe.acts else []
+    if idle:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
+        raise OptionError(f"shoal train: {names} has no effect with the recipe {recipe.name}: leave it out")
+    return plan
 
 
 def fitting(experiment: Experiment) -> str:
@@ -75,8 +87,9 @@ def fitting(experiment: Experiment) -> str:
 
 def described(plan: Plan) -> str:
     """A plan in a few words."""
-    actors = f"{plan.actors}{f' + {plan.backups} spare' if plan.backups else ''} actor{'s' * (plan.actors != 1)}"
-    return f"{plan.recipe}: {actors}, {plan.learners} learner{'s' * (plan.learners != 1)}"
+    spare = f" + {plan.backups} spare" if plan.backups else ""
+    actors = f"{plan.actors}{spare} actor{'s' * (plan.actors != 1)}, " if recipe_of(plan.recipe).acts else ""
+    return f"{plan.recipe}: {actors}{counted(plan.learners, 'learner')}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,7 +140,7 @@ def _show_events(out: Console, found: dict[str, Any]) -> None:
 def _show_team(out: Console, run: str, found: dict[str, Any]) -> None:
     """A population or an evolution: tasks instead of rollouts."""
     board = found.get("services", {}).get("board", {})
-    figures = [f"{board[name]} {name}" for name in ("open", "leased", "done", "broken") if name in board]
+    figures = [f"{board[name]} {name}" for name in ("open", "leased", "broken") if name in board]
     state = "running" if found.get("running") else "not running"
     say(out, f"{run}: tasks {', '.join(figures) or 'not begun'}; {state}", style="bold")
     table = Table(box=None, pad_edge=False)
@@ -151,8 +164,10 @@ def _workers(found: dict[str, Any]) -> Table:
         notes = ["slow"] if told["slow"] else []
         notes += [f"{len(told['quarantined'])} copies in quarantine"] if told["quarantined"] else []
         rate = count(steps / spent) if spent else ""
-        begun = str(restarts.get(name, told["restarts"]))
-        table.add_row(name, str(told["rounds"] or ""), rate, told["task"], begun, ", ".join(notes))
+        begun, task = str(restarts.get(name, told["restarts"])), told["task"] if found.get("running") else ""
+        table.add_row(name, str(told["rounds"] or ""), rate, task, begun, ", ".join(notes))
+    for name in found.get("absent", ()):
+        table.add_row(name, "", "", "", str(restarts.get(name, 0)), "starts, or waits for free resources")
     return table
 
 
@@ -185,14 +200,16 @@ def scale(args: Sequence[str]) -> int:
     if number is None or getattr(options, other) is not None:
         raise OptionError(f"shoal cluster scale: {options.run} has {who}: say how many there are to be, --{who} N")
     require_positive("shoal cluster scale", **{who: number})
+    if not found.get("running"):
+        raise OptionError(f"{options.run} is not running: go on with it first, `shoal resume {options.run}`")
     plan = None if "team" in found else Plan(**found["plan"])
+    if plan is not None and not recipe_of(plan.recipe).acts:
+        raise OptionError(f"the recipe {plan.recipe} has learners that act, and no actors: their number stays")
     if plan is not None and plan.sync_mode == "sync":
         raise OptionError(
             f"the recipe {plan.recipe} waits for all of its {plan.actors} actors in every update: their number stays. "
             "Start with --backups, or an asynchronous recipe."
         )
-    if not found.get("running"):
-        raise OptionError(f"{options.run} is not running: go on with it first, `shoal resume {options.run}`")
     want(Path(options.run), number)
-    say(console(), f"{options.run} will go on with {number} {who}")
+    say(console(), f"{options.run} will go on with {counted(number, who[:-1])}")
     return 0

@@ -167,7 +167,7 @@ def say_speed(out: Console, steps: int, result: Result) -> None:
     """One line: how much in how long."""
     rate = f", {count(steps / result.seconds)} env steps/s" if result.seconds > 0 else ""
     took = duration(result.seconds)
-    compiled = f"; compiled in {result.compile_seconds:.1f} s" if result.compile_seconds else ""  # others did, elsewhere
+    compiled = f"; compiled in {result.compile_seconds:.1f} s" if result.compile_seconds else ""  # or others did
     say(out, f"{count(steps)} env steps in {took}{rate}{compiled}")
 
 

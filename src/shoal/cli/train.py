@@ -15,11 +15,12 @@ from shoal.cli.progress import summary
 from shoal.cli.runs import ResumeOptions, TrainOptions
 from shoal.cli.start import opened, outline, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import say
+from shoal.cli.terminal import counted, say
 from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
 from shoal.execution import train as trainer
 from shoal.execution.cluster import runner as cluster
+from shoal.execution.cluster.advice import read_status
 from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.runner import plan_of
 from shoal.execution.fused import mesh_of
@@ -59,7 +60,13 @@ def go_on(options: ResumeOptions) -> int:
 def _on_cluster(run: Run, plan: Plan, options: ClusterOptions | ResumeOptions, fresh: bool = True) -> int:
     """Trains on a Ray cluster, from the start or from what is committed."""
     cluster.check(run.experiment, plan)
-    account = dataclasses.replace(_account(run, options), opening=lambda: _opening(run, plan))
+    plain = _account(run, options)
+
+    def report(out: Console, result: Result) -> None:
+        plain.report(out, result)
+        _warn(out, run)
+
+    account = dataclasses.replace(plain, opening=lambda: _opening(run, plan), report=report)
 
     def start(devices: int | None, listener: Listener | None, checkpoint_seconds: float) -> Result:
         del devices, checkpoint_seconds  # learners have devices of their own, and commit all the time
@@ -76,6 +83,17 @@ def _on_cluster(run: Run, plan: Plan, options: ClusterOptions | ResumeOptions, f
         if isinstance(options, ResumeOptions)
         else runs.carry_out(account, start, options)
     )
+
+
+def _warn(out: Console, run: Run) -> None:
+    """Tells of workers that had to be begun anew: a world that fails now and then is to be known."""
+    status = read_status(run.path)
+    events = [event for event in status["events"] if event["what"] not in ("added", "removed")]
+    times = sum(status["restarts"].values())
+    if times and events:
+        last = f"{events[-1]['worker']}: {events[-1]['what']}"
+        more = f"`shoal cluster status {run.path}` shows more"
+        say(out, f"workers were begun anew {counted(times, 'time')}, last {last}; {more}", style="yellow")
 
 
 def _opening(run: Run, plan: Plan) -> tuple[str, str]:

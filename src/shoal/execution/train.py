@@ -243,6 +243,14 @@ def with_weights(program: Program, carry: Carry) -> Carry:
     return carry.replace(learners=learners)
 
 
+_requests: list[threading.Event] = []
+
+
+def stopping() -> bool:
+    """Whether somebody has asked what trains now to stop: for those who wait for others meanwhile."""
+    return any(event.is_set() for event in _requests)
+
+
 @contextlib.contextmanager
 def _stop_requested() -> Iterator[threading.Event]:
     """An event that Ctrl-C or SIGTERM sets; a second Ctrl-C interrupts at once."""
@@ -257,8 +265,10 @@ def _stop_requested() -> Iterator[threading.Event]:
         event.set()
 
     before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    _requests.append(event)
     try:
         yield event
     finally:
+        _requests.remove(event)
         for number, handler in before.items():
             signal.signal(number, handler)

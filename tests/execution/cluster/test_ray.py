@@ -81,8 +81,8 @@ def test_an_environment_that_always_raises_is_named(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_driver_is_killed_and_resumed(tmp_path, seed):
-    row = injected("driver killed and resumed", seed, tmp_path, updates=200)
-    assert row["ended"] == [200, 200]
+    row = injected("driver killed and resumed", seed, tmp_path, updates=300)
+    assert row["ended"] == [1500, 1500]
     assert row["recover_s"] is not None
 
 

@@ -3,11 +3,15 @@
 import dataclasses
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import RunError
 from shoal.execution.cluster.runner import STATUS
+
+SILENT = 30.0
+"""Seconds after which a run that says nothing of itself, though it should every second, is not running any more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +48,13 @@ def read_status(folder: Path) -> dict[str, Any]:
         raise RunError(f"{folder} has no {STATUS}: it was not trained on a cluster, or has not begun yet")
     try:
         status = json.loads(path.read_text())
-        assert isinstance(status, dict)
-    except (OSError, ValueError, AssertionError) as error:
+        age = time.time() - path.stat().st_mtime
+    except (OSError, ValueError) as error:
         raise RunError(f"{path} is damaged: {error}. It is written again when the run goes on.") from error
+    known = isinstance(status, dict) and ("plan" in status or "team" in status)
+    if not known or not isinstance(status.get("workers", {}), dict):
+        raise RunError(f"{path} is damaged: it does not say who is at work. It is written again when the run goes on.")
+    status["running"] = bool(status.get("running")) and age < SILENT
     return status
 
 

@@ -37,6 +37,10 @@ class WorkerError(ShoalError):
         self.kind = kind
 
 
+class ClusterGoneError(ShoalError):
+    """The cluster itself has died, not one of its workers."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Failure:
     """An error on its way from one process to another: never pickled itself, as its class may not be known there."""
@@ -102,6 +106,10 @@ class Fabric(Protocol):
 
     def stop(self) -> None:
         """Ends everything."""
+        ...
+
+    def check(self) -> None:
+        """Raises `ClusterGoneError` if nothing that died can come back, as the cluster itself is gone."""
         ...
 
     def dashboard(self) -> str | None:
@@ -248,6 +256,9 @@ class Threads:
     def stop(self) -> None:
         for name in list(self._made):
             self.remove(name)
+
+    def check(self) -> None:
+        """It is there for as long as this process."""
 
     def dashboard(self) -> None:
         """There is no cluster to be shown."""

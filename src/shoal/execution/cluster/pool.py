@@ -22,9 +22,10 @@ import numpy as np
 
 from shoal.core.errors import ShoalError, require, require_positive
 from shoal.core.files import write_atomically
-from shoal.execution.cluster.fabric import Fabric, Failure, Gone, Handle, WorkerError, insist
+from shoal.execution.cluster.fabric import ClusterGoneError, Fabric, Failure, Gone, Handle, WorkerError, insist
 from shoal.execution.cluster.scaling import wanted_of
 from shoal.execution.cluster.tasks import FOLDER, Result, Task, TaskBoard
+from shoal.execution.train import stopping
 
 BOARD = "board"
 STATUS = "cluster.json"
@@ -134,7 +135,7 @@ class Crew:
         self._make, self._count = (make, args), count
         self.board = fabric.start(BOARD, TaskBoard, str(self.folder / FOLDER), team.patience, team.retries)
         self.workers: dict[str, _Watched] = {}
-        self.error: WorkerError | None = None
+        self.error: ShoalError | None = None
         self.events: list[dict[str, Any]] = []
         self._began, self._ended = time.monotonic(), threading.Event()
         for number in range(team.workers):
@@ -165,9 +166,12 @@ class Crew:
         """
         ids = [task.id for task in tasks]
         by_id = dict(zip(ids, tasks, strict=True))
-        insist(self.board, "add", [*tasks, *ahead])
+        with contextlib.suppress(Gone):  # which it says if there is a reason to give up
+            insist(self.board, "add", [*tasks, *ahead], give_up=self._over)
         while True:
             self.check()
+            if stopping():  # what is done is on disk, and found again by whoever goes on
+                raise KeyboardInterrupt
             with contextlib.suppress(Gone):
                 state = self.board.call("wait", ids, WAIT)
                 if state.broken is not None:
@@ -179,7 +183,11 @@ class Crew:
 
     def forget(self, ids: Sequence[str]) -> None:
         """Results that are safe elsewhere are removed."""
-        insist(self.board, "forget", list(ids))
+        with contextlib.suppress(Gone):
+            insist(self.board, "forget", list(ids), give_up=self._over)
+
+    def _over(self) -> bool:
+        return self.error is not None or stopping()
 
     def check(self) -> None:
         """Raises what has ended the work."""
@@ -193,7 +201,7 @@ class Crew:
             self.board.call("stop")
         self._ended.set()
         self._watch.join()
-        for name in [*self.workers, BOARD]:
+        for name in [*self.workers, BOARD] if self.error is None else []:  # else the fabric ends them all
             self.fabric.remove(name)
 
     def tell(self, last: bool = False) -> None:
@@ -214,6 +222,11 @@ class Crew:
         while not self._ended.wait(LOOK_SECONDS):
             for name, watched in list(self.workers.items()):
                 self._look_after(name, watched)
+            try:
+                self.fabric.check()
+            except ClusterGoneError as error:
+                self.error = ClusterGoneError(f"{error}. {self._safe}")
+                return
             with contextlib.suppress(Gone):
                 for name, told in self.board.call("status").items():
                     self._judge(name, told)

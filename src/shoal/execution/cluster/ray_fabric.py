@@ -21,7 +21,7 @@ import jax
 from shoal.core.errors import OptionError
 from shoal.core.registry import import_file, register, world_class
 from shoal.core.version import VERSION
-from shoal.execution.cluster.fabric import Gone, Handle, Served, WorkerError, answer
+from shoal.execution.cluster.fabric import ClusterGoneError, Gone, Handle, Served, WorkerError, answer
 from shoal.execution.devices import num_cores, use_compilation_cache
 
 try:
@@ -146,11 +146,11 @@ class RayFabric:
     def __init__(self, address: str = "auto", needs: Mapping[str, float] | None = None, setting: Setting | None = None):
         self.store = _Objects()
         self.setting = setting or Setting(cache=use_compilation_cache())
-        self._dashboard = _connect(address, dict(needs or {}))
+        self.private, self._dashboard = _connect(address)
         self._actors: dict[str, Any] = {}
         self._lock = threading.Lock()
         try:
-            check_resources(needs or {})
+            check_resources({name: count for name, count in (needs or {}).items() if name != "CPU" or not self.private})
             check_versions()
         except BaseException:
             self.stop()
@@ -158,6 +158,7 @@ class RayFabric:
 
     def start(self, name: str, factory: Callable[..., Any], *args: Any, cpus: float = 0.0, gpus: float = 0.0) -> Handle:
         setting = dataclasses.replace(self.setting, cores=max(1, int(cpus)), gpus=gpus)
+        cpus = 0.0 if self.private else cpus  # the whole machine is this run's, and more workers may come
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": 0}
         hosted = ray.remote(_Hosted).options(max_concurrency=THREADS, **options)
         try:
@@ -183,16 +184,34 @@ class RayFabric:
 
     def stop(self) -> None:
         for name in list(self._actors):
+            if self._dead():
+                break
             with contextlib.suppress(Exception):
                 self.remove(name)
         ray.shutdown()
+
+    def check(self) -> None:
+        dead = self._dead()
+        if dead:
+            raise ClusterGoneError(f"Ray on this machine is gone: its {dead} died, and everything with it")
+
+    def _dead(self) -> str:
+        """What of a Ray that was started here has died."""
+        node = getattr(ray._private.worker, "_global_node", None) if self.private else None  # pyright: ignore
+        if node is None:
+            return ""
+        vital = {"raylet", "gcs_server"}
+        return ", ".join(sorted(vital & {str(kind) for kind, _ in node.dead_processes()}))
 
     def dashboard(self) -> str | None:
         return self._dashboard
 
 
-def _connect(address: str, needs: dict[str, float]) -> str | None:
-    """Joins a cluster, or starts one here (`local`, or `auto` if there is none); the address of its dashboard."""
+def _connect(address: str) -> tuple[bool, str | None]:
+    """Joins a cluster, or starts one here (`local`, or `auto` if there is none).
+
+    Returns whether it was started here, for this run alone, and the address of its dashboard.
+    """
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True}
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
@@ -206,10 +225,9 @@ def _connect(address: str, needs: dict[str, float]) -> str | None:
         warnings.simplefilter("ignore")
         if found is not None:
             url = getattr(ray.init(address=found, **quiet), "dashboard_url", None)
-            return f"http://{url}" if url else None
-        cpus = max(num_cores(), int(-(-needs.get("CPU", 0.0) // 1)))
-        ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
-        return None
+            return False, f"http://{url}" if url else None
+        ray.init(address="local", num_cpus=num_cores(), include_dashboard=False, **quiet)
+        return True, None
 
 
 def _running() -> str | None:

@@ -16,7 +16,7 @@ from typing import Any
 from shoal.core.errors import RunError, ShoalError
 from shoal.core.files import write_atomically
 from shoal.execution import run_kinds
-from shoal.execution.cluster.fabric import Fabric, Gone, Handle, WorkerError, role_of
+from shoal.execution.cluster.fabric import ClusterGoneError, Fabric, Gone, Handle, WorkerError, role_of
 from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.recipes import recipe_of
 from shoal.execution.cluster.scaling import wanted_of
@@ -29,6 +29,8 @@ LOOK_SECONDS = 0.1
 STATUS_SECONDS = 1.0
 FIRST_TASK = 5.0
 """A worker's first task compiles: it may take so many times as long."""
+AGAIN = 2.0
+"""Seconds after a death in which the same worker is taken to be still dead."""
 FATAL = ("NonFiniteError",)
 """Errors that come again however often a worker begins anew."""
 
@@ -67,8 +69,7 @@ def check(experiment: Experiment, plan: Plan) -> None:
     """Refuses what cannot work, before anything is started."""
     if experiment.num_seeds > 1:
         raise ShoalError(f"a cluster run has one seed, got num_seeds {experiment.num_seeds}: start one for each")
-    recipe_of(plan.recipe).check(experiment)
-    plan.share(experiment)
+    recipe_of(plan.recipe).check(experiment, plan)
 
 
 def needs(plan: Plan) -> dict[str, float]:
@@ -89,6 +90,7 @@ class Watched:
     rounds: int = 0
     wait_until: float = 0.0
     restarts: int = 0
+    died: float = -1e9  # when it was last seen to be dead
     replaced: int = -1  # which of its beginnings was replaced: it is given the time that the next one takes
 
 
@@ -113,8 +115,11 @@ class Supervisor:
                 recipe_of(self.plan.recipe).start(self)
                 with _stop_requested() as stopped:
                     self._watch(stopped)
-                self._tell(last=True)
+            except ClusterGoneError as error:
+                raise ClusterGoneError(f"{error}. {self._safe}") from None
             finally:
+                with contextlib.suppress(Exception):  # what ended the run is what matters
+                    self._tell(last=True)
                 self.fabric.stop()
         assert self.ended is not None
         _, policies, meta = load_policies(self.folder.path)
@@ -173,6 +178,7 @@ class Supervisor:
             self._look()
             for hook in self.hooks:
                 hook(self)
+            self.fabric.check()
             time.sleep(LOOK_SECONDS)
 
     def _look_after(self, name: str, watched: Watched) -> None:
@@ -187,8 +193,10 @@ class Supervisor:
         try:
             value = running.result()
         except Gone:
-            watched.restarts += 1
-            self._note(name, "died")
+            if time.monotonic() > watched.died + AGAIN:  # not once more while it is being made again
+                watched.restarts += 1
+                self._note(name, "died")
+            watched.died = time.monotonic()
             watched.wait_until = time.monotonic() + 0.1
         except WorkerError as error:
             self._failed(name, watched, error)
@@ -204,11 +212,12 @@ class Supervisor:
         if watched.failures > self.plan.retries or error.kind in FATAL:
             task = self.status.get("workers", {}).get(name, {}).get("task") or "starting"
             times = f" {watched.failures} times in a row" if watched.failures > 1 else ""
-            raise WorkerError(
-                f"{role_of(name)} {name} failed{times} ({task}). {error}\nWhat is committed is safe in "
-                f"{self.folder.path}: go on with `shoal resume {self.folder.path}`."
-            )
+            raise WorkerError(f"{role_of(name)} {name} failed{times} ({task}). {error}\n{self._safe}")
         watched.wait_until = time.monotonic() + min(0.1 * 2**watched.failures, 5.0)
+
+    @property
+    def _safe(self) -> str:
+        return f"What is committed is safe in {self.folder.path}: go on with `shoal resume {self.folder.path}`."
 
     def _look(self) -> None:
         """Reads the status, replaces who hangs, tells the listener."""
@@ -254,11 +263,13 @@ class Supervisor:
             with contextlib.suppress(Gone, ShoalError):
                 status["services"][name] = handle.call("figures")
                 status["messages"][name] = handle.call("counts")
+        status["workers"] = {name: told for name, told in status.get("workers", {}).items() if name in self.workers}
+        status["absent"] = sorted(self.workers.keys() - status["workers"].keys())
         status["restarts"] = {name: watched.restarts for name, watched in self.workers.items()}
         status["events"] = self.events[-50:]
         status["plan"] = to_plain(self.plan)
         status["env"] = self.experiment.env
-        status["copies"] = self.plan.share(self.experiment)
+        status["copies"] = recipe_of(self.plan.recipe).share(self.experiment, self.plan)
         status["steps"] = self.experiment.num_steps
         status["running"] = not last
         status["dashboard"] = self.fabric.dashboard()

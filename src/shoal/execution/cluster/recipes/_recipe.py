@@ -9,6 +9,7 @@ from shoal.execution.cluster.coordinator import Coordinator
 from shoal.execution.cluster.dataset import Queue
 from shoal.execution.cluster.learner import Learner
 from shoal.execution.cluster.parameters import ParameterService
+from shoal.execution.cluster.plan import Plan
 from shoal.execution.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ class Recipe:
     """An architecture.
 
     sync: whether learners wait for all actors, for nobody, or within a bound. algorithms: names of those that it is
-    for; empty: any. acts: whether there are workers that only act. A recipe of another shape overrides `start` and
-    `actor`.
+    for; empty: any. acts: whether there are workers that only act. takes: those options of a plan that it heeds, of all
+    that some recipes do not. A recipe of another shape overrides `start` and `actor`.
     """
 
     name: str
@@ -29,9 +30,11 @@ class Recipe:
     sync: Literal["sync", "async", "stale"]
     algorithms: tuple[str, ...] = ()
     acts: bool = True
+    takes: tuple[str, ...] = ()
 
-    def check(self, experiment: Experiment) -> None:
-        """Refuses an experiment that it is not for."""
+    def check(self, experiment: Experiment, plan: Plan) -> None:
+        """Refuses an experiment that it is not for, or numbers that do not fit together."""
+        self.share(experiment, plan)
         for name, learner in experiment.learners.items():
             algorithm = learner.algorithm.name
             if self.algorithms and algorithm not in self.algorithms and not learner.frozen:
@@ -40,6 +43,10 @@ class Recipe:
                     f"cluster: the recipe {self.name} is for {allowed}, but learner {name!r} learns by {algorithm}. "
                     f"Choose --algo {self.algorithms[0]}, or another --recipe."
                 )
+
+    def share(self, experiment: Experiment, plan: Plan) -> int:
+        """Copies of each worker that steps some."""
+        return plan.share(experiment)
 
     def start(self, site: "Supervisor") -> None:
         """Starts all services and workers. The run ends when the loop of the worker `learner-0` does."""

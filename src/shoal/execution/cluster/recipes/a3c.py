@@ -14,6 +14,7 @@ from shoal.algorithms.a2c import A2C
 from shoal.core.errors import OptionError
 from shoal.execution.cluster.gradient_workers import GradientActor
 from shoal.execution.cluster.gradients import Gradients, RolloutGradientLearner
+from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.recipes._recipe import Recipe
 from shoal.execution.experiment import Experiment
 
@@ -25,15 +26,15 @@ if TYPE_CHECKING:
 class RolloutGradients(Recipe):
     """Actors push gradients instead of rollouts."""
 
-    def check(self, experiment: Experiment) -> None:
-        super().check(experiment)
+    def check(self, experiment: Experiment, plan: Plan) -> None:
+        super().check(experiment, plan)
         for name, learner in experiment.learners.items():
             algorithm = learner.algorithm
             for option in ("normalise_views", "normalise_values"):
                 if isinstance(algorithm, A2C) and getattr(algorithm, option) and not learner.frozen:
                     raise OptionError(
                         f"cluster: the recipe {self.name} sends gradients only, but learner {name!r} keeps running "
-                        f"statistics ({option}=True). Set {option} to False, or choose --recipe impala."
+                        f"statistics ({option}=True). Add --algo.no-{option.replace('_', '-')}."
                     )
 
     def start(self, site: "Supervisor") -> None:
@@ -49,4 +50,6 @@ class RolloutGradients(Recipe):
         site.actor(number, GradientActor, site.experiment.to_dict(), number, share, site.services, site.fabric.store)
 
 
-RECIPE = RolloutGradients("a3c", "actors send gradients of their own rollouts", "async", ("a2c",))
+RECIPE = RolloutGradients(
+    "a3c", "actors send gradients of their own rollouts", "async", ("a2c",), takes=("max_staleness",)
+)

@@ -11,6 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING, ClassVar
 
 from shoal.core.errors import OptionError
+from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.recipes._recipe import Recipe
 from shoal.execution.cluster.replay import ReplayService
 from shoal.execution.cluster.replay_actor import ReplayActor, replaying, tables_of
@@ -28,8 +29,8 @@ class Replayed(Recipe):
 
     judged: ClassVar[bool] = True
 
-    def check(self, experiment: Experiment) -> None:
-        super().check(experiment)
+    def check(self, experiment: Experiment, plan: Plan) -> None:
+        super().check(experiment, plan)
         check_warm_up(experiment)
         for name, (algorithm, _) in replaying(cast(experiment)).items():
             if self.judged and not algorithm.prioritised:
@@ -60,4 +61,6 @@ class Replayed(Recipe):
         site.actor(number, ReplayActor, *made, plan.actors, self.judged)
 
 
-RECIPE = Replayed("apex", "actors with priorities, one learner, a replay between them", "async", ("dqn",))
+RECIPE = Replayed(
+    "apex", "actors with priorities, one learner, a replay between them", "async", ("dqn",), takes=("shards",)
+)

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from shoal.core.errors import OptionError
 from shoal.execution.cluster.coordinator import Coordinator
 from shoal.execution.cluster.group import GroupLearner, Meeting
+from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.recipes._recipe import Recipe
+from shoal.execution.experiment import Experiment
 
 if TYPE_CHECKING:
     from shoal.execution.cluster.runner import Supervisor
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
 class DDPPO(Recipe):
     """Learners, and a place to meet."""
 
-    def start(self, site: "Supervisor") -> None:
-        """All learners are alike, but for the first one, which writes down what all have done."""
-        plan, experiment = site.plan, site.experiment
+    def share(self, experiment: Experiment, plan: Plan) -> int:
+        return experiment.num_envs // plan.learners
+
+    def check(self, experiment: Experiment, plan: Plan) -> None:
+        super().check(experiment, plan)
         parts = math.lcm(*(getattr(learner.algorithm, "minibatches", 1) for learner in experiment.learners.values()))
         if experiment.num_envs % (plan.learners * parts):
             least = -(-experiment.num_envs // (plan.learners * parts)) * plan.learners * parts
@@ -39,6 +43,10 @@ class DDPPO(Recipe):
             raise OptionError(
                 f"cluster: backups must be less than the number of learners, {plan.learners}, got {plan.backups}"
             )
+
+    def start(self, site: "Supervisor") -> None:
+        """All learners are alike, but for the first one, which writes down what all have done."""
+        plan, experiment = site.plan, site.experiment
         site.service("coordinator", Coordinator, site.path, plan, experiment.num_updates)
         site.service("meeting", Meeting, plan.learners)
         for rank in range(plan.learners):
@@ -46,4 +54,11 @@ class DDPPO(Recipe):
             site.learner(GroupLearner, *args, number=rank)
 
 
-RECIPE = DDPPO("ddppo", "learners that step their own copies and average gradients", "sync", ("ppo",), acts=False)
+RECIPE = DDPPO(
+    "ddppo",
+    "learners that step their own copies and average gradients",
+    "sync",
+    ("ppo",),
+    False,
+    ("learners", "backups"),
+)

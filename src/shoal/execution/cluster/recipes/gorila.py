@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from shoal.core.errors import OptionError
 from shoal.execution.cluster.gradient_workers import GradientWorker
 from shoal.execution.cluster.gradients import Gradients, ReplayGradientLearner
+from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.recipes.apex import Replayed
 from shoal.execution.cluster.replay_actor import replaying
 from shoal.execution.experiment import Experiment, cast
@@ -29,8 +30,8 @@ class WindowGradients(Replayed):
 
     judged: ClassVar[bool] = False
 
-    def check(self, experiment: Experiment) -> None:
-        super().check(experiment)
+    def check(self, experiment: Experiment, plan: Plan) -> None:
+        super().check(experiment, plan)
         steps = {name: pair[0].gradient_steps for name, pair in replaying(cast(experiment)).items()}
         if len(set(steps.values())) > 1:
             raise OptionError(
@@ -53,4 +54,10 @@ class WindowGradients(Replayed):
             self.actor(site, number)
 
 
-RECIPE = WindowGradients("gorila", "actors fill a replay, workers send gradients of it", "async", ("dqn",))
+RECIPE = WindowGradients(
+    "gorila",
+    "actors fill a replay, workers send gradients of it",
+    "async",
+    ("dqn",),
+    takes=("learners", "shards", "max_staleness"),
+)

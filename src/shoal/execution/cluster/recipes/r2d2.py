@@ -9,6 +9,7 @@ Windows are sequences; the first `burn_in` steps of each bring the stored memory
 import dataclasses
 
 from shoal.core.errors import OptionError
+from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.recipes.apex import Replayed
 from shoal.execution.cluster.replay_actor import replaying
 from shoal.execution.experiment import Experiment, cast
@@ -18,8 +19,8 @@ from shoal.execution.experiment import Experiment, cast
 class Sequences(Replayed):
     """A replay of sequences for networks with a memory."""
 
-    def check(self, experiment: Experiment) -> None:
-        super().check(experiment)
+    def check(self, experiment: Experiment, plan: Plan) -> None:
+        super().check(experiment, plan)
         for name, (algorithm, _) in replaying(cast(experiment)).items():
             if algorithm.network.recurrent == "none":
                 raise OptionError(
@@ -28,4 +29,6 @@ class Sequences(Replayed):
                 )
 
 
-RECIPE = Sequences("r2d2", "Ape-X with recurrent networks, stored memories and burn-in", "async", ("dqn",))
+RECIPE = Sequences(
+    "r2d2", "Ape-X with recurrent networks, stored memories and burn-in", "async", ("dqn",), takes=("shards",)
+)

@@ -7,4 +7,5 @@ Ho et al. 2013. With `max_divergence`, rollouts whose policy is too far (KL) fro
 
 from shoal.execution.cluster.recipes._recipe import Recipe
 
-RECIPE = Recipe("stale", "actors run ahead within a bound on versions and divergence", sync="stale")
+HEEDED = ("max_staleness", "max_divergence")
+RECIPE = Recipe("stale", "actors run ahead within a bound on versions and divergence", sync="stale", takes=HEEDED)

@@ -8,4 +8,4 @@ an update waits for: the slowest of each round are left behind (Chen et al. 2016
 
 from shoal.execution.cluster.recipes._recipe import Recipe
 
-RECIPE = Recipe("sync", "every update waits for all actors; equal to one machine", sync="sync")
+RECIPE = Recipe("sync", "every update waits for all actors; equal to one machine", sync="sync", takes=("backups",))
