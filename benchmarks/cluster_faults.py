@@ -264,8 +264,9 @@ def driver(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dict:
 
 
 def shoal(*args: str) -> subprocess.Popen:
-    """The command, in a process of its own; what it says last is kept beside it."""
-    return subprocess.Popen([sys.executable, "-m", "shoal", *args], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    """The command, in a process of its own."""
+    nowhere = subprocess.DEVNULL
+    return subprocess.Popen([sys.executable, "-m", "shoal", *args], stdout=nowhere, stderr=nowhere)
 
 
 def committed_in(folder: Path) -> int:
