@@ -14,6 +14,8 @@ from shoal.presets._registry import preset
 RELU = Network(hidden=(64, 64), activation="relu")
 NORMED = dataclasses.replace(RELU, layer_norm=True)
 WIDE = Network(hidden=(128, 128), activation="relu")
+SMOOTH = Network(hidden=(64,), activation="tanh", recurrent="gru", recurrent_size=64)
+"""In cartpole's few dimensions all ReLUs before a GRU die within some updates."""
 GRU = Network(hidden=(64,), activation="relu", recurrent="gru", recurrent_size=64)
 
 _PPO = PPO(learning_rate=2e-3, gamma=0.95, gae_lambda=0.95, entropy_coef=0.005, anneal=True, normalise_values=True)
@@ -108,10 +110,13 @@ def _add_control() -> None:
     dqn = DQN(learning_rate=5e-4, epsilon_end=0.02, gradient_steps=8, prioritised=True, anneal=True, network=WIDE)
     pqn = PQN(epochs=4, network=dataclasses.replace(WIDE, layer_norm=True))
     sac = SAC(actor_learning_rate=3e-4, target_entropy_share=0.2, gradient_steps=8, warm_up=1000, network=RELU)
+    r2d2 = dataclasses.replace(dqn, learning_rate=1e-3, n_step=3, batch_size=32, sequence=16, burn_in=4, network=SMOOTH)
     cartpole = {
         "a2c": (a2c, (16, 5), 1_000_000),
         "impala": (impala, (16, 16), 1_000_000),
+        "appo": (dataclasses.replace(impala, clipped=True, epochs=2, minibatches=4), (16, 16), 1_000_000),
         "dqn": (dqn, (16, 8), 400_000),
+        "r2d2": (r2d2, (16, 8), 300_000),
         "pqn": (pqn, (64, 32), 1_000_000),
         "sac": (sac, (16, 2), 100_000),
     }

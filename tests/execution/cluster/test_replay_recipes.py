@@ -24,6 +24,7 @@ from shoal.execution.fused import policies_of
 from shoal.execution.logging import read_metrics
 from shoal.execution.run import load_policies
 from shoal.networks.torsos import Network
+from shoal.presets import resolve
 
 ENVS, STEPS = 8, 4
 SMALL = Network(hidden=(16,), activation="relu")
@@ -171,7 +172,6 @@ def test_apex_on_ray(tmp_path):
 
 
 WIDE = Network(hidden=(128, 128), activation="relu")
-GRU = Network(hidden=(64,), activation="relu", recurrent="gru", recurrent_size=64)
 SOLVES = DQN(
     learning_rate=5e-4,
     n_step=3,
@@ -189,7 +189,7 @@ SOLVES = DQN(
     ("recipe", "algorithm", "steps", "total"),
     [
         ("apex", SOLVES, 4, 200_000),
-        ("r2d2", dataclasses.replace(SOLVES, batch_size=32, sequence=8, burn_in=4, network=GRU), 8, 150_000),
+        ("r2d2", resolve("r2d2/cartpole").learners["team"].algorithm, 8, 300_000),
     ],
 )
 def test_cartpole_is_solved(tmp_path, recipe, algorithm, steps, total):
