@@ -12,6 +12,7 @@ QUICK = (
     "TestBadInput",
     "by_hand",
     "test_status_advise_and_scale",
+    "damaged",
     "test_synchronous_equals_fused[mpe/simple_spread-2]",
     "test_asynchronous_ones",
     "test_what_cannot_work",

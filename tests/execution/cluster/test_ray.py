@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import os
 import time
 from pathlib import Path
 
@@ -110,6 +111,9 @@ class TestBadInput:
             (["--cluster", "auto", "--actors", "3", "--num-envs", "64"], "Try 66"),
             (["--cluster", "auto", "--num-seeds", "2"], "one seed"),
             (["--cluster", "auto", "--devices", "1"], "--learner-cpus"),
+            (["--cluster", "auto", "--shards", "3"], "--shards has no effect with the recipe sync"),
+            (["--cluster", "auto", "--recipe", "ddppo", "--actors", "3"], "--actors has no effect"),
+            (["--cluster", "auto", "--recipe", "ddppo", "--learners", "3", "--num-envs", "64"], "Try 72"),
         ],
     )
     def test_options(self, tmp_path, capsys, options, said):
@@ -180,9 +184,28 @@ def test_status_advise_and_scale(tmp_path, capsys):
     assert advice["wanted"] >= 1
     assert advice["actors"] == 2
     assert main(["cluster", "scale", str(folder), "--actors", "3"]) == 2
+    assert "is not running" in capsys.readouterr().err.replace("\n", " ")
+    told = json.loads((folder / "cluster.json").read_text()) | {"running": True, "absent": ["actor-7"]}
+    (folder / "cluster.json").write_text(json.dumps(told))
+    assert main(["cluster", "scale", str(folder), "--actors", "3"]) == 2
     assert "waits for all of its 2 actors" in capsys.readouterr().err.replace("\n", " ")
+    assert main(["cluster", "status", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "12 of 12, running" in shown
+    assert "waits for free resources" in shown
+    os.utime(folder / "cluster.json", (0, 0))  # nobody has written it for long
+    assert main(["cluster", "status", str(folder)]) == 0
+    assert "not running" in capsys.readouterr().out
     assert main(["resume", str(folder), "--cluster", "auto"]) == 0  # finished: nothing is started
     assert "finished already" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "{", '{"plan": {}, "workers": 3}'])
+def test_a_damaged_status_is_refused(tmp_path, capsys, text):
+    (tmp_path / "cluster.json").write_text(text)
+    for command in (["status"], ["advise"], ["scale", "--actors", "2"]):
+        assert main(["cluster", command[0], str(tmp_path), *command[1:]]) == 2
+        assert "is damaged" in capsys.readouterr().err
 
 
 def test_advice_by_hand():
