@@ -362,7 +362,7 @@ def hashes(folder: Path) -> dict:
 
 KINDS: dict[str, Callable[..., dict]] = {
     **dict.fromkeys(SERVICES, service),
-    "node removed, another added": node,
+    "node removed and another added": node,
     **dict.fromkeys(ENVIRONMENT, environment),
     "disk full": disk,
     "driver killed and resumed": driver,

@@ -56,7 +56,7 @@ def test_every_role_may_die_at_any_time(tmp_path, kind, seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_nodes_come_and_go(tmp_path, seed):
-    row = injected("node removed, another added", seed, tmp_path, updates=200)
+    row = injected("node removed and another added", seed, tmp_path, updates=200)
     assert row["ended"] == [200, 200]
     assert row["moved"]
 
