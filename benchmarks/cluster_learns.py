@@ -3,12 +3,14 @@
     python benchmarks/cluster_learns.py benchmarks/results/cluster_learns.json
     python benchmarks/cluster_learns.py OUT.json --only impala/cartpole,appo/simple_spread
 
-A row is a recipe and a preset; `share_of_ppo` on simple_spread is the gain over random play as a share of the fused
-PPO's, which is trained for as many steps.
+A row is a recipe, a preset, and env steps if not the preset's. `share_of_ppo` on simple_spread is the gain over random
+play as a share of that of the fused PPO (`ippo/simple_spread`, 1 M env steps). IMPALA makes one gradient step of a
+rollout where PPO makes 16, so it is given more of them.
 """
 
 import argparse
 import dataclasses
+import functools
 import json
 import platform
 import tempfile
@@ -19,8 +21,8 @@ from shoal.execution.devices import num_cores, use_all_cores, use_compilation_ca
 
 ROWS = {
     "impala/cartpole": ("impala", "impala/cartpole"),
-    "impala/simple_spread": ("impala", "impala/simple_spread"),
-    "appo/simple_spread": ("appo", "appo/simple_spread"),
+    "impala/simple_spread": ("impala", "impala/simple_spread", 8_000_000),
+    "appo/simple_spread": ("appo", "appo/simple_spread", 4_000_000),
     "stale/simple_spread": ("stale", "mpe/simple_spread"),
     "seed/cartpole": ("seed", "impala/cartpole"),
     "appo/cartpole": ("appo", "appo/cartpole"),
@@ -56,9 +58,16 @@ def learn(name: str, args: argparse.Namespace) -> dict:
     from shoal.execution.cluster.ray_fabric import RayFabric
     from shoal.presets import resolve
 
-    recipe, preset = ROWS[name]
+    recipe, preset, *steps = ROWS[name]
     experiment = resolve(preset)
-    experiment = dataclasses.replace(experiment, total_env_steps=args.steps or experiment.total_env_steps)
+    steps = args.steps or (steps[0] if steps else experiment.total_env_steps)
+    learners = {
+        name: dataclasses.replace(learner, algorithm=dataclasses.replace(learner.algorithm, prioritised=True))
+        if recipe == "apex"
+        else learner
+        for name, learner in experiment.learners.items()
+    }
+    experiment = dataclasses.replace(experiment, total_env_steps=steps, learners=learners)
     plan, began = Plan(recipe, actors=args.actors), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
@@ -75,7 +84,7 @@ def learn(name: str, args: argparse.Namespace) -> dict:
         "staleness": status.get("staleness"),
     }
     if experiment.env == "mpe/simple_spread":
-        row["ppo"] = fused_ppo(experiment.total_env_steps)
+        row["ppo"] = fused_ppo()
         row["share_of_ppo"] = round((row["return"] - row["random"]) / (row["ppo"] - row["random"]), 3)
     return row
 
@@ -89,11 +98,12 @@ def played(experiment, policies) -> float:
     return round(float(sum(values.mean() for values in found.returns.values())), 2)
 
 
-def fused_ppo(steps: int) -> float:
+@functools.cache
+def fused_ppo() -> float:
     from shoal.execution.train import train
     from shoal.presets import resolve
 
-    experiment = dataclasses.replace(resolve("ippo/simple_spread"), total_env_steps=steps)
+    experiment = resolve("ippo/simple_spread")
     return played(experiment, train(experiment).policies)
 
 
