@@ -20,7 +20,7 @@ class Plan:
     max_staleness: int = 2  # updates that experience may be behind (stale-synchronous)
     max_divergence: float = 0.0  # and how far, as KL, the policy may have moved since; 0: any
     shards: int = 1  # services that keep replays
-    queue: int = 0  # rollouts that may wait for the learner; 0: two for each actor
+    queue: int = 0  # rollouts that may wait for the learner; 0: two an actor, one if nobody waits
     patience: float = 60.0  # seconds that a task may take before its worker is taken for hung, and replaced
     retries: int = 5  # times in a row that a worker may fail at its task before the run gives up
     commit_seconds: float = 2.0  # time between states that survive anything
@@ -52,7 +52,8 @@ class Plan:
     @property
     def capacity(self) -> int:
         """Rollouts that the queue holds."""
-        return self.queue or 2 * (self.actors + self.backups)
+        each = 1 if self.sync_mode == "async" else 2  # what waits grows old
+        return self.queue or each * (self.actors + self.backups)
 
     def share(self, experiment: Experiment) -> int:
         """Copies of one actor."""
