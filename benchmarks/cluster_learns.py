@@ -35,7 +35,7 @@ ROWS = {
 }
 
 
-RATES = {"impala/simple_spread": 1e-3, "appo/simple_spread": 1e-3}
+RATES = {"impala/simple_spread": 1.5e-3, "appo/simple_spread": 1e-3}
 """Learning rates, where those of the presets are too high for experience that is some updates old."""
 
 
