@@ -29,8 +29,6 @@ LOOK_SECONDS = 0.1
 STATUS_SECONDS = 1.0
 FIRST_TASK = 5.0
 """A worker's first task compiles: it may take so many times as long."""
-AGAIN = 2.0
-"""Seconds after a death in which the same worker is taken to be still dead."""
 FATAL = ("NonFiniteError",)
 """Errors that come again however often a worker begins anew."""
 
@@ -90,7 +88,7 @@ class Watched:
     rounds: int = 0
     wait_until: float = 0.0
     restarts: int = 0
-    died: float = -1e9  # when it was last seen to be dead
+    died: int = -1  # how often it had begun anew when it was last seen to be dead
     replaced: int = -1  # which of its beginnings was replaced: it is given the time that the next one takes
 
 
@@ -193,10 +191,11 @@ class Supervisor:
         try:
             value = running.result()
         except Gone:
-            if time.monotonic() > watched.died + AGAIN:  # not once more while it is being made again
+            begun = self.status.get("workers", {}).get(name, {}).get("restarts", 0)
+            if begun != watched.died:  # not once more before it has come back
                 watched.restarts += 1
                 self._note(name, "died")
-            watched.died = time.monotonic()
+            watched.died = begun
             watched.wait_until = time.monotonic() + 0.1
         except WorkerError as error:
             self._failed(name, watched, error)
