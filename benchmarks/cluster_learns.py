@@ -21,7 +21,7 @@ from shoal.execution.devices import num_cores, use_all_cores, use_compilation_ca
 
 ROWS = {
     "impala/cartpole": ("impala", "impala/cartpole"),
-    "impala/simple_spread": ("impala", "impala/simple_spread", 8_000_000),
+    "impala/simple_spread": ("impala", "impala/simple_spread", 12_000_000),
     "appo/simple_spread": ("appo", "appo/simple_spread", 4_000_000),
     "stale/simple_spread": ("stale", "mpe/simple_spread"),
     "seed/cartpole": ("seed", "impala/cartpole"),
@@ -35,7 +35,7 @@ ROWS = {
 }
 
 
-RATES = {"impala/simple_spread": 1.5e-3, "appo/simple_spread": 1e-3}
+RATES = {"impala/simple_spread": 2e-3, "appo/simple_spread": 1e-3}
 """Learning rates, where those of the presets are too high for experience that is some updates old."""
 
 
