@@ -42,12 +42,8 @@ def pbt(
     checkpoint_seconds: float = 60.0,
 ) -> PBTResult:
     """Trains a population from the start on a cluster; ends what the fabric has started."""
-    try:
-        loop = functools.partial(Stretches, team=team, fabric=fabric)
-        more: Any = {"listener": listener, "checkpoint_seconds": checkpoint_seconds}
-        return one_machine.pbt(plan, run_dir, devices=1, loop=loop, **more)
-    finally:
-        fabric.stop()
+    start = functools.partial(one_machine.pbt, plan, run_dir)
+    return _elsewhere(start, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
 
 
 def resume(
@@ -58,10 +54,14 @@ def resume(
     checkpoint_seconds: float = 60.0,
 ) -> PBTResult:
     """Goes on with a population, wherever it was begun."""
+    start = functools.partial(one_machine.resume, run_dir)
+    return _elsewhere(start, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
+
+
+def _elsewhere(start: Any, team: Team, fabric: Fabric, **more: Any) -> PBTResult:
+    """What `start` does on one machine, its updates made by others."""
     try:
-        loop = functools.partial(Stretches, team=team, fabric=fabric)
-        more: Any = {"listener": listener, "checkpoint_seconds": checkpoint_seconds}
-        return one_machine.resume(run_dir, devices=1, loop=loop, **more)
+        return start(devices=1, loop=functools.partial(Stretches, team=team, fabric=fabric), **more)
     finally:
         fabric.stop()
 
