@@ -5,7 +5,7 @@
 
 A row is a recipe, a preset, and env steps if not the preset's. `share_of_ppo` on simple_spread is the gain over random
 play as a share of that of the fused PPO (`ippo/simple_spread`, 1 M env steps). IMPALA makes one gradient step of a
-rollout where PPO makes 16, so it is given more of them.
+rollout where PPO makes 16, so it is given more of them; R2D2, which must learn what to remember too, twice as many.
 """
 
 import argparse
@@ -31,7 +31,7 @@ ROWS = {
     "a3c/cartpole": ("a3c", "a2c/cartpole"),
     "gorila/cartpole": ("gorila", "dqn/cartpole"),
     "apex/simple_spread": ("apex", "iql/simple_spread"),
-    "r2d2/simple_spread": ("r2d2", "r2d2/simple_spread"),
+    "r2d2/simple_spread": ("r2d2", "r2d2/simple_spread", 2_000_000),
 }
 
 

@@ -74,6 +74,15 @@ def unplayed(tmp_path_factory):
     return made(tmp_path_factory.mktemp("unplayed") / "run", table, meta_solver="uniform", episodes=0)
 
 
+def test_a_finished_population_says_so(shoal, exact):
+    before = (exact / "metrics.jsonl").read_bytes()
+    outcome = shoal("resume", exact)
+    assert outcome.code == 0
+    assert "is finished already" in outcome.out
+    assert f"--import-policies {exact}" in outcome.out.replace("\n", "")
+    assert (exact / "metrics.jsonl").read_bytes() == before
+
+
 def test_an_exact_population(shoal, exact):
     outcome = shoal("population", exact, "--json")
     assert outcome.code == 0, outcome.err

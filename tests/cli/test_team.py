@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from shoal.cli.runs import ResumeOptions
+from shoal.cli.team import team_of
+from shoal.execution.cluster.pool import Team
 from shoal.execution.cluster.scaling import want, wanted_of
 
 from .conftest import SMALL, assert_refused
@@ -34,6 +37,12 @@ class TestRefused:
     def test_nobody_works(self, shoal):
         assert_refused(shoal("psro", "cards/kuhn", "--cluster", "auto", "--workers", "0"), "workers must be")
 
+    @pytest.mark.parametrize("command", ["train mpe/simple_spread", "psro cards/kuhn", "evolve control/cartpole"])
+    def test_nobody_answers(self, shoal, command, tmp_path):
+        outcome = shoal(*command.split(), "--cluster", "127.0.0.1:1", "--run-dir", tmp_path / "run")
+        assert_refused(outcome, "nobody answers at 127.0.0.1:1")
+        assert not (tmp_path / "run").exists()
+
     def test_scaling_needs_the_right_word(self, shoal, tmp_path):
         (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 2}, "running": True}))
         assert_refused(shoal("cluster", "scale", tmp_path, "--actors", "3"), "has workers: say how many")
@@ -49,6 +58,15 @@ def test_word_that_makes_no_sense_is_not_heard(tmp_path):
     assert wanted_of(tmp_path) is None
     (tmp_path / "wanted.json").write_text("{")
     assert wanted_of(tmp_path) is None
+
+
+def test_a_team_that_was_scaled_goes_on_so(tmp_path):
+    options = ResumeOptions(run=str(tmp_path))
+    assert team_of(tmp_path, options) is None
+    (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 2, "cpus": 0.5}}))
+    assert team_of(tmp_path, options) == Team(workers=2, cpus=0.5)
+    want(tmp_path, 5)
+    assert team_of(tmp_path, options) == Team(workers=5, cpus=0.5)
 
 
 @pytest.mark.slow

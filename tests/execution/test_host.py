@@ -159,7 +159,7 @@ def test_trains_saves_and_goes_on(on_host, tmp_path):
 
 def test_evaluates_as_many_episodes_as_asked(on_host):
     on_host("mpe/simple_spread", max_steps=5)
-    found = host.evaluate(cast(experiment(ID, PPO_)), None, episodes=19, seed=1)
+    found = shoal.evaluate(cast(experiment(ID, PPO_)), None, episodes=19, seed=1)  # which knows where they are
     assert found.episodes == 19
     assert set(found.lengths) == {5}
     assert found.mean_return["agent"] < 0

@@ -14,11 +14,9 @@ from shoal.cli.start import opened, pairs, prepare
 from shoal.cli.terminal import console, count, emit, say
 from shoal.cli.worlds import blame, import_files
 from shoal.core.errors import OptionError, UnknownNameError, unknown_name
-from shoal.core.host import StandIn
 from shoal.core.regroup import Part, Regrouped, original, parse_seats
 from shoal.core.types import PyTree, Seat
-from shoal.execution import evaluate, host
-from shoal.execution.evaluate import Evaluation
+from shoal.execution.evaluate import Evaluation, evaluate
 from shoal.execution.experiment import Cast, cast
 from shoal.execution.run import Run, load_policies, weights_from, weights_sha256
 
@@ -57,9 +55,7 @@ def run(args: Sequence[str]) -> int:
     with blame(folder.experiment.env, "evaluation"):
         trained = [_load(folder, index, opponents) for index in range(folder.experiment.num_seeds)]
         results = [
-            player(roles).evaluate(
-                roles, None if options.random else policies, options.episodes, options.seed, options.explore
-            )
+            evaluate(roles, None if options.random else policies, options.episodes, options.seed, options.explore)
             for roles, policies, _ in trained
         ]
     result = _result(folder, options, trained, results)
@@ -68,11 +64,6 @@ def run(args: Sequence[str]) -> int:
     else:
         _show(folder, result)
     return 0
-
-
-def player(roles: Cast) -> Any:
-    """The module that plays these worlds: compiled, or on the host."""
-    return host if isinstance(original(roles.env), StandIn) else evaluate
 
 
 def _load(run: Run, index: int, opponents: dict[str, str]) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:

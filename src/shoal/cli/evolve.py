@@ -16,13 +16,12 @@ from shoal.cli.progress import summary
 from shoal.cli.runs import ResumeOptions, TrainOptions
 from shoal.cli.start import opened, pairs, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.team import TeamOptions, described, hired, team_from, team_of
+from shoal.cli.team import Hired, TeamOptions, hired, team_from, team_of
 from shoal.cli.terminal import counted, say
 from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
 from shoal.execution import evolve as evolver
 from shoal.execution.cluster import evolution as cluster
-from shoal.execution.cluster.pool import Team
 from shoal.execution.evolution import Evolution, build
 from shoal.execution.experiment import Experiment, Learner
 from shoal.execution.run import Run, default_path
@@ -65,9 +64,9 @@ def run(args: Sequence[str]) -> int:
     folder = Path(options.run_dir) if options.run_dir else default_path(plan.experiment, by=by)
     check_new(folder)
     check_world(plan.played)
-    team = team_from(options, "shoal evolve")
-    account = _account(Run(folder, plan.played), plan, options.devices, team)
-    start = partial(evolver.evolve, plan, folder) if team is None else _on_cluster(team, options, plan, folder)
+    others = hired(team_from(options, "shoal evolve"), options, plan.experiment.env)
+    account = _account(Run(folder, plan.played), plan, options.devices, others)
+    start = others.by(partial(cluster.evolve, plan, folder)) if others else partial(evolver.evolve, plan, folder)
     return runs.carry_out(account, start, options)
 
 
@@ -75,26 +74,9 @@ def go_on(options: ResumeOptions) -> int:
     """Continues an evolution from its newest checkpoint."""
     opened(options.run)
     run, plan = evolver.open_evolution(Path(options.run))
-    team = team_of(run.path, options)
-    account = _account(run, plan, options.devices, team)
-    start = partial(evolver.resume, run.path)
-    if team is not None:
-        start = _on_cluster(team, options, plan, run.path, fresh=False)
-    return runs.go_on(account, start, options)
-
-
-def _on_cluster(team: Team, options: Any, plan: Evolution, folder: Path, fresh: bool = True) -> Any:
-    """Evolves by others, from the start or from the newest checkpoint."""
-    cluster.check(plan)
-
-    def start(devices: int | None, **more: Any) -> Result:
-        del devices  # workers have their own
-        fabric = hired(team, options, plan.experiment.env)
-        if fresh:
-            return cluster.evolve(plan, folder, team, fabric, **more)
-        return cluster.resume(folder, team, fabric, **more)
-
-    return start
+    others = hired(team_of(run.path, options), options, plan.experiment.env)
+    start = others.by(partial(cluster.resume, run.path)) if others else partial(evolver.resume, run.path)
+    return runs.go_on(_account(run, plan, options.devices, others), start, options)
 
 
 def parse_plan(args: Sequence[str]) -> tuple[Evolution, Any]:
@@ -175,14 +157,16 @@ def _value(key: str, text: str) -> Any:
         raise OptionError(f"--option {key}={text}: {text!r} is not a number") from None
 
 
-def _account(run: Run, plan: Evolution, devices: int | None, team: Team | None = None) -> runs.Account:
+def _account(run: Run, plan: Evolution, devices: int | None, others: Hired | None) -> runs.Account:
     def opening() -> tuple[str, str]:
+        if others:
+            cluster.check(plan)
         program = build(plan, devices)
         who = f"{', '.join(program.evolving)} by {plan.strategy.name}, {program.genome.size:,} weights"
         size = f"{counted(plan.population, 'member')} x {counted(plan.episodes, 'episode')}"
         ages = counted(plan.generations, "generation")
         title = f"{plan.experiment.env}: {who}; {size}, {ages}; seed {plan.experiment.seed}"
-        return title, f"run folder: {run.path}{described(team) or '; compiling ...'}"
+        return title, f"run folder: {run.path}; {others or 'compiling ...'}"
 
     def report(out: Console, result: Result) -> None:
         last = runs.last_line(run)

@@ -15,14 +15,13 @@ from shoal.cli.runs import ResumeOptions, TrainOptions
 from shoal.cli.start import opened, outline, pairs, prepare
 from shoal.cli.sweep import parse_values
 from shoal.cli.targets import parse_target
-from shoal.cli.team import TeamOptions, described, hired, team_from, team_of
+from shoal.cli.team import Hired, TeamOptions, hired, team_from, team_of
 from shoal.cli.terminal import say
 from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
 from shoal.execution import pbt as tuner
 from shoal.execution.cluster import pbt as cluster
-from shoal.execution.cluster.pool import Team
 from shoal.execution.pbt import PBT, PBTResult, Range
 from shoal.execution.run import Run, default_path
 from shoal.execution.run_kinds import PBT as KIND
@@ -58,9 +57,9 @@ def run(args: Sequence[str]) -> int:
     folder = Path(options.run_dir) if options.run_dir else default_path(plan.experiment)
     check_new(folder)
     check_world(plan.experiment)
-    team = team_from(options, "shoal pbt")
-    account = _account(Run(folder, plan.experiment), plan, options.devices, team)
-    start = partial(tuner.pbt, plan, folder) if team is None else _on_cluster(team, options, plan, folder)
+    others = hired(team_from(options, "shoal pbt"), options, plan.experiment.env)
+    account = _account(Run(folder, plan.experiment), plan, options.devices, others)
+    start = others.by(partial(cluster.pbt, plan, folder)) if others else partial(tuner.pbt, plan, folder)
     return runs.carry_out(account, start, options)
 
 
@@ -68,22 +67,9 @@ def go_on(options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
     opened(options.run)
     run, plan = tuner.open_pbt(Path(options.run))
-    team = team_of(run.path, options)
-    start = partial(tuner.resume, run.path) if team is None else _on_cluster(team, options, plan, run.path, fresh=False)
-    return runs.go_on(_account(run, plan, options.devices, team), start, options)
-
-
-def _on_cluster(team: Team, options: TeamOptions | ResumeOptions, plan: PBT, folder: Path, fresh: bool = True) -> Any:
-    """Trains a population by others, from the start or from its newest checkpoint."""
-
-    def start(devices: int | None, **more: Any) -> PBTResult:
-        del devices  # workers have their own
-        fabric = hired(team, options, plan.experiment.env)
-        if fresh:
-            return cluster.pbt(plan, folder, team, fabric, **more)
-        return cluster.resume(folder, team, fabric, **more)
-
-    return start
+    others = hired(team_of(run.path, options), options, plan.experiment.env)
+    start = others.by(partial(cluster.resume, run.path)) if others else partial(tuner.resume, run.path)
+    return runs.go_on(_account(run, plan, options.devices, others), start, options)
 
 
 def parse_plan(args: Sequence[str]) -> tuple[PBT, Any]:
@@ -106,11 +92,11 @@ def _range(name: str, text: str) -> Range:
     return values
 
 
-def _account(run: Run, plan: PBT, devices: int | None, team: Team | None = None) -> runs.Account:
+def _account(run: Run, plan: PBT, devices: int | None, others: Hired | None) -> runs.Account:
     def opening() -> tuple[str, str]:
         tuner.build(plan, devices)  # refuses what does not fit before there is a folder
         what = f"{plan.members} members tune {', '.join(plan.over)}, compared every {plan.interval} updates"
-        return outline(plan.experiment), f"{what}; run folder: {run.path}{described(team) or '; compiling ...'}"
+        return outline(plan.experiment), f"{what}; run folder: {run.path}; {others or 'compiling ...'}"
 
     def stored(policies: dict[str, PyTree], meta: dict[str, Any]) -> PBTResult:
         return PBTResult(policies, meta["update"], [], meta["seconds"], 0.0, **meta[KIND])

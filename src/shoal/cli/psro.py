@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from shoal.cli.arguments import Flag, scan
 from shoal.cli.runs import Hints, ResumeOptions
 from shoal.cli.start import Folder, WorkOptions, check_devices, check_known, outline, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.team import TeamOptions, described, hired, team_from, team_of
+from shoal.cli.team import TeamOptions, hired, team_from, team_of
 from shoal.cli.terminal import console, duration, emit, say
 from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
@@ -123,7 +124,7 @@ def _imported(options: LeagueOptions | PsroOptions) -> tuple[str, ...]:
 def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions, prog: str) -> int:
     """Grows a population in a new folder; everything that can be refused is refused first."""
     check_devices(options.devices)
-    team = team_from(options, prog)
+    others = hired(team_from(options, prog), options, settings.experiment.env)
     check_world(settings.experiment)
     by = EXACT if settings.oracle == EXACT else None
     folder = Path(options.run_dir) if options.run_dir else default_path(settings.experiment, by=by)
@@ -139,16 +140,12 @@ def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions, pr
             f"exploiters train once in {every} iterations, and there are {iterations}: lower --exploit-every",
             style="yellow",
         )
-    where = described(team) if team else "" if by else "; compiling ..."
+    where = f"; {others}" if others else "" if by else "; compiling ..."
     say(out, f"PSRO, {solver}, {settings.oracle} responses; run folder: {folder}{where}")
-
-    def grow() -> State:
-        if team is not None:
-            fabric = hired(team, options, settings.experiment.env)
-            return populations.start(settings, folder, team, fabric, lambda state: _line(out, state))
-        return psro_run.start(settings, folder, options.devices, lambda state: _line(out, state))
-
-    return _told(out, folder, options, grow)
+    start = (
+        others.by(partial(populations.start, settings, folder)) if others else partial(psro_run.start, settings, folder)
+    )
+    return _told(out, folder, options, start)
 
 
 def _title(settings: psro_run.Settings) -> str:
@@ -165,16 +162,13 @@ def go_on(options: ResumeOptions) -> int:
     settings = psro_run.open_settings(folder)
     check_known(folder, settings.experiment)
     _check_oracle(settings.oracle, options)
-    team = team_of(folder, options)
-    say(out, _title(settings) + described(team), style="bold")
-
-    def grow() -> State:
-        if team is not None:
-            fabric = hired(team, options, settings.experiment.env)
-            return populations.resume(folder, team, fabric, lambda state: _line(out, state))
-        return psro_run.resume(folder, options.devices, lambda state: _line(out, state))
-
-    return _told(out, folder, options, grow)
+    over = psro_run.is_finished(folder, settings)
+    others = None if over else hired(team_of(folder, options), options, settings.experiment.env)
+    say(out, _title(settings) + (f"; {others}" if others else ""), style="bold")
+    if over:
+        say(out, f"{folder} is finished already. To grow it further, start a new one with --import-policies {folder}")
+    start = others.by(partial(populations.resume, folder)) if others else partial(psro_run.resume, folder)
+    return _told(out, folder, options, start)
 
 
 def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
@@ -184,11 +178,11 @@ def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
         raise OptionError("exact responses take a moment on one machine: leave out --cluster")
 
 
-def _told(out: Console, folder: Path, options: WorkOptions, grow: Callable[[], State]) -> int:
+def _told(out: Console, folder: Path, options: WorkOptions, start: Callable[..., State]) -> int:
     """Grows, tells how far it got and what comes next."""
     hints = Hints(folder, options.imports)
     try:
-        state = grow()
+        state = start(devices=options.devices, listener=lambda state: _line(out, state))
     except KeyboardInterrupt:  # after every iteration all is saved
         if (folder / "config.json").exists():
             say(out, f"stopped. Go on with: {hints('resume')}", style="bold yellow")

@@ -2,17 +2,19 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import DisallowNone, arg
 
 from shoal.cli.runs import ResumeOptions
+from shoal.cli.site import Site
 from shoal.cli.start import WorkOptions
 from shoal.cli.terminal import counted
 from shoal.core.errors import OptionError
-from shoal.execution.cluster.fabric import Fabric
 from shoal.execution.cluster.pool import STATUS, Team
+from shoal.execution.cluster.scaling import wanted_of
 
 Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
 Number = Annotated[DisallowNone[float | None], arg(metavar="FLOAT")]
@@ -49,7 +51,7 @@ def team_of(folder: Path, options: ResumeOptions) -> Team | None:
     """The team that goes on with a run: the one that was last at work there, or a new one if a cluster is named."""
     try:
         known = json.loads((folder / STATUS).read_text())["team"]
-        found = Team(**known)
+        found = dataclasses.replace(Team(**known), workers=wanted_of(folder) or known["workers"])
     except (OSError, ValueError, KeyError, TypeError):
         found = None
     if found is not None and options.devices is not None:
@@ -57,13 +59,26 @@ def team_of(folder: Path, options: ResumeOptions) -> Team | None:
     return found or (Team() if options.cluster is not None else None)
 
 
-def hired(team: Team, options: TeamOptions | ResumeOptions, world: str) -> Fabric:
-    """The cluster that the options name; refuses what it cannot do."""
-    from shoal.execution.cluster.ray_fabric import RayFabric, setting_for
+@dataclasses.dataclass(frozen=True)
+class Hired:
+    """A team, and the cluster that it is at."""
 
-    return RayFabric(options.cluster or "auto", team.needs, setting_for(world, options.imports))
+    team: Team
+    site: Site
+
+    def __str__(self) -> str:
+        return f"{self.site}, {counted(self.team.workers, 'worker')}"
+
+    def by(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        """`start(team, fabric, ...)` in the form of the starts of one machine: workers have devices of their own."""
+
+        def begin(devices: int | None = None, **more: Any) -> Any:
+            del devices
+            return start(self.team, self.site.fabric, **more)
+
+        return begin
 
 
-def described(team: Team | None) -> str:
-    """A team in a few words; nothing if there is none."""
-    return "" if team is None else f"; on a cluster, {counted(team.workers, 'worker')}"
+def hired(team: Team | None, options: TeamOptions | ResumeOptions, world: str) -> Hired | None:
+    """The team at the cluster that the options name; None if there is no team."""
+    return team and Hired(team, Site(options.cluster or "auto", team.needs, world, tuple(options.imports)))

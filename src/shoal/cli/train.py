@@ -13,6 +13,7 @@ from shoal.cli import runs
 from shoal.cli.cluster import ClusterOptions, described, plan_from
 from shoal.cli.progress import summary
 from shoal.cli.runs import ResumeOptions, TrainOptions
+from shoal.cli.site import Site
 from shoal.cli.start import opened, outline, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import counted, say
@@ -66,17 +67,14 @@ def _on_cluster(run: Run, plan: Plan, options: ClusterOptions | ResumeOptions, f
         plain.report(out, result)
         _warn(out, run)
 
-    account = dataclasses.replace(plain, opening=lambda: _opening(run, plan), report=report)
+    site = Site(options.cluster or "auto", cluster.needs(plan), run.experiment.env, tuple(options.imports))
+    account = dataclasses.replace(plain, opening=lambda: _opening(run, plan, site), report=report)
 
     def start(devices: int | None, listener: Listener | None, checkpoint_seconds: float) -> Result:
         del devices, checkpoint_seconds  # learners have devices of their own, and commit all the time
-        from shoal.execution.cluster.ray_fabric import RayFabric, setting_for
-
-        setting = setting_for(run.experiment.env, options.imports)
-        fabric = RayFabric(options.cluster or "auto", cluster.needs(plan), setting)
         if fresh:
-            return cluster.train(run.experiment, run.path, plan, fabric, listener)
-        return cluster.resume(run, fabric, listener)
+            return cluster.train(run.experiment, run.path, plan, site.fabric, listener)
+        return cluster.resume(run, site.fabric, listener)
 
     return (
         runs.go_on(account, start, options)
@@ -96,11 +94,9 @@ def _warn(out: Console, run: Run) -> None:
         say(out, f"workers were begun anew {counted(times, 'time')}, last {last}; {more}", style="yellow")
 
 
-def _opening(run: Run, plan: Plan) -> tuple[str, str]:
+def _opening(run: Run, plan: Plan, site: Site) -> tuple[str, str]:
     see = f"shoal cluster status {run.path}"
-    return outline(
-        run.experiment
-    ), f"run folder: {run.path}; on a cluster, {described(plan)}; `{see}` shows how it goes"
+    return outline(run.experiment), f"run folder: {run.path}; {site}, {described(plan)}; `{see}` shows how it goes"
 
 
 def _account(run: Run, options: TrainOptions | ResumeOptions) -> runs.Account:

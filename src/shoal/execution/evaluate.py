@@ -12,7 +12,8 @@ from jax import lax
 
 from shoal.core.env import Env
 from shoal.core.errors import WorldError, require_positive
-from shoal.core.regroup import side_rewards, sides
+from shoal.core.host import StandIn
+from shoal.core.regroup import original, side_rewards, sides
 from shoal.core.types import PyTree, Scene
 from shoal.execution.experiment import Cast
 from shoal.execution.rollout import Actor, Policies, Uniform, step
@@ -55,6 +56,10 @@ def evaluate(
 ) -> Evaluation:
     """Plays `episodes` episodes with the policies by name; those left out (None: all) play at random."""
     require_positive("evaluate", episodes=episodes)
+    if isinstance(original(roles.env), StandIn):
+        from shoal.execution import host  # which is built on this module
+
+        return host.evaluate(roles, policies, episodes, seed, explore)
     actor, policies = seated(roles, policies, explore)
     played, program = [], play(roles, actor)
     for start in range(0, episodes, BATCH):

@@ -27,7 +27,7 @@ from shoal.execution.oracles import Exact, Hands, Learned
 from shoal.execution.pipeline import Pipelined
 from shoal.population.bank import Member, PolicyBank
 from shoal.population.payoff import PayoffTable
-from shoal.population.psro import PSRO, State, begin, psro, shared
+from shoal.population.psro import PSRO, State, begin, finished, psro, shared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +137,12 @@ def resume(
     begun = checkpoint.latest(folder / "checkpoints") is not None
     state = restore(folder, settings, oracle) if begun else beginning(settings, oracle)
     return _grow(settings, oracle, state, folder, listener)
+
+
+def is_finished(folder: Path, settings: Settings) -> bool:
+    """Whether nothing is left for `resume` to do."""
+    newest = checkpoint.latest(folder / "checkpoints")
+    return newest is not None and finished(checkpoint.read_meta(newest)["history"], settings.psro)
 
 
 def beginning(settings: Settings, oracle: Learned | Exact) -> State:

@@ -194,7 +194,7 @@ def psro(
     if not state.history:
         state = settle(state, time.perf_counter(), {})
         yield state
-    while not _done(state, plan):
+    while not finished(state.history, plan):
         began = time.perf_counter()
         width = plan.width(state.history)
         responses = respond(dataclasses.replace(state, mixtures=broadened(state.mixtures, width)))
@@ -291,13 +291,14 @@ def _gain(state: State) -> dict[str, Any]:
     return {"gain": gains}
 
 
-def _done(state: State, plan: PSRO) -> bool:
-    if state.iteration >= plan.iterations:
+def finished(history: Sequence[Mapping[str, Any]], plan: PSRO) -> bool:
+    """Whether nothing is left to be done after these iterations."""
+    if history[-1]["iteration"] >= plan.iterations:
         return True
-    reached = state.history[-1].get("nash_conv", np.inf)
+    reached = history[-1].get("nash_conv", np.inf)
     if plan.target_nash_conv is not None and reached <= plan.target_nash_conv:
         return True
-    if plan.patience is None or len(state.history) <= plan.patience:
+    if plan.patience is None or len(history) <= plan.patience:
         return False
-    last = state.history[-plan.patience :]
+    last = history[-plan.patience :]
     return all(plan.gained_nothing(line) and not line.get("breadth") for line in last)

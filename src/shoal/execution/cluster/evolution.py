@@ -55,12 +55,8 @@ def evolve(
 ) -> Trained:
     """Evolves from the start on a cluster; ends what the fabric has started."""
     check(plan)
-    crews = _Crews(Path(run_dir), team, fabric)
-    try:
-        more: Any = {"listener": listener, "checkpoint_seconds": checkpoint_seconds}
-        return one_machine.evolve(plan, run_dir, devices=1, spread=crews.spread, **more)
-    finally:
-        crews.close()
+    start = functools.partial(one_machine.evolve, plan, run_dir)
+    return _elsewhere(start, run_dir, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
 
 
 def resume(
@@ -71,11 +67,16 @@ def resume(
     checkpoint_seconds: float = 60.0,
 ) -> Trained:
     """Goes on with an evolution, wherever it was begun."""
+    check(one_machine.open_evolution(Path(run_dir))[1])
+    start = functools.partial(one_machine.resume, run_dir)
+    return _elsewhere(start, run_dir, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
+
+
+def _elsewhere(start: Any, run_dir: str | Path, team: Team, fabric: Fabric, **more: Any) -> Trained:
+    """What `start` does on one machine, its members played by others."""
     crews = _Crews(Path(run_dir), team, fabric)
     try:
-        check(one_machine.open_evolution(Path(run_dir))[1])
-        more: Any = {"listener": listener, "checkpoint_seconds": checkpoint_seconds}
-        return one_machine.resume(run_dir, devices=1, spread=crews.spread, **more)
+        return start(devices=1, spread=crews.spread, **more)
     finally:
         crews.close()
 

@@ -27,14 +27,14 @@ class Gone(Exception):
 
 
 class WorkerError(ShoalError):
-    """Something raised inside a worker. The text has its role, its task and the original error, once.
+    """Something raised inside a worker. In words: its role, its task and the original error, once.
 
-    kind: the class of the original error.
+    text: without who it was. kind: the class of the original error.
     """
 
-    def __init__(self, text: str, kind: str = ""):
-        super().__init__(text)
-        self.kind = kind
+    def __init__(self, text: str, who: str = "", kind: str = ""):
+        super().__init__(f"{who}: {text}" if who else text)
+        self.text, self.kind = text, kind
 
 
 class ClusterGoneError(ShoalError):
@@ -57,8 +57,8 @@ class Failure:
 
     def error(self, who: str) -> WorkerError:
         if self.ours:
-            return WorkerError(f"{who}: {self.text}", self.kind)
-        return WorkerError(f"{who}: {self.kind}: {self.text}\n{self.trace}", self.kind)
+            return WorkerError(self.text, who, self.kind)
+        return WorkerError(f"{self.kind}: {self.text}\n{self.trace}", who, self.kind)
 
 
 class Handle(Protocol):
@@ -87,10 +87,13 @@ class Store(Protocol):
 
 
 class Fabric(Protocol):
-    """What starts services."""
+    """What starts services. where: the cluster in a few words."""
 
     @property
     def store(self) -> Store: ...
+
+    @property
+    def where(self) -> str: ...
 
     def start(self, name: str, factory: Callable[..., Any], *args: Any, cpus: float = 0.0, gpus: float = 0.0) -> Handle:
         """A service, made by `factory(*args)` where it will live; made again there whenever it died."""
@@ -207,6 +210,8 @@ class LocalHandle:
 
 class Threads:
     """A cluster in one process."""
+
+    where = "threads of this process"
 
     def __init__(self) -> None:
         self.store = Memory()

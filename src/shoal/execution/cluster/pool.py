@@ -275,16 +275,16 @@ class Crew:
         """A worker's own error, outside any task: it tries again, with pauses that grow, unless that never helps."""
         watched.failures += 1
         watched.restarts += 1
-        self._note(name, str(error).splitlines()[0])
+        self._note(name, error.text.splitlines()[0])
         watched.wait_until = time.monotonic() + min(0.1 * 2**watched.failures, 5.0)
         if watched.failures > self.team.retries and self.error is None:
             times = f" {watched.failures} times in a row" if watched.failures > 1 else ""
-            self.error = WorkerError(f"worker {name} failed{times} (starting). {error}\n{self._safe}")
+            self.error = WorkerError(f"{name} failed{times} (starting): {error.text}\n{self._safe}")
 
     def _broken(self, broken: Any) -> WorkerError:
         times = f" {broken.times} times" if broken.times > 1 else ""
-        told = broken.failure.error(broken.worker)
-        return WorkerError(f"worker {broken.worker} failed{times} (task {broken.id}). {told}\n{self._safe}")
+        told = broken.failure.error(broken.worker).text
+        return WorkerError(f"{broken.worker} failed{times} (task {broken.id}): {told}\n{self._safe}")
 
     @property
     def _safe(self) -> str:

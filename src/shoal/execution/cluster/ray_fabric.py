@@ -107,10 +107,10 @@ def _got(ref: Any, name: str, timeout: float | None = None) -> Any:
         return answer(ray.get(ref, timeout=timeout), name)
     except LOST as error:
         if getattr(error, "actor_init_failed", False):  # it would fail for ever
-            raise WorkerError(f"{name}: could not be made ready: {_last_words(error)}") from None
+            raise WorkerError(f"could not be made ready: {_last_words(error)}", name) from None
         raise Gone(name) from error
     except exceptions.RayTaskError as error:  # the process could not even be made ready
-        raise WorkerError(f"{name}: {error.cause if error.cause is not None else error}") from None
+        raise WorkerError(str(error.cause if error.cause is not None else error), name) from None
 
 
 def _last_words(error: BaseException) -> str:
@@ -146,7 +146,7 @@ class RayFabric:
     def __init__(self, address: str = "auto", needs: Mapping[str, float] | None = None, setting: Setting | None = None):
         self.store = _Objects()
         self.setting = setting or Setting(cache=use_compilation_cache())
-        self.private, self._dashboard = _connect(address)
+        self.address, self._dashboard = _connect(address)
         self._actors: dict[str, Any] = {}
         self._lock = threading.Lock()
         try:
@@ -204,14 +204,24 @@ class RayFabric:
         vital = {"raylet", "gcs_server"}
         return ", ".join(sorted(vital & {str(kind) for kind, _ in node.dead_processes()}))
 
+    @property
+    def private(self) -> bool:
+        """Whether it was started here, for this run alone."""
+        return self.address is None
+
+    @property
+    def where(self) -> str:
+        """The cluster in a few words."""
+        return "a Ray of its own" if self.address is None else f"the Ray at {self.address}"
+
     def dashboard(self) -> str | None:
         return self._dashboard
 
 
-def _connect(address: str) -> tuple[bool, str | None]:
+def _connect(address: str) -> tuple[str | None, str | None]:
     """Joins a cluster, or starts one here (`local`, or `auto` if there is none).
 
-    Returns whether it was started here, for this run alone, and the address of its dashboard.
+    Returns the address of the one that was joined, None if it was started here, and that of its dashboard.
     """
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True}
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -226,9 +236,9 @@ def _connect(address: str) -> tuple[bool, str | None]:
         warnings.simplefilter("ignore")
         if found is not None:
             url = getattr(ray.init(address=found, **quiet), "dashboard_url", None)
-            return False, f"http://{url}" if url else None
+            return found, f"http://{url}" if url else None
         ray.init(address="local", num_cpus=num_cores(), include_dashboard=False, **quiet)
-        return True, None
+        return None, None
 
 
 def _running() -> str | None:

@@ -207,11 +207,11 @@ class Supervisor:
         """A worker's own error: it may try again, with pauses that grow, unless that never helped."""
         watched.failures += 1
         watched.restarts += 1
-        self._note(name, str(error).splitlines()[0])
+        self._note(name, error.text.splitlines()[0])
         if watched.failures > self.plan.retries or error.kind in FATAL:
             task = self.status.get("workers", {}).get(name, {}).get("task") or "starting"
             times = f" {watched.failures} times in a row" if watched.failures > 1 else ""
-            raise WorkerError(f"{role_of(name)} {name} failed{times} ({task}). {error}\n{self._safe}")
+            raise WorkerError(f"{name} failed{times} ({task}): {error.text}\n{self._safe}")
         watched.wait_until = time.monotonic() + min(0.1 * 2**watched.failures, 5.0)
 
     @property

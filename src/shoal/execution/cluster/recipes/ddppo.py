@@ -59,6 +59,6 @@ RECIPE = DDPPO(
     "learners that step their own copies and average gradients",
     "sync",
     ("ppo",),
-    False,
-    ("learners", "backups"),
+    acts=False,
+    takes=("learners", "backups"),
 )

@@ -1,0 +1,26 @@
+"""The cluster that a command works on."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+from shoal.execution.cluster.fabric import Fabric
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """A cluster, joined when it is first asked for: what it cannot do is refused then."""
+
+    address: str  # auto, or where it is
+    needs: Mapping[str, float]  # resources
+    world: str
+    imports: tuple[str, ...] = ()  # files that workers import
+
+    @functools.cached_property
+    def fabric(self) -> Fabric:
+        from shoal.execution.cluster.ray_fabric import RayFabric, setting_for
+
+        return RayFabric(self.address, self.needs, setting_for(self.world, self.imports))
+
+    def __str__(self) -> str:
+        return f"on {self.fabric.where}"
