@@ -68,19 +68,20 @@ class _PlainLines:
 
     def __init__(self, out: Console, meter: Meter, agents: int):
         self.out, self.meter, self.agents = out, meter, agents
-        self.next = 0.0
+        self.next, self.over = 0.0, False
 
     def __call__(self, progress: Progress) -> None:
-        reading = self.meter.read(progress)
-        if time.monotonic() < self.next and progress.update < progress.num_updates:
+        reading, over = self.meter.read(progress), progress.update >= progress.num_updates
+        if self.over or (time.monotonic() < self.next and not over):
             return
+        self.over = over
         self.next = time.monotonic() + LINE_SECONDS
         parts = [f"update {progress.update}/{progress.num_updates}", f"{count(progress.env_steps)} env steps"]
         if reading.env_rate is not None:
             parts.append(
                 f"{count(reading.env_rate)} env steps/s, {count(reading.env_rate * self.agents)} agent steps/s"
             )
-        if reading.eta is not None and progress.update < progress.num_updates:
+        if reading.eta is not None and not over:
             parts.append(f"{duration(reading.eta)} left")
         parts += [f"{name} {text}" for name, text in summary(progress.line).items()]
         parts.append(size(memory_in_use()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-FILES = ("test_services.py", "test_tasks.py", "test_replay.py")
+FILES = ("test_services.py", "test_tasks.py", "test_replay.py", "test_clock.py")
 QUICK = (
     "TestBadInput",
     "by_hand",

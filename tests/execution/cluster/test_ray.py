@@ -214,7 +214,7 @@ def test_advice_by_hand():
     worker = {"seconds": {"pull": 0.0, "roll": 2.0, "push": 0.0}}
     status = {
         "workers": {"actor-0": worker, "actor-1": worker, "learner-0": {"seconds": {}}},
-        "learner": {"update": 10, "spent": {"wait": 5.0, "learn": 4.0, "publish": 1.0}},
+        "learner": {"made": 10, "spent": {"wait": 5.0, "learn": 4.0, "publish": 1.0}},
         "copies": 100,
         "steps": 10,
         "plan": {"actors": 2},

@@ -66,13 +66,13 @@ def advise(status: dict[str, Any]) -> Advice:
         )
     actors = {name: worker for name, worker in status.get("workers", {}).items() if name.startswith("actor")}
     timed = [worker["seconds"] for worker in actors.values() if worker.get("seconds", {}).get("roll")]
-    spent, update = status.get("learner", {}).get("spent"), status.get("learner", {}).get("update", 0)
-    if not timed or not spent or update < 2:
+    spent, made = status.get("learner", {}).get("spent"), status.get("learner", {}).get("made", 0)
+    if not timed or not spent or not made:
         raise RunError("there is nothing to go by yet: the run must have made a few updates. Try again later.")
     steps = status["copies"] * status["steps"]
     making = [steps / (seconds["roll"] + seconds.get("pull", 0.0)) for seconds in timed]
     busy = sum(seconds for name, seconds in spent.items() if name != "wait")
-    each = steps * status["plan"]["actors"] * update / max(busy, 1e-9)
+    each = steps * status["plan"]["actors"] * made / max(busy, 1e-9)
     rate = sum(making) / len(making)
-    share = spent["wait"] / max(busy + spent["wait"], 1e-9)
+    share = spent.get("wait", 0.0) / max(sum(spent.values()), 1e-9)
     return Advice(len(actors), rate, each, share, max(1, math.ceil(each / rate)))

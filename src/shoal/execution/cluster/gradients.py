@@ -121,7 +121,7 @@ class Applier(Learner):
             )
             told.append(figures)
             self.applied += 1
-            self.spent["learn"] += time.perf_counter() - began
+            self.clock.spend("learn", began)
             if not last:
                 self._publish_weights()
         self.applied = 0
@@ -140,7 +140,7 @@ class Applier(Learner):
                     value = self.store.get(item.ref)
                 except Gone:  # it died with its maker, who makes others
                     continue
-                self.spent["wait"] += time.perf_counter() - began
+                self.clock.spend("wait", began)
                 return item, value
         return None
 

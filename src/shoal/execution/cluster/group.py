@@ -146,7 +146,6 @@ class GroupLearner(Learner):
     ):
         super().__init__(experiment, folder, plan, handles, store)
         self.name, self.rank = f"learner-{rank}", rank
-        self.spent["roll"] = 0.0
         self.generation = 0
         self.sick: set[int] = set()
         self.held: Segments | None = None
@@ -219,8 +218,8 @@ class GroupLearner(Learner):
         self.learners, self.tripped = learners, tripped
         row = np.asarray(row)
         learnt = time.perf_counter()
-        for what, seconds in (("wait", asked - began), ("roll", rolled - asked), ("learn", learnt - rolled)):
-            self.spent[what] += seconds
+        for what, since, until in (("wait", began, asked), ("roll", asked, rolled), ("learn", rolled, learnt)):
+            self.clock.spend(what, since, until)
         self._told(task, {"roll": rolled - asked, "learn": learnt - rolled}, row)
         if self.rank == 0:
             return self.finish(row, [0.0])

@@ -26,6 +26,7 @@ from shoal.core.vectorise import Worlds
 from shoal.execution import checkpoint, latch
 from shoal.execution.cluster import rollouts
 from shoal.execution.cluster.actor import POLICIES, WAIT
+from shoal.execution.cluster.clock import Clock
 from shoal.execution.cluster.dataset import Item
 from shoal.execution.cluster.fabric import Gone, Handle, Store, insist
 from shoal.execution.cluster.plan import Plan
@@ -145,7 +146,7 @@ class Learner:
         self.experiment = Experiment.from_dict(experiment)
         self.total = self.experiment.num_updates
         self.dead = threading.Event()
-        self.spent = {"wait": 0.0, "join": 0.0, "learn": 0.0, "publish": 0.0, "commit": 0.0}
+        self.clock = Clock()
         self.newest: dict[str, Any] | None = None
         self.left_out = 0
 
@@ -177,7 +178,7 @@ class Learner:
                 self._commit(log)
         finally:
             log.close()
-        return {"update": self.update, "seconds": self._seconds(), "line": self.newest}
+        return {"update": self.update, "line": self.newest} | self.clock.figures
 
     def _updates(self, log: MetricsLog) -> None:
         saved = time.monotonic()
@@ -205,8 +206,8 @@ class Learner:
         learners, tripped, row = self.learning.learn(self.learners, self.tripped, np.int32(self.update), made)
         self.learners, self.tripped = learners, tripped
         row = np.asarray(row)
-        self.spent["join"] += there - began
-        self.spent["learn"] += time.perf_counter() - there
+        self.clock.spend("join", began, there)
+        self.clock.spend("learn", there)
         return self.finish(row, behind)
 
     def _diverged(self, made: Rollout) -> bool:
@@ -220,21 +221,20 @@ class Learner:
     def finish(self, row: np.ndarray, behind: Sequence[float]) -> bool:
         """Counts an update whose row of metrics and staleness are given, publishes weights; whether to stop."""
         self.update += 1
+        self.clock.updated()
         if row[self.learning.program.names.index("fault")]:
             self._check()
         row = np.concatenate([row, [np.mean(behind), max(behind)]]).astype(np.float32)
         self.lines += self._add(row)
         began = time.perf_counter()
         self._publish()
-        self.spent["publish"] += time.perf_counter() - began
+        self.clock.spend("publish", began)
         figures = {
             "staleness": [float(np.mean(behind)), float(max(behind))],
             "update": self.update,
-            "seconds": self._seconds(),
-            "spent": {name: round(seconds, 3) for name, seconds in self.spent.items()},
             "left_out": self.left_out,
             "line": self.newest,
-        }
+        } | self.clock.figures
         return bool(insist(self.services["coordinator"], "updated", self.update, figures))
 
     def _taken(self) -> list[Item] | None:
@@ -246,7 +246,7 @@ class Learner:
         while not self.dead.is_set():
             items = insist(self.services["dataset"], "take", plan.actors, least, wanted, WAIT)
             if items:
-                self.spent["wait"] += time.perf_counter() - began
+                self.clock.spend("wait", began)
                 return sorted(items, key=lambda item: item.share)
             if self._waits():
                 return None
@@ -279,7 +279,7 @@ class Learner:
     def _restore(self) -> None:
         newest = checkpoint.latest(self.folder / "checkpoints")
         self.learners, self.tripped = self.learning.fresh()
-        self.update, self.before, self.lines = 0, 0.0, []
+        self.update, self.lines, before = 0, [], 0.0
         names = (*self.learning.program.names, *FIGURES)
         steps = self.experiment.num_envs * self.experiment.num_steps
         self.aggregator = Aggregator(names, max(1, self.total // LINES), steps)
@@ -288,15 +288,15 @@ class Learner:
             stored = checkpoint.load(newest, like, partial=True)
             self.learners = self.learning.put(stored["learners"])
             meta = checkpoint.read_meta(newest)
-            self.update, self.before = meta["update"], meta["seconds"]
+            self.update, before = meta["update"], meta["seconds"]
             self.aggregator.update = self.update - len(meta["pending"])
             self.aggregator.add(np.array(meta["pending"], np.float32), self.total)
-        self.began = time.perf_counter()
+        self.clock = Clock(before)
 
     def _add(self, row: np.ndarray) -> list[dict[str, Any]]:
         lines = self.aggregator.add(row[None], self.total)
         for line in lines:
-            line["seconds"] = round(self._seconds(), 3)
+            line["seconds"] = round(self.clock.seconds, 3)
             self.newest = line
         return lines
 
@@ -308,7 +308,7 @@ class Learner:
             "update": self.update,
             "env_steps": self.update * self.experiment.num_envs * self.experiment.num_steps,
             "devices": self.learning.size,
-            "seconds": self._seconds(),
+            "seconds": self.clock.seconds,
             "pending": [row.tolist() for row in self.aggregator.pending],
         }
         checkpoint.save(self.folder / "checkpoints", self.update, {"learners": self.learners}, meta)
@@ -316,13 +316,10 @@ class Learner:
             log.write(line)
         self.lines = []
         insist(self.services["coordinator"], "committed", self.update)
-        self.spent["commit"] += time.perf_counter() - began
+        self.clock.spend("commit", began)
 
     def _check(self) -> None:
         groups = list(self.learning.program.cast.spec.groups)
         error = latch.report(jax.device_get(self.tripped), self.experiment.env, groups)
         if error:
             raise NonFiniteError(f"{error} The last checkpoint in {self.folder} is from before it happened.")
-
-    def _seconds(self) -> float:
-        return self.before + time.perf_counter() - self.began

@@ -132,7 +132,7 @@ class Paid(Learner):
             self.look(room, max(self.cost - self.credit, 0), WAIT / 4)
             if self.credit >= self.cost:
                 self.credit -= self.cost
-                self.spent["wait"] += time.perf_counter() - began
+                self.clock.spend("wait", began)
                 return True
             if time.perf_counter() - looked > WAIT:
                 looked = time.perf_counter()
@@ -188,7 +188,7 @@ class ReplayLearner(Paid):
             self.learners, self.tripped, update, placed
         )
         metrics, priorities = jax.device_get((metrics, priorities))
-        self.spent["learn"] += time.perf_counter() - began
+        self.clock.spend("learn", began)
         for name, batch in batches.items():
             if self.own[name][0].prioritised:
                 self.shards.reprioritise(name, batch, priorities[name].reshape(-1))
@@ -205,7 +205,7 @@ class ReplayLearner(Paid):
             batches = self.shards.answered(asked)
             if batches is not None:
                 self.asked = self.shards.ask(counts)
-                self.spent["wait"] += time.perf_counter() - began
+                self.clock.spend("wait", began)
                 return batches
             if not self.look((LEAD + 1) * self.cost - self.credit, 1, 0.05):
                 time.sleep(0.05)  # enough has come, but no window is whole yet, or all shards are away

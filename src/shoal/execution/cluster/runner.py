@@ -123,7 +123,7 @@ class Supervisor:
         _, policies, meta = load_policies(self.folder.path)
         update = int(meta["update"])
         interrupted = update < self.experiment.num_updates
-        return Result(policies, update, [], float(meta["seconds"]), 0.0, interrupted)
+        return Result(policies, update, [], float(meta["seconds"]), self.ended["compile_s"], interrupted)
 
     @property
     def path(self) -> str:
@@ -241,9 +241,9 @@ class Supervisor:
 
     def _progress(self) -> Progress:
         learner = self.status["learner"]
-        update = learner["update"]
+        update, compiled = learner["update"], learner.get("compile_s", 0.0)
         steps = update * self.experiment.num_envs * self.experiment.num_steps
-        return Progress(update, self.experiment.num_updates, steps, learner["seconds"], 0.0, learner.get("line"))
+        return Progress(update, self.experiment.num_updates, steps, learner["seconds"], compiled, learner.get("line"))
 
     def _note(self, name: str, what: str) -> None:
         self.events.append({"seconds": round(time.monotonic() - self.began, 2), "worker": name, "what": what})
