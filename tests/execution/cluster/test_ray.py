@@ -132,14 +132,14 @@ class TestBadInput:
     @pytest.mark.slow
     def test_other_versions_and_worlds_that_cannot_travel(self, monkeypatch):
         from shoal.core.errors import OptionError
-        from shoal.execution.cluster import ray_fabric
+        from shoal.execution.cluster import ray_fabric, ray_join
 
-        real = ray_fabric.versions
+        real = ray_join.versions
         fabric = ray_fabric.RayFabric("local", {"CPU": 1})
         try:
-            monkeypatch.setattr(ray_fabric, "versions", lambda: real() | {"jax": "0.0.1"})
+            monkeypatch.setattr(ray_join, "versions", lambda: real() | {"jax": "0.0.1"})
             with pytest.raises(OptionError, match="Install the same versions on all nodes"):
-                check_against(ray_fabric, real)
+                check_against(ray_join, real)
             import threading
 
             setting = dataclasses.replace(fabric.setting, worlds={"my/world": threading.Lock()})
@@ -153,16 +153,16 @@ class TestBadInput:
             fabric.stop()
 
 
-def check_against(ray_fabric, real):
+def check_against(ray_join, real):
     """Nodes answer with what they really have; this process pretends to have something else."""
     import ray
 
     before = ray.remote
-    ray_fabric.ray.remote = lambda function: before(real)
+    ray_join.ray.remote = lambda function: before(real)
     try:
-        ray_fabric.check_versions()
+        ray_join.check_versions()
     finally:
-        ray_fabric.ray.remote = before
+        ray_join.ray.remote = before
 
 
 def test_status_advise_and_scale(tmp_path, capsys):
