@@ -17,17 +17,11 @@ import jax
 from shoal.core.errors import OptionError
 from shoal.core.registry import import_file, register, world_class
 from shoal.execution.cluster.fabric import ClusterGoneError, Gone, Handle, Served, WorkerError, answer
-from shoal.execution.cluster.ray_join import check_resources, check_versions, join, ray
+from shoal.execution.cluster.ray_join import FAILED, LOST, check_resources, check_versions, join, ray
 from shoal.execution.devices import use_compilation_cache
 
 THREADS = 64
 """Calls that a service can be in at a time: everybody who waits for something at it."""
-LOST = (
-    ray.exceptions.RayActorError,
-    ray.exceptions.ObjectLostError,
-    ray.exceptions.OwnerDiedError,
-    ray.exceptions.GetTimeoutError,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +94,7 @@ def _got(ref: Any, name: str, timeout: float | None = None) -> Any:
         if getattr(error, "actor_init_failed", False):  # it would fail for ever
             raise WorkerError(f"could not be made ready: {_last_words(error)}", name) from None
         raise Gone(name) from error
-    except ray.exceptions.RayTaskError as error:  # the process could not even be made ready
+    except FAILED as error:  # the process could not even be made ready
         raise WorkerError(str(error.cause if error.cause is not None else error), name) from None
 
 

@@ -20,6 +20,7 @@ from shoal.execution.devices import num_cores
 
 try:
     import ray
+    from ray import exceptions
     from ray._raylet import GcsClient  # pyright: ignore[reportAttributeAccessIssue]
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as missing:
@@ -27,6 +28,10 @@ except ImportError as missing:
 
 ANSWER_SECONDS = 30.0
 """How long nodes may take to say which versions they have."""
+LOST = (exceptions.RayActorError, exceptions.ObjectLostError, exceptions.OwnerDiedError, exceptions.GetTimeoutError)
+"""What is raised if a process died, or what it held."""
+FAILED = exceptions.RayTaskError
+"""What is raised if something raised in a process."""
 
 
 def join(address: str) -> tuple[str | None, str | None]:
