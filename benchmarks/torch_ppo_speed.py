@@ -202,10 +202,10 @@ def hand_over(learner: Learner, clock: Clock) -> dict[str, float]:
             stream = torch.cuda.current_stream() if worlds.device.type == "cuda" else None
             given = {"agent": worlds._wanted["agent"].taken(action, worlds.device, stream)}
             times.append(clock.now())
-            worlds._carry, made = worlds._step(worlds._carry, worlds._params, given)
+            worlds._carry, *made = worlds._compiled.step(worlds._carry, worlds._params, given)
             jax.block_until_ready((worlds._carry.worlds.clock, made))
             times.append(clock.now())
-            seen = worlds._handed(made, stream).observation
+            seen = worlds._handed(*made, stream).observation
             times.append(clock.now())
             learner.seen = seen["agent"].view
             for name, begin, end in zip(spent, times, times[1:], strict=False):

@@ -22,6 +22,7 @@ from shoal.core.vectorise import Vectorised
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 
+from shoal.bridges import _dlpack  # noqa: E402
 from shoal.bridges._torch_actions import check_values  # noqa: E402
 from shoal.bridges.torch import TorchWorlds, to_jax, to_torch  # noqa: E402
 from shoal.bridges.torch_match import TorchSeat, play_match  # noqa: E402
@@ -78,9 +79,17 @@ class Always:
         return ActOutput(jnp.where(memory < 2, params, 0).astype(params.dtype), memory + 1)
 
 
+@pytest.fixture(params=["direct", "public"])
+def way(request, monkeypatch):
+    """With JAX's own functions underneath, and without."""
+    assert _dlpack.direct(), "this JAX has other functions: look at _dlpack.py"
+    monkeypatch.setattr(_dlpack, "direct", lambda: request.param == "direct")
+    return request.param
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint32", "uint8", "bool", "bfloat16", "float16"])
-def test_memory_is_shared_both_ways(device, dtype):
+def test_memory_is_shared_both_ways(way, device, dtype):
     array = jax.device_put(jnp.ones((8, 3), dtype), jax.local_devices(backend=device)[0])
     tensor = to_torch(array)
     assert tensor.device.type == device
@@ -89,11 +98,14 @@ def test_memory_is_shared_both_ways(device, dtype):
     back = to_jax(tensor, copy=False)
     assert back.unsafe_buffer_pointer() == array.unsafe_buffer_pointer()
     assert back.dtype == array.dtype
+    taken = to_jax(tensor)
+    assert taken.unsafe_buffer_pointer() == array.unsafe_buffer_pointer()
+    assert (taken.dtype, taken.shape, taken.device) == (array.dtype, array.shape, array.device)
     made = torch.arange(64, device=device).to(torch.int32)
     assert to_jax(made, copy=False).unsafe_buffer_pointer() == made.data_ptr()
 
 
-def test_what_cannot_be_shared():
+def test_what_cannot_be_shared(way):
     with pytest.raises(OptionError, match="random keys stay with JAX"):
         to_torch(jax.random.key(0))
     with pytest.raises(OptionError, match=r"no torch.int64 .* tensor.int\(\)"):
@@ -104,6 +116,12 @@ def test_what_cannot_be_shared():
         to_jax(strided, copy=False)
     with pytest.raises(OptionError, match="not aligned"):
         to_jax(torch.zeros(64)[1:], copy=False)
+    np.testing.assert_array_equal(to_jax(torch.arange(64.0)[1:]), np.arange(1, 64))  # a copy
+    np.testing.assert_array_equal(to_jax(torch.zeros(0, 3)), np.zeros((0, 3)))
+    np.testing.assert_array_equal(to_jax(torch.complex(*torch.ones(2, 3)).conj()), [1 - 1j] * 3)
+    np.testing.assert_array_equal(to_jax(torch.complex(*torch.ones(2, 3)).conj().imag), [-1, -1, -1])
+    with pytest.raises(OptionError, match="conjugate"):
+        to_jax(torch.complex(*torch.ones(2, 3)).conj(), copy=False)
     np.testing.assert_array_equal(to_jax(torch.ones(3, requires_grad=True)), [1, 1, 1])
     with pytest.raises(OptionError, match=r"a torch tensor, got numpy\.ndarray"):
         to_jax(np.zeros(3))

@@ -5,7 +5,7 @@ groups act at the end of a step, on the views that it made: their actions are ca
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -32,9 +32,8 @@ class Made(NamedTuple):
     """What a step hands out. ends: terminated and truncated in one array, `[2, E]`, for every array takes its time."""
 
     observation: dict[str, Observation]
-    reward: dict[str, jax.Array]
-    ends: jax.Array
-    infos: dict[str, PyTree]
+    reward: dict[str, Any]
+    ends: Any
 
 
 class Program(NamedTuple):
@@ -58,7 +57,10 @@ class Program(NamedTuple):
         worlds = self.vectorised.reset(key)
         return self._carried(worlds, self._fresh(params), params), self._shown(worlds.observation)
 
-    def step(self, carry: Carry, params: dict[str, PyTree], actions: dict[str, jax.Array]) -> tuple[Carry, Made]:
+    def step(
+        self, carry: Carry, params: dict[str, PyTree], actions: dict[str, jax.Array]
+    ) -> tuple[Carry, Made, dict[str, PyTree]]:
+        """What is carried on, what is handed out, and what is handed out if it is asked for."""
         worlds, outcome, ended = self.vectorised.step(carry.worlds, {**actions, **carry.actions})
         raw: dict[str, PyTree] = {"metrics": outcome.metrics, "returns": ended.returns, "length": ended.length}
         if self.finals:
@@ -66,8 +68,8 @@ class Program(NamedTuple):
             final = for_rows(self._final, ended.mask, (), rows, worlds.observation)
             raw["final"] = self._shown(final)
         ends = jnp.stack([outcome.terminated, outcome.truncated])
-        made = Made(self._shown(worlds.observation), outcome.reward, ends, raw)
-        return self._carried(worlds, carry.memory, params), made
+        made = Made(self._shown(worlds.observation), outcome.reward, ends)
+        return self._carried(worlds, carry.memory, params), made, raw
 
     def _final(self, shared: tuple, rows: tuple[jax.Array, PyTree, PyTree]) -> dict[str, Observation]:
         mask, settings, state = rows
@@ -102,10 +104,32 @@ class Program(NamedTuple):
         return Carry(worlds.replace(observation={}), memory, actions)
 
 
+class Compiled(NamedTuple):
+    """The compiled functions. `step(...) -> carry, leaves, infos`; `whole(tensors)`: the `Made` that has these leaves.
+
+    Handed over leaf by leaf, what a step made need not be taken apart first, which would take about as long.
+    """
+
+    begin: Any
+    step: Any
+    whole: Callable[[list[Any]], Made]
+
+
 @functools.lru_cache(maxsize=16)
-def compiled(program: Program) -> tuple[Any, Any]:
-    """(begin, step), compiled once for all worlds that are alike."""
-    return jax.jit(program.begin), jax.jit(program.step, donate_argnums=0)
+def compiled(program: Program) -> Compiled:
+    """Compiled once for all worlds that are alike."""
+    known = {}
+
+    def step(carry: Carry, params: dict[str, PyTree], actions: dict[str, jax.Array]) -> tuple[Carry, list, dict]:
+        carry, made, infos = program.step(carry, params, actions)
+        leaves, known["tree"] = jax.tree.flatten(made)  # the same whenever it is traced
+        return carry, leaves, infos
+
+    return Compiled(
+        jax.jit(program.begin),
+        jax.jit(step, donate_argnums=0),
+        lambda tensors: jax.tree.unflatten(known["tree"], tensors),
+    )
 
 
 def _act(algorithm: Algorithm, explore: bool, params: PyTree, observation: Observation, memory: PyTree, key: jax.Array):

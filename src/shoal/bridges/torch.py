@@ -17,14 +17,15 @@ On a CPU, handing out waits until the step is done.
 
 import functools
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import torch
 
+from shoal.bridges import _dlpack
 from shoal.bridges._torch_actions import check_kind, check_values, type_name
-from shoal.bridges._torch_program import Made, Program, compiled
+from shoal.bridges._torch_program import Program, compiled
 from shoal.bridges._worlds import check_seed
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env, describe
@@ -48,7 +49,12 @@ def to_torch(array: jax.Array) -> torch.Tensor:
     """
     if not isinstance(array.dtype, np.dtype):  # keys have a dtype of their own kind
         raise OptionError("to_torch: random keys stay with JAX; hand over jax.random.key_data(key) if you must")
-    return torch.from_dlpack(array)
+    own, *more = array.devices()
+    if more:
+        raise OptionError(f"to_torch: takes an array on one device, this one is spread over {len(more) + 1}")
+    if own.platform == "cpu":
+        return _dlpack.to_torch(array)
+    return _dlpack.to_torch(array, _dlpack.stream_of(torch.cuda.current_stream(own.local_hardware_id)))
 
 
 def to_jax(tensor: torch.Tensor, copy: bool | None = None) -> jax.Array:
@@ -69,8 +75,10 @@ def to_jax(tensor: torch.Tensor, copy: bool | None = None) -> jax.Array:
         raise OptionError(f"to_jax: strides {tensor.stride()} of a {tuple(tensor.shape)} tensor need a copy")
     try:
         tensor = tensor.detach() if tensor.requires_grad else tensor
+        if copy is None:
+            return _dlpack.to_jax(tensor, torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None)
         return jax.dlpack.from_dlpack(tensor.contiguous(), copy=copy)
-    except ValueError as error:
+    except (ValueError, BufferError) as error:
         raise OptionError(f"to_jax: {error}") from error
 
 
@@ -157,7 +165,7 @@ class TorchWorlds:
         algorithms = {name: algorithm for name, (algorithm, _) in policies.items()}
         hidden = any(algorithm.needs_state for algorithm in algorithms.values())
         vectorised = Vectorised(self.env, num_envs, with_state=with_state or hidden)
-        self._begin, self._step = compiled(Program(vectorised, tuple(algorithms.items()), explore, finals, with_state))
+        self._compiled = compiled(Program(vectorised, tuple(algorithms.items()), explore, finals, with_state))
         looks = self.device.type == "cpu" if check is None else check
         self._wanted = {
             name: _Wanted(self.name, name, num_envs, group, looks)
@@ -177,7 +185,7 @@ class TorchWorlds:
         key = jax.random.key(self.seed)
         key = jax.random.fold_in(key, self._resets) if self._resets else key
         self._resets += 1
-        self._carry, observation = self._begin(jax.device_put(key, self._device), self._params)
+        self._carry, observation = self._compiled.begin(jax.device_put(key, self._device), self._params)
         return jax.tree.map(to_torch, observation)
 
     def step(self, actions: Mapping[str, torch.Tensor]) -> Step:
@@ -189,15 +197,15 @@ class TorchWorlds:
             raise OptionError(f"TorchWorlds: {self.name}: step needs actions of {sorted(self._wanted)}, got {got}")
         stream = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
         given = {name: wanted.taken(actions[name], self.device, stream) for name, wanted in self._wanted.items()}
-        self._carry, made = self._step(self._carry, self._params, given)
-        return self._handed(made, stream)
+        self._carry, leaves, infos = self._compiled.step(self._carry, self._params, given)
+        return self._handed(leaves, infos, stream)
 
-    def _handed(self, made: Made, current: Any) -> Step:
-        """As `to_torch` does it, but that PyTorch's stream is known; DLPack calls the default one 1."""
-        stream = (current.cuda_stream or 1) if current is not None else None
-        parts = (made.observation, made.reward, made.ends)
-        seen, reward, ends = jax.tree.map(lambda array: torch.from_dlpack(array.__dlpack__(stream=stream)), parts)
-        return Step(seen, reward, ends[0], ends[1], Infos(made.infos))
+    def _handed(self, leaves: list[jax.Array], infos: dict[str, PyTree], current: Any) -> Step:
+        """As `to_torch` does it, but that PyTorch's stream is known."""
+        tensors = _dlpack.all_to_torch(leaves, None if current is None else _dlpack.stream_of(current))
+        seen, reward, ends = self._compiled.whole(tensors)
+        terminated, truncated = ends.unbind()
+        return Step(seen, reward, terminated, truncated, Infos(infos))
 
 
 class _Wanted:
@@ -219,35 +227,11 @@ class _Wanted:
         if self.looks:
             check_values(self.owner, self.name, self.space, action)
         action = action if action.dtype == self.dtype else action.to(self.dtype)
-        action = action.detach()
+        action = action.detach() if action.requires_grad else action
         if stream is not None:
-            return jax.dlpack.from_dlpack(_Ready(action.contiguous(), device.index, stream))
+            return _dlpack.to_jax(action, stream)
         # On a CPU a compiled program takes numpy arrays, which share the memory too, at a tenth of DLPack's time.
         return to_jax(action) if self.dtype == torch.bfloat16 else action.numpy()  # which numpy does not have
-
-
-class _Ready:
-    """A tensor on a GPU that is handed over while PyTorch works in a known stream: a third of DLPack's own time."""
-
-    waiting: ClassVar[dict[int, Any]] = {}  # JAX's streams, by number
-    event: ClassVar[Any] = None
-
-    def __init__(self, tensor: torch.Tensor, index: int, stream: Any):
-        self.tensor, self.index, self.stream = tensor, index, stream
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 2, self.index  # DLPack's number for CUDA
-
-    def __dlpack__(self, stream: int, **_: Any) -> Any:
-        """Makes JAX's stream wait for what PyTorch's was given so far."""
-        if _Ready.event is None:
-            _Ready.event = torch.cuda.Event()
-        theirs = self.waiting.get(stream)
-        if theirs is None:
-            theirs = self.waiting[stream] = torch.cuda.ExternalStream(stream, self.stream.device)
-        _Ready.event.record(self.stream)
-        theirs.wait_event(_Ready.event)
-        return torch.to_dlpack(self.tensor)
 
 
 def _devices(device: torch.device | str | None) -> tuple[torch.device, Any]:
