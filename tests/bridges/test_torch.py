@@ -190,7 +190,7 @@ def test_seeds():
 
 
 def test_bad_input():
-    worlds = TorchWorlds(Count(), 2)
+    worlds = TorchWorlds(Count(), 2, "cpu")
     good = {"a": torch.zeros(2, 2, dtype=torch.int64), "b": torch.zeros(2, 1, 2)}
     with pytest.raises(OptionError, match="reset"):
         worlds.step(good)
@@ -282,7 +282,7 @@ def test_seats_of_one_group_are_told_apart():
     env = regroup(Count(), {"left": ["a[0]"], "right": ["a[1]"], "b": ["b"]})
     half = Fixed([0.0, 0.0, -1e9, 0.0])
     players = {"left": half, "right": (Always(), jnp.int32(2)), "b": (Always(), jnp.zeros(2))}
-    scores = play_match(env, players, 4000, explore=True)
+    scores = play_match(env, players, 4000, "cpu", explore=True)
     np.testing.assert_allclose(scores["left"].mean, 60 + 1.5, atol=4 * np.sqrt(0.75 / 4000))  # 0 or 1, 3 times
     np.testing.assert_allclose(scores["left"].standard_error, np.sqrt(0.75 / 4000), rtol=0.1)
     np.testing.assert_allclose(scores["right"].mean, 64)
@@ -290,11 +290,11 @@ def test_seats_of_one_group_are_told_apart():
 
 def test_match_with_bad_players():
     with pytest.raises(OptionError, match=r"given for \['a', 'b'\], got \['a'\]"):
-        play_match(Count(), {"a": Fixed([0.0])}, 2)
+        play_match(Count(), {"a": Fixed([0.0])}, 2, "cpu")
     with pytest.raises(OptionError, match="4 logits"):
-        play_match(Count(), {"a": Fixed([0.0]), "b": Fixed([0.0, 0.0])}, 2)
+        play_match(Count(), {"a": Fixed([0.0]), "b": Fixed([0.0, 0.0])}, 2, "cpu")
     with pytest.raises(ShoalError, match="did not end within 2 steps"):
-        play_match(Count(), {"a": Fixed([0.0] * 4), "b": Fixed([0.0, 0.0])}, 2, max_steps=2)
+        play_match(Count(), {"a": Fixed([0.0] * 4), "b": Fixed([0.0, 0.0])}, 2, "cpu", max_steps=2)
 
 
 class Plays:
