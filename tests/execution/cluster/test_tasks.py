@@ -181,6 +181,28 @@ def test_a_crew_carries_tasks_out(tmp_path):
     assert json.loads((tmp_path / "cluster.json").read_text())["services"]["board"]["done"] == 20
 
 
+def test_short_tasks_travel_in_groups_and_long_ones_alone(tmp_path):
+    def trades(folder, pause):
+        crew, _ = crew_of(tmp_path / folder, pause, workers=1)
+        crew.carry_out([Task(f"t{n}", "square", n) for n in range(64)])
+        found = crew.board.call("counts")["worker>trade"]
+        crew.close()
+        return found
+
+    assert trades("short", 0.0) <= 64 / 4  # 1, then 16 at a time but for a slow moment
+    assert trades("long", 0.025) >= 64
+
+
+def test_a_group_is_of_one_kind(tmp_path):
+    board = TaskBoard(tmp_path)
+    board.hello("w", "1")
+    board.add([Task("a", "short"), Task("b", "long"), Task("c", "long"), Task("d", "short"), Task("e", "short")])
+    asked = ("w", "1", (), (), 5, 0.0, "short")
+    assert ids(board.trade(*asked)) == ["a", "d", "e"]
+    assert ids(board.trade(*asked)) == ["b"]
+    assert ids(board.trade(*asked)) == ["c"]
+
+
 def test_an_error_comes_once_with_its_worker_and_its_task(tmp_path):
     crew, _ = crew_of(tmp_path, workers=1, retries=1)
     with pytest.raises(WorkerError) as caught:

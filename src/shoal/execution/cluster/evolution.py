@@ -269,7 +269,7 @@ class _Crews:
         leaves = bared(carry) if begun else None
         plan = json.loads(json.dumps(program.plan.to_dict()))
         args = (program.plan.experiment.to_dict(), plan, leaves)
-        self.crew = Crew(self.folder, self.fabric, self.team, Carrier, *args)
+        self.crew = Crew(self.folder, self.fabric, self.team, Carrier, *args, most=1)
         copy = Copy(program)
         self.crew.forget([id for past in range(int(carry.generation)) for id in copy.ids(past)])
         return self.crew

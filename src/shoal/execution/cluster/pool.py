@@ -31,6 +31,10 @@ BOARD = "board"
 STATUS = "cluster.json"
 WAIT = 1.0
 """Seconds that the board is asked to wait before it says that there is nothing."""
+MOST = 16
+"""Tasks that a worker asks for at a time, at most."""
+GROUP_SECONDS = 0.02
+"""And no more than it does in so many seconds: short ones travel in groups, or messages would take longer than work."""
 LOOK_SECONDS = 0.05
 STATUS_SECONDS = 1.0
 
@@ -67,11 +71,11 @@ class Carrier(Protocol):
 class Worker:
     """Asks for tasks and carries them out. `run` works until it is told to stop.
 
-    count: tasks that it asks for at a time.
+    most: tasks that it asks for at a time, if they are short.
     """
 
-    def __init__(self, name: str, board: Handle, make: Callable[..., Carrier], args: tuple[Any, ...], count: int = 1):
-        self.name, self.board, self.count = name, board.by("worker"), count
+    def __init__(self, name: str, board: Handle, make: Callable[..., Carrier], args: tuple[Any, ...], most: int = MOST):
+        self.name, self.board, self.most = name, board.by("worker"), most
         self.make, self.args = make, args
         self.carrier: Carrier | None = None
         self.dead = threading.Event()
@@ -83,10 +87,10 @@ class Worker:
         """Works until told to stop; returns why."""
         if self.carrier is None:
             self.carrier = self.make(*self.args)
-        ticket, results = uuid.uuid4().hex, []
+        ticket, results, count, kind = uuid.uuid4().hex, [], 1, ""
         insist(self.board, "hello", self.name, ticket, give_up=self.dead.is_set)
         while not self.dead.is_set():
-            asked = (self.name, ticket, (), results, self.count, WAIT)
+            asked = (self.name, ticket, (), results, count, WAIT, kind)
             tasks = insist(self.board, "trade", *asked, give_up=self.dead.is_set)
             results = []
             if tasks is None:  # the board was made anew, or has given this worker up
@@ -95,7 +99,11 @@ class Worker:
                 continue
             if tasks and tasks[0].kind == "stop":
                 return "stopped"
+            began = time.perf_counter()
             results = [result for task in tasks if (result := self._carried_out(task)) is not None]
+            if tasks:
+                each, kind = (time.perf_counter() - began) / len(tasks), tasks[0].kind
+                count = max(1, min(self.most, int(GROUP_SECONDS / max(each, 1e-6))))
         return "died"
 
     def _carried_out(self, task: Task) -> Result | None:
@@ -125,14 +133,15 @@ class _Watched:
 class Crew:
     """A board and its workers. `carry_out` hands tasks to them and waits; a thread looks after who dies or hangs.
 
-    make, args: the carrier of each worker, made where the worker lives. count: tasks that a worker asks for at a time.
+    make, args: the carrier of each worker, made where the worker lives. most: tasks that a worker asks for at a time,
+    if they are short; 1 where tasks wait for results of others that could be in the same hands.
     """
 
     def __init__(
-        self, folder: str | Path, fabric: Fabric, team: Team, make: Callable[..., Carrier], *args: Any, count: int = 1
+        self, folder: str | Path, fabric: Fabric, team: Team, make: Callable[..., Carrier], *args: Any, most: int = MOST
     ):
         self.folder, self.fabric, self.team = Path(folder).absolute(), fabric, team
-        self._make, self._count = (make, args), count
+        self._make, self._most = (make, args), most
         self.board = fabric.start(BOARD, TaskBoard, str(self.folder / FOLDER), team.patience, team.retries)
         self.workers: dict[str, _Watched] = {}
         self.error: ShoalError | None = None
@@ -147,9 +156,7 @@ class Crew:
         """Starts one worker; more may be added while tasks are under way."""
         name, (make, args) = f"worker-{number}", self._make
         team = self.team
-        made = self.fabric.start(
-            name, Worker, name, self.board, make, args, self._count, cpus=team.cpus, gpus=team.gpus
-        )
+        made = self.fabric.start(name, Worker, name, self.board, make, args, self._most, cpus=team.cpus, gpus=team.gpus)
         self.workers[name] = _Watched(made)
 
     def remove(self, number: int) -> None:

@@ -167,11 +167,13 @@ class TaskBoard:
         results: Sequence[Result] = (),
         count: int = 1,
         timeout: float = 0.0,
+        group: str = "",
     ) -> list[Task] | None:
         """Takes results in and hands out up to `count` tasks of these kinds (of any, if none is named).
 
-        Waits up to `timeout` seconds for one. None: the ticket is not, or no longer, the worker's; say hello first. A
-        task of the kind `stop` says that there will be no more.
+        group: if it is given, a kind: of others no more than one at a time is handed out, and none with it. Waits up to
+        `timeout` seconds for one. None: the ticket is not, or no longer, the worker's; say hello first. A task of the
+        kind `stop` says that there will be no more.
         """
         if results:
             self.report(worker, results)
@@ -183,13 +185,13 @@ class TaskBoard:
                     return None
                 if self._stopping:
                     return [Task("", "stop")]
-                found = self._hand_out(worker, known, kinds, count)
+                found = self._hand_out(worker, known, kinds, count, group)
                 left = end - time.monotonic()
                 if found or left <= 0:
                     return found
                 self._changed.wait(min(left, LOOK_SECONDS))
 
-    def _hand_out(self, worker: str, known: _Known, kinds: Sequence[str], count: int) -> list[Task]:
+    def _hand_out(self, worker: str, known: _Known, kinds: Sequence[str], count: int, group: str) -> list[Task]:
         now, found = time.monotonic(), []
         while len(found) < count:
             id = self._pop(kinds)
@@ -199,12 +201,13 @@ class TaskBoard:
             first = 1.0 if task.kind in known.kinds else FIRST_TASK
             self._leases[id] = _Lease(worker, now, first * (task.limit or self.limit))
             found.append(task)
+            kinds, count = ((group,), count if task.kind == group else 1) if group else (kinds, count)
         self.handed += len(found)
         if not found and now - self._looked > LOOK_SECONDS:
             self._looked = now
             self._call_in(now)
             if any(self._ready.values()):
-                return self._hand_out(worker, known, kinds, count)
+                return self._hand_out(worker, known, kinds, count, group)
         return found
 
     def _pop(self, kinds: Sequence[str]) -> str | None:
