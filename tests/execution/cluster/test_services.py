@@ -11,6 +11,7 @@ from shoal.execution.cluster.coordinator import Coordinator
 from shoal.execution.cluster.dataset import Item, Queue
 from shoal.execution.cluster.fabric import Gone, Memory, Threads, WorkerError, insist
 from shoal.execution.cluster.journal import Journal, read
+from shoal.execution.cluster.learner import Learner
 from shoal.execution.cluster.parameters import ParameterService
 from shoal.execution.cluster.plan import Plan
 from shoal.execution.experiment import Experiment
@@ -78,6 +79,51 @@ class TestQueue:
         assert queue.take(1) == []
         assert queue.push(item(0, 4)._replace(epoch=1))
         assert refs(queue.take(1)) == ["0.4"]
+        queue.back(first)  # of the epoch before
+        assert queue.take(1) == []
+
+    def test_what_was_made_again_meanwhile_is_not_put_back(self):
+        queue = Queue(8)
+        queue.push(item(0, 4))
+        (first,) = queue.take(1)
+        queue.push(item(0, 4)._replace(ref="again"))
+        queue.back(first)
+        assert refs(queue.take(1)) == ["again"]
+        assert queue.take(1) == []
+
+
+class Holes:
+    """A store some of whose values died with their makers."""
+
+    def get(self, ref):
+        if ref in ("0.4", "2.4"):
+            raise Gone(ref)
+        return ref
+
+
+def test_a_learner_puts_back_what_is_whole_and_asks_for_the_rest(tmp_path):
+    learner = Learner.__new__(Learner)
+    queue, coordinator = Queue(8), Coordinator(str(tmp_path), Plan(actors=3), 10)
+    fabric = Threads()
+    learner.store = Holes()
+    learner.services = {
+        "dataset": fabric.start("dataset", lambda: queue),
+        "coordinator": fabric.start("coordinator", lambda: coordinator),
+    }
+    coordinator.began(4)
+    for share in range(3):
+        assert coordinator.next(f"actor-{share}", {}, 0.0)["round"] == 4
+        assert queue.push(item(share, 4))
+        assert coordinator.next(f"actor-{share}", {"round": 4, **DONE}, 0.0) is None
+    assert learner._fetched(queue.take(3, 0, 4)) is None
+    assert queue.makers() == ["actor-1"]
+    for share, round in ((0, 4), (1, None), (2, 4)):  # who has to make it again, and who waits
+        task = coordinator.next(f"actor-{share}", {}, 0.0)
+        assert (task and task["round"]) == round
+    for share in (0, 2):
+        assert queue.push(item(share, 4)._replace(ref=f"{share} again"))
+    assert sorted(learner._fetched(queue.take(3, 0, 4))) == ["0 again", "1.4", "2 again"]
+    fabric.stop()
 
 
 class TestParameters:

@@ -40,8 +40,7 @@ class Queue:
     def push(self, item: Item, timeout: float = 0.0) -> bool:
         """Takes an item in; False if there was no room for so long. One that is there already is not taken twice."""
         with self._changed:
-            there = any(one[:3] == item[:3] for one in self._items)
-            if there or item.epoch < self._epoch:
+            if self._there(item) or item.epoch < self._epoch:
                 return True
             if not self._changed.wait_for(lambda: len(self._items) < self.capacity, timeout):
                 self.refused += 1
@@ -85,10 +84,14 @@ class Queue:
             return sorted({item.maker for item in self._items})
 
     def back(self, item: Item) -> None:
-        """An item that was taken but not used is put back, first in the queue."""
+        """An item that was taken but not used is put back, first in the queue, unless it was made again meanwhile."""
         with self._changed:
-            self._items.appendleft(item)
-            self._changed.notify_all()
+            if not self._there(item) and item.epoch >= self._epoch:
+                self._items.appendleft(item)
+                self._changed.notify_all()
+
+    def _there(self, item: Item) -> bool:
+        return any(one[:3] == item[:3] for one in self._items)
 
     def clear(self, epoch: int = 0) -> None:
         """Drops all items, and those of earlier epochs that are still on their way."""

@@ -260,16 +260,17 @@ class Learner:
 
     def _fetched(self, items: list[Item]) -> list[Rollout] | None:
         """What the items stand for; None if some of it died with its maker, who is asked to make it again."""
-        values = []
+        values, whole = [], []
         for item in items:
             try:
                 values.append(self.store.get(item.ref))
+                whole.append(item)
             except Gone:
                 insist(self.services["coordinator"], "lost", item.maker, item.round)
-        if len(values) == len(items):
+        if len(whole) == len(items):
             return values
-        for item in items:  # those that are whole wait for the others
-            insist(self.services["dataset"], "back", item) if item.round == self.update else None
+        for item in reversed(whole):  # which wait for the others
+            insist(self.services["dataset"], "back", item)
         return None
 
     def _publish(self) -> None:
