@@ -56,16 +56,16 @@ class Game:
             actions = sample_actions(rng, self.groups, now["observation"], (self.num_envs,))
             others = change_inactive(rng, self.groups, now["observation"], actions)
             args = (keys[2], carry["state"], actions, carry["params"])
-            results = attempt(self.findings, "step in a batch (vmap)", self.programs.advance, *args, others)
+            results = attempt(self.findings, "step in a batch (vmap)", self.programs.advance, *args)
             if results is FAILED:
                 return Played(step * self.num_envs, num_episodes)
-            after, probe = on_host(results)
+            after = on_host(results)
             self._watch(step, now, actions, after)
             if not self.findings.has("hidden state", "mutation"):  # such a world differs from itself already
-                self._compare(step, num_steps, args, others, after, probe)
+                self._compare(step, num_steps, args, others, after)
             ended = _ended(after["outcome"])
             num_episodes += int(ended.sum())
-            carry = self._next(keys, ended, carry["params"], results[0])
+            carry = self._next(keys, ended, carry["params"], results)
             now = on_host(carry)
             if ended.any():
                 check_seen(self.findings, self.groups, now, f"after the reset that followed step {step}")
@@ -80,10 +80,11 @@ class Game:
             seen, outcome = result["observation"], result["outcome"]
             compare(self.findings, self.groups, results, seen, outcome, step, self.tolerance)
 
-    def _compare(self, step: int, num_steps: int, args: Any, others: Any, after: dict[str, Any], probe: Any) -> None:
-        if probe is not None:
-            who = [name for name in self.groups if (args[2][name] != others[name]).any()]
-            check_inactive(self.findings, who, after, probe, step)
+    def _compare(self, step: int, num_steps: int, args: Any, others: Any, after: dict[str, Any]) -> None:
+        key, state, actions, params = args
+        who = [name for name in self.groups if (actions[name] != others[name]).any()]
+        if who:  # by the same program: another one may round in other places
+            check_inactive(self.findings, who, after, on_host(self.programs.advance(key, state, others, params)), step)
         if step in (0, num_steps // 2):
             compare_copies(self.findings, self.programs, args, after, copy=step % self.num_envs)
 
@@ -177,9 +178,10 @@ def check_outcome(
             findings.add("return", f"observe, group {name!r}", what, fix)
 
 
-def check_inactive(findings: Findings, who: list[str], after: dict[str, Any], probe: Any, step: int) -> None:
+def check_inactive(findings: Findings, who: list[str], after: dict, probe: dict, step: int) -> None:
     """Both steps were the same but for what inactive agents of the groups `who` did."""
-    words = difference(after["state"], probe[0], "state") or difference(after["outcome"], probe[1], "outcome")
+    differing = (difference(after[part], probe[part], part) for part in ("state", "outcome"))
+    words = next((words for words in differing if words), None)
     if words:
         names = " or ".join(repr(name) for name in who)
         what = f"in step {step} the actions of agents of {names} that are not active have an effect: {words}"

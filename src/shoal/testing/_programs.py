@@ -39,12 +39,8 @@ def take_step(env: Env, key: jax.Array, state: PyTree, actions: dict[str, Any], 
     return {"state": state, "outcome": outcome, **look(env, state, params)}
 
 
-def build(env: Env, probe_inactive: bool) -> Programs:
-    """Compiles nothing yet.
-
-    With `probe_inactive`, `advance` makes each step a second time with the actions `others`, which differ only for
-    agents that are not active, so that the results can be compared.
-    """
+def build(env: Env) -> Programs:
+    """Compiles nothing yet."""
     traces: list[str] = []
 
     def begin(params_key: jax.Array, reset_key: jax.Array) -> dict[str, Any]:
@@ -52,17 +48,13 @@ def build(env: Env, probe_inactive: bool) -> Programs:
         state = env.reset(reset_key, params)
         return {"params": params, "state": state, **look(env, state, params)}
 
-    def advance(key, state, actions, params, others):
-        after = take_step(env, key, state, actions, params)
-        return after, env.step(key, state, others, params) if probe_inactive else None
-
     def single(key, state, actions, params):
         traces.append("single")
         return take_step(env, key, state, actions, params)
 
     return Programs(
         begin=jax.jit(jax.vmap(begin)),
-        advance=jax.jit(jax.vmap(advance)),
+        advance=jax.jit(jax.vmap(functools.partial(take_step, env))),
         single=jax.jit(single),
         traces=traces,
     )

@@ -24,10 +24,6 @@ class Shapes:
     groups: dict[str, Group]
     observation: dict[str, Observation]
 
-    @property
-    def everyone_active(self) -> bool:
-        return all(obs.active is None for obs in self.observation.values())
-
 
 def check_shapes(env: Env, groups: dict[str, Group], findings: Findings) -> Shapes | None:
     """Traces every method once. Returns the shapes if the world can be played."""

@@ -59,7 +59,7 @@ def _check(
     shapes = check_shapes(env, groups, findings)
     if shapes is None:
         return nothing
-    programs = build(env, probe_inactive=not shapes.everyone_active)
+    programs = build(env)
     check_agreement(env, shapes, programs, jax.random.fold_in(key, 0), findings)
     if findings.has("raises", "host value"):
         return nothing
