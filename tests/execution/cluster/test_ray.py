@@ -53,6 +53,7 @@ def test_every_role_may_die_at_any_time(tmp_path, kind, seed):
     assert [line["update"] for line in lines] == list(range(1, 151))
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # as Ray starts nodes
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_nodes_come_and_go(tmp_path, seed):
