@@ -6,6 +6,7 @@ do what they should is tried once, and if not, the public ones do the same, slow
 are asked again, which say why.
 """
 
+import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +28,8 @@ PLAIN = frozenset(
     | {torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32}
 )
 """Dtypes that are the same on both sides, whatever `jax_enable_x64` says."""
+REFUSALS = (RuntimeError, ValueError, TypeError, BufferError)
+"""What is raised for memory that cannot be handed over directly; the public way is then asked, and says why."""
 
 
 @functools.cache
@@ -40,7 +43,7 @@ def direct() -> bool:
         back = _imported(torch.to_dlpack(tensor), array.device, None, None)
         shared = tensor.data_ptr() == array.unsafe_buffer_pointer() == back.unsafe_buffer_pointer()
         return shared and bool((np.asarray(back) == np.arange(16)).all())
-    except Exception:  # other arguments, or other results: whatever it is, they are not what they were
+    except (*REFUSALS, AttributeError):  # other arguments, or other results: they are not what they were
         return False
 
 
@@ -49,22 +52,15 @@ def to_torch(array: Any, stream: int | None = None) -> torch.Tensor:
 
     stream: of PyTorch on a GPU, which is to wait for the array, as DLPack numbers it.
     """
-    if direct():
-        try:
-            return torch.from_dlpack(_exported(array, stream))
-        except Exception:  # the public way says why
-            pass
-    return torch.from_dlpack(array.__dlpack__(stream=stream))
+    return all_to_torch([array], stream)[0]
 
 
 def all_to_torch(arrays: Sequence[Any], stream: int | None) -> list[torch.Tensor]:
     """`to_torch` of several."""
     if direct():
-        try:
+        with contextlib.suppress(*REFUSALS):
             return [torch.from_dlpack(_exported(array, stream)) for array in arrays]
-        except Exception:  # the public way says why
-            pass
-    return [to_torch(array, stream) for array in arrays]
+    return [torch.from_dlpack(array.__dlpack__(stream=stream)) for array in arrays]
 
 
 def stream_of(current: Any) -> int:
@@ -78,14 +74,12 @@ def to_jax(tensor: torch.Tensor, current: Any = None) -> jax.Array:
     current: PyTorch's stream on a GPU, for whose work up to now JAX is to wait.
     """
     if direct() and tensor.dtype in PLAIN and tensor.is_contiguous() and not tensor.is_neg():
-        device, stream, waiting, event = _place(tensor.device.type, tensor.device.index)
-        if stream is not None:
-            event.record(current)
-            waiting.wait_event(event)
-        try:
+        with contextlib.suppress(*REFUSALS):
+            device, stream, waiting, event = _place(tensor.device.type, tensor.device.index)
+            if stream is not None:
+                event.record(current)
+                waiting.wait_event(event)
             return _imported(torch.to_dlpack(tensor), device, stream, None)
-        except Exception:  # the public way says why
-            pass
     return jax.dlpack.from_dlpack(tensor.resolve_conj().resolve_neg().contiguous())
 
 
@@ -94,6 +88,6 @@ def _place(kind: str, index: Any) -> tuple[Any, int | None, Any, Any]:
     """A device of PyTorch as JAX knows it; on a GPU also the stream in which JAX receives, twice, and an event."""
     if kind == "cpu":
         return jax.local_devices(backend="cpu")[0], None, None, None
-    found = next(device for device in jax.local_devices(backend=kind) if (device.local_hardware_id or 0) == index)
+    (found,) = (device for device in jax.local_devices(backend=kind) if (device.local_hardware_id or 0) == index)
     stream = found.get_stream_for_external_ready_events()
     return found, stream, torch.cuda.ExternalStream(stream, torch.device(kind, index)), torch.cuda.Event()
