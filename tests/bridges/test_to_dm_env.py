@@ -15,6 +15,7 @@ from absl.testing import absltest
 from dm_env import test_utils
 
 from shoal.bridges.to_dm_env import make_env
+from tests.worlds.fair import Fair
 
 
 class TestCartpole(test_utils.EnvironmentTestMixin, absltest.TestCase):
@@ -39,6 +40,13 @@ class TestLeduc(test_utils.EnvironmentTestMixin, absltest.TestCase):
 
     def make_object_under_test(self):
         return make_env("cards/leduc")
+
+
+class TestFair(test_utils.EnvironmentTestMixin, absltest.TestCase):
+    """Masks over several choices, of two kinds of agents that leave."""
+
+    def make_object_under_test(self):
+        return make_env(Fair())
 
 
 def test_it_says_what_the_world_says():

@@ -15,11 +15,12 @@ from shoal.core.vectorise import Vectorised
 pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
 
 from gymnasium.utils.env_checker import check_env
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from shoal.bridges._one import ResetNeeded
 from shoal.bridges.to_gymnasium import make_env, make_vec
+from tests.worlds.fair import Fair
 
 # Of the worlds: views have no bounds, Pendulum's torque goes to 2, and there is nothing to render.
 EXPECTED = ("infinity", "symmetric and normalized", "alternative render modes")
@@ -64,6 +65,23 @@ def test_one_copy_by_hand():
     assert env.step(2)[1:4] == (2.0, True, False)
     with pytest.raises(ResetNeeded, match="is over"):
         env.step(0)
+
+
+def test_masks_over_several_choices_are_what_sample_takes():
+    """One copy and many: an array of tuples, as Gymnasium's own vector environments put them together."""
+    env, envs = make_env(Fair(buyers=1, sellers=0)), make_vec(Fair(buyers=1, sellers=0), 2)
+    theirs = SyncVectorEnv([lambda: make_env(Fair(buyers=1, sellers=0))] * 2)
+    mask = env.reset(seed=0)[1]["action_mask"]
+    masks = envs.reset(seed=0)[1]["action_mask"]
+    assert masks.shape == theirs.reset(seed=0)[1]["action_mask"].shape == (2,)
+    info = env.step(env.action_space.sample(mask))[4]
+    infos = envs.step(np.stack([envs.single_action_space.sample(mask) for mask in masks]))[4]
+    again = env.action_space.sample(info["action_mask"])
+    assert [len(part) for part in info["action_mask"]] == [2, 3]
+    assert {part.dtype for part in info["action_mask"]} == {np.dtype(np.int8)}
+    assert env.step(again)[4]["broken"] == 0
+    acts = np.stack([envs.single_action_space.sample(mask) for mask in infos["action_mask"]])
+    assert envs.step(acts)[4]["broken"].tolist() == [0, 0]
 
 
 def test_many_copies_say_what_the_world_says():

@@ -21,6 +21,7 @@ with warnings.catch_warnings():
 
 from shoal.bridges._one import ResetNeeded
 from shoal.bridges.to_pettingzoo import aec_env, parallel_env
+from tests.worlds.fair import Fair
 
 WORLDS = {
     "mpe/simple_spread": {},
@@ -45,6 +46,34 @@ def test_their_own_tests(id, capsys):
         seed_test(lambda: aec_env(id, **options), num_cycles=20)
     unexpected = [str(one.message) for one in said if not any(words in str(one.message) for words in EXPECTED)]
     assert unexpected == []
+
+
+def test_masks_over_several_choices_pass_their_own_tests(capsys):
+    """Two kinds of agents that leave; a mask is a tuple of parts, as `sample(mask)` takes it, so it draws legally."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what they warn about is looked at above
+        parallel_api_test(parallel_env(Fair()), num_cycles=20)
+        parallel_seed_test(lambda: parallel_env(Fair()), num_cycles=10)
+        api_test(aec_env(Fair()), num_cycles=10)
+        seed_test(lambda: aec_env(Fair()), num_cycles=10)
+    env = parallel_env(Fair())
+    seen, _ = env.reset(seed=0)
+    mask = seen["seller_1"]["action_mask"]
+    assert [(part.dtype, part.tolist()) for part in mask] == [(np.int8, [1] * size) for size in (3, 2, 4)]
+    for left in (["buyer_0", "buyer_1", "seller_0", "seller_1"], ["buyer_1", "seller_1"], []):
+        acts = {agent: env.action_space(agent).sample(seen[agent]["action_mask"]) for agent in env.agents}
+        seen, _, _, _, infos = env.step(acts)
+        assert env.agents == left
+        assert {info["broken"] for info in infos.values()} == {0.0}
+        assert all(env.observation_space(agent).contains(seen[agent]) for agent in seen)
+
+
+def test_an_illegal_choice_among_several_is_refused():
+    env = aec_env(Fair(buyers=1, sellers=0))
+    env.reset(seed=0)
+    env.step(np.array([1, 2]))
+    with pytest.raises(OptionError, match=r"buyer_0 may not take .* \[0 2\]: .* is \[\[1, 0\], \[1, 1, 0\]\]\.$"):
+        env.step(np.array([0, 2]))
 
 
 def test_it_says_what_the_world_says():

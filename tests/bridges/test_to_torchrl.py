@@ -16,6 +16,7 @@ from torchrl.envs.utils import check_env_specs
 
 from shoal.bridges._one import ResetNeeded
 from shoal.bridges.to_torchrl import ShoalEnv
+from tests.worlds.fair import Fair
 
 WORLDS = {
     "mpe/simple_spread": {"max_steps": 3},
@@ -77,6 +78,23 @@ def test_masks_and_who_is_active():
     assert after["player", "active"].tolist() == [[False, True]] * 2
     assert after["player", "action_mask"][:, 1].tolist() == [[True, True, True], [False, True, True]]
     assert env.group_map == {"player": ["player_0", "player_1"]}
+
+
+def test_masks_over_several_choices():
+    """TorchRL takes one row for all choices of an action; two kinds of agents that leave pass its own checker."""
+    env = ShoalEnv(Fair(), 2, seed=0)
+    check_env_specs(env, break_when_any_done="both")
+    start = env.reset()
+    start["buyer", "action"] = torch.tensor([[[1, 2], [0, 0]]] * 2)
+    start["seller", "action"] = torch.tensor([[[0, 1, 3], [2, 0, 0]]] * 2)
+    after = env.step(start)["next"]
+    assert after["buyer", "action_mask"][0].int().tolist() == [[1, 0, 1, 1, 0], [0, 1, 0, 1, 1]]
+    assert after["seller", "action_mask"][1, 0].int().tolist() == [0, 1, 1, 1, 0, 1, 1, 1, 0]
+    spec = env.full_action_spec_unbatched["buyer", "action"]
+    spec.update_mask(after["buyer", "action_mask"][0])
+    drawn = torch.stack([spec.rand() for _ in range(20)])
+    assert set(drawn[:, 0, 0].tolist()) == {0}
+    assert set(drawn[:, 1, 1].tolist()) == {1, 2}
 
 
 def test_bad_input():

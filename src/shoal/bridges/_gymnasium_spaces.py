@@ -7,7 +7,7 @@ import numpy as np
 
 from shoal.bridges._worlds import missing
 from shoal.core.errors import WorldError
-from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, num_logits
+from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import Group, Observation, PyTree
 
 try:
@@ -40,8 +40,14 @@ def masked_space(group: Group, observation: Observation) -> spaces.Space[Any]:
     view = view_space(group.observation)
     if observation.legal is None or isinstance(group.action, Box):
         return view
-    mask = spaces.Box(0, 1, (num_logits(group.action),), np.int8)
-    return spaces.Dict({"observation": view, "action_mask": mask})
+    return spaces.Dict({"observation": view, "action_mask": _mask_space(group.action)})
+
+
+def _mask_space(space: Discrete | MultiDiscrete) -> spaces.Space[Any]:
+    """What `sample(mask)` of an action space takes: an array, or one for each of several choices."""
+    if isinstance(space, Discrete):
+        return spaces.Box(0, 1, (space.n,), np.int8)
+    return spaces.Tuple([spaces.Box(0, 1, (size,), np.int8) for size in space.sizes])
 
 
 def _box(box: Box) -> spaces.Box:

@@ -107,6 +107,13 @@ def own_part(obs: Observation, i: int) -> tuple[PyTree, Any]:
     return view, None if obs.legal is None else obs.legal[i]
 
 
+def their_mask(space: ActionSpace, legal: Any) -> Any:
+    """A mask `[num_logits]` as Gymnasium's `sample(mask)` takes it: a tuple with a part for each of several choices."""
+    if legal is None or not isinstance(space, MultiDiscrete):
+        return legal
+    return tuple(np.split(legal, np.cumsum(space.sizes)[:-1]))
+
+
 def missing(package: str) -> OptionError:
     """The error for a package that is not installed."""
     return OptionError(f"this bridge needs the package {package}, which is not installed: pip install {package}")

@@ -8,8 +8,10 @@ begins: by default in the same step (`AutoresetMode.SAME_STEP`), and then copy 0
 seed. Final observations are in `infos["final_obs"]`, returns and lengths in `infos["final_info"]["episode"]`. With
 `autoreset_mode=AutoresetMode.NEXT_STEP` the next episode begins in the next step, which ignores the action.
 
-Legal actions, in worlds that have them, are in `info["action_mask"]` (int8), beside the world's metrics. A world of
-several agents is refused: it is for `shoal.bridges.to_pettingzoo` or `shoal.bridges.to_torchrl`.
+Legal actions, in worlds that have them, are in `info["action_mask"]` (int8), beside the world's metrics: an array, or
+where an action is several choices a tuple of them, as `action_space.sample(mask)` takes it; of many copies `[E, n]`, or
+an array of `E` tuples. A world of several agents is refused: it is for `shoal.bridges.to_pettingzoo` or
+`shoal.bridges.to_torchrl`.
 """
 
 import functools
@@ -22,9 +24,10 @@ import numpy as np
 from flax import struct
 
 from shoal.bridges._one import One, ResetNeeded, Seen
-from shoal.bridges._worlds import Draw, check_seed, checked, missing, only_group, own_part, world_of
+from shoal.bridges._worlds import Draw, check_seed, checked, missing, only_group, own_part, their_mask, world_of
 from shoal.core.env import Env, describe
 from shoal.core.errors import require, require_positive
+from shoal.core.spaces import ActionSpace, MultiDiscrete
 from shoal.core.types import Observation, PyTree
 from shoal.core.vectorise import Vectorised, Worlds
 
@@ -86,7 +89,7 @@ class ShoalEnv(gymnasium.Env):
     def _told(self, seen: Seen) -> tuple[Any, dict[str, Any]]:
         view, legal = own_part(seen.observation[self._group], 0)
         info = {name: value.item() for name, value in seen.outcome.metrics.items()}
-        return view, info if legal is None else {**info, "action_mask": legal}
+        return view, info if legal is None else {**info, "action_mask": their_mask(self._space, legal)}
 
 
 class Held(struct.PyTreeNode):
@@ -145,7 +148,7 @@ class ShoalVectorEnv(VectorEnv):
         if seed is None:
             seed = int(self.np_random.integers(2**31))
         self._state, obs = self._begin(jax.random.key(int(seed)))
-        return _owned(_views(obs)), _with_masks(_mask_info(obs.legal), np.ones(self.num_envs, bool))
+        return _owned(_views(obs)), _with_masks(_mask_info(self._space, obs.legal), np.ones(self.num_envs, bool))
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._state is None:
@@ -155,7 +158,7 @@ class ShoalVectorEnv(VectorEnv):
         view, reward, terminated, truncated, metrics = _owned(
             (told.view, told.reward, told.terminated, told.truncated, told.metrics)
         )
-        infos = _with_masks({**metrics, **_mask_info(told.legal)}, np.ones(self.num_envs, bool))
+        infos = _with_masks({**metrics, **_mask_info(self._space, told.legal)}, np.ones(self.num_envs, bool))
         ended = terminated | truncated
         if self._same_step and ended.any():
             infos |= _with_masks(_last_words(told.final, ended), ended)
@@ -206,8 +209,16 @@ def _owned(tree: PyTree) -> Any:
     return jax.tree.map(np.array, tree)
 
 
-def _mask_info(legal: jax.Array | None) -> dict[str, np.ndarray]:
-    return {} if legal is None else {"action_mask": np.array(legal[:, 0]).astype(np.int8)}
+def _mask_info(space: ActionSpace, legal: jax.Array | None) -> dict[str, np.ndarray]:
+    if legal is None:
+        return {}
+    rows = np.array(legal[:, 0]).astype(np.int8)
+    if not isinstance(space, MultiDiscrete):
+        return {"action_mask": rows}
+    by_copy = np.full(len(rows), None, dtype=object)  # as Gymnasium's own vector environments put tuples together
+    for i, row in enumerate(rows):
+        by_copy[i] = their_mask(space, row)
+    return {"action_mask": by_copy}
 
 
 def _last_words(final: "Final", ended: np.ndarray) -> dict[str, Any]:

@@ -4,13 +4,14 @@
     env = aec_env("cards/leduc")                           # one after the other
 
 Agents are called `<group>_<i>`. An agent that is no longer present is terminated and leaves `agents`. Where the world
-says which actions are legal, an observation is `{"observation": ..., "action_mask": ...}`, the mask in int8. In worlds
-where agents wait for others, `infos[agent]["active"]` says who may act; beside it are the world's metrics.
+says which actions are legal, an observation is `{"observation": ..., "action_mask": ...}`, the mask in int8, and of
+actions that are several choices a tuple of masks: what `action_space(agent).sample(mask)` takes. In worlds where agents
+wait for others, `infos[agent]["active"]` says who may act; beside it are the world's metrics.
 
 In the parallel form an agent that waits needs no action, and the one it gives has no effect. In the AEC form only
 active agents are selected; the world moves when all of them have chosen, so that in a turn-based game every choice is a
-step. There an action that the mask forbids is an error; PettingZoo's `TerminateIllegalWrapper` makes it a lost game. In
-the parallel form the world's own rule for such actions applies.
+step. There an action that the mask forbids is an error; PettingZoo's `TerminateIllegalWrapper`, which knows actions of
+one choice only, makes it a lost game. In the parallel form the world's own rule for such actions applies.
 
 `draw` turns a `shoal.Scene` into a picture (`[height, width, 3]`, uint8): with it, `render()` gives pictures.
 """
@@ -20,7 +21,18 @@ from typing import Any
 import numpy as np
 
 from shoal.bridges._one import One, ResetNeeded, Seen
-from shoal.bridges._worlds import Draw, checked, choice, illegal, missing, no_actions, own_part, seat_names, world_of
+from shoal.bridges._worlds import (
+    Draw,
+    checked,
+    choice,
+    illegal,
+    missing,
+    no_actions,
+    own_part,
+    seat_names,
+    their_mask,
+    world_of,
+)
 from shoal.core.env import Env
 from shoal.core.errors import OptionError
 from shoal.core.spaces import Box, Discrete
@@ -84,7 +96,7 @@ class _Table:
     def _sees(self, seen: Seen, agent: str) -> Any:
         group, i = self._seats[agent]
         view, legal = own_part(seen.observation[group], i)
-        return view if legal is None else {"observation": view, "action_mask": legal}
+        return view if legal is None else {"observation": view, "action_mask": their_mask(self._space_of[group], legal)}
 
     def _flags(self, seen: Seen, part: str) -> dict[str, bool]:
         """Who is active, or present."""
@@ -209,9 +221,12 @@ class ShoalAECEnv(_Table, AECEnv):
         space, mask = self._space_of[group], self._seen.observation[group].legal
         if mask is None or isinstance(space, Box) or not illegal(space, action, mask[i]):
             return action
+        one = isinstance(space, Discrete)
+        shown = mask[i].tolist() if one else [part.tolist() for part in their_mask(space, mask[i])]
+        hint = " To end a game at such an action, wrap it in PettingZoo's TerminateIllegalWrapper." if one else ""
         raise OptionError(
             f"{self._one.name}: {agent} may not take the action {np.array2string(np.asarray(action))}: its action_mask "
-            f"is {mask[i].tolist()}. To end a game at such an action, wrap it in PettingZoo's TerminateIllegalWrapper."
+            f"is {shown}.{hint}"
         )
 
     def _new_round(self) -> None:
