@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from shoal.algorithms import A2C, PPO
@@ -89,7 +91,7 @@ def test_options_of_one_learner_win_over_those_for_all():
     assert learners["adversary"].algorithm.learning_rate == 0.5
     assert learners["agent"].algorithm.learning_rate == 0.25
     assert (learners["adversary"].frozen, learners["agent"].frozen) == (False, True)
-    assert (learners["adversary"].weights, learners["agent"].weights) == ("elsewhere", None)
+    assert (learners["adversary"].weights, learners["agent"].weights) == (str(Path("elsewhere").absolute()), None)
 
 
 def test_sharing_follows_the_number_of_agents():
@@ -103,8 +105,8 @@ def test_freeze_and_weights_name_learners():
     learners = parse("tag/grid", "--freeze", "runner", "--weights", "runner=runs/a=b").learners
     assert learners["runner"].frozen
     assert not learners["tagger"].frozen
-    assert learners["runner"].weights == "runs/a=b"
-    assert parse("mpe/simple_spread", "--weights", "runs/x").learners["agent"].weights == "runs/x"
+    assert learners["runner"].weights == str(Path("runs/a=b").absolute())
+    assert parse("mpe/simple_spread", "--weights", "runs/x").learners["agent"].weights == str(Path("runs/x").absolute())
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,15 @@
 """Run folders of all kinds: made, told apart, opened; and what is said of folders that are something else."""
 
+import dataclasses
+import errno
 import json
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 
+from shoal.core import files
 from shoal.core.errors import OptionError, RunError
 from shoal.execution import psro_run
 from shoal.execution.evolution import Evolution
@@ -11,7 +17,7 @@ from shoal.execution.evolve import open_evolution
 from shoal.execution.experiment import Experiment
 from shoal.execution.pbt import PBT, Range, open_pbt
 from shoal.execution.run import create, default_path, open_run
-from shoal.execution.run_kinds import KINDS, kind_of, open_entry
+from shoal.execution.run_kinds import KINDS, check_new, check_there, kind_of, open_entry
 
 EXPERIMENT = Experiment("matrix/matching_pennies", total_env_steps=1_000_000)
 EVOLUTION = Evolution(EXPERIMENT, population=8)
@@ -168,3 +174,112 @@ def test_nothing_is_overwritten(tmp_path, kind):
 def test_names_of_new_folders(tmp_path):
     assert default_path(EXPERIMENT, str(tmp_path)).name.startswith("matrix-matching_pennies_ppo_")
     assert default_path(EXPERIMENT, str(tmp_path), by="ga").name.startswith("matrix-matching_pennies_ga_")
+
+
+class Killed(BaseException):
+    """In place of SIGKILL: from then on nothing reaches the disk any more."""
+
+
+def killed_at(patch, number):
+    """Lets so many changes of the disk happen, and none after them; returns how many have been asked for."""
+    asked = []
+
+    def counted(change):
+        def called(*args, **kwargs):
+            asked.append(change)
+            if len(asked) > number:
+                raise Killed
+            return change(*args, **kwargs)
+
+        return called
+
+    for name in ("mkdir", "replace", "rename", "fsync", "unlink", "rmdir"):
+        patch.setattr(os, name, counted(getattr(os, name)))
+    return asked
+
+
+@pytest.mark.parametrize("there", ["nothing", "empty"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_at_any_moment_of_the_start(tmp_path, monkeypatch, kind, there):
+    """A folder is a run as a whole or not at all, and what is left behind does not stand in the way."""
+    finished, number = False, 0
+    while not finished:
+        path = tmp_path / str(number) / "run"
+        if there == "empty":
+            path.mkdir(parents=True)
+        with monkeypatch.context() as patch:
+            asked = killed_at(patch, number)
+            try:
+                made(path, kind)
+                finished = True
+            except Killed:
+                assert len(asked) > number
+        if kind_of(path) is None:
+            assert there == "empty" or not path.exists()
+            check_new(path)
+            made(path, kind)
+        assert kind_of(path) == kind
+        OPEN[kind](path)
+        assert sorted(entry.name for entry in path.iterdir()) == ["checkpoints", "config.json"]
+        number += 1
+    assert number > 4
+
+
+def test_what_killed_starts_have_left_is_removed_later(tmp_path):
+    old, new = (tmp_path / f".folder-{name}{files.LEFTOVER}" for name in ("old", "new"))
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "config.json").touch()
+    os.utime(old, (0, 0))
+    made(tmp_path / "run", "training")
+    assert not old.exists()
+    assert new.exists()  # somebody may be making it right now
+
+
+def test_a_start_that_was_killed_by_an_earlier_version(tmp_path):
+    path = tmp_path / "run"
+    (path / "checkpoints").mkdir(parents=True)
+    (path / ".config.json.123.partial").write_text('{"form')
+    made(path, "training")
+    assert sorted(entry.name for entry in path.iterdir()) == ["checkpoints", "config.json"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_disk_that_is_full_at_the_start(tmp_path, monkeypatch, kind):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(RunError, match=r"cannot create the run folder .*: No space left on device"):
+            made(tmp_path / "run", kind)
+    assert not list(tmp_path.iterdir())
+    made(tmp_path / "run", kind)
+
+
+def test_a_folder_of_something_else_is_not_to_be_resumed(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(RunError, match=r"already exists, and is no run\. Choose another folder with --run-dir"):
+        check_new(tmp_path)
+
+
+def test_a_run_folder_that_is_gone(tmp_path):
+    path = made(tmp_path / "run", "training")
+    check_there(path)
+    shutil.move(path, tmp_path / "other")
+    with pytest.raises(RunError, match="run is gone: it was removed or renamed"):
+        check_there(path)
+
+
+def test_paths_in_a_run_are_absolute(tmp_path, monkeypatch):
+    """So that it goes on wherever the code of an environment, or the user, has gone to."""
+    monkeypatch.chdir(tmp_path)
+    learner = next(iter(EXPERIMENT.learners.values()))
+    learners = {"l": dataclasses.replace(learner, weights="w")}
+    begun = create(Path("run"), dataclasses.replace(EXPERIMENT, learners=learners))
+    psro_run.create(Path("bank"), psro_run.Settings(EXPERIMENT, imports=("other",)))
+    monkeypatch.chdir(tmp_path / "run")
+    assert begun.path == open_run(Path("..") / "run").path.resolve() == tmp_path / "run"
+    assert open_run(begun.path).experiment.learners["l"].weights == str(tmp_path / "w")
+    assert psro_run.open_settings(tmp_path / "bank").imports == (str(tmp_path / "other"),)
+    assert default_path(EXPERIMENT).is_absolute()

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shoal.cli.terminal import complain, console
+from shoal.cli.terminal import begin, complain, console
 from shoal.core.errors import ShoalError, unknown_name
 from shoal.core.version import VERSION
 
@@ -64,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv = sys.argv[1:]
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]  # not all can show "▁"
+    begin()
     try:
         code = _run(list(argv))
         sys.stdout.flush()

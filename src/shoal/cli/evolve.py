@@ -4,7 +4,6 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from rich.console import Console
@@ -17,7 +16,7 @@ from shoal.cli.runs import ResumeOptions, TrainOptions
 from shoal.cli.start import opened, pairs, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.team import Hired, TeamOptions, hired, team_from, team_of
-from shoal.cli.terminal import counted, say
+from shoal.cli.terminal import counted, placed, say, shown
 from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
 from shoal.execution import evolve as evolver
@@ -61,7 +60,7 @@ def run(args: Sequence[str]) -> int:
     plan, options = parse_plan(args)
     runs.check_options(options, "shoal evolve")
     by = plan.strategy.name.replace(":", "-")
-    folder = Path(options.run_dir) if options.run_dir else default_path(plan.experiment, by=by)
+    folder = placed(options.run_dir) if options.run_dir else default_path(plan.experiment, by=by)
     check_new(folder)
     check_world(plan.played)
     others = hired(team_from(options, "shoal evolve"), options, plan.experiment.env)
@@ -73,7 +72,7 @@ def run(args: Sequence[str]) -> int:
 def go_on(options: ResumeOptions) -> int:
     """Continues an evolution from its newest checkpoint."""
     opened(options.run)
-    run, plan = evolver.open_evolution(Path(options.run))
+    run, plan = evolver.open_evolution(placed(options.run))
     others = hired(team_of(run.path, options), options, plan.experiment.env)
     start = others.by(partial(cluster.resume, run.path)) if others else partial(evolver.resume, run.path)
     return runs.go_on(_account(run, plan, options.devices, others), start, options)
@@ -166,7 +165,7 @@ def _account(run: Run, plan: Evolution, devices: int | None, others: Hired | Non
         size = f"{counted(plan.population, 'member')} x {counted(plan.episodes, 'episode')}"
         ages = counted(plan.generations, "generation")
         title = f"{plan.experiment.env}: {who}; {size}, {ages}; seed {plan.experiment.seed}"
-        return title, f"run folder: {run.path}; {others or 'compiling ...'}"
+        return title, f"run folder: {shown(run.path)}; {others or 'compiling ...'}"
 
     def report(out: Console, result: Result) -> None:
         last = runs.last_line(run)

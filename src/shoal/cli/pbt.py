@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 from rich.console import Console
@@ -16,7 +15,7 @@ from shoal.cli.start import opened, outline, pairs, prepare
 from shoal.cli.sweep import parse_values
 from shoal.cli.targets import parse_target
 from shoal.cli.team import Hired, TeamOptions, hired, team_from, team_of
-from shoal.cli.terminal import say
+from shoal.cli.terminal import placed, say, shown
 from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
@@ -54,7 +53,7 @@ def run(args: Sequence[str]) -> int:
         return runs.resume(args, "shoal pbt")
     plan, options = parse_plan(args)
     runs.check_options(options, "shoal pbt")
-    folder = Path(options.run_dir) if options.run_dir else default_path(plan.experiment)
+    folder = placed(options.run_dir) if options.run_dir else default_path(plan.experiment)
     check_new(folder)
     check_world(plan.experiment)
     others = hired(team_from(options, "shoal pbt"), options, plan.experiment.env)
@@ -66,7 +65,7 @@ def run(args: Sequence[str]) -> int:
 def go_on(options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
     opened(options.run)
-    run, plan = tuner.open_pbt(Path(options.run))
+    run, plan = tuner.open_pbt(placed(options.run))
     others = hired(team_of(run.path, options), options, plan.experiment.env)
     start = others.by(partial(cluster.resume, run.path)) if others else partial(tuner.resume, run.path)
     return runs.go_on(_account(run, plan, options.devices, others), start, options)
@@ -96,7 +95,7 @@ def _account(run: Run, plan: PBT, devices: int | None, others: Hired | None) -> 
     def opening() -> tuple[str, str]:
         tuner.build(plan, devices)  # refuses what does not fit before there is a folder
         what = f"{plan.members} members tune {', '.join(plan.over)}, compared every {plan.interval} updates"
-        return outline(plan.experiment), f"{what}; run folder: {run.path}; {others or 'compiling ...'}"
+        return outline(plan.experiment), f"{what}; run folder: {shown(run.path)}; {others or 'compiling ...'}"
 
     def stored(policies: dict[str, PyTree], meta: dict[str, Any]) -> PBTResult:
         return PBTResult(policies, meta["update"], [], meta["seconds"], 0.0, **meta[KIND])

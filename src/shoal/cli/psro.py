@@ -14,7 +14,7 @@ from shoal.cli.runs import Hints, ResumeOptions
 from shoal.cli.start import Folder, WorkOptions, check_devices, check_known, outline, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.team import TeamOptions, hired, team_from, team_of
-from shoal.cli.terminal import console, duration, emit, say
+from shoal.cli.terminal import console, duration, emit, placed, say, shown
 from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
 from shoal.execution import psro_run
@@ -118,7 +118,7 @@ def run(args: Sequence[str]) -> int:
 
 
 def _imported(options: LeagueOptions | PsroOptions) -> tuple[str, ...]:
-    return tuple(run for run in (options.import_policies or "").split(",") if run)
+    return tuple(str(placed(run)) for run in (options.import_policies or "").split(",") if run)
 
 
 def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions, prog: str) -> int:
@@ -127,7 +127,7 @@ def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions, pr
     others = hired(team_from(options, prog), options, settings.experiment.env)
     check_world(settings.experiment)
     by = EXACT if settings.oracle == EXACT else None
-    folder = Path(options.run_dir) if options.run_dir else default_path(settings.experiment, by=by)
+    folder = placed(options.run_dir) if options.run_dir else default_path(settings.experiment, by=by)
     check_new(folder)
     psro_run.check(settings)
     out = console(options.json)
@@ -141,7 +141,7 @@ def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions, pr
             style="yellow",
         )
     where = f"; {others}" if others else "" if by else "; compiling ..."
-    say(out, f"PSRO, {solver}, {settings.oracle} responses; run folder: {folder}{where}")
+    say(out, f"PSRO, {solver}, {settings.oracle} responses; run folder: {shown(folder)}{where}")
     start = (
         others.by(partial(populations.start, settings, folder)) if others else partial(psro_run.start, settings, folder)
     )
@@ -158,7 +158,7 @@ def go_on(options: ResumeOptions) -> int:
         raise OptionError(
             f"{options.run} is a population, which is saved after every iteration: leave out --checkpoint-minutes"
         )
-    folder, out = Path(options.run), console(options.json)
+    folder, out = placed(options.run), console(options.json)
     settings = psro_run.open_settings(folder)
     check_known(folder, settings.experiment)
     _check_oracle(settings.oracle, options)
@@ -166,7 +166,8 @@ def go_on(options: ResumeOptions) -> int:
     others = None if over else hired(team_of(folder, options), options, settings.experiment.env)
     say(out, _title(settings) + (f"; {others}" if others else ""), style="bold")
     if over:
-        say(out, f"{folder} is finished already. To grow it further, start a new one with --import-policies {folder}")
+        where = shown(folder)
+        say(out, f"{where} is finished already. To grow it further, start a new one with --import-policies {where}")
     start = others.by(partial(populations.resume, folder)) if others else partial(psro_run.resume, folder)
     return _told(out, folder, options, start)
 
@@ -231,7 +232,7 @@ def report(out: Console, state: State, folder: Path) -> None:
         else ""
     )
     say(out, f"{far}population {line['population']} a player, {duration(line['seconds'])}", style="bold")
-    say(out, f"run: {folder}")
+    say(out, f"run: {shown(folder)}")
 
 
 def _unsigned(number: float) -> str:

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import jax
@@ -14,7 +13,7 @@ from shoal.cli.arguments import RunFolder, parse
 from shoal.cli.pictures import draw, replay
 from shoal.cli.progress import returns, showing
 from shoal.cli.start import Folder, Hints, WorkOptions, agents_of, check_devices, prepare
-from shoal.cli.terminal import console, count, duration, emit, say
+from shoal.cli.terminal import console, count, duration, emit, placed, say, shown
 from shoal.cli.worlds import blame, import_files
 from shoal.core.errors import require_positive
 from shoal.core.types import PyTree
@@ -63,13 +62,13 @@ def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
     options = parse(ResumeOptions, args, prog)
     check_options(options, prog)
     import_files(options.imports)
-    kind = KINDS[kind_of(Path(options.run)) or TRAINING]  # which refuses what is no run folder
+    kind = KINDS[kind_of(placed(options.run)) or TRAINING]  # which refuses what is no run folder
     return importlib.import_module(f"shoal.cli.{kind.command}").go_on(options)
 
 
 def names_run(args: Sequence[str], kind: str) -> bool:
     """Whether one of the arguments is the folder of a run of that kind."""
-    return any(not argument.startswith("-") and kind_of(Path(argument)) == kind for argument in args)
+    return any(not argument.startswith("-") and kind_of(placed(argument)) == kind for argument in args)
 
 
 def _stored(policies: dict[str, PyTree], meta: dict[str, Any]) -> Result:
@@ -99,7 +98,7 @@ def go_on(account: Account, start: Callable[..., Result], options: ResumeOptions
         return carry_out(account, start, options, fresh=False)
     out = console(options.json)
     _, policies, meta = load_policies(run.path)
-    say(out, f"{run.path} is finished already: all of its {account.updates} {account.done}.", style="bold")
+    say(out, f"{shown(run.path)} is finished already: all of its {account.updates} {account.done}.", style="bold")
     for line in account.further:
         say(out, line)
     files = {"curves": run.path / "curves.png", "replay": run.path / "replay.html"}
@@ -150,10 +149,10 @@ def _pictures(out: Console, account: Account, policies: dict[str, PyTree], updat
     """Writes `curves.png` and `replay.html` into the run folder, as far as it can be done, and says so."""
     run = account.run
     curves, why = draw(run, account.each)
-    say(out, f"curves: {curves}" if curves else f"no curves.png: {why}")
+    say(out, f"curves: {shown(curves)}" if curves else f"no curves.png: {why}")
     with blame(run.experiment.env, "scene"):
         page, why = replay(run.path / "replay.html", cast(run.experiment), policies, update=update)
-    say(out, f"replay: {page}" if page else f"no replay.html: {why}")
+    say(out, f"replay: {shown(page)}" if page else f"no replay.html: {why}")
     return {"curves": curves and str(curves), "replay": page and str(page)}
 
 

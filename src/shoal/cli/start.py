@@ -8,7 +8,7 @@ from typing import Annotated
 from tyro.conf import DisallowNone, arg
 
 from shoal.cli.arguments import Flag, Imports
-from shoal.cli.terminal import counted
+from shoal.cli.terminal import counted, placed, shown
 from shoal.core.errors import OptionError, RunError, UnknownNameError, require_positive
 from shoal.core.registry import is_foreign, make, world_class
 from shoal.execution.devices import use_all_cores, use_compilation_cache
@@ -17,6 +17,7 @@ from shoal.execution.run import Run, open_run
 
 Devices = Annotated[DisallowNone[int | None], arg(metavar="N")]
 Folder = Annotated[DisallowNone[str | None], arg(metavar="DIR")]
+"""A folder to be made. Its path is to be `placed`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ def check_devices(devices: int | None) -> None:
 
 def opened(run: str) -> Run:
     """An existing run, by its folder; its world must be known."""
-    found = open_run(Path(run))
+    found = open_run(placed(run))
     check_known(found.path, found.experiment)
     return found
 
@@ -102,4 +103,4 @@ class Hints:
 
     def __call__(self, command: str, rest: str = "") -> str:
         files = "".join(f" --import {file}" for file in self.imports)
-        return f"shoal {command} {self.run}{files}{rest}"
+        return f"shoal {command} {shown(self.run)}{files}{rest}"

@@ -17,7 +17,7 @@ from shoal.cli.progress import showing
 from shoal.cli.runs import INTERRUPTED
 from shoal.cli.start import Folder, WorkOptions, agents_of, check_devices, outline, pairs, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import console, duration, emit, say
+from shoal.cli.terminal import console, duration, emit, placed, say
 from shoal.cli.worlds import check_world
 from shoal.core.errors import NonFiniteError, OptionError, RunError, ShoalError, require_positive
 from shoal.core.files import write_atomically
@@ -62,7 +62,7 @@ def run(args: Sequence[str]) -> int:
         raise OptionError(f"shoal sweep: give each option's values once, in one --over; got {' '.join(options.over)}")
     over = {name: parse_values(name, text, grid=options.random is None) for name, text in named.items()}
     plan = Sweep(experiment, over, options.random, options.measure)
-    folder = Path(options.out) if options.out else default_path(experiment, "sweeps")
+    folder = placed(options.out) if options.out else default_path(experiment, "sweeps")
     check_new(folder, "Nothing is overwritten: choose another folder with --out.")
     check_world(experiment)
     prepared = prepare_sweep(plan, options.devices)

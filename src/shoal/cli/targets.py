@@ -19,6 +19,7 @@ from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
 from shoal.algorithms import ALGORITHMS, algorithm_class
 from shoal.cli.arguments import comments, parse, scan
 from shoal.cli.start import opened, pairs
+from shoal.cli.terminal import placed
 from shoal.cli.worlds import blame, build_world, has_options, import_files, options_of
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.algorithm import Algorithm
@@ -244,9 +245,8 @@ def _learners(experiment: Experiment, options: Any) -> dict[str, Learner]:
     changed = {}
     for name, learner in experiment.learners.items():
         own = getattr(options.learners, _identifier(name))
-        changed[name] = dataclasses.replace(
-            learner, algorithm=own.algorithm, frozen=own.frozen, weights=own.weights or None
-        )
+        weights = str(placed(own.weights)) if own.weights else None
+        changed[name] = dataclasses.replace(learner, algorithm=own.algorithm, frozen=own.frozen, weights=weights)
     return changed
 
 
@@ -269,7 +269,7 @@ def _with_weights(experiment: Experiment, texts: Sequence[str]) -> Experiment:
         if not run:
             raise OptionError(f"--weights must be NAME=RUN, a learner's name and a run folder, got {text!r}")
         name = _learner_named(name, learners, "--weights")
-        learners[name] = dataclasses.replace(learners[name], weights=run)
+        learners[name] = dataclasses.replace(learners[name], weights=str(placed(run)))
     return dataclasses.replace(experiment, learners=learners)
 
 

@@ -1,8 +1,11 @@
 """What the command line writes: text for people on stdout, or one JSON object there and the text on stderr."""
 
+import contextlib
 import json
 import math
+import os
 import sys
+from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -10,6 +13,29 @@ from rich.text import Text
 
 PIPE_WIDTH = 160
 """Columns of a table that is not written to a terminal."""
+
+
+_began_in = ""
+"""The folder in which the command began; the code of an environment may go to another one."""
+
+
+def begin() -> None:
+    """Remembers where the command began: that is where its relative paths lead from."""
+    global _began_in
+    _began_in = ""
+    with contextlib.suppress(OSError):  # it may have been removed, and only some commands need it
+        _began_in = os.getcwd()
+
+
+def placed(path: str) -> Path:
+    """The absolute path that was meant by what was typed."""
+    return Path(_began_in, path).absolute()
+
+
+def shown(path: Path) -> str:
+    """A path as it would be typed where the command began."""
+    inside = _began_in and path.is_relative_to(_began_in)
+    return str(path.relative_to(_began_in) if inside else path)
 
 
 class _Console(Console):

@@ -4,7 +4,6 @@ import dataclasses
 import shlex
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -16,7 +15,7 @@ from shoal.cli.runs import ResumeOptions, TrainOptions
 from shoal.cli.site import Site
 from shoal.cli.start import opened, outline, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import counted, say
+from shoal.cli.terminal import counted, placed, say, shown
 from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
 from shoal.execution import train as trainer
@@ -36,7 +35,7 @@ def train(args: Sequence[str]) -> int:
     experiment, options = parse_target(ClusterOptions, args, "shoal train")
     runs.check_options(options, "shoal train")
     plan = plan_from(options, experiment)
-    folder = Path(options.run_dir) if options.run_dir else default_path(experiment)
+    folder = placed(options.run_dir) if options.run_dir else default_path(experiment)
     check_new(folder)
     check_world(experiment)
     if plan is not None:
@@ -90,13 +89,14 @@ def _warn(out: Console, run: Run) -> None:
     times = sum(status["restarts"].values())
     if times and events:
         last = f"{events[-1]['worker']}: {events[-1]['what']}"
-        more = f"`shoal cluster status {run.path}` shows more"
+        more = f"`shoal cluster status {shown(run.path)}` shows more"
         say(out, f"workers were begun anew {counted(times, 'time')}, last {last}; {more}", style="yellow")
 
 
 def _opening(run: Run, plan: Plan, site: Site) -> tuple[str, str]:
-    see = f"shoal cluster status {run.path}"
-    return outline(run.experiment), f"run folder: {run.path}; {site}, {described(plan)}; `{see}` shows how it goes"
+    where = shown(run.path)
+    see = f"shoal cluster status {where}"
+    return outline(run.experiment), f"run folder: {where}; {site}, {described(plan)}; `{see}` shows how it goes"
 
 
 def _account(run: Run, options: TrainOptions | ResumeOptions) -> runs.Account:
@@ -105,7 +105,7 @@ def _account(run: Run, options: TrainOptions | ResumeOptions) -> runs.Account:
 
     def opening() -> tuple[str, str]:
         used = mesh_of(experiment, devices_of(run, options.devices)).size
-        return outline(experiment), f"run folder: {run.path}; compiling for {used} device{'s' * (used > 1)} ..."
+        return outline(experiment), f"run folder: {shown(run.path)}; compiling for {used} device{'s' * (used > 1)} ..."
 
     def report(out: Console, result: Result) -> None:
         runs.say_speed(out, result.update * each * experiment.num_seeds, result)
@@ -124,7 +124,7 @@ def _account(run: Run, options: TrainOptions | ResumeOptions) -> runs.Account:
 def _further(run: Run, imports: Sequence[str]) -> tuple[str, str]:
     """How to train a finished run further."""
     files = [part for file in imports for part in ("--import", file)]
-    weights = [part for name in run.experiment.learners for part in ("--weights", f"{name}={run.path}")]
+    weights = [part for name in run.experiment.learners for part in ("--weights", f"{name}={shown(run.path)}")]
     total = ["--total-env-steps", str(run.experiment.total_env_steps)]
-    command = shlex.join(["shoal", "train", str(run.path), *files, *weights, *total])
+    command = shlex.join(["shoal", "train", shown(run.path), *files, *weights, *total])
     return "To train further, start a new run with its options and from its weights:", f"  {command}"

@@ -59,7 +59,7 @@ def save(folder: Path, step: int, tree: PyTree, meta: dict[str, Any], keep: int 
     temporary = path.with_name(path.name + ".tmp")
     with _writing:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)  # in a run folder that is gone nothing is to be made
             _remove(folder.glob("step-*.npz.tmp"))  # left behind by a killed process
             _write(temporary, manifest, arrays)
             os.replace(temporary, path)

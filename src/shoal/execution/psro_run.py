@@ -5,6 +5,7 @@ never having stopped, because every draw of an iteration follows from the seed a
 other runs are read once, when a population begins; from then on they are in its own checkpoints.
 """
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from shoal.execution.imports import Found, gathered, joined, of_population, of_t
 from shoal.execution.leagues import League
 from shoal.execution.oracles import Exact, Hands, Learned
 from shoal.execution.pipeline import Pipelined
+from shoal.execution.run import held
 from shoal.population.bank import Member, PolicyBank
 from shoal.population.payoff import PayoffTable
 from shoal.population.psro import PSRO, State, begin, finished, psro, shared
@@ -97,6 +99,7 @@ def start(
     oracle = oracle or oracle_of(settings, devices)
     first = beginning(settings, oracle)
     if folder is not None:
+        folder = folder.absolute()  # the code of an environment may go to another folder at any time
         create(folder, settings)
     return _grow(settings, oracle, first, folder, listener)
 
@@ -132,6 +135,7 @@ def resume(
     oracle: Learned | Exact | None = None,
 ) -> State:
     """Goes on with a population where its newest checkpoint stands."""
+    folder = folder.absolute()
     settings = open_settings(folder)
     oracle = oracle or oracle_of(settings, devices)
     begun = checkpoint.latest(folder / "checkpoints") is not None
@@ -170,18 +174,22 @@ def _imported(path: Path, settings: Settings, game: Game) -> dict[str, list[Foun
 def _grow(
     settings: Settings, oracle: Learned | Exact, state: State, folder: Path | None, listener: Listener | None
 ) -> State:
-    for grown in psro(state, settings.psro, oracle.respond, oracle.evaluate, oracle.measure, oracle.mix):
-        state = grown
-        if folder is not None:
-            save(folder, state)
-        if listener is not None:
-            listener(state)
+    with contextlib.nullcontext() if folder is None else held(folder):
+        if folder is not None and state.history:  # a kill may have come between a checkpoint and its line
+            _write_lines(folder, state)
+        for grown in psro(state, settings.psro, oracle.respond, oracle.evaluate, oracle.measure, oracle.mix):
+            state = grown
+            if folder is not None:
+                save(folder, state)
+            if listener is not None:
+                listener(state)
     return state
 
 
 def create(folder: Path, settings: Settings) -> None:
     """Makes a new run folder."""
-    run_kinds.create(folder, run_kinds.PSRO, psro=to_plain(settings))
+    imports = tuple(str(Path(path).absolute()) for path in settings.imports)
+    run_kinds.create(folder, run_kinds.PSRO, psro=to_plain(dataclasses.replace(settings, imports=imports)))
 
 
 def open_settings(folder: Path) -> Settings:
@@ -191,6 +199,7 @@ def open_settings(folder: Path) -> Settings:
 
 def save(folder: Path, state: State) -> None:
     """Writes a checkpoint, and then the lines of figures."""
+    run_kinds.check_there(folder)
     tree = {"banks": {name: bank.policies for name, bank in state.banks.items()}, "table": _arrays(state.table)}
     meta = {
         "capacities": {name: bank.capacity for name, bank in state.banks.items()},
@@ -202,6 +211,10 @@ def save(folder: Path, state: State) -> None:
         "symmetric": state.table.symmetric,
     }
     checkpoint.save(folder / "checkpoints", state.iteration, tree, meta)
+    _write_lines(folder, state)
+
+
+def _write_lines(folder: Path, state: State) -> None:
     lines = "".join(json.dumps(line) + "\n" for line in state.history)
     write_atomically(folder / "metrics.jsonl", lines)
 

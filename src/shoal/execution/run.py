@@ -42,10 +42,13 @@ Built = TypeVar("Built", bound=Meshed)
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run folder."""
+    """A run folder. Its path is absolute: the code of an environment may go to another folder at any time."""
 
     path: Path
     experiment: Experiment
+
+    def __post_init__(self):
+        object.__setattr__(self, "path", self.path.absolute())
 
     @property
     def checkpoints(self) -> Path:
@@ -61,7 +64,7 @@ def default_path(experiment: Experiment, root: str = "runs", by: str | None = No
     by = by or "-".join(sorted({learner.algorithm.name for learner in experiment.learners.values()}))
     stem = f"{re.sub(r'[^0-9A-Za-z_.-]+', '-', experiment.env)}_{by}_{time.strftime('%Y%m%d-%H%M%S')}"
     for number in range(1000):
-        path = Path(root) / (stem if number == 0 else f"{stem}-{number}")
+        path = Path(root).absolute() / (stem if number == 0 else f"{stem}-{number}")
         if not path.exists():
             return path
     raise RunError(f"cannot find a free name for a run under {root}; pass --run-dir")
@@ -70,12 +73,23 @@ def default_path(experiment: Experiment, root: str = "runs", by: str | None = No
 def create(path: Path, experiment: Experiment, kind: str = TRAINING, settings: Mapping[str, Any] | None = None) -> Run:
     """Makes a new run folder; `settings` are what a kind of run other than training has besides, as plain data."""
     more = {} if settings is None else {kind: settings}
-    run_kinds.create(path, kind, experiment=experiment.to_dict(), **more)
-    return Run(path, experiment)
+    run = Run(path, _at_home(experiment))
+    run_kinds.create(run.path, kind, experiment=run.experiment.to_dict(), **more)
+    return run
+
+
+def _at_home(experiment: Experiment) -> Experiment:
+    """The experiment with absolute paths: a run may be gone on with in another folder than it was begun in."""
+    learners = dict(experiment.learners)
+    for name, learner in learners.items():
+        if learner.weights:
+            learners[name] = dataclasses.replace(learner, weights=str(Path(learner.weights).absolute()))
+    return dataclasses.replace(experiment, learners=learners)
 
 
 def open_run(path: Path) -> Run:
     """An existing run whose policies can be played."""
+    path = path.absolute()
     return Run(path, run_kinds.open_entry(path, TRAINING, Experiment.from_dict))
 
 
@@ -108,17 +122,17 @@ def rebuild(
 
 
 @contextlib.contextmanager
-def held(run: Run) -> Iterator[None]:
+def held(path: Path) -> Iterator[None]:
     """Keeps other processes from training in the same folder; let go when the process ends, however it ends."""
     if fcntl is None:
         yield
         return
-    folder = os.open(run.path, os.O_RDONLY)
+    folder = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise RunError(f"another process is training in {run.path}: wait for it, or stop it first") from error
+        raise RunError(f"another process is training in {path}: wait for it, or stop it first") from error
     finally:
         os.close(folder)
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from shoal.core.errors import RunError, ShoalError, unknown_name
-from shoal.core.files import write_atomically
+from shoal.core.files import LEFTOVER, create_folder
 from shoal.core.version import VERSION
 
 Settings = TypeVar("Settings")
 
 FORMAT = 1
-TRAINING, EVOLUTION, PBT, PSRO = "training", "evolution", "pbt", "psro"
+TRAINING, EVOLUTION, PBT, PSRO, SWEEP = "training", "evolution", "pbt", "psro", "sweep"
+CONFIG = "config.json"
 
 
 class Kind(NamedTuple):
@@ -26,6 +27,7 @@ class Kind(NamedTuple):
     what: str
     command: str
     shown_by: str
+    option: str = "--run-dir"  # of that command, for another folder
 
 
 KINDS = {
@@ -36,24 +38,44 @@ KINDS = {
 }
 
 
-def check_new(folder: Path, instead: str | None = None) -> None:
+def check_new(folder: Path, kind: str = TRAINING) -> None:
     """Refuses a folder that exists and is not empty: nothing is ever overwritten."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        instead = instead or f"Continue it with `shoal resume {folder}`, or choose another folder with --run-dir."
-        raise RunError(f"{folder} already exists. {instead}")
+    if not folder.exists() or (folder.is_dir() and all(map(_left_behind, folder.iterdir()))):
+        return
+    other = f"hoose another folder with {KINDS[kind].option}."
+    if (folder / CONFIG).exists():
+        raise RunError(f"{folder} already exists. Continue it with `shoal resume {folder}`, or c{other}")
+    raise RunError(f"{folder} already exists, and is no run. C{other}")
+
+
+def _left_behind(entry: Path) -> bool:
+    """Whether it was put into a folder by one who was killed before the folder was a run."""
+    if entry.name == "checkpoints":
+        return entry.is_dir() and not any(entry.iterdir())
+    return entry.name.startswith(f".{CONFIG}.") and entry.name.endswith(LEFTOVER)
 
 
 def create(folder: Path, kind: str, **entries: Any) -> None:
-    """Makes a new run folder, with these entries as plain data."""
+    """Makes a new run folder, with these entries as plain data. It is there as a whole or not at all."""
     try:
-        check_new(folder)
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        check_new(folder, kind)
         config = {"format": FORMAT, "shoal": VERSION, "kind": kind, **entries}
-        write_atomically(folder / "config.json", json.dumps(config, indent=2) + "\n")
+        create_folder(folder, {CONFIG: json.dumps(config, indent=2) + "\n"}, ["checkpoints"])
+        for leftover in folder.glob(f".{CONFIG}.*{LEFTOVER}"):
+            leftover.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(
-            f"cannot create the run folder {folder}: {error.strerror or error}. Choose another --run-dir."
+            f"cannot create the run folder {folder}: {error.strerror or error}. Choose another {KINDS[kind].option}."
         ) from error
+
+
+def check_there(folder: Path) -> None:
+    """Refuses to go on in a folder that has been taken away meanwhile: nothing could be kept any more."""
+    if not (folder / CONFIG).is_file():
+        raise RunError(
+            f"the run folder {folder} is gone: it was removed or renamed while the run was going on. If it has "
+            "another name now, go on with it by `shoal resume`; else start anew."
+        )
 
 
 def kind_of(folder: Path) -> str | None:
@@ -76,7 +98,7 @@ def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Set
             f"{folder} is a run of `shoal {KINDS[found].command}`, not {KINDS[kind].what}: "
             f"`shoal {KINDS[found].shown_by} {folder}` shows it, `shoal resume {folder}` goes on with it"
         )
-    config = folder / "config.json"
+    config = folder / CONFIG
     if entry not in data:
         raise RunError(f"{config} is damaged or cut short: it has no entry {entry!r}")
     if not isinstance(data[entry], Mapping):
@@ -91,7 +113,7 @@ def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Set
 
 def _read(folder: Path) -> tuple[str, Mapping[str, Any]]:
     """The kind of a run folder, and what its `config.json` holds."""
-    config = folder / "config.json"
+    config = folder / CONFIG
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: no such folder")
     if not config.is_file():

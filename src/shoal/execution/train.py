@@ -25,6 +25,7 @@ from shoal.execution.experiment import Experiment, make_world
 from shoal.execution.fused import MAX_UPDATES, Carry, Program, policies_of
 from shoal.execution.logging import Aggregator, MetricsLog
 from shoal.execution.run import Run, create, held, open_run, rebuild, weights_from
+from shoal.execution.run_kinds import check_there
 
 CALL_SECONDS = 0.5
 """How long one call of the program should take: long enough to hide the host, short enough to stop soon."""
@@ -125,7 +126,7 @@ class Loop:
     def run(self, carry: Carry, meta: dict[str, Any] | None) -> Result:
         program = self.program
         hosted = contextlib.closing(program) if isinstance(program, host.HostProgram) else contextlib.nullcontext()
-        with held(self.folder) if self.folder else contextlib.nullcontext(), hosted:
+        with held(self.folder.path) if self.folder else contextlib.nullcontext(), hosted:
             return self._run(carry, meta)
 
     def _run(self, carry: Carry, meta: dict[str, Any] | None) -> Result:
@@ -164,6 +165,8 @@ class Loop:
             table.copy_to_host_async()
             tables.append((count, table))
             dispatched += count
+            if self.folder:
+                check_there(self.folder.path)
             if len(tables) > 1:  # the device is busy with the newest call: reading an older one does not stall it
                 self._read(*tables.popleft())
                 if time.perf_counter() - began < CALL_SECONDS / 2:
@@ -253,7 +256,7 @@ def stopping() -> bool:
 
 @contextlib.contextmanager
 def _stop_requested() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets; a second Ctrl-C interrupts at once."""
+    """An event that Ctrl-C, SIGTERM or a terminal that is closed sets; a second one interrupts at once."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event
@@ -264,7 +267,7 @@ def _stop_requested() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         event.set()
 
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, request) for number in _stop_signals()}
     _requests.append(event)
     try:
         yield event
@@ -272,3 +275,11 @@ def _stop_requested() -> Iterator[threading.Event]:
         _requests.remove(event)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """Signals that ask a run to save and stop. Under `nohup` a hang-up is ignored, and stays so."""
+    asked = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        asked.append(signal.SIGHUP)
+    return asked

@@ -165,6 +165,8 @@ class Squares:
 
 def crew_of(tmp_path, *args, **team):
     fabric = Threads()
+    tmp_path.mkdir(exist_ok=True)
+    (tmp_path / "config.json").touch()
     return Crew(tmp_path, fabric, Team(**team), Squares, *args), fabric
 
 
@@ -221,6 +223,7 @@ class Unmakeable:
 
 
 def test_a_worker_that_cannot_be_made_ends_the_run(tmp_path):
+    (tmp_path / "config.json").touch()
     crew = Crew(tmp_path, Threads(), Team(workers=1, retries=1), Unmakeable)
     with pytest.raises(WorkerError, match=r"worker-0 failed 2 times in a row \(starting\).*no such world"):
         crew.carry_out([Task("a", "square", 1)])

@@ -74,7 +74,7 @@ def resume(
 
 def _elsewhere(start: Any, run_dir: str | Path, team: Team, fabric: Fabric, **more: Any) -> Trained:
     """What `start` does on one machine, its members played by others."""
-    crews = _Crews(Path(run_dir), team, fabric)
+    crews = _Crews(Path(run_dir).absolute(), team, fabric)
     try:
         return start(devices=1, spread=crews.spread, **more)
     finally:

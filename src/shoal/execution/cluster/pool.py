@@ -25,6 +25,7 @@ from shoal.core.files import write_atomically
 from shoal.execution.cluster.fabric import ClusterGoneError, Fabric, Failure, Gone, Handle, WorkerError, insist
 from shoal.execution.cluster.scaling import wanted_of
 from shoal.execution.cluster.tasks import FOLDER, Result, Task, TaskBoard
+from shoal.execution.run_kinds import check_there
 from shoal.execution.train import stopping
 
 BOARD = "board"
@@ -198,6 +199,7 @@ class Crew:
 
     def check(self) -> None:
         """Raises what has ended the work."""
+        check_there(self.folder)
         if self.error is not None:
             raise self.error
 

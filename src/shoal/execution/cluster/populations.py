@@ -42,7 +42,7 @@ def start(
 ) -> State:
     """Grows a population from the start on a cluster; ends what the fabric has started."""
     psro_run.check(settings)
-    folder = Path(folder)
+    folder = Path(folder).absolute()
     with _staffed(settings, folder, team, fabric) as hands:
         oracle = psro_run.oracle_of(settings, team.devices, hands)
         return psro_run.start(settings, folder, team.devices, hands.settled(listener), oracle)
@@ -50,7 +50,7 @@ def start(
 
 def resume(folder: str | Path, team: Team, fabric: Fabric, listener: Listener | None = None) -> State:
     """Goes on with a population, wherever it was begun; what was done since its last checkpoint is not done again."""
-    folder = Path(folder)
+    folder = Path(folder).absolute()
     settings = psro_run.open_settings(folder)
     with _staffed(settings, folder, team, fabric) as hands:
         oracle = psro_run.oracle_of(settings, team.devices, hands)

@@ -40,10 +40,10 @@ def train(
 ) -> Result:
     """Trains an experiment from the start on a cluster."""
     check(experiment, plan)
-    folder = Path(run_dir)
+    run = Run(Path(run_dir), experiment)
     entries = {"experiment": experiment.to_dict(), "cluster": to_plain(plan)}
-    run_kinds.create(folder, run_kinds.TRAINING, **entries)
-    return Supervisor(Run(folder, experiment), plan, fabric, listener).run()
+    run_kinds.create(run.path, run_kinds.TRAINING, **entries)
+    return Supervisor(run, plan, fabric, listener).run()
 
 
 def resume(run: Run, fabric: Fabric, listener: Listener | None = None, plan: Plan | None = None) -> Result:
@@ -108,7 +108,7 @@ class Supervisor:
         self._told = 0.0
 
     def run(self) -> Result:
-        with held(self.folder):
+        with held(self.folder.path):
             try:
                 recipe_of(self.plan.recipe).start(self)
                 with _stop_requested() as stopped:
@@ -128,7 +128,7 @@ class Supervisor:
     @property
     def path(self) -> str:
         """The run folder, as every process knows it."""
-        return str(self.folder.path.absolute())
+        return str(self.folder.path)
 
     def service(self, name: str, factory: Callable[..., Any], *args: Any) -> None:
         """Starts a service, which all that are started later can call."""
@@ -176,6 +176,7 @@ class Supervisor:
             self._look()
             for hook in self.hooks:
                 hook(self)
+            run_kinds.check_there(self.folder.path)
             self.fabric.check()
             time.sleep(LOOK_SECONDS)
 
