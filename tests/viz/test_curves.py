@@ -6,8 +6,10 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+import shoal
 from shoal.core.errors import OptionError, ShoalError
 from shoal.viz import curves, draw_curves
+from shoal.viz.palette import INK, PALETTE, colours_of, scene_colours
 
 
 def _rows(count: int, seeds: int = 0) -> list[dict]:
@@ -63,11 +65,57 @@ def test_what_runs_side_by_side_has_a_name():
 
 
 def test_smoothing_by_hand():
-    values = np.zeros(24)
+    values = np.zeros((24, 1))
     values[[0, 10]] = 3.0
-    smooth = curves._smooth(values)  # a window of three, two at the ends
-    np.testing.assert_allclose(smooth[[0, 1, 2, 9, 10, 11, 12]], [1.5, 1, 0, 1, 1, 1, 0], atol=1e-12)
-    np.testing.assert_array_equal(curves._smooth(np.arange(5.0)), np.arange(5.0))
+    smooth = curves._smooth(values)[:, 0]  # a window of three; at the ends, what was measured
+    np.testing.assert_allclose(smooth[[0, 1, 2, 9, 10, 11, 12, 23]], [3, 1, 0, 1, 1, 1, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(curves._smooth(np.arange(5.0)[:, None])[:, 0], np.arange(5.0), atol=1e-12)
+
+
+def test_smoothing_bends_no_straight_line_and_skips_what_is_unknown():
+    line = np.linspace(-80.0, -20.0, 200)[:, None]
+    np.testing.assert_allclose(curves._smooth(line), line, atol=1e-10)
+    values = np.array([[1.0], [np.nan], [3.0], [5.0]] * 12)
+    smooth = curves._smooth(values)[:, 0]  # windows of five: 2, 2 / 5, 1, -, 3, 5, 1 ...
+    np.testing.assert_allclose(smooth[[0, 1, 2, 3]], [1.0, 2.0, (1 + 3 + 5 + 1) / 4, 3.0])
+
+
+def test_the_line_begins_where_the_run_began_and_stays_within_its_band():
+    """A curve that rises steeply at first: its left end is not drawn higher than anything that was measured there."""
+    rise = -80.0 + 50.0 * (1 - np.exp(-np.arange(200) / 6.0))
+    noise = np.random.default_rng(0).normal(size=(200, 3))
+    rows = [{"env_steps": i, "return/a": (rise[i] + 5 * noise[i]).tolist()} for i in range(200)]
+    (curve,) = curves._curves(rows)
+    np.testing.assert_allclose(curve.smooth[[0, -1]], curve.values[[0, -1]])
+    assert (curve.smooth.min(1) <= curve.mean).all()
+    assert (curve.mean <= curve.smooth.max(1)).all()
+    assert np.abs(curve.mean - rise).max() < 8.0
+
+
+def test_opposed_groups_have_no_return_together():
+    found = curves._curves(_rows(5))
+    assert [curve.name for curve in curves._shown_returns(found, opposed=False)] == [
+        "return",
+        "return/tagger",
+        "return/runner",
+    ]
+    assert [curve.name for curve in curves._shown_returns(found, opposed=True)] == ["return/tagger", "return/runner"]
+    alone = curves._curves([{"env_steps": 0, "return": 1.0}])
+    assert [curve.name for curve in curves._shown_returns(alone, opposed=True)] == ["return"]
+
+
+def test_a_logarithmic_range_is_drawn_on_a_logarithmic_axis(tmp_path, monkeypatch):
+    scales = {}
+    draw = curves._draw_small
+
+    def noted(axes, curve, colour, log):
+        draw(axes, curve, colour, log)
+        scales[curve.name] = axes.get_yscale()
+
+    monkeypatch.setattr(curves, "_draw_small", noted)
+    rows = [{"env_steps": i, "pbt/learning_rate": 10.0**-i, "pbt/gamma": 0.9, "pbt/zero": 0.0} for i in range(1, 4)]
+    draw_curves(tmp_path / "curves.png", rows, title="t", log=("pbt/learning_rate", "pbt/zero"))
+    assert scales == {"pbt/learning_rate": "log", "pbt/gamma": "linear", "pbt/zero": "linear"}
 
 
 @pytest.mark.parametrize(
@@ -82,8 +130,24 @@ def test_a_line_for_every_group_and_all(tmp_path):
     draw_curves(tmp_path / "curves.png", _rows(60), title="A title with $maths_ and <tags>")
     pixels = _pixels(tmp_path / "curves.png")
     assert pixels.shape[1] == 1584
-    assert all(_has_colour(pixels, colour) for colour in (curves._COLOURS[0], curves._COLOURS[1], curves._INK))
-    assert not _has_colour(pixels, curves._COLOURS[2])
+    assert all(_has_colour(pixels, colour) for colour in (PALETTE[1], PALETTE[2], INK))
+    assert not _has_colour(pixels, PALETTE[4])
+
+
+def test_groups_have_the_colours_of_their_world(tmp_path):
+    colours = scene_colours(shoal.make("tag/grid"))
+    assert colours == {"tagger": 4, "runner": 1}
+    draw_curves(tmp_path / "curves.png", _rows(60), title="tag", colours=colours, opposed=True)
+    pixels = _pixels(tmp_path / "curves.png")
+    assert _has_colour(pixels, PALETTE[4])
+    assert not _has_colour(pixels, PALETTE[2])
+
+
+def test_names_without_a_colour_get_free_ones():
+    assert colours_of(["a", "b", "c"]) == {"a": 1, "b": 2, "c": 3}
+    assert colours_of(["a", "b", "c"], {"b": 1}) == {"a": 2, "b": 1, "c": 3}
+    many = colours_of([str(i) for i in range(20)])
+    assert set(many.values()) == set(range(8))
 
 
 def test_several_seeds_draw_a_band(tmp_path):

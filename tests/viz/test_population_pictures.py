@@ -163,6 +163,29 @@ def test_nothing_to_draw(tmp_path):
         draw_population(tmp_path / "population.png", population(history=[]), title="none")
 
 
+def test_maps_can_be_read_without_pointing(tmp_path, browser):  # noqa: F811
+    """Ticks, numbers in small tables, a colour scale whose end is the greatest payoff; players in their colours."""
+    path = tmp_path / "population.html"
+    write_population(path, population(colours={"one": 4}), title="Kuhn", run="my runs/kuhn")
+    browser.open(path, width=1400, height=1000)
+    texts = "[...document.querySelectorAll('{}')].map((node) => node.textContent)"
+    assert browser.js(texts.format("#payoffs .tick.x")) == ["0", "1", "2"]
+    assert browser.js(texts.format("#payoffs .tick.y")) == ["0", "1"]
+    assert browser.js(texts.format("#payoffs .bar span")) == ["−2", "−1", "0", "+1", "+2"]
+    assert browser.js(texts.format("#payoffs .cell"))[1] == "−1.25\n±0.026"
+    pixels = "[...document.querySelector('#payoffs canvas').getContext('2d').getImageData(0, 1, 2, 1).data]"
+    shades = browser.js(pixels)
+    half, full = shades[:3], shades[4:7]
+    assert full == [32, 92, 200]
+    assert half != full  # half of the greatest payoff is not drawn as the greatest
+    assert browser.js("[0, 1].map(colour)") == ["var(--c4)", "var(--c1)"]
+    browser.js("document.querySelector('#payoffs canvas').click()")
+    assert browser.js("document.querySelector('#watch').textContent").startswith(
+        "shoal population 'my runs/kuhn' --watch"
+    )
+    assert browser.complaints() == []
+
+
 def test_pointing_at_an_entry_shows_it(tmp_path, browser):  # noqa: F811
     path = tmp_path / "population.html"
     write_population(path, population(), title="Kuhn", run="runs/kuhn")

@@ -108,6 +108,7 @@ def _account(run: Run, plan: PBT, devices: int | None, others: Hired | None) -> 
         plan.experiment.num_updates,
         trainings=plan.members,
         each="members",
+        log=[f"pbt/{name}" for name, values in plan.over.items() if values.log],
         stored=stored,
     )
 

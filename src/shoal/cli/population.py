@@ -10,12 +10,14 @@ from rich.table import Table
 from tyro.conf import DisallowNone, arg
 
 from shoal.cli.arguments import Flag, Imports, RunFolder, parse
+from shoal.cli.pictures import player_colours
 from shoal.cli.start import Devices, Folder, check_devices, prepare
 from shoal.cli.terminal import console, duration, emit, say
 from shoal.cli.worlds import blame, import_files
 from shoal.core.errors import OptionError, RunError, UnknownNameError, WorldError
 from shoal.execution.behaviours import behaviours
 from shoal.execution.evaluate import record
+from shoal.execution.experiment import make_world
 from shoal.execution.population_view import View, described, exploit, look, require_networks, seated
 from shoal.population.exploitability import Gain, nash_conv_bound
 from shoal.viz import MissingMatplotlibError, draw_population, write_population, write_replay
@@ -55,6 +57,8 @@ def run(args: Sequence[str]) -> int:
     elif options.total_env_steps is not None:
         raise OptionError("--total-env-steps is for the trainings of --exploit: add --exploit, or leave it out")
     data = described(view)
+    with blame(data["env"], "scene"):
+        data["colours"] = player_colours(make_world(view.settings.experiment))
     target = Path(options.out) if options.out else folder
     target.mkdir(parents=True, exist_ok=True)
     files = {}

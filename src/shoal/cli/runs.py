@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any
 
 import jax
@@ -88,6 +88,7 @@ class Account:
     further: Sequence[str] = ()  # lines about what can be done with a finished run
     trainings: int = 1  # side by side
     each: str = "seeds"  # what these are called
+    log: Collection[str] = ()  # metrics that are drawn on a logarithmic axis
     stored: Callable[[dict[str, PyTree], dict[str, Any]], Result] = _stored  # a result from policies and meta data
 
 
@@ -148,7 +149,8 @@ def carry_out(
 def _pictures(out: Console, account: Account, policies: dict[str, PyTree], update: int) -> dict[str, str | None]:
     """Writes `curves.png` and `replay.html` into the run folder, as far as it can be done, and says so."""
     run = account.run
-    curves, why = draw(run, account.each)
+    with blame(run.experiment.env, "scene"):
+        curves, why = draw(run, account.each, account.log)
     say(out, f"curves: {shown(curves)}" if curves else f"no curves.png: {why}")
     with blame(run.experiment.env, "scene"):
         page, why = replay(run.path / "replay.html", cast(run.experiment), policies, update=update)

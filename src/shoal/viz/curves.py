@@ -1,24 +1,24 @@
 """`curves.png`: how a run learnt. Returns on top, everything else that was logged as small panels below.
 
-A thick line is a centred moving average; what was measured stays visible behind it, as a thin line for one seed and
-as the band between the least and the greatest for several.
+A thick line is a centred moving average. Behind it, one seed's measurements are a thin line; of several seeds, the band
+reaches from the least to the greatest of their averages, so that the line never leaves it.
 """
 
 import dataclasses
+import functools
 import io
 import math
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from shoal.core.errors import OptionError, ShoalError, require
+from shoal.viz.palette import EDGE, FAINT, INK, MUTED, PALETTE, colours_of
 from shoal.viz.replay import write_file
 
-_INK, _MUTED, _FAINT = "#1b1f26", "#667080", "#e7eaef"
-_COLOURS = ("#2f6fde", "#ec7a2c", "#2e9f5c", "#d93f4c", "#8157d1", "#149b9b", "#dba510", "#8b94a1")
 _COUNTERS = frozenset({"env_steps", "update", "updates", "episodes", "seconds", "pbt/source"})
 """They only count, or name members: there is nothing to see."""
 _COLUMNS = 4
@@ -38,13 +38,26 @@ class _Curve:
     steps: np.ndarray
     values: np.ndarray
 
+    @functools.cached_property
+    def smooth(self) -> np.ndarray:
+        """Each seed's moving average, `[rows, seeds]`."""
+        return _smooth(self.values)
+
     @property
     def mean(self) -> np.ndarray:
-        return np.nanmean(self.values, axis=1)
+        """The mean of the seeds' averages, `[rows]`."""
+        return np.nanmean(self.smooth, axis=1)
 
 
 def draw_curves(
-    path: str | os.PathLike[str], rows: Sequence[Mapping[str, Any]], *, title: str, each: str = "seeds"
+    path: str | os.PathLike[str],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    title: str,
+    each: str = "seeds",
+    colours: Mapping[str, int] | None = None,
+    opposed: bool = False,
+    log: Collection[str] = (),
 ) -> None:
     """Draws the learning curves of a run as a PNG.
 
@@ -52,16 +65,19 @@ def draw_curves(
     `length`, `loss/...`. A value is a number, a list with one number a seed, or None where there is none. What is not
     a number is left out, and so are counters.
     each: what a list has one number for, in the plural.
+    colours: palette indices of groups, as their world draws them; the others get free ones.
+    opposed: groups play against each other, so what they earn together means nothing and is left out.
+    log: metrics with a logarithmic axis, where they are positive.
     """
     figure_class, canvas_class = matplotlib_classes()
     curves = _curves(rows)
     if not curves:
         raise OptionError("draw_curves: rows must hold at least one row with `env_steps` and a finite metric, got none")
-    returns = [curve for curve in curves if _is_return(curve.name)]
+    returns = _shown_returns(curves, opposed)
     others = [curve for curve in curves if not _is_return(curve.name)]
     figure = figure_class(dpi=144, facecolor="white")
     canvas = canvas_class(figure)
-    _draw(figure, returns, others, title, each)
+    _draw(figure, returns, others, title, each, colours or {}, log)
     image = io.BytesIO()
     with warnings.catch_warnings():  # a title in a script that the font lacks is drawn with boxes
         warnings.simplefilter("ignore")
@@ -111,27 +127,59 @@ def _number(value: Any) -> float:
     return float(value) if numeric else math.nan
 
 
+def _shown_returns(curves: Sequence[_Curve], opposed: bool) -> list[_Curve]:
+    """Returns by group, and that of all groups where there are several and they pull together."""
+    returns = [curve for curve in curves if _is_return(curve.name)]
+    groups = [curve for curve in returns if curve.name != "return"]
+    return groups if len(groups) == 1 or (groups and opposed) else returns
+
+
 def _smooth(values: np.ndarray) -> np.ndarray:
-    """A centred moving average; at the ends, over the part of the window that there is."""
-    window = np.ones(2 * (len(values) // _SMOOTHING) + 1)
-    return np.convolve(values, window, "same") / np.convolve(np.ones(len(values)), window, "same")
+    """A centred moving average of each column of `[rows, seeds]`; what is NaN does not count.
+
+    Towards the ends the window narrows on both sides alike. If only one side were cut off, a curve that rises would be
+    drawn too high where it begins and too low where it ends; so its ends are what was measured there.
+    """
+    rows = len(values)
+    reach = np.minimum(rows // _SMOOTHING, np.minimum(np.arange(rows), np.arange(rows)[::-1]))
+    first, after = np.arange(rows) - reach, np.arange(rows) + reach + 1
+
+    def windows(numbers: np.ndarray) -> np.ndarray:
+        sums = np.concatenate([np.zeros((1, numbers.shape[1])), np.cumsum(numbers, axis=0)])
+        return sums[after] - sums[first]
+
+    known = np.isfinite(values)
+    centre = np.nanmean(values) if known.any() else 0.0  # sums of large numbers would lose the small differences
+    count = windows(known.astype(np.float64))
+    total = windows(np.where(known, values - centre, 0.0))
+    return np.where(count > 0, centre + total / np.maximum(count, 1.0), np.nan)
 
 
-def _draw(figure: Any, returns: list[_Curve], others: list[_Curve], title: str, each: str) -> None:
+def _draw(
+    figure: Any,
+    returns: list[_Curve],
+    others: list[_Curve],
+    title: str,
+    each: str,
+    colours: Mapping[str, int],
+    log: Collection[str],
+) -> None:
     small_rows = [others[i : i + _COLUMNS] for i in range(0, len(others), _COLUMNS)]
     top = total = _HEAD_HEIGHT + _RETURNS_HEIGHT * bool(returns) + _PANEL_HEIGHT * len(small_rows)
     figure.set_size_inches(_WIDTH, total)
     _head(figure, [*returns, *others], title, each, total)
     top -= _HEAD_HEIGHT
+    chosen = colours_of([curve.name.removeprefix("return/") for curve in returns if curve.name != "return"], colours)
     last_step = max(curve.steps[-1] for curve in [*returns, *others])
     if returns:
         longest = max(len(curve.name.removeprefix("return/")) for curve in returns)
         margin = min(0.85 + 0.075 * longest, _WIDTH / 3)
-        _draw_returns(_panel(figure, 0, 1, top, total, last_step, margin), returns)
+        _draw_returns(_panel(figure, 0, 1, top, total, last_step, margin), returns, chosen)
         top -= _RETURNS_HEIGHT
     for row in small_rows:
         for column, curve in enumerate(row):
-            _draw_small(_panel(figure, column, _COLUMNS, top, total, last_step, margin=0.15), curve)
+            axes = _panel(figure, column, _COLUMNS, top, total, last_step, margin=0.15)
+            _draw_small(axes, curve, PALETTE[chosen.get(curve.name.rpartition("/")[2], 1)], curve.name in log)
         top -= _PANEL_HEIGHT
 
 
@@ -139,8 +187,8 @@ def _head(figure: Any, curves: list[_Curve], title: str, each: str, total: float
     steps, many = max(curve.steps[-1] for curve in curves), max(curve.values.shape[1] for curve in curves)
     detail = f"{_short(steps)} environment steps" + (f", mean and range of {many} {each}" if many > 1 else "")
     options = {"ha": "left", "parse_math": False}
-    figure.text(0.3 / _WIDTH, 1 - 0.42 / total, title, fontsize=14, fontweight="bold", color=_INK, **options)
-    figure.text(0.3 / _WIDTH, 1 - 0.68 / total, detail, fontsize=9.5, color=_MUTED, **options)
+    figure.text(0.3 / _WIDTH, 1 - 0.42 / total, title, fontsize=14, fontweight="bold", color=INK, **options)
+    figure.text(0.3 / _WIDTH, 1 - 0.68 / total, detail, fontsize=9.5, color=MUTED, **options)
 
 
 def _panel(figure: Any, column: int, columns: int, top: float, total: float, last_step: float, margin: float) -> Any:
@@ -152,10 +200,10 @@ def _panel(figure: Any, column: int, columns: int, top: float, total: float, las
     axes = figure.add_axes((left / _WIDTH, low / total, width / _WIDTH, tall / total))
     axes.set_xlim(0, last_step or 1)
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color("#c9cfd8")
-    axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+    axes.spines["bottom"].set_color(EDGE)
+    axes.grid(axis="y", color=FAINT, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(length=0, colors=_MUTED, labelsize=8, pad=4)
+    axes.tick_params(length=0, colors=MUTED, labelsize=8, pad=4)
     axes.xaxis.set_major_formatter(lambda value, _: _short(value))
     axes.yaxis.set_major_formatter(lambda value, _: _short(value))
     axes.locator_params(axis="x", nbins=8 if columns == 1 else 3)
@@ -164,36 +212,36 @@ def _panel(figure: Any, column: int, columns: int, top: float, total: float, las
     return axes
 
 
-def _draw_returns(axes: Any, returns: list[_Curve]) -> None:
+def _draw_returns(axes: Any, returns: list[_Curve], chosen: Mapping[str, int]) -> None:
     """Every group's return, and that of all groups in black; each line is named at its end."""
-    groups = [curve for curve in returns if curve.name != "return"]
-    totals = [curve for curve in returns if curve.name == "return"] if len(groups) != 1 else []
     ends = []
-    for curve, colour in [*zip(groups, _cycle(len(groups)), strict=True), *((curve, _INK) for curve in totals)]:
+    for curve in sorted(returns, key=lambda curve: curve.name == "return"):
+        group = curve.name.removeprefix("return/") if curve.name != "return" else None
+        colour = INK if group is None else PALETTE[chosen[group]]
         _draw_curve(axes, curve, colour, width=2.0)
-        name = curve.name.removeprefix("return/") if curve.name != "return" else "all" if groups else "return"
-        ends.append((float(_smooth(curve.mean)[-1]), name, colour))
-    axes.set_title("Mean episode return", loc="left", fontsize=10.5, color=_INK, pad=8)
-    axes.set_xlabel("environment steps", fontsize=8.5, color=_MUTED, loc="right", labelpad=2)
+        ends.append((float(curve.mean[-1]), group or ("all" if chosen else "return"), colour))
+    axes.set_title("Mean episode return", loc="left", fontsize=10.5, color=INK, pad=8)
+    axes.set_xlabel("environment steps", fontsize=8.5, color=MUTED, loc="right", labelpad=2)
     _name_ends(axes, ends)
 
 
-def _draw_small(axes: Any, curve: _Curve) -> None:
-    _draw_curve(axes, curve, _COLOURS[0], width=1.5)
-    axes.set_title(curve.name, loc="left", fontsize=9, color=_INK, pad=5, parse_math=False)
+def _draw_small(axes: Any, curve: _Curve, colour: str, log: bool) -> None:
+    _draw_curve(axes, curve, colour, width=1.5)
+    axes.set_title(curve.name, loc="left", fontsize=9, color=INK, pad=5, parse_math=False)
+    if log and np.nanmin(curve.values) > 0:
+        axes.set_yscale("log")
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(lambda value, _: _short(value))
 
 
 def _draw_curve(axes: Any, curve: _Curve, colour: str, width: float) -> None:
-    mean = curve.mean
     if curve.values.shape[1] > 1:
-        low, high = np.nanmin(curve.values, axis=1), np.nanmax(curve.values, axis=1)
+        low, high = np.nanmin(curve.smooth, axis=1), np.nanmax(curve.smooth, axis=1)
         axes.fill_between(curve.steps, low, high, color=colour, alpha=0.16, linewidth=0)
     else:
-        axes.plot(curve.steps, mean, color=colour, alpha=0.28, linewidth=0.9)
-    alone = len(mean) == 1
-    axes.plot(
-        curve.steps, _smooth(mean), color=colour, linewidth=width, marker="o" if alone else None, clip_on=not alone
-    )
+        axes.plot(curve.steps, curve.values[:, 0], color=colour, alpha=0.28, linewidth=0.9)
+    alone = len(curve.steps) == 1
+    axes.plot(curve.steps, curve.mean, color=colour, linewidth=width, marker="o" if alone else None, clip_on=not alone)
 
 
 def _name_ends(axes: Any, ends: list[tuple[float, str, str]]) -> None:
@@ -210,10 +258,6 @@ def _name_ends(axes: Any, ends: list[tuple[float, str, str]]) -> None:
     for height, (end, name, colour) in zip(heights, ends, strict=True):
         text = f"{name}  {_short(end)}"
         axes.text(1.012, height, text, color=colour, fontsize=9.5, va="center", transform=transform, parse_math=False)
-
-
-def _cycle(count: int) -> list[str]:
-    return [_COLOURS[i % len(_COLOURS)] for i in range(count)]
 
 
 def _short(value: float) -> str:

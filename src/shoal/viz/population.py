@@ -6,24 +6,24 @@ shown for the first two, all others playing their mixtures.
 
 import io
 import os
+import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from shoal.core.errors import require
 from shoal.viz.curves import matplotlib_classes
+from shoal.viz.palette import BEND, EDGE, FAINT, INK, MUTED, PALETTE, SHADES, colours_of
 from shoal.viz.replay import filled_page, write_file
 
-_INK, _MUTED, _FAINT = "#1b1f26", "#667080", "#e7eaef"
-_COLOURS = ("#2f6fde", "#ec7a2c", "#2e9f5c", "#d93f4c", "#8157d1", "#149b9b", "#dba510", "#8b94a1")
 _COLUMNS = 3
 _WIDTH, _HEIGHT, _HEAD = 4.5, 3.7, 0.8  # of a panel and of the head, in inches
-_SHADED = 0.98
-"""Share of payoffs within the range of colours: a few early blunders would pale all others."""
 _WRITTEN = 8
 """Rows of the largest table whose entries are written out."""
+_SHARES = (0, 0.1, 0.25, 0.5, 1)
+"""Weights at which the colour scale of mixtures is labelled."""
 _LOG_RATIO = 10
 """NashConv is drawn on a logarithmic axis if it has fallen by this factor."""
 
@@ -31,7 +31,8 @@ _LOG_RATIO = 10
 def write_population(path: str | os.PathLike[str], data: Mapping[str, Any], *, title: str, run: str = "") -> None:
     """Writes a page that needs nothing else. `run`: the folder, for the command that shows an entry as a replay."""
     shown = {name: data[name] for name in data if name not in ("payoffs", "errors", "episodes")}
-    payload = shown | {"title": title, "subtitle": headline(data), "run": run, "table": shown_table(data)}
+    payload = shown | {"title": title, "subtitle": headline(data), "run": shlex.quote(run), "table": shown_table(data)}
+    payload |= {"colours": _colours(data), "shades": SHADES, "bend": BEND, "written": _WRITTEN}
     write_file(path, filled_page("population.html", title, payload))
 
 
@@ -97,8 +98,8 @@ def _layout(figure: Any, count: int, data: Mapping[str, Any], title: str) -> lis
     whole = (_COLUMNS * _WIDTH, rows * _HEIGHT + _HEAD)
     figure.set_size_inches(*whole)
     style = {"ha": "left", "parse_math": False}
-    figure.text(0.3 / whole[0], 1 - 0.4 / whole[1], title, fontsize=14, fontweight="bold", color=_INK, **style)
-    figure.text(0.3 / whole[0], 1 - 0.66 / whole[1], headline(data), fontsize=9.5, color=_MUTED, **style)
+    figure.text(0.3 / whole[0], 1 - 0.4 / whole[1], title, fontsize=14, fontweight="bold", color=INK, **style)
+    figure.text(0.3 / whole[0], 1 - 0.66 / whole[1], headline(data), fontsize=9.5, color=MUTED, **style)
     panels = []
     for i in range(count):
         left, low = (i % _COLUMNS) * _WIDTH + 0.65, (rows - 1 - i // _COLUMNS) * _HEIGHT + 0.55
@@ -125,29 +126,44 @@ def _draw_payoffs(figure: Any, axes: Any, data: Mapping[str, Any]) -> None:
     """A map of what the first player earns; entries of small tables are written out with their errors."""
     table = shown_table(data)
     mean, error = np.array(table["mean"][0], np.float64), np.array(table["error"][0], np.float64)
-    sizes = np.abs(np.nan_to_num(mean))
-    limit = float(np.quantile(sizes, _SHADED)) or float(sizes.max()) or 1.0
-    image = axes.imshow(np.ma.masked_invalid(mean), aspect="auto", cmap="RdBu", vmin=-limit, vmax=limit)
-    ends = "both" if sizes.max() > limit else "neither"
-    figure.colorbar(image, ax=axes, pad=0.02, extend=ends).ax.tick_params(length=0, colors=_MUTED, labelsize=8)
+    limit = float(np.abs(np.nan_to_num(mean)).max()) or 1.0
+    cells = np.ma.masked_invalid(mean)
+    image = axes.imshow(cells, aspect="auto", cmap=_scale("less", "none", "more"), norm=_bent(limit))
+    _draw_bar(figure, axes, image, [share * limit for share in (-1.0, -0.5, 0.0, 0.5, 1.0)], "{:+.3g}")
     row, column, *others = data["players"]
     _style(axes, f"payoff of {row}" + (", others mixed" if others else ""), _precision(data, error))
     _label(axes, f"policy of {column}", f"policy of {row}")
     if max(mean.shape) > _WRITTEN:
         return
-    for i, j in np.argwhere(np.isfinite(mean)):
-        value, sure = mean[i, j], data["oracle"] == "exact"
-        bright = abs(value) > 0.6 * limit
-        text = f"{value:+.3g}" if sure else f"{value:+.3g}\n±{error[i, j]:.2g}"
-        axes.text(j, i, text, ha="center", va="center", fontsize=6.5, color="white" if bright else _INK)
+    sure = data["oracle"] == "exact"
+    _write(axes, image, mean, lambda i, j: f"{mean[i, j]:+.3g}" + ("" if sure else f"\n±{error[i, j]:.2g}"))
+
+
+def _write(axes: Any, image: Any, values: np.ndarray, text: Callable[[int, int], str]) -> None:
+    """Writes into every known entry of a map, dark on light and light on dark."""
+    for i, j in np.argwhere(np.isfinite(values)):
+        light = np.dot(image.cmap(image.norm(values[i, j]))[:3], (0.3, 0.59, 0.11)) > 0.55
+        words = text(i, j).replace("-", "−")
+        axes.text(j, i, words, ha="center", va="center", fontsize=6.5, color=INK if light else "white")
+
+
+def _draw_bar(figure: Any, axes: Any, image: Any, ticks: Sequence[float], form: str) -> None:
+    """The colour scale of a map, with numbers at some places."""
+    bar = figure.colorbar(image, ax=axes, pad=0.02, ticks=ticks)
+    bar.ax.set_yticklabels([form.format(tick).replace("-", "−") if tick else "0" for tick in ticks])
+    bar.ax.tick_params(length=0, colors=MUTED, labelsize=8)
+    bar.outline.set_visible(False)
 
 
 def _draw_behaviour(figure: Any, axes: Any, data: Mapping[str, Any], player: str) -> None:
     """A map of how differently a player's policies behave."""
     found = data["behaviour"]
     distances = np.array(found["distances"][player])
-    image = axes.imshow(distances, aspect="auto", cmap="GnBu", vmin=0, vmax=max(float(distances.max()), 0.05))
-    figure.colorbar(image, ax=axes, pad=0.02).ax.tick_params(length=0, colors=_MUTED, labelsize=8)
+    limit = max(float(distances.max()), 0.05)
+    image = axes.imshow(distances, aspect="auto", cmap=_scale("none", "apart"), vmin=0, vmax=limit)
+    _draw_bar(figure, axes, image, [0.0, limit / 2, limit], "{:.2g}")
+    if len(distances) <= _WRITTEN:
+        _write(axes, image, distances, lambda i, j: f"{distances[i, j]:.2g}")
     detail = f"mean {found['diversity'][player]:.2g}, of two drawn from the mixture {found['expected'][player]:.2g}"
     _style(axes, f"behaviour of {player}: distances", detail)
     _label(axes, "policy", "policy")
@@ -165,10 +181,10 @@ def _draw_mixture(figure: Any, axes: Any, data: Mapping[str, Any], number: int, 
     """Weights of a player's policies, iteration by iteration."""
     iterations, weights = mixtures_over_time(data, number)
     edges = np.append(iterations, iterations[-1] + 1) - 0.5
-    high = max(float(weights[:, -1].max()), 0.05)  # the first mixtures are of few policies, and would outshine the rest
-    image = axes.pcolormesh(edges, np.arange(len(weights) + 1) - 0.5, weights, cmap="magma_r", vmin=0, vmax=high)
-    ends = "max" if weights.max() > high else "neither"
-    figure.colorbar(image, ax=axes, pad=0.02, extend=ends).ax.tick_params(length=0, colors=_MUTED, labelsize=8)
+    scale = {"cmap": _scale("none", "weight"), "norm": _bent(1.0, least=0.0)}
+    image = axes.pcolormesh(edges, np.arange(len(weights) + 1) - 0.5, weights, **scale)
+    axes.invert_yaxis()  # the first policy on top, as in the map of payoffs
+    _draw_bar(figure, axes, image, _SHARES, "{:.0%}")
     known = "weight by iteration" if len(iterations) > 1 else "only the last is kept"
     _style(axes, f"meta-strategy of {player}", known)
     _label(axes, "iteration", "policy")
@@ -179,7 +195,7 @@ def _draw_distance(axes: Any, data: Mapping[str, Any]) -> None:
     lines = [line for line in data["history"] if line.get("nash_conv") is not None]
     if lines:
         steps = [line["iteration"] for line in lines]
-        for name, colour in (("nash_conv", _COLOURS[0]), ("exploitability", _COLOURS[1])):
+        for name, colour in (("nash_conv", PALETTE[1]), ("exploitability", PALETTE[2])):
             values = [line[name] for line in lines]
             axes.plot(steps, values, color=colour, linewidth=1.8, marker="o" if len(lines) == 1 else None, label=name)
         least = min(line["exploitability"] for line in lines)
@@ -188,16 +204,16 @@ def _draw_distance(axes: Any, data: Mapping[str, Any]) -> None:
         _style(axes, "distance from equilibrium", "NashConv and exploitability of the meta-strategies, exact")
     else:
         _draw_gains(axes, data)
-    axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+    axes.grid(axis="y", color=FAINT, linewidth=0.8)
     _label(axes, "iteration", "")
     if axes.lines:
-        axes.legend(frameon=False, fontsize=8, labelcolor=_INK)
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
 
 
 def _draw_gains(axes: Any, data: Mapping[str, Any]) -> None:
     lines = [line for line in data["history"] if "gain" in line]
     steps = [line["iteration"] for line in lines]
-    for number, (player, colour) in enumerate(_coloured(data["players"]) if lines else ()):
+    for number, (player, colour) in enumerate(_coloured(data) if lines else ()):
         values = [line["gain"][number] for line in lines]
         axes.plot(steps, values, color=colour, marker="o", markersize=3, label=player)
     _style(axes, "gains of best responses", "over the mixture's value")
@@ -205,7 +221,7 @@ def _draw_gains(axes: Any, data: Mapping[str, Any]) -> None:
 
 def _draw_lineage(axes: Any, data: Mapping[str, Any]) -> None:
     """Each policy at its birth and rating, joined to the one it started from; large ones have weight."""
-    for player, colour in _coloured(data["players"]):
+    for player, colour in _coloured(data):
         members = data["members"][player]
         heights = data["elo"][player] if data["elo"] else range(len(members))
         places = [(member["born"], height) for member, height in zip(members, heights, strict=True)]
@@ -219,42 +235,63 @@ def _draw_lineage(axes: Any, data: Mapping[str, Any]) -> None:
     lines = "every policy started afresh" if alone else "lines lead from what a policy started from"
     _style(axes, "Elo ratings and lineage" if data["elo"] else "lineage", f"size: weight in the mixture; {lines}")
     _label(axes, "born in iteration", "Elo" if data["elo"] else "policy")
-    axes.grid(axis="y", color=_FAINT, linewidth=0.8)
-    axes.legend(frameon=False, fontsize=8, labelcolor=_INK, markerscale=0.6)
+    axes.grid(axis="y", color=FAINT, linewidth=0.8)
+    axes.legend(frameon=False, fontsize=8, labelcolor=INK, markerscale=0.6)
 
 
 def _draw_shares(axes: Any, data: Mapping[str, Any]) -> None:
     """The last mixtures as bars, and α-rank as dots."""
     players = data["players"]
     width = 0.8 / len(players)
-    for number, (player, colour) in enumerate(_coloured(players)):
+    for number, (player, colour) in enumerate(_coloured(data)):
         places = np.arange(data["sizes"][number]) + (number - (len(players) - 1) / 2) * width
         axes.bar(places, data["mixtures"][player], width, color=colour, alpha=0.55, label=player)
         if data["alpha_rank"]:
             axes.plot(places, data["alpha_rank"][player], "o", color=colour, markersize=3.5)
     _style(axes, "final weights", "bars: meta-strategy; dots: α-rank" if data["alpha_rank"] else "bars: meta-strategy")
     _label(axes, "policy", "")
-    axes.grid(axis="y", color=_FAINT, linewidth=0.8)
-    axes.legend(frameon=False, fontsize=8, labelcolor=_INK)
+    axes.grid(axis="y", color=FAINT, linewidth=0.8)
+    axes.legend(frameon=False, fontsize=8, labelcolor=INK)
 
 
-def _coloured(players: Sequence[str]) -> list[tuple[str, str]]:
-    return [(player, _COLOURS[i % len(_COLOURS)]) for i, player in enumerate(players)]
+def _colours(data: Mapping[str, Any]) -> list[int]:
+    """Palette indices of the players: those of their groups in the world's own pictures, where `data` has them."""
+    return list(colours_of(data["players"], data.get("colours")).values())
+
+
+def _coloured(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(player, PALETTE[index]) for player, index in zip(data["players"], _colours(data), strict=True)]
+
+
+def _scale(*names: str) -> Any:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("-".join(names), [SHADES["light"][name] for name in names])
+
+
+def _bent(limit: float, least: float | None = None) -> Any:
+    """Colours by the size of a number to the power of `BEND`, up to `limit`."""
+    from matplotlib.colors import FuncNorm
+
+    def power(exponent: float):
+        return lambda values: np.sign(values) * np.abs(values) ** exponent
+
+    return FuncNorm((power(BEND), power(1 / BEND)), vmin=-limit if least is None else least, vmax=limit)
 
 
 def _style(axes: Any, title: str, detail: str) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color("#c9cfd8")
+    axes.spines["bottom"].set_color(EDGE)
     axes.set_axisbelow(True)
-    axes.tick_params(length=0, colors=_MUTED, labelsize=8, pad=4, which="both")
+    axes.tick_params(length=0, colors=MUTED, labelsize=8, pad=4, which="both")
     style = {"ha": "left", "transform": axes.transAxes, "parse_math": False}
-    axes.text(0, 1.12, title, fontsize=10.5, color=_INK, **style)
-    axes.text(0, 1.035, detail, fontsize=8, color=_MUTED, **style)
+    axes.text(0, 1.12, title, fontsize=10.5, color=INK, **style)
+    axes.text(0, 1.035, detail, fontsize=8, color=MUTED, **style)
 
 
 def _label(axes: Any, across: str, up: str) -> None:
-    axes.set_xlabel(across, fontsize=8.5, color=_MUTED, parse_math=False)
-    axes.set_ylabel(up, fontsize=8.5, color=_MUTED, parse_math=False)
+    axes.set_xlabel(across, fontsize=8.5, color=MUTED, parse_math=False)
+    axes.set_ylabel(up, fontsize=8.5, color=MUTED, parse_math=False)
     for axis in (axes.xaxis, axes.yaxis):
         if axis.get_label_text().startswith(("policy", "iteration", "born")):
             axis.get_major_locator().set_params(integer=True, min_n_ticks=1)

@@ -15,9 +15,10 @@ import numpy as np
 
 from shoal.core.errors import require
 from shoal.viz.curves import matplotlib_classes
+from shoal.viz.palette import EDGE, FAINT, INK, MUTED, PALETTE
 from shoal.viz.replay import write_file
 
-_INK, _MUTED, _FAINT, _BLUE, _RED = "#1b1f26", "#667080", "#e7eaef", "#2f6fde", "#d93f4c"
+_BLUE, _RED = PALETTE[1], PALETTE[4]
 _COLUMNS = 3
 _PANEL_WIDTH, _PANEL_HEIGHT, _HEAD_HEIGHT = 3.6, 2.7, 0.85  # inches
 _LOG_RATIO = 30
@@ -59,8 +60,8 @@ def _layout(
     detail = f"{' + '.join(table['measure'])}, mean of the last tenth of training; {len(table['points'])} points"
     detail += f" x {seeds} seeds" if seeds > 1 else ""
     style = {"ha": "left", "parse_math": False}
-    figure.text(0.3 / whole[0], 1 - 0.38 / whole[1], title, fontsize=13, fontweight="bold", color=_INK, **style)
-    figure.text(0.3 / whole[0], 1 - 0.62 / whole[1], detail, fontsize=8.5, color=_MUTED, **style)
+    figure.text(0.3 / whole[0], 1 - 0.38 / whole[1], title, fontsize=13, fontweight="bold", color=INK, **style)
+    figure.text(0.3 / whole[0], 1 - 0.62 / whole[1], detail, fontsize=8.5, color=MUTED, **style)
     panels = []
     for i in range(count):
         left = (i % columns) * wide + 0.72
@@ -98,9 +99,9 @@ def _draw_map(figure: Any, axes: Any, names: Sequence[str], points: Sequence[Map
         place = up.index(point["values"][names[1]]), across.index(point["values"][names[0]])
         means[place] = math.nan if point["mean"] is None else point["mean"]
     image = axes.imshow(np.ma.masked_invalid(means), origin="lower", aspect="auto", cmap="viridis")
-    figure.colorbar(image, ax=axes, pad=0.02).ax.tick_params(length=0, colors=_MUTED, labelsize=8)
+    figure.colorbar(image, ax=axes, pad=0.02).ax.tick_params(length=0, colors=MUTED, labelsize=8)
     _style(axes, names[0])
-    axes.set_ylabel(names[1], fontsize=9, color=_INK)
+    axes.set_ylabel(names[1], fontsize=9, color=INK)
     for axis, values in ((axes.xaxis, across), (axes.yaxis, up)):
         shown = range(0, len(values), -(-len(values) // 8))
         axis.set_ticks(list(shown), [f"{values[i]:.3g}" for i in shown])
@@ -113,12 +114,12 @@ def _draw_map(figure: Any, axes: Any, names: Sequence[str], points: Sequence[Map
 
 def _style(axes: Any, label: str) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color("#c9cfd8")
+    axes.spines["bottom"].set_color(EDGE)
     if not axes.images:
-        axes.grid(axis="y", color=_FAINT, linewidth=0.8)
+        axes.grid(axis="y", color=FAINT, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(length=0, colors=_MUTED, labelsize=8, pad=4, which="both")
-    axes.set_xlabel(label, fontsize=9, color=_INK)
+    axes.tick_params(length=0, colors=MUTED, labelsize=8, pad=4, which="both")
+    axes.set_xlabel(label, fontsize=9, color=INK)
 
 
 def _values(points: Sequence[Mapping[str, Any]], name: str) -> list[float]:
