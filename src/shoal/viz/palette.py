@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from shoal.core.env import Env
+from shoal.core.types import Circles
 
 INK, MUTED, FAINT, EDGE = "#1b1f26", "#667080", "#e7eaef", "#c9cfd8"
 PALETTE = ("#8b94a1", "#2f6fde", "#ec7a2c", "#2e9f5c", "#d93f4c", "#8157d1", "#149b9b", "#dba510")
@@ -46,13 +47,14 @@ def scene_colours(world: Env) -> dict[str, int]:
     params = world.default_params()
     key = jax.random.key(0)
 
-    def circles(key: jax.Array):
+    def circles(key: jax.Array) -> Circles | None:
         return world.scene(world.reset(key, params), params).circles
 
     shapes = jax.eval_shape(circles, key)
     if shapes is None or not any(shapes.names):
         return {}
-    colour = np.asarray(jax.jit(lambda key: circles(key).colour)(key))  # of all else, nothing is computed
+    # Colours rarely depend on anything: compiled, this computes nothing else of the world.
+    colour = np.asarray(jax.jit(lambda key: getattr(circles(key), "colour"))(key))  # noqa: B009
     found = {}
     for group in world.groups:
         own = [index for name, index in zip(shapes.names, colour, strict=False) if _is_member(name, group)]
