@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from shoal.core.env import Env
-from shoal.core.types import Circles
+from shoal.core.types import Scene
 
 INK, MUTED, FAINT, EDGE = "#1b1f26", "#667080", "#e7eaef", "#c9cfd8"
 PALETTE = ("#8b94a1", "#2f6fde", "#ec7a2c", "#2e9f5c", "#d93f4c", "#8157d1", "#149b9b", "#dba510")
@@ -47,17 +47,17 @@ def scene_colours(world: Env) -> dict[str, int]:
     params = world.default_params()
     key = jax.random.key(0)
 
-    def circles(key: jax.Array) -> Circles | None:
-        return world.scene(world.reset(key, params), params).circles
+    def drawn(key: jax.Array) -> Scene:
+        return world.scene(world.reset(key, params), params)
 
-    shapes = jax.eval_shape(circles, key)
-    if shapes is None or not any(shapes.names):
+    circles = jax.eval_shape(drawn, key).circles
+    if circles is None:
         return {}
-    # Colours rarely depend on anything: compiled, this computes nothing else of the world.
-    colour = np.asarray(jax.jit(lambda key: getattr(circles(key), "colour"))(key))  # noqa: B009
+    # Colours rarely depend on anything: compiled, hardly anything of the world is computed for them.
+    colour = np.asarray(jax.jit(lambda key: drawn(key).circles.colour)(key))  # pyright: ignore[reportOptionalMemberAccess]
     found = {}
     for group in world.groups:
-        own = [index for name, index in zip(shapes.names, colour, strict=False) if _is_member(name, group)]
+        own = [index for name, index in zip(circles.names, colour, strict=False) if _is_member(name, group)]
         if own:
             found[group] = int(Counter(own).most_common(1)[0][0])
     return found
