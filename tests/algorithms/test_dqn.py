@@ -9,8 +9,10 @@ from shoal import Discrete, MultiDiscrete
 from shoal.algorithms import DQN
 from shoal.algorithms import _replay as stored
 from shoal.networks.mixers import mix
+from shoal.ops import buffers
 from tests.algorithms.tables import ONLINE, SLOW, TABLE, errors, learner, learnt, window
 
+learnt_once = jax.jit(lambda algorithm, state: algorithm.learn_once(state, jax.random.key(0)), static_argnums=0)
 HALF = {"gamma": 0.5, "network": TABLE, "buffer_size": 100}
 FIVE = np.zeros((5, 2))
 
@@ -195,6 +197,21 @@ def test_weights_of_windows():
     assert float(metrics["loss"]) == pytest.approx((gaps[0] ** 2 + 0.25 * gaps[1] ** 2) / 2, rel=1e-5)
     table = gradient["agents"]["a"]["params"]["head"]["kernel"]
     np.testing.assert_allclose(table, at((0, 1, gaps[0]), (2, 1, 0.25 * gaps[1])), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("updates", "undone"), [(0, 0.5), (5, 0.75), (10, 1.0)])
+def test_what_is_drawn_more_often_weighs_less(updates, undone):
+    """Of four draws three are of the window with three times the priority; more of that is undone as the run goes on."""
+    algorithm = DQN(prioritised=True, importance_exponent=0.5, batch_size=4, **HALF)
+    one = window({"a": {"view": [[0], [1]], "action": [[1], [0]], "reward": [[3], [0]]}})
+    other = window({"a": {"view": [[2], [1]], "action": [[1], [0]], "reward": [[3], [0]]}})
+    both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), one, other)
+    replay = buffers.Replay(both, jnp.int32(2), jnp.array([[3.0, 1.0], [0.0, 0.0]]))
+    state = learner(algorithm).replace(replay=replay, updates=jnp.int32(updates))
+    state, metrics = learnt_once(algorithm, state)
+    gaps, weight = (2 - 8, 7 - 8), (1 / 3) ** undone  # odds of 3/2 and 1/2, the largest weight being 1
+    assert float(metrics["loss"]) == pytest.approx((3 * weight * gaps[0] ** 2 + gaps[1] ** 2) / 4, rel=1e-5)
+    np.testing.assert_allclose(state.replay.priority, [[6**0.6, 1.0], [0.0, 0.0]], rtol=1e-4)
 
 
 def test_priorities_by_hand():

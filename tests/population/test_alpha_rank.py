@@ -56,6 +56,17 @@ def test_noise_by_hand():
     np.testing.assert_allclose(alpha_rank(np.array([[1.0, 1.0]]), alpha=1.0)[0], [0.5, 0.5])
 
 
+def test_switches_that_make_no_difference_fix_with_the_chance_of_one_in_the_population():
+    """One population of two in which A beats B by ln 2 / α, and C is as good as either.
+
+    B becomes A with chance (1 - 1/2) / (1 - 1/4) = 2/3 and A becomes B with 1/3; all else is neutral, 1/2. In balance
+    C has 1/3, and 5/6 A = 2/3 B + 1/6.
+    """
+    game = np.array([[0.0, np.log(2), 0], [0, 0, 0], [0, 0, 0]])
+    found = alpha_rank(np.stack([game, game.T]), alpha=1.0, population=2, symmetric=True)[0]
+    np.testing.assert_allclose(found, [11 / 27, 7 / 27, 9 / 27], atol=1e-12)
+
+
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("shape", [(3, 3), (5, 6), (2, 3, 4)])
 def test_equals_openspiel(theirs, shape, options):
