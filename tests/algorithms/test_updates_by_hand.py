@@ -42,14 +42,19 @@ def chance_of_0(algorithm, state):
     return jnp.where(out.action == 0, chance, 1.0 - chance)
 
 
-def learn(algorithm, reward, value=0.0, chance=0.5, active=ALL, present=ALL, hyper=(), **told):
-    """Chances of action 0 before and after an update, and its metrics. chance: of action 0 in the policy."""
+def learner(algorithm, value=0.0, chance=0.5, hyper=()):
+    """chance: of action 0 in the policy."""
     state = blank(algorithm, {"a": 2}, value)
     lean = jnp.array([math.log(chance / (1 - chance)), 0.0])
     weights = state.params["a"].weights
     weights["params"]["policy_head"]["bias"] += lean
     changed = {"gamma": 0.0, "entropy_coef": 0.0} | dict(hyper)
-    state = state.replace(hyper=state.hyper | {name: jnp.float32(number) for name, number in changed.items()})
+    return state.replace(hyper=state.hyper | {name: jnp.float32(number) for name, number in changed.items()})
+
+
+def learn(algorithm, reward, value=0.0, chance=0.5, active=ALL, present=ALL, hyper=(), **told):
+    """Chances of action 0 before and after an update, and its metrics. chance: of action 0 in the policy."""
+    state = learner(algorithm, value, chance, hyper)
     track = by_hand(reward, value=value, active=active, present=present, **told)
     before = chance_of_0(algorithm, state)
     state, metrics = updated(algorithm, state, experience_by_hand(a=track))
@@ -102,6 +107,7 @@ def test_who_has_left_counts_neither_in_the_value_loss_nor_in_its_mean(name):
     here = ALL & np.array([True, False])
     _, _, metrics = learn(LEARNERS[name], [[[3.0, 0.0]], [[5.0, 0.0]]], value=1.0, active=here, present=here)
     assert metrics["value_loss/a"] == pytest.approx(((1 - 3) ** 2 + (1 - 5) ** 2) / 2, abs=1e-5)
+    assert metrics["loss/a"] == pytest.approx(metrics["policy_loss/a"] + 0.25 * metrics["value_loss/a"], abs=1e-5)
     plain = -math.log(0.5) if name in ("a2c", "impala") else -1.0  # -A log π; -A ratio
     assert metrics["policy_loss/a"] == pytest.approx(plain * (2 + 4) / 2, abs=1e-5)
 
@@ -130,9 +136,11 @@ def test_an_episode_that_was_cut_short_is_worth_what_its_final_view_is(name, end
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_the_last_view_is_bootstrapped_from(name):
-    """γ = 1/2 and λ = 0: the first step is followed by a view that is worth 1, and so is the second."""
-    _, _, metrics = learn(LEARNERS[name], np.full((2, 1, 2), 3.0), value=1.0, hyper={"gamma": 0.5, "gae_lambda": 0.0})
-    assert metrics["value_loss/a"] == pytest.approx((1 - 3.5) ** 2, abs=1e-4)
+    """γ = 1/2 and λ = 0: both steps are followed by a view that is worth 1, but for one who leaves in the last."""
+    here = np.array([[[True, True]], [[True, True]], [[True, False]]])
+    whole = {"active": here, "present": here, "hyper": {"gamma": 0.5, "gae_lambda": 0.0}}
+    _, _, metrics = learn(LEARNERS[name], np.full((2, 1, 2), 3.0), value=1.0, **whole)
+    assert metrics["value_loss/a"] == pytest.approx((3 * (1 - 3.5) ** 2 + (1 - 3) ** 2) / 4, abs=1e-4)
 
 
 def test_advantages_are_normalised_over_decisions_alone():
@@ -143,3 +151,50 @@ def test_advantages_are_normalised_over_decisions_alone():
     reward = [[[1.0, 100.0]], [[-70.0, 5.0]]]
     _, _, metrics = learn(algorithm, reward, log_prob=acted, active=turns)
     assert metrics["policy_loss/a"] == pytest.approx(-(-1 * 1.1 + 1 * 0.9) / 2, abs=1e-5)
+
+
+def test_every_copy_is_in_one_minibatch_of_an_epoch():
+    """Nothing moves at a rate of 0, so the value loss is the mean over all copies, however they are dealt."""
+    algorithm = PPO(normalise_advantages=False, epochs=2, minibatches=2, **BARE)
+    paid = np.arange(1.0, 5.0).reshape(1, 4, 1) * np.ones((2, 4, 2))
+    everybody = np.ones((3, 4, 2), bool)
+    _, _, metrics = learn(algorithm, paid, active=everybody, present=everybody, hyper={"learning_rate": 0.0})
+    assert metrics["value_loss/a"] == pytest.approx((1 + 4 + 9 + 16) / 4, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", [PPO, A2C])
+def test_the_learning_rate_falls_to_nothing_over_the_updates(kind):
+    """Of two updates the second moves half as far, and a third would not move."""
+    steps = {"epochs": 2, "minibatches": 1} if kind is PPO else {}
+    algorithm = kind(anneal=True, normalise_advantages=False, **steps, **BARE)
+    state = learner(algorithm, hyper={"total_updates": 2.0, "learning_rate": 0.01})
+    whole = experience_by_hand(a=by_hand(np.ones((2, 1, 2)), active=ALL, present=ALL))
+    chances = [float(chance_of_0(algorithm, state))]
+    for _ in range(3):
+        state, _ = updated(algorithm, state, whole)
+        chances.append(float(chance_of_0(algorithm, state)))
+    first, second, third = np.abs(np.diff(chances))
+    assert first > 1e-3
+    assert second == pytest.approx(first / 2, rel=0.2)
+    assert third == 0.0
+
+
+def test_illegal_actions_have_no_part_in_the_losses():
+    """Only action 0 may be taken: it is certain, which is worth log 1 and has no entropy."""
+    legal = np.broadcast_to([True, False], (3, 1, 2, 2))
+    _, _, metrics = learn(LEARNERS["a2c"], np.ones((2, 1, 2)), legal=legal)
+    assert metrics["entropy/a"] == pytest.approx(0.0, abs=1e-6)
+    assert metrics["policy_loss/a"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_views_are_normalised_by_those_of_who_is_there():
+    """Views of 2 and 4; the other agent, which is gone, would see 100."""
+    algorithm = A2C(normalise_views=True, **BARE)
+    state, here = learner(algorithm), ALL & np.array([True, False])
+    track, flags = by_hand(np.zeros((2, 1, 2)), active=here, present=here)
+    views = jnp.array([[[[2.0], [100.0]]], [[[4.0], [100.0]]]])
+    track = track.replace(observation=track.observation.replace(view=views))
+    state, _ = updated(algorithm, state, experience_by_hand(a=(track, flags)))
+    stats = state.params["a"].view_stats
+    assert float(stats.mean[0]) == pytest.approx(3.0)
+    assert float(stats.std[0]) == pytest.approx(1.0)

@@ -52,9 +52,9 @@ class State:
 
 @dataclasses.dataclass(frozen=True)
 class Turns(Env):
-    """Two agents take turns, two others always act until one of them leaves; the view is 10 times the seat and the time.
+    """Two agents take turns, then both wait; two others always act until one of them leaves.
 
-    Episodes last `LENGTH` steps. Half of them are cut short.
+    The view is 10 times the seat and the time. Episodes last `LENGTH` steps. About half of them are cut short.
     """
 
     movers: int | None = None
@@ -74,7 +74,7 @@ class Turns(Env):
 
     def observe(self, state, params):
         view = (10.0 * jnp.arange(1, 3) + state.time)[:, None]
-        turn = jnp.arange(2) == state.time % 2
+        turn = (jnp.arange(2) == state.time % 2) & (state.time < 2)
         stays = jnp.array([True, False]) | (state.time < LENGTH)  # the second has left in the final view
         return {
             "turns": Observation(view, active=turn, present=jnp.ones(2, bool)),
@@ -84,7 +84,7 @@ class Turns(Env):
 
 @functools.cache
 def played(movers, replays=False):
-    """Experience of `STEPS` steps, and the memory after it."""
+    """Experience of `STEPS` steps, and the episodes that ended in each."""
     env = Turns(movers)
     algorithms = dict.fromkeys(env.groups, Counter(replays))
     actor = Policies(algorithms, describe(env).groups)
@@ -95,7 +95,7 @@ def played(movers, replays=False):
     def play(key):
         worlds, memory = vectorised.reset(key), actor.initial_memory(params, COPIES)
         after, last, steps = rollout(vectorised, actor, params, worlds, memory, STEPS)
-        return experience(steps, memory, after, last)
+        return experience(steps, memory, after, last), steps.episodes
 
     return jax.tree.map(np.asarray, play(jax.random.key(3)))
 
@@ -113,13 +113,13 @@ def own_decisions(whole, active):
 @pytest.mark.parametrize("movers", [None, 1])
 def test_final_views_of_episodes_that_were_cut_short_are_valued(movers):
     """With the memory after the last step; those of episodes that ended by themselves, and absent agents, are worth 0."""
-    whole = played(movers)
+    whole, _ = played(movers)
     cut = whole.truncated & ~whole.terminated
     assert cut.any()
     assert whole.terminated.any()
     final = 10.0 * np.arange(1, 3) + LENGTH
     turns, both = whole.tracks["turns"].final_value, whole.tracks["both"].final_value
-    acted = np.array([2, 1])  # of three turns the first agent had two
+    acted = np.array([1, 1])  # of three steps both had one turn
     np.testing.assert_allclose(turns[cut], np.broadcast_to(2.0 * final + 1000 * acted, turns[cut].shape))
     np.testing.assert_allclose(both[cut], np.broadcast_to([3.0 * final[0] + 3000, 0.0], both[cut].shape))
     assert not turns[~cut].any()
@@ -128,7 +128,7 @@ def test_final_views_of_episodes_that_were_cut_short_are_valued(movers):
 
 @pytest.mark.parametrize("movers", [None, 1])
 def test_the_memory_of_those_who_wait_stands_still(movers):
-    whole = played(movers)
+    whole, _ = played(movers)
     for name, track in whole.tracks.items():
         active = track.observation.active
         counts = own_decisions(whole, active)
@@ -136,8 +136,17 @@ def test_the_memory_of_those_who_wait_stands_still(movers):
         np.testing.assert_array_equal(track.last_memory, counts[-1], err_msg=name)
 
 
+def test_an_episode_is_counted_once_where_it_ends():
+    whole, episodes = played(None)
+    ended = (whole.truncated | whole.terminated).sum(axis=1)
+    assert ended.max() > 0
+    np.testing.assert_array_equal(episodes.count, ended)
+    np.testing.assert_array_equal(episodes.length, LENGTH * ended)
+    np.testing.assert_array_equal(episodes.returns["turns"], 2 * LENGTH * ended)
+
+
 def test_learners_with_a_replay_are_given_memories_and_final_views():
-    whole = played(None, True)
+    whole, _ = played(None, True)
     cut = whole.truncated & ~whole.terminated
     for name, track in whole.tracks.items():
         counts = own_decisions(whole, track.observation.active)
@@ -151,7 +160,7 @@ def test_learners_with_a_replay_are_given_memories_and_final_views():
 @pytest.mark.parametrize("movers", [None, 1])
 def test_everybody_draws_with_a_key_of_its_own(movers):
     """Agents, groups, copies and steps: no two draws are alike."""
-    whole = played(movers)
+    whole, _ = played(movers)
     bits = [track.extras["bits"][track.observation.active] for track in whole.tracks.values()]
     drawn = np.concatenate(bits)
     assert len(np.unique(drawn)) == len(drawn)
