@@ -4,11 +4,11 @@
     python benchmarks/mutations.py benchmarks/results/mutations.json --only ppo --jobs 2
     python benchmarks/mutations.py /tmp/new.json --only "dqn: importance" --again
 
-For every edit the tests that it names are run (`-x`, without the slow ones). An edit is caught if one of them fails, and
-survives if all pass. One that takes longer than `--limit` seconds counts as caught by the clock. What caught an edit must
-pass without it, or the run ends in words. Rows are written as they come, and those of edits whose source and tests have
-not changed since are kept, so a run that was stopped goes on where it was. `--only` takes a part of a name. Exit code 1
-if any edit survives.
+For every edit the tests that it names are run (`-x`, without the slow ones). An edit is caught if one of them fails,
+and survives if all pass. One that takes longer than `--limit` seconds counts as caught by the clock. What caught an
+edit must pass without it, or the run ends in words. Rows are written as they come, and those of edits whose source and
+tests have not changed since are kept, so a run that was stopped goes on where it was. `--only` takes a part of a name.
+Exit code 1 if any edit survives.
 """
 
 import argparse
