@@ -201,7 +201,7 @@ def test_weights_of_windows():
 
 @pytest.mark.parametrize(("updates", "undone"), [(0, 0.5), (5, 0.75), (10, 1.0)])
 def test_what_is_drawn_more_often_weighs_less(updates, undone):
-    """Of four draws three are of the window with three times the priority; more of that is undone as the run goes on."""
+    """Of four draws three are of the window with three times the priority; more of it is undone as the run goes on."""
     algorithm = DQN(prioritised=True, importance_exponent=0.5, batch_size=4, **HALF)
     one = window({"a": {"view": [[0], [1]], "action": [[1], [0]], "reward": [[3], [0]]}})
     other = window({"a": {"view": [[2], [1]], "action": [[1], [0]], "reward": [[3], [0]]}})

@@ -112,7 +112,7 @@ def own_decisions(whole, active):
 
 @pytest.mark.parametrize("movers", [None, 1])
 def test_final_views_of_episodes_that_were_cut_short_are_valued(movers):
-    """With the memory after the last step; those of episodes that ended by themselves, and absent agents, are worth 0."""
+    """With the memory after the last step. What ended by itself, and agents who have left, are worth 0."""
     whole, _ = played(movers)
     cut = whole.truncated & ~whole.terminated
     assert cut.any()
