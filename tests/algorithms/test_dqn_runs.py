@@ -261,13 +261,13 @@ def test_replays_that_are_too_small_or_too_large_are_refused(monkeypatch):
         built(buffer_size=40, n_step=3)
     # 120 steps in 2 seeds, each of two views of 3 floats, an action, a reward and three flags: 35 bytes.
     need = 2 * 120 * (2 * 12 + 4 + 4 + 3)
-    monkeypatch.setattr(fused, "memory_bytes", lambda: need / 0.8)
+    monkeypatch.setattr(fused, "device_bytes", lambda: need / 0.8)
     built(buffer_size=113)
     with pytest.raises(OptionError, match=r"'l': 120 steps of 39 bytes; 2 trainings.*Lower buffer_size to 80 or less"):
         built(buffer_size=113, prioritised=True)  # 4 more bytes each; 107 steps would fit, but updates are of 40
     built(buffer_size=80, prioritised=True)
-    monkeypatch.setattr(fused, "memory_bytes", lambda: need / 0.8 - 2)
-    with pytest.raises(OptionError, match=r"'l': 120 steps of 35 bytes.*at most 80% of its 0.0 GiB"):
+    monkeypatch.setattr(fused, "device_bytes", lambda: need / 0.8 - 2)
+    with pytest.raises(OptionError, match=r"'l': 120 steps of 35 bytes.*at most 80% of the 0 MiB"):
         built(buffer_size=113)
 
 
@@ -279,9 +279,9 @@ def test_replays_are_counted_together_and_spread_over_devices(monkeypatch):
     roles = cast(Experiment("dqn/two_teams", learners=learners, num_envs=8, num_steps=5))
     # Two scouts and three carriers: two views of 3 or 2 floats, an action and a reward each, and three flags a step.
     need = 160 * (2 * (24 + 4 + 4) + 3) + 80 * (3 * (16 + 4 + 4) + 3)
-    monkeypatch.setattr(fused, "memory_bytes", lambda: need / 0.8 + 1)
+    monkeypatch.setattr(fused, "device_bytes", lambda: need / 0.8 + 1)
     fused.check_replays(roles)
-    monkeypatch.setattr(fused, "memory_bytes", lambda: need / 2 / 0.8 + 1)
+    monkeypatch.setattr(fused, "device_bytes", lambda: need / 2 / 0.8 + 1)
     with pytest.raises(OptionError, match=r"'one': 160 steps.*'other': 80 steps.*Lower buffer_size to 80 and 40"):
         fused.check_replays(roles)
     fused.check_replays(roles, memories=2)

@@ -7,6 +7,7 @@
 import dataclasses
 import functools
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -98,10 +99,11 @@ def regroup(env: Env, seats: Mapping[str, Sequence[str]]) -> Env:
     plan = tuple((name, tuple(parse_seats(text, spec.groups) for text in texts)) for name, texts in seats.items())
     taken = [(part.group, i) for _, parts in plan for part in parts for i in range(part.start, part.stop)]
     everyone = [(name, i) for name, group in spec.groups.items() for i in range(group.size)]
+    times = Counter(taken)
     for seat in everyone:
-        if taken.count(seat) != 1:
-            times = "no policy" if seat not in taken else "more than one policy"
-            raise OptionError(f"seat {seat[0]}[{seat[1]}] has {times}: every seat needs exactly one")
+        if times[seat] != 1:
+            owned = "more than one policy" if times[seat] else "no policy"
+            raise OptionError(f"seat {seat[0]}[{seat[1]}] has {owned}: every seat needs exactly one")
     for name, parts in plan:
         _check_alike(name, [spec.groups[part.group] for part in parts], parts)
     if [(name, [Part(name, 0, group.size)]) for name, group in spec.groups.items()] == [(n, list(p)) for n, p in plan]:

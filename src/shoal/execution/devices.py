@@ -78,9 +78,3 @@ def memory_in_use() -> int:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the most so far, in bytes on a Mac
-
-
-def memory_bytes() -> int:
-    """Memory of one device, in bytes: what it may allocate, or all that the machine has."""
-    limit = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
-    return int(limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

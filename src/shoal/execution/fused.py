@@ -9,8 +9,8 @@ are a vmap over the whole thing.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +27,9 @@ from shoal.core.regroup import original
 from shoal.core.types import PyTree
 from shoal.core.vectorise import Worlds
 from shoal.execution import latch as nonfinite
-from shoal.execution.devices import AXIS, make_mesh, memory_bytes
+from shoal.execution.devices import AXIS, make_mesh
 from shoal.execution.experiment import Cast, Experiment, cast
+from shoal.execution.memory import Need, device_bytes, largest, need_of, on_host, require_counts, require_room, size
 from shoal.execution.rollout import Policies, Step, experience, rollout
 from shoal.ops.buffers import Replay, num_bytes
 
@@ -73,14 +74,36 @@ class Program:
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the columns of the metrics table."""
+        return tuple(self._traced[1])
+
+    @functools.cached_property
+    def _traced(self) -> tuple[Any, dict[str, Any]]:
+        """One update of one training, as a jaxpr, and its metrics' shapes; nothing is computed."""
+        update = functools.partial(self._update, axis=None)
+        jaxpr, (_, metrics) = jax.make_jaxpr(update, return_shape=True)(self._one())
+        return jaxpr, metrics
+
+    def _one(self) -> Carry:
+        """The shapes of one training's carry."""
         carry = self.shapes()
-        one = (
-            jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), carry)
-            if self.stacked
-            else carry
-        )
-        _, metrics = jax.eval_shape(functools.partial(self._update, axis=None), one)
-        return tuple(metrics)
+        if not self.stacked:
+            return carry
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), carry)
+
+    @property
+    def trainings(self) -> int:
+        """How many are side by side."""
+        return self.experiment.num_seeds * num_points(self.overrides)
+
+    @functools.cached_property
+    def need(self) -> Need:
+        """What it takes of memory, from its trace."""
+        carry = self._one()
+        whole = () if on_host() else carry.learners  # replays, which are split, apart
+        whole = jax.tree.map(lambda leaf: () if _is_replay(leaf) else leaf, whole, is_leaf=_is_replay)
+        table = 2 * 4 * MAX_UPDATES * len(self.names)  # of the call that runs and of the one that is read
+        one = need_of(carry, self._traced[0], whole)
+        return dataclasses.replace(one, made=one.made + table).times(self.trainings)
 
     def init(self) -> Carry:
         """Fresh worlds and learners. Each device makes its share: no one of them could hold a large replay alone."""
@@ -229,20 +252,31 @@ def check_compiled(roles: Cast) -> None:
         )
 
 
-def build(experiment: Experiment, devices: int | None = None, overrides: Overrides | None = None) -> Program:
+Built = TypeVar("Built", bound=Program)
+
+
+def build(
+    experiment: Experiment,
+    devices: int | None = None,
+    overrides: Overrides | None = None,
+    kind: Callable[[Cast, jax.sharding.Mesh, Overrides], Built] = Program,
+) -> Built:
     """The program of an experiment, over all local devices or the first few; `overrides` make it a sweep."""
+    require_counts("experiment", num_envs=experiment.num_envs, num_steps=experiment.num_steps)
     roles, mesh = cast(experiment), mesh_of(experiment, devices)
     check_compiled(roles)
     check_warm_up(experiment)
     # Cores are devices of their own here, but they share the memory of the machine.
     memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size
     check_replays(roles, num_points(overrides or {}), memories)
-    return Program(roles, mesh, overrides or {})
+    program = kind(roles, mesh, overrides or {})
+    check_memory(program)
+    return program
 
 
 def mesh_of(experiment: Experiment, devices: int | None = None) -> jax.sharding.Mesh:
     """The devices that an experiment runs on: of all local ones, or of the first few, those worth using."""
-    parts = math.lcm(*(getattr(learner.algorithm, "minibatches", 1) for learner in experiment.learners.values()))
+    parts = _parts(experiment)
     if experiment.num_envs % parts:
         raise OptionError(
             f"num_envs must be a multiple of the number of minibatches, {parts}, got {experiment.num_envs}. "
@@ -263,6 +297,44 @@ def check_warm_up(experiment: Experiment) -> None:
             )
 
 
+def check_memory(program: Program) -> None:
+    """Refuses a program that does not fit into memory, before it is compiled, and says what would fit."""
+    experiment, devices = program.experiment, program.mesh.size
+
+    @functools.cache
+    def need(num_envs: int) -> Need:
+        if num_envs == experiment.num_envs:
+            return program.need
+        smaller = cast(dataclasses.replace(experiment, num_envs=num_envs))
+        return dataclasses.replace(program, cast=smaller).need
+
+    def advice() -> str:
+        one = dataclasses.replace(program.need, **_divided(program.need, program.trainings))
+        most = largest(one.times, program.trainings, devices=devices)
+        if most is not None:
+            return f"At most {most:,} trainings side by side fit (num_seeds x points)."
+        most = largest(need, experiment.num_envs, _parts(experiment) * devices, devices)
+        if most is not None:
+            alone = "" if program.trainings == 1 else " in one training"
+            return f"The largest num_envs that fits{alone} is {most:,}."
+        least = _parts(experiment) * devices
+        few = f"Not even {least} cop{'ies' if least > 1 else 'y'} would" if experiment.num_envs > least else "It cannot"
+        return f"{few} fit: use a smaller world (fewer agents), fewer steps (num_steps) or a smaller network."
+
+    copies = f"{experiment.num_envs:,} copies x {experiment.num_steps:,} steps"
+    many = f", {program.trainings:,} trainings side by side" if program.trainings > 1 else ""
+    require_room(f"{experiment.env} with {copies}{many}", program.need, advice, devices)
+
+
+def _divided(need: Need, count: int) -> dict[str, int]:
+    return {name: value // count for name, value in dataclasses.asdict(need).items()}
+
+
+def _parts(experiment: Experiment) -> int:
+    """What the number of copies must be a multiple of: the minibatches of all learners."""
+    return math.lcm(*(getattr(learner.algorithm, "minibatches", 1) for learner in experiment.learners.values()))
+
+
 def check_replays(roles: Cast, points: int = 1, memories: int = 1) -> None:
     """Refuses replays that, all together, take more than their share of memory.
 
@@ -274,7 +346,7 @@ def check_replays(roles: Cast, points: int = 1, memories: int = 1) -> None:
             example, rows, num_envs = algorithm.replay_shape(spec)  # pyright: ignore[reportAttributeAccessIssue]
             priority = PRIORITY_BYTES if getattr(algorithm, "prioritised", False) else 0
             sizes[name] = num_bytes(example, 1, 1) + priority, rows * num_envs
-    trainings, room = roles.experiment.num_seeds * points, memory_bytes()
+    trainings, room = roles.experiment.num_seeds * points, device_bytes()
     total = sum(step * steps for step, steps in sizes.values()) * trainings / memories
     if total <= REPLAY_SHARE * room:
         return
@@ -285,8 +357,8 @@ def check_replays(roles: Cast, points: int = 1, memories: int = 1) -> None:
     fits = [int(REPLAY_SHARE * room / total * steps) // update * update for _, steps in sizes.values()]
     lower = f"Lower buffer_size to {' and '.join(f'{most:,}' for most in fits)} or less."
     raise OptionError(
-        f"replays take {total / 2**30:.1f} GiB of a device ({each}{many}{spread}), but may take at most "
-        f"{REPLAY_SHARE:.0%} of its {room / 2**30:.1f} GiB. {lower if all(fits) else 'Use fewer copies (num_envs).'}"
+        f"replays take {size(total)} of a device ({each}{many}{spread}), but may take at most {REPLAY_SHARE:.0%} of "
+        f"the {size(room)} that are free there. {lower if all(fits) else 'Use fewer copies (num_envs).'}"
     )
 
 

@@ -25,7 +25,17 @@ from shoal.core.types import PyTree
 from shoal.core.vectorise import Ended, Vectorised, Worlds
 from shoal.execution.evaluate import MAX_STEPS, Evaluation, seated
 from shoal.execution.experiment import Cast, Experiment, cast
-from shoal.execution.fused import MAX_UPDATES, Carry, Program, check_replays, check_warm_up, mesh_of, policies_of
+from shoal.execution.fused import (
+    MAX_UPDATES,
+    Carry,
+    Program,
+    check_memory,
+    check_replays,
+    check_warm_up,
+    mesh_of,
+    policies_of,
+)
+from shoal.execution.memory import require_counts
 from shoal.execution.rollout import Actor, Acts, Step, carried_out
 
 EVALUATED = 16
@@ -217,10 +227,13 @@ def build(experiment: Experiment, devices: int | None = None) -> HostProgram:
         )
     if experiment.randomise:
         raise OptionError(f"{experiment.env} has no sample_params to draw from: leave out --randomise")
+    require_counts("experiment", num_envs=experiment.num_envs, num_steps=experiment.num_steps)
     roles = cast(experiment)
     check_warm_up(experiment)
     check_replays(roles)
-    return HostProgram(roles, mesh_of(experiment, 1))
+    program = HostProgram(roles, mesh_of(experiment, 1))
+    check_memory(program)
+    return program
 
 
 def evaluate(

@@ -260,15 +260,16 @@ class Program:
 def build(plan: PBT, devices: int | None = None) -> Program:
     """The program of a population-based training, over all local devices or the first few."""
     with as_pbt():
-        prepared = prepare(plan.start, devices)
+        prepared = prepare(plan.start, devices, _Members)
     inner = prepared.program
+    assert isinstance(inner, _Members)
     env = inner.cast.env
     if env.kind == "competitive" and len(prepared.measure) == len(sides(env)) > 1:
         raise OptionError(
             f"pbt: in {plan.experiment.env!r} the players compete, so the returns of all sides add up to nothing that "
             f"members could be compared by. Name one: measure=NAME, --measure NAME; of {', '.join(prepared.measure)}."
         )
-    return Program(plan, _Members(inner.cast, inner.mesh, inner.overrides), prepared.measure)
+    return Program(plan, inner, prepared.measure)
 
 
 def _where(mask: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:

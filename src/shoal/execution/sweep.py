@@ -119,9 +119,9 @@ class Prepared:
     measure: tuple[str, ...]
 
 
-def prepare(plan: Sweep, devices: int | None = None) -> Prepared:
+def prepare(plan: Sweep, devices: int | None = None, kind: type[Program] = Program) -> Prepared:
     """The first half of `sweep`: refuses what can be refused before anything is compiled."""
-    program = build(plan.experiment, devices, plan.overrides)
+    program = build(plan.experiment, devices, plan.overrides, kind)
     columns = _measured(plan, program)
     _check_traced(program)
     return Prepared(plan, program, columns)

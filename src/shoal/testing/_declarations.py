@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,14 +77,16 @@ def _group_usable(name: str, group: Any, findings: Findings) -> bool:
 
 
 def _check_players(env: Env, groups: dict[str, Group], findings: Findings) -> None:
-    taken = attempt(findings, "players", lambda: [tuple(seat) for seats in env.players.values() for seat in seats])
+    taken = attempt(
+        findings, "players", lambda: Counter(tuple(seat) for seats in env.players.values() for seat in seats)
+    )
     if taken is FAILED:
         return
-    seats = [(name, i) for name, group in groups.items() for i in range(group.size)]
+    seats = {(name, i): None for name, group in groups.items() for i in range(group.size)}
     fix = "Every seat (group, index) must belong to exactly one player"
     for seat in seats:
-        if taken.count(seat) != 1:
-            times = "no player" if seat not in taken else "more than one player"
+        if taken[seat] != 1:
+            times = "more than one player" if taken[seat] else "no player"
             findings.add("players", "players", f"the seat {seat} has {times}", fix)
     for seat in taken:
         if seat not in seats:

@@ -1,0 +1,138 @@
+"""How much memory a traced program needs while it runs, from its jaxpr: nothing is compiled or allocated.
+
+A value is counted from the operation that makes it to the last one that reads it. As XLA does, what elementwise
+operations make is taken to be fused into whoever reads it: it takes memory only where it must lie there as a whole,
+as an argument of a product, a sort or a loop, or as a result. What is written into an array goes into that array, and
+what a loop carries on stays where it was.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.extend import core as jax_core
+
+IN_PLACE = {"dynamic_update_slice", "scatter", "scatter-add", "scatter_add", "scatter-min", "scatter-max"}
+"""Operations that write into their first argument."""
+REDUCING = ("reduce", "arg")
+"""How the names of operations begin that read fused arguments, but whose results lie in memory."""
+WHOLE = {
+    "dot_general", "conv_general_dilated", "sort", "top_k", "cumsum", "cumprod", "cummax", "cumlogsumexp", "gather",
+    "concatenate", "pad", "random_bits", "random_split", "random_wrap", "threefry2x32", "custom_call", "ffi_call",
+    "pure_callback", "io_callback", "qr", "geqrf", "householder_product", "cholesky", "triangular_solve", "eigh", "svd",
+    "lu", "scan", "while", "cond", "copy", "all_gather", "psum", "all_to_all",
+}  # fmt: skip
+"""Operations whose arguments and results lie in memory as a whole; all others are elementwise, or only views."""
+
+
+def num_bytes(tree: Any) -> int:
+    """What the arrays of a tree take, or would take by their shapes."""
+    return sum(_size(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def peak_bytes(jaxpr: Any) -> int:
+    """The most bytes alive at once of what a program makes, its arguments apart and its results included."""
+    return _Program(getattr(jaxpr, "jaxpr", jaxpr)).peak()
+
+
+def _size(aval: Any) -> int:
+    # In Python's own integers: sizes beyond 2^63 are to be told of, not to wrap around.
+    return math.prod(int(axis) for axis in aval.shape) * aval.dtype.itemsize
+
+
+class _Program:
+    """One walk over a jaxpr. roots: for each value, the values in memory that it is computed from when it is read."""
+
+    def __init__(self, jaxpr: Any):
+        self.jaxpr = jaxpr
+        self.roots: dict[Any, frozenset] = {var: frozenset([var]) for var in (*jaxpr.invars, *jaxpr.constvars)}
+        self.given = set(self.roots)
+        self.made: dict[Any, int] = {}  # values in memory, and at which operation they appear
+        self.inner: list[int] = []
+
+    def peak(self) -> int:
+        reads: list[frozenset] = []
+        forced = self._forced()
+        for number, equation in enumerate(self.jaxpr.eqns):
+            reads.append(self._of(equation.invars))
+            self.inner.append(_inner(equation))
+            self._results(number, equation, forced)
+        last = dict.fromkeys(self.made, -1)
+        for number, read in enumerate(reads):
+            last |= {var: number for var in read if var in last}
+        for var in self._of(self.jaxpr.outvars):
+            if var in last:
+                last[var] = len(reads)
+        return self._most(last)
+
+    def _of(self, variables: Sequence[Any]) -> frozenset:
+        known = [self.roots[var] for var in variables if not isinstance(var, jax_core.Literal)]
+        return frozenset().union(*known)
+
+    def _forced(self) -> set:
+        """Values that must lie in memory because of who reads them."""
+        forced = {var for var in self.jaxpr.outvars if not isinstance(var, jax_core.Literal)}
+        for equation in self.jaxpr.eqns:
+            if equation.primitive.name in WHOLE or _programs(equation):
+                forced |= {var for var in equation.invars if not isinstance(var, jax_core.Literal)}
+        return forced
+
+    def _results(self, number: int, equation: Any, forced: set) -> None:
+        name = equation.primitive.name
+        carried = _carried(equation)
+        whole = name in WHOLE or bool(_programs(equation)) or name.startswith(REDUCING)
+        for i, var in enumerate(equation.outvars):
+            if name in IN_PLACE:
+                self.roots[var] = self._of(equation.invars[:1])
+            elif i in carried:
+                self.roots[var] = self._of([equation.invars[carried[i]]])
+            elif whole or var in forced:
+                self.roots[var], self.made[var] = frozenset([var]), number
+            else:
+                self.roots[var] = self._of(equation.invars)
+
+    def _most(self, last: dict[Any, int]) -> int:
+        count = len(self.jaxpr.eqns)
+        change = [0] * (count + 2)
+        for var, number in self.made.items():
+            size = _size(var.aval)
+            change[number] += size
+            change[max(last[var], number) + 1] -= size
+        most = alive = 0
+        for number in range(count + 1):
+            alive += change[number]
+            most = max(most, alive + (self.inner[number] if number < count else 0))
+        return most
+
+
+def _programs(equation: Any) -> list[Any]:
+    """The programs inside an operation: of a loop, a branch, a function."""
+    found = []
+    for value in equation.params.values():
+        for one in value if isinstance(value, tuple | list) else [value]:
+            if hasattr(one, "eqns") or hasattr(getattr(one, "jaxpr", None), "eqns"):
+                found.append(getattr(one, "jaxpr", one))
+    return found
+
+
+def _inner(equation: Any) -> int:
+    """What an operation needs while it runs, beside its results."""
+    programs = _programs(equation)
+    if not programs:
+        return 0
+    most = max(peak_bytes(program) for program in programs)
+    if equation.primitive.name in ("scan", "while"):
+        return most
+    return max(0, most - sum(_size(var.aval) for var in equation.outvars))
+
+
+def _carried(equation: Any) -> dict[int, int]:
+    """For the results of a loop that it carries along, the argument each begins as."""
+    params = equation.params
+    if equation.primitive.name == "scan":
+        return {i: params["num_consts"] + i for i in range(params["num_carry"])}
+    if equation.primitive.name == "while":
+        before = params["cond_nconsts"] + params["body_nconsts"]
+        return {i: before + i for i in range(len(equation.outvars))}
+    return {}
