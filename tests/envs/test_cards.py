@@ -12,7 +12,8 @@ import pytest
 import shoal
 from shoal import presets
 from shoal.core.errors import OptionError
-from shoal.envs.cards.leduc import CALL, FOLD, RAISE
+from shoal.envs.cards.kuhn import Kuhn
+from shoal.envs.cards.leduc import CALL, FOLD, RAISE, Leduc
 from shoal.envs.tabular import tabulate
 from shoal.execution.train import train
 
@@ -178,3 +179,36 @@ def test_self_play_comes_near_the_equilibrium():
     assert game.nash_conv(trained) < 0.3
     gains = game.values([trained[0], uniform[1]])[0] + game.values([uniform[0], trained[1]])[1]
     assert gains > 0.15, "against random play, over both seats"
+
+
+@functools.cache
+def _compiled(world):
+    def step(state, move):
+        return world.step(None, state, {"player": jnp.full(2, move)}, ())[0]
+
+    return jax.jit(step), jax.jit(lambda state: world.scene(state, ()).labels)
+
+
+def _said(world, moves):
+    """The texts on the table after each of some moves, without the cards' faces."""
+    step, draw = _compiled(world)
+    state, said = world.deal(jnp.int32(0)), []
+    for move in moves:
+        state = step(state, jnp.int32(move))
+        labels = draw(state)
+        texts = [text for text, seen in zip(labels.text, np.asarray(labels.visible), strict=True) if seen]
+        said.append([text for text in texts if len(text) > 2])
+    return said
+
+
+@pytest.mark.parametrize(
+    ("world", "moves", "words"),
+    [
+        (Kuhn(), [0, 1, 0], [["checks"], ["checks", "bets"], ["folds", "bets"]]),
+        (Kuhn(), [1, 1], [["bets"], ["bets", "calls"]]),
+        (Leduc(), [2, 2, 0], [["bets"], ["bets", "raises"], ["folds", "raises"]]),
+        (Leduc(), [1, 1, 1, 2, 1], [["checks"], ["checks"] * 2, ["checks"], ["checks", "bets"], ["calls", "bets"]]),
+    ],
+)
+def test_pictures_name_the_hands_and_say_what_was_done(world, moves, words):
+    assert _said(world, moves) == [["player_0", "player_1", *each] for each in words]

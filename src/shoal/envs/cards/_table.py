@@ -16,6 +16,8 @@ _HANDS = ((-4.0, 0.0), (4.0, 0.0))
 _BOARD = (0.0, 0.0)
 _FELT, _GREY, _CHIP, _TURN, _CALL, _RAISE = 3, 0, 7, 7, 6, 4  # colours
 _OWN = (1, 2)
+_ABOVE, _BELOW = 1.75, -1.75  # of a hand: who holds it, and what its holder did last
+_WORDS = ("checks", "calls", "bets", "raises", "folds")
 
 
 def unpacked(bits: jax.Array, width: int) -> jax.Array:
@@ -46,13 +48,15 @@ def picture(
     turn: jax.Array,
     betting: jax.Array,
     folded: jax.Array,
+    words: tuple[tuple[str, str], tuple[str, str]],
     board: tuple[jax.Array, jax.Array] | None = None,
 ) -> Scene:
     """A card table.
 
     hands: cards `[2]`, of which `names` are the faces. paid: chips `[2]` in the pot, `most` at most. turn: bool `[2]`,
-    who is to move. betting: `[rounds, places, 2]`, whether that place was a call or a raise. folded: bool `[2]`. board:
-    the public card and whether it lies open.
+    who is to move. betting: `[rounds, places, 2]`, whether that place was a call or a raise. folded: bool `[2]`. words:
+    what a call and a raise are called, each before and after the first raise of its round. board: the public card and
+    whether it lies open.
     """
     places = [*_HANDS] if board is None else [*_HANDS, _BOARD]
     cards = hands if board is None else jnp.append(hands, board[0])
@@ -63,7 +67,7 @@ def picture(
         polygons=_felt_and_cards(places, colour),
         lines=_frames(turn),
         circles=_chips_and_bets(paid, most, betting),
-        labels=_faces(places, cards, names, is_open),
+        labels=_joined(_faces(places, cards, names, is_open), _holders(), _last_words(betting, folded, words)),
     )
 
 
@@ -120,4 +124,35 @@ def _faces(places: list[tuple[float, float]], cards: jax.Array, names: tuple[str
         position=jnp.repeat(jnp.array(places, jnp.float32), len(names), axis=0),
         visible=shown.ravel(),
         text=names * len(places),
+    )
+
+
+def _holders() -> Labels:
+    """The players' names above their hands."""
+    places = [(x, y + _ABOVE) for x, y in _HANDS]
+    return Labels(jnp.array(places, jnp.float32), jnp.ones(len(places), bool), text=tuple(PLAYERS))
+
+
+def _last_words(betting: jax.Array, folded: jax.Array, words: tuple[tuple[str, str], tuple[str, str]]) -> Labels:
+    """What each player did last, below its hand: in this round or, if that has just begun, in the one before."""
+    happened = betting.any(-1)
+    newest = jnp.maximum(jnp.sum(happened.any(-1)) - 1, 0)
+    round, happened = betting[newest], happened[newest]
+    raised = round[:, 1] > 0
+    answers = (jnp.cumsum(raised) - raised > 0).astype(jnp.int32)
+    meaning = jnp.array([[_WORDS.index(word) for word in pair] for pair in words])[raised.astype(jnp.int32), answers]
+    places = jnp.arange(len(happened))
+    own = (places % 2 == jnp.arange(2)[:, None]) & happened  # [player, place]
+    last = jnp.max(jnp.where(own, places, 0), axis=1)
+    word = jnp.where(folded, _WORDS.index("folds"), meaning[last])
+    said = (jnp.arange(len(_WORDS)) == word[:, None]) & (own.any(1) | folded)[:, None]
+    below = [(x, y + _BELOW) for x, y in _HANDS for _ in _WORDS]
+    return Labels(jnp.array(below, jnp.float32), said.ravel(), text=_WORDS * len(_HANDS))
+
+
+def _joined(*labels: Labels) -> Labels:
+    return Labels(
+        jnp.concatenate([each.position for each in labels]),
+        jnp.concatenate([each.visible for each in labels]),
+        text=sum((each.text for each in labels), ()),
     )

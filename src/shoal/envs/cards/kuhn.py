@@ -121,6 +121,7 @@ class Kuhn(Env):
             turn=self._turn(state),
             betting=betting,
             folded=folded & (jnp.arange(2) == (state.moves - 1) % 2),
+            words=(("checks", "folds"), ("bets", "calls")),
         )
 
     def _turn(self, state: State) -> jax.Array:

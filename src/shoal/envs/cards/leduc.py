@@ -165,6 +165,7 @@ class Leduc(Env):
             turn=_turn(state),
             betting=betting,
             folded=folded & (jnp.arange(2) == last),
+            words=(("checks", "calls"), ("bets", "raises")),
             board=(state.public, state.second == 1),
         )
 
