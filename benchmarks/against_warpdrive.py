@@ -8,6 +8,7 @@ Figures of peers, in environment steps per second on one H200: WarpDrive 2.7.1 (
 import argparse
 import dataclasses
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def _add(output, rows, kind, name, result, peer, who):
     ratio = result["env_steps_per_s"] / peer if peer else None
     rows[kind, name] = {"kind": kind, "name": name, "peer": who, "peer_env_steps_per_s": peer, "ratio": ratio} | result
     rates = f"{result['env_steps_per_s'] / 1e6:10.3f} M env/s {result['agent_steps_per_s'] / 1e6:10.1f} M agent/s"
-    kept = {"date": time.strftime("%Y-%m-%d"), "rows": list(rows.values())}
+    kept = {"command": " ".join(["python", *sys.argv]), "date": time.strftime("%Y-%m-%d"), "rows": list(rows.values())}
     output.write_text(json.dumps(kept, indent=1) + "\n")
     shown = f"{ratio:6.1f}x {who}" if ratio else ""
     print(f"{kind:6s} {name:70s} {rates}  compile {result['compile_s']:5.1f} s  {shown}", flush=True)

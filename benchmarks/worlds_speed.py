@@ -71,7 +71,8 @@ def main() -> None:
             f"{row['env_steps_per_cpu_s']:14,.0f} a CPU-second, compiled in {row['compile_s']:.1f} s",
             flush=True,
         )
-        result = {"device": jax.devices()[0].device_kind, "versions": versions(), "rows": dict(sorted(rows.items()))}
+        kept = {"command": " ".join(["python", *sys.argv]), "device": jax.devices()[0].device_kind}
+        result = kept | {"versions": versions(), "rows": dict(sorted(rows.items()))}
         args.output.write_text(json.dumps(result, indent=1) + "\n")
     if failed:
         sys.exit(f"not measured: {', '.join(failed)}")
