@@ -270,6 +270,7 @@ def build(
     memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size
     check_replays(roles, num_points(overrides or {}), memories)
     program = kind(roles, mesh, overrides or {})
+    _check_traced(program)
     check_memory(program)
     return program
 
@@ -295,6 +296,16 @@ def check_warm_up(experiment: Experiment) -> None:
                 f"learner {name!r} would never learn: its warm_up, {warm_up:,} env steps, must be less than "
                 f"total_env_steps, {total:,}. Raise total_env_steps or lower warm_up."
             )
+
+
+def _check_traced(program: Program) -> None:
+    """An algorithm must have copied what is swept to `state.hyper`, or all points would be the same."""
+    learners = program.shapes().learners
+    for name, options in program.overrides.items():
+        for option in options:
+            if option not in getattr(learners[name], "hyper", {}):
+                algorithm = type(program.experiment.learners[name].algorithm).__name__
+                raise OptionError(f"sweep: {algorithm} does not copy {option} to `state.hyper`, so it cannot be swept")
 
 
 def check_memory(program: Program) -> None:

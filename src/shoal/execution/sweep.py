@@ -123,7 +123,6 @@ def prepare(plan: Sweep, devices: int | None = None, kind: type[Program] = Progr
     """The first half of `sweep`: refuses what can be refused before anything is compiled."""
     program = build(plan.experiment, devices, plan.overrides, kind)
     columns = _measured(plan, program)
-    _check_traced(program)
     return Prepared(plan, program, columns)
 
 
@@ -171,16 +170,6 @@ class _SideBySide(Loop):
         each = (jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(host.kind)))
         errors = (latch.report(one, world, groups) for one in each)
         self.failures = [error and str(error) for error in errors]
-
-
-def _check_traced(program: Program) -> None:
-    """An algorithm must have copied what is swept to `state.hyper`, or all points would be the same."""
-    learners = program.shapes().learners
-    for name, options in program.overrides.items():
-        for option in options:
-            if option not in getattr(learners[name], "hyper", {}):
-                algorithm = type(program.experiment.learners[name].algorithm).__name__
-                raise OptionError(f"sweep: {algorithm} does not copy {option} to `state.hyper`, so it cannot be swept")
 
 
 def _measured(plan: Sweep, program: Program) -> tuple[str, ...]:
