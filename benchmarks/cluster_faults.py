@@ -191,7 +191,7 @@ def environment(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dic
     newest = checkpoint.read_meta(checkpoint.latest(root / f"{kind}-{seed}" / "checkpoints"))["update"]
     if kind == "environment gives NaN":
         workers = json.loads((root / f"{kind}-{seed}" / "cluster.json").read_text())["workers"]
-        more["quarantined"] = sum(len(worker["quarantined"]) for worker in workers.values())
+        more["nan_resets"] = sum(worker["nan_resets"] for worker in workers.values())
     told = row(kind, seed, fault, newest if ended is None else ended, updates, **more)
     return told | {"updates_lost": max(told["updates_lost"], fault.committed - newest)}
 

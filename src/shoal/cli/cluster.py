@@ -162,7 +162,8 @@ def _workers(found: dict[str, Any]) -> Table:
     for name, told in sorted(found.get("workers", {}).items()):
         spent = sum(told["seconds"].values())
         notes = ["slow"] if told["slow"] else []
-        notes += [f"{len(told['quarantined'])} copies in quarantine"] if told["quarantined"] else []
+        notes += [f"{told['nan_resets']} x NaN"] if told["nan_resets"] else []
+        notes += [f"{counted(len(told['quarantined']), 'copy', 'copies')} left out"] if told["quarantined"] else []
         rate = count(steps / spent) if spent else ""
         begun, task = str(restarts.get(name, told["restarts"])), told["task"] if found.get("running") else ""
         table.add_row(name, str(told["rounds"] or ""), rate, task, begun, ", ".join(notes))

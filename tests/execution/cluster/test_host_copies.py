@@ -23,6 +23,7 @@ from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.rollouts import Share
 from shoal.execution.experiment import Experiment, Learner
 from shoal.execution.fused import policies_of
+from shoal.execution.logging import read_metrics
 from shoal.networks.torsos import Network
 
 ID = "gymnasium:walk"
@@ -177,11 +178,11 @@ def test_seeds_are_those_of_the_host_runner_and_others_after_a_restart(walks):
     assert len({env.seed for env in made}) == len(made) == 8
 
 
-def sick(number, step, how):
-    """Copy `number` is wrong in one step."""
+def sick(number, steps, how):
+    """Copy `number` is wrong in some steps."""
 
     def fault(env):
-        if env.number != number or env.total != step:
+        if env.number != number or env.total not in steps:
             return None
         if how == "said":
             raise NonFiniteWorldError("observation is NaN")
@@ -191,39 +192,106 @@ def sick(number, step, how):
 
 
 @pytest.mark.parametrize("how", ["observation", "reward", "said"])
-def test_a_copy_that_gives_nan_is_not_stepped_again(walks, how):
+def test_an_episode_that_gives_nan_is_cut_short_before_it_and_another_begun(walks, how):
     plan = experiment(num_envs=4)
     walks()
     sound = rolled(plan, Share(0, 4), 2)
-    made = walks(sick(1, 3, how))
+    made = walks(sick(1, [3], how))
     found = rolled(plan, Share(0, 4), 2)
     others = [0, 2, 3]
-    for (a, _), (b, healthy) in zip(sound, found, strict=True):
-        assert healthy.tolist() == [True, False, True, True]
+    for (a, _), (b, learnt) in zip(sound, found, strict=True):
+        assert learnt.all()
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(b))
         np.testing.assert_array_equal(a.steps.reward["walker"][:, others], b.steps.reward["walker"][:, others])
-    assert (found[0][0].steps.reward["walker"][:2, 1] < 0).all()
-    assert not found[1][0].steps.reward["walker"][:, 1].any()
-    assert [env.total for env in made] == [16, 3, 16, 16]
-
-
-def test_a_batch_that_steps_itself_is_not_listened_to_where_it_is_sick(walks):
-    made = walks(sick(1, 3, "reward"), together=True)
-    (first, healthy), (second, later) = rolled(experiment(num_envs=4), Share(0, 4), 2)
-    assert healthy.tolist() == later.tolist() == [True, False, True, True]
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((first, second)))
-    assert not second.steps.reward["walker"][:, 1].any()
+    steps, before = found[0][0].steps, sound[0][0].steps
+    np.testing.assert_array_equal(steps.reward["walker"][:2, 1], before.reward["walker"][:2, 1])
+    assert steps.reward["walker"][2, 1].tolist() == [0.0, 0.0]
+    assert steps.truncated[:, 1].tolist() == [False, False, True, False, False, False, False, True]  # the next: whole
+    assert steps.first[:, 1].tolist() == [True, False, False, True, False, False, False, False]
+    assert steps.final_value["walker"][2, 1].any()  # bootstraps from what was seen before
     assert [env.total for env in made] == [16] * 4
 
 
+def held_by(plan, rollouts_made=1, share=None, buffers=1):
+    """Copies after some rollouts, closed."""
+    program = rollouts.program_of(plan)
+    policies = jax.device_get(policies_of(program.init().learners))
+    held = HostCopies(program, share or Share(0, plan.num_envs), buffers)
+    try:
+        found = [held.roll(policies) for _ in range(rollouts_made)]
+    finally:
+        held.close()
+    return held, found
+
+
+def test_only_a_copy_that_keeps_giving_nan_is_left_out(walks):
+    made = walks(lambda env: "reward" if env.number == 1 or (env.number == 2 and env.total % 25 == 0) else None)
+    held, found = held_by(experiment(num_envs=4), 12)  # 96 steps
+    assert held.out.tolist() == [False, True, False, False]
+    assert [env.total for env in made] == [96, 10, 96, 96]  # ten times in a row
+    assert held.resets == 10 + 3  # 3 of 96 steps are forgiven
+    assert [learnt.tolist() for _, learnt in found[:2]] == [[True] * 4, [True, False, True, True]]
+    assert not found[-1][0].steps.reward["walker"][:, 1].any()
+
+
+def test_where_all_keep_giving_nan_it_is_said(walks, tmp_path):
+    walks(lambda env: "reward")
+    with pytest.raises(WorkerError, match="every copy of an actor gives NaN or infinity, again and again"):
+        runner.train(experiment(num_envs=4), tmp_path / "run", Plan(actors=1, retries=1), Threads())
+
+
+def test_a_batch_that_steps_itself_is_not_listened_to_until_that_episode_is_over(walks):
+    made = walks(sick(1, [3], "reward"), together=True)
+    held, ((first, learnt), (second, later)) = held_by(experiment(num_envs=4), 2)
+    assert learnt.tolist() == [True, False, True, True]
+    assert later.all()
+    assert held.resets == 1
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((first, second)))
+    assert np.flatnonzero(first.steps.reward["walker"][:, 1].any(axis=1)).tolist() == [0, 1, 5, 6, 7]
+    assert first.steps.first[:, 1].tolist() == [True, False, False, False, False, True, False, False]
+    assert second.steps.reward["walker"][:, 1].all()
+    assert [env.total for env in made] == [16] * 4
+
+
+def test_nan_now_and_then_does_not_end_a_run_and_is_reported(walks, tmp_path):
+    """In 0.4 % of the steps: all copies have given it by the end."""
+    draws = np.random.default_rng(0)
+    made = walks(lambda env: "observation" if draws.random() < 0.004 else None)
+    plan = experiment(num_envs=4, num_steps=64, updates=20)
+    result = runner.train(plan, tmp_path / "run", Plan(actors=1), Threads())
+    assert result.update == 20
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.policies))
+    status = json.loads((tmp_path / "run" / "cluster.json").read_text())
+    told = status["workers"]["actor-0"]
+    assert told["quarantined"] == []
+    assert 10 < told["nan_resets"] < 40
+    assert status["restarts"]["actor-0"] == 0
+    assert all(env.total >= 20 * 64 for env in made)
+    logged = sum(line["nan_resets"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl"))
+    assert 10 < logged <= told["nan_resets"]  # those of the last rollout came too late
+
+
 def test_a_run_goes_on_without_the_sick_copy_and_reports_it(walks, tmp_path):
-    walks(sick(2, 3, "observation"))
+    walks(sick(2, range(10**6), "observation"))
     result = runner.train(experiment(), tmp_path / "run", Plan(actors=1), Threads())
     assert result.update == 5
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.policies))
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert status["workers"]["actor-0"]["quarantined"] == [2]
     assert status["restarts"]["actor-0"] == 0
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("together", [False, True])
+def test_whatever_an_environment_raises_gets_the_usual_words(walks, error, together):
+    def fault(env):
+        if env.number == 1 and env.total == 3:
+            raise error("enough")
+
+    walks(fault, together=together)
+    which = "" if together else "copy 5, "
+    with pytest.raises(WorldError, match=rf"^{ID}, {which}step 3: step raised {error.__name__}: enough$"):
+        rolled(experiment(num_envs=8), Share(4, 4))
 
 
 def broken(env):
@@ -281,7 +349,7 @@ def test_an_environment_that_hangs_is_replaced(walks, tmp_path):
 
 
 @pytest.mark.parametrize(("part", "said"), [(0, "observation is NaN"), (1, "reward of agent 'agent_1' is NaN")])
-def test_bridges_say_that_it_is_nan_and_the_copy_is_not_stepped_again(part, said):
+def test_bridges_say_that_it_is_nan_and_the_copy_begins_anew(part, said):
     pytest.importorskip("mpe2", reason="mpe2 is not installed: pip install mpe2")
     plan = dataclasses.replace(experiment(num_envs=4), env="pettingzoo:mpe2.simple_spread_v3")
     program = rollouts.program_of(plan)
@@ -298,10 +366,10 @@ def test_bridges_say_that_it_is_nan_and_the_copy_is_not_stepped_again(part, said
     one.env.step = step
     with pytest.raises(NonFiniteWorldError, match=said):
         one.step({"agent": np.zeros(3, np.int32)})
-    made, healthy = held.roll(jax.device_get(policies_of(program.init().learners)))
+    made, learnt = held.roll(jax.device_get(policies_of(program.init().learners)))
     held.close()
-    assert healthy.tolist() == [True, False, True, True]
-    assert len(calls) == 2
+    assert learnt.all()
+    assert held.resets == len(calls) - 1 == plan.num_steps
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(made))
 
 
@@ -316,3 +384,14 @@ def test_mpe2_on_ray_gives_the_host_runners_weights(tmp_path):
     cluster = Plan(actors=2)
     result = runner.train(plan, tmp_path / "run", cluster, RayFabric("local", runner.needs(cluster)))
     assert_close(result.policies, alone.train(plan, devices=1).policies)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_an_environment_that_ends_its_actor_is_named_in_the_run(walks, tmp_path, error):
+    def always(env):
+        raise error
+
+    walks(always)
+    text = rf"actor-0 failed 2 times in a row.*{ID}, copy 0, step 1: step raised {error.__name__}"
+    with pytest.raises(WorkerError, match=text):
+        runner.train(experiment(num_envs=4), tmp_path / "run", Plan(actors=1, retries=1), Threads())

@@ -186,7 +186,7 @@ class TestJournal:
             journal.write({"a": 1})
 
 
-DONE = {"env_steps": 8, "seconds": {"roll": 1.0}, "sick": []}
+DONE = {"env_steps": 8, "seconds": {"roll": 1.0}, "sick": [], "resets": 0}
 
 
 class TestCoordinator:
@@ -282,7 +282,7 @@ class TestCoordinator:
         it.began(0)
         for number, seconds in enumerate((1.0, 1.1, 5.0)):
             it.next(f"actor-{number}", {}, 0.0)
-            it.next(f"actor-{number}", {"round": 0, "env_steps": 8, "seconds": {"roll": seconds}, "sick": []}, 0.0)
+            it.next(f"actor-{number}", {"round": 0, **DONE, "seconds": {"roll": seconds}}, 0.0)
         slow = {name: worker["slow"] for name, worker in it.status()["workers"].items()}
         assert slow == {"actor-0": False, "actor-1": False, "actor-2": True}
         it.stop()
@@ -355,3 +355,16 @@ class TestPlan:
         assert Plan(actors=4).share(Experiment("mpe/simple_spread", num_envs=64)) == 16
         with pytest.raises(OptionError, match=r"multiple of the number of actors, 3, got 64\. Try 66"):
             Plan(actors=3).share(Experiment("mpe/simple_spread", num_envs=64))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, ValueError])
+def test_whatever_is_raised_in_a_service_comes_to_the_caller_in_words(error):
+    class Rude:
+        def leave(self):
+            raise error
+
+    handle = Threads().start("rude", Rude)
+    with pytest.raises(WorkerError, match=rf"^rude: {error.__name__}: ") as caught:
+        handle.call("leave")
+    assert caught.value.line == f"{error.__name__}: "
+    assert WorkerError("").line == "it failed without a word"

@@ -43,7 +43,8 @@ class Actor:
         self.layout = rollouts.layout_of(self.program)
         self.make, self.copies = make, copies
         self.version, self.epoch, self.policies = -1, -1, None
-        self.sick: set[int] = set()
+        self.sick: set[int] = set()  # copies whose part of the last rollout was not learnt from
+        self.resets = 0  # of copies that gave NaN, as far as the coordinator was told
         self.dead = threading.Event()
         self.timing: dict[str, float] = {}
 
@@ -54,7 +55,7 @@ class Actor:
         """Works until told to stop; returns why."""
         anew = insist(self.services["coordinator"], "hello", self.name)
         share = Share(self.number * self.copies, self.copies, anew)
-        held = self._held(share)
+        held, self.resets = self._held(share), 0
         report: dict[str, Any] = {}
         try:
             while not self.dead.is_set():
@@ -83,9 +84,9 @@ class Actor:
         if not self._pulled(task["version"], task["epoch"]):
             return {}
         pulled = time.perf_counter()
-        made, healthy = held.roll(self.policies)
+        made, sound = held.roll(self.policies)
         rolled = time.perf_counter()
-        made = self._sound(made, healthy)
+        made = self._sound(made, sound)
         steps = self.copies * self.experiment.num_steps
         size = rollouts.num_bytes(made)
         place = (self.name, self.number, task["round"], self.version)
@@ -100,8 +101,12 @@ class Actor:
             "epoch": task["epoch"],
             "env_steps": steps,
             "seconds": {"pull": pulled - began, "roll": rolled - pulled, "push": done - rolled},
-            "sick": sorted(self.sick),
-        }
+        } | self._health(held)
+
+    def _health(self, held: Any) -> dict[str, Any]:
+        """What is to be reported of NaN: which copies are left out, and how many were begun anew since last time."""
+        before, self.resets = self.resets, held.resets
+        return {"sick": np.flatnonzero(held.out).tolist(), "resets": self.resets - before}
 
     def _pulled(self, least: int, epoch: int) -> bool:
         """Brings the weights up to date; False if those that are asked for do not come."""
@@ -118,10 +123,7 @@ class Actor:
     def _suffices(self, least: int, epoch: int) -> bool:
         return self.version >= least and self.epoch >= epoch
 
-    def _sound(self, made: Rollout, healthy: np.ndarray) -> Rollout:
-        """What copies that ever gave NaN did is replaced: they are in quarantine from then on."""
-        self.sick |= {int(copy) for copy in np.flatnonzero(~healthy)}
-        if not self.sick:
-            return made
-        well = np.array([copy not in self.sick for copy in range(self.copies)])
-        return rollouts.replaced(made, well, self.experiment.env)
+    def _sound(self, made: Rollout, sound: np.ndarray) -> Rollout:
+        """The rollout; what is not to be learnt from, as it has NaN in it, is replaced."""
+        self.sick = {int(copy) for copy in np.flatnonzero(~sound)}
+        return rollouts.replaced(made, sound, self.experiment.env) if self.sick else made

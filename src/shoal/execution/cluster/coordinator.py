@@ -1,7 +1,7 @@
 """The coordinator: who may do what next, who is there, who is slow. Data and weights do not pass through it.
 
 Workers are semi-passive: they finish a task, report, and ask for the next one. What must not be forgotten (workers that
-began anew, copies in quarantine, updates that are safe on disk) is written to the run's journal before it counts.
+began anew, copies that are left out, updates that are safe on disk) is written to the run's journal before it counts.
 """
 
 import threading
@@ -29,7 +29,8 @@ class Worker:
         self.task = ""
         self.seconds: dict[str, float] = {}
         self.env_steps = 0
-        self.sick: list[int] = []
+        self.sick: list[int] = []  # copies that are left out
+        self.resets = 0  # of copies that gave NaN
 
 
 class Coordinator:
@@ -104,6 +105,7 @@ class Coordinator:
             return
         worker.done = max(worker.done, report["round"])
         worker.env_steps += report["env_steps"]
+        worker.resets += report["resets"]
         for what, seconds in report["seconds"].items():
             before = worker.seconds.setdefault(what, seconds)
             worker.seconds[what] = MEMORY * before + (1 - MEMORY) * seconds
@@ -148,15 +150,18 @@ class Coordinator:
             self._changed.notify_all()
             return self.stopping
 
-    def updated(self, version: int, figures: dict[str, Any]) -> bool:
-        """A learner has made an update; its weights can be pulled. Returns whether it is to stop."""
+    def updated(self, version: int, figures: dict[str, Any]) -> tuple[bool, int]:
+        """A learner has made an update; its weights can be pulled.
+
+        Returns whether it is to stop, and how many copies have been begun anew so far because they gave NaN.
+        """
         with self._changed:
             self.version = max(self.version, version)
             self.learner |= figures
             mean, largest = figures["staleness"]
             self.staleness = [MEMORY * self.staleness[0] + (1 - MEMORY) * mean, max(self.staleness[1], largest)]
             self._changed.notify_all()
-            return self.stopping
+            return self.stopping, sum(worker.resets for worker in self.workers.values())
 
     def committed(self, update: int) -> None:
         """An update is safe on disk."""
@@ -200,4 +205,5 @@ class Coordinator:
             "seconds": {name: round(value, 6) for name, value in worker.seconds.items()},
             "slow": roll is not None and roll > SLOW * usual,
             "quarantined": worker.sick,
+            "nan_resets": worker.resets,
         }

@@ -36,6 +36,11 @@ class WorkerError(ShoalError):
         super().__init__(f"{who}: {text}" if who else text)
         self.text, self.kind = text, kind
 
+    @property
+    def line(self) -> str:
+        """What was wrong, in a line."""
+        return next(iter(self.text.splitlines()), "") or self.kind or "it failed without a word"
+
 
 class ClusterGoneError(ShoalError):
     """The cluster itself has died, not one of its workers."""
@@ -87,13 +92,16 @@ class Store(Protocol):
 
 
 class Fabric(Protocol):
-    """What starts services. where: the cluster in a few words."""
+    """What starts services. where: the cluster in a few words. private: whether it is this machine's, for one run."""
 
     @property
     def store(self) -> Store: ...
 
     @property
     def where(self) -> str: ...
+
+    @property
+    def private(self) -> bool: ...
 
     def start(self, name: str, factory: Callable[..., Any], *args: Any, cpus: float = 0.0, gpus: float = 0.0) -> Handle:
         """A service, made by `factory(*args)` where it will live; made again there whenever it died."""
@@ -135,7 +143,7 @@ class Served:
             return getattr(self.service, method)(*args)
         except Gone:
             raise
-        except Exception as error:  # whatever it is, the caller is to know
+        except BaseException as error:  # whatever it is, the caller is to know
             return Failure.of(error)
 
 
@@ -212,6 +220,7 @@ class Threads:
     """A cluster in one process."""
 
     where = "threads of this process"
+    private = True
 
     def __init__(self) -> None:
         self.store = Memory()

@@ -152,9 +152,9 @@ class GradientActor(Actor):
         if not self.weights.pull(task["epoch"]):
             return {}
         pulled = time.perf_counter()
-        made, healthy = held.roll(policies_of(self.weights.learners))
+        made, sound = held.roll(policies_of(self.weights.learners))
         rolled = time.perf_counter()
-        made = self._sound(made, healthy)
+        made = self._sound(made, sound)
         gradients, metrics = jax.device_get(self._gradient(self.weights.learners, made))
         told = told_of(made) | {name: float(value) for name, value in metrics.items()}
         steps = self.copies * self.experiment.num_steps
@@ -171,5 +171,4 @@ class GradientActor(Actor):
             "epoch": task["epoch"],
             "env_steps": steps,
             "seconds": seconds | {"push": time.perf_counter() - computed},
-            "sick": sorted(self.sick),
-        }
+        } | self._health(held)

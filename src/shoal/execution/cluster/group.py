@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src import xla_bridge
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -38,6 +39,7 @@ from shoal.execution.experiment import Experiment, cast
 from shoal.execution.fused import Carry, Program, policies_of
 from shoal.execution.train import with_weights
 
+LOOPBACK = "127.0.0.1"
 HEARTBEAT = 10
 """Seconds without a sign of life after which a process counts as dead to its group."""
 LOOK = 0.5
@@ -139,15 +141,25 @@ class GroupLearning(Learning):
 
 
 class GroupLearner(Learner):
-    """One learner of a group. The first one, `learner-0`, writes checkpoints and metrics for all."""
+    """One learner of a group. The first one, `learner-0`, writes checkpoints and metrics for all.
+
+    private: whether all are on this machine, and nobody else is to reach them.
+    """
 
     def __init__(
-        self, experiment: dict[str, Any], folder: str, plan: Plan, handles: dict[str, Handle], store: Store, rank: int
+        self,
+        experiment: dict[str, Any],
+        folder: str,
+        plan: Plan,
+        handles: dict[str, Handle],
+        store: Store,
+        rank: int,
+        private: bool = False,
     ):
         super().__init__(experiment, folder, plan, handles, store)
-        self.name, self.rank = f"learner-{rank}", rank
+        self.name, self.rank, self.private = f"learner-{rank}", rank, private
         self.generation = 0
-        self.sick: set[int] = set()
+        self.reported = 0  # copies that gave NaN and were begun anew, as far as the coordinator was told
         self.held: Segments | None = None
         self.report: dict[str, Any] = {}
 
@@ -162,7 +174,7 @@ class GroupLearner(Learner):
             if self.generation:  # this process was in a group that is no more
                 os._exit(1)
             self._meet()
-        self.held, self.report = None, {}
+        self.held, self.report, self.reported = None, {}, 0
         if self.rank == 0:
             return super().run()
         self.epoch = insist(self.services["coordinator"], "hello", self.name)
@@ -173,16 +185,19 @@ class GroupLearner(Learner):
         return {}
 
     def _meet(self) -> None:
-        token, address, found = uuid.uuid4().hex, _address(), None
+        token, address, found = uuid.uuid4().hex, _address(self.private), None
         while found is None:
             found = insist(self.services["meeting"], "join", self.rank, token, address, WAIT)
         self.generation, first = found
         threading.Thread(target=self._watch, daemon=True, name="group").start()
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        if self.private:
+            _stay_on_loopback()
         jax.distributed.initialize(
             first,
             self.plan.learners,
             self.rank,
+            coordinator_bind_address=first if self.private else None,  # None: all interfaces
             cluster_detection_method="deactivate",
             initialization_timeout=60,
             heartbeat_timeout_seconds=HEARTBEAT,
@@ -209,8 +224,8 @@ class GroupLearner(Learner):
         asked = time.perf_counter()
         policies = jax.tree.map(lambda leaf: leaf.addressable_data(0), policies_of(self.learners))
         self.held = self.held or self._begun()
-        made, healthy = self.held.roll(policies, self._enough)
-        made = self._sound(made, healthy)
+        made, sound = self.held.roll(policies, self._enough)
+        made = made if sound.all() else rollouts.replaced(made, sound, self.experiment.env)
         rolled = time.perf_counter()
         learners, tripped, row = self.learning.learn(
             self.learners, self.tripped, np.int32(self.update), self.learning.placed(made)
@@ -249,7 +264,9 @@ class GroupLearner(Learner):
         assert self.held is not None
         steps = self.held.share.size * self.held.made
         place = {"round": self.update, "epoch": task["epoch"]}
-        self.report = place | {"env_steps": steps, "seconds": seconds, "sick": sorted(self.sick)}
+        health = {"sick": np.flatnonzero(self.held.out).tolist(), "resets": self.held.resets - self.reported}
+        self.reported = self.held.resets
+        self.report = place | {"env_steps": steps, "seconds": seconds} | health
 
     def _begun(self) -> Segments:
         size = self.experiment.num_envs // self.plan.learners
@@ -263,14 +280,6 @@ class GroupLearner(Learner):
         needed = max(1, self.plan.learners - self.plan.backups)
         place = (self.rank, self.generation, self.update)
         return insist(self.services["meeting"], "enough", *place, finished, needed) or finished
-
-    def _sound(self, made: Rollout, healthy: np.ndarray) -> Rollout:
-        """What copies that ever gave NaN did is replaced: they are in quarantine from then on."""
-        self.sick |= {int(copy) for copy in np.flatnonzero(~healthy)}
-        if not self.sick:
-            return made
-        well = np.isin(np.arange(len(healthy)), list(self.sick), invert=True)
-        return rollouts.replaced(made, well, self.experiment.env)
 
     def _publish(self) -> None:
         """Nobody needs weights: all learners have the same."""
@@ -290,15 +299,24 @@ def _divisible(episodes: PyTree, count: int) -> PyTree:
     return jax.tree.map(lambda leaf: np.concatenate([leaf, np.zeros(-len(leaf) % count, leaf.dtype)]), episodes)
 
 
-def _address() -> str:
-    """An address of this machine that others can reach, with a port that is free."""
-    host = "127.0.0.1"
+def _address(private: bool) -> str:
+    """An address of this machine that the others can reach, with a port that is free."""
+    host = LOOPBACK if private else _seen_by_others()
+    with socket.socket() as free:
+        free.bind((LOOPBACK if private else "", 0))
+        return f"{host}:{free.getsockname()[1]}"
+
+
+def _seen_by_others() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("10.255.255.255", 1))  # nothing is sent: it only asks which way it would go
-            host = probe.getsockname()[0]
+            return probe.getsockname()[0]
         except OSError:
-            pass
-    with socket.socket() as free:
-        free.bind(("", 0))
-        return f"{host}:{free.getsockname()[1]}"
+            return LOOPBACK
+
+
+def _stay_on_loopback() -> None:
+    """What is averaged travels over loopback alone; left to itself, a process listens where its host's name leads."""
+    native: Any = xla_bridge._jax  # pyright: ignore[reportPrivateImportUsage]
+    native.make_gloo_tcp_collectives = functools.partial(native.make_gloo_tcp_collectives, hostname=LOOPBACK)

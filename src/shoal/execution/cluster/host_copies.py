@@ -8,8 +8,9 @@ Where environments are stepped one by one, each has the seed that the host runne
 synchronous training gives the host runner's weights. Batches that step themselves (vector environments) stay whole,
 and have a seed for each share. An actor that begins anew begins other episodes.
 
-An environment that tells NaN or infinity is put in quarantine: it is not stepped again, and what it was to tell from
-then on are zeros. One that raises ends the rollout with an error that says which one it was.
+An episode in which an environment tells NaN or infinity is cut short before that step, and the next one begun; only an
+environment that keeps doing so is left out (see `health`): it is not stepped again, and what it was to tell are zeros.
+One that raises ends the rollout with an error that says which one it was.
 """
 
 import dataclasses
@@ -29,6 +30,7 @@ from shoal.core.host import HostBatch, HostEnv, Last, Observations, StandIn, che
 from shoal.core.regroup import original
 from shoal.core.types import Observation, Outcome, PyTree
 from shoal.core.vectorise import Worlds
+from shoal.execution.cluster.health import Health
 from shoal.execution.cluster.rollouts import Rollout, Share, joined
 from shoal.execution.fused import Program
 from shoal.execution.host import Played
@@ -40,6 +42,8 @@ BUFFERS = {"cpu": 1}
 On a CPU most of a decision is the call itself, which nothing can overlap: two parts of 32 took 8 % more CPU time for a
 step of `mpe2`'s simple_spread than one of 64.
 """
+FORGIVEN = 0.05
+"""An environment may give NaN in so much of its steps; above it, it is left out sooner or later."""
 
 
 class HostCopies:
@@ -73,15 +77,27 @@ class HostCopies:
         return parts
 
     def roll(self, policies: PyTree) -> tuple[Rollout, np.ndarray]:
-        """`num_steps` steps of all copies with these policies, and which copies are healthy `[E]`: never told NaN."""
+        """`num_steps` steps of all copies with these policies, and which `[E]` of them are to be learnt from."""
         policies = jax.device_put(policies)  # once, not with every step
-        for part in self._parts:
-            part.begin(policies, self.experiment.num_steps)
-        for t in range(self.experiment.num_steps):
+        while True:
             for part in self._parts:
-                part.step(policies, t)
-        made = joined([part.made() for part in self._parts])
-        return made, np.concatenate([stage.healthy for stage in self._stages])
+                part.begin(policies, self.experiment.num_steps)
+            for t in range(self.experiment.num_steps):
+                for part in self._parts:
+                    part.step(policies, t)
+            sound = np.concatenate([part.sound for part in self._parts])
+            if sound.any() or self.out.all():
+                return joined([part.made() for part in self._parts]), sound
+
+    @property
+    def out(self) -> np.ndarray:
+        """Which copies `[E]` are left out for good."""
+        return np.concatenate([stage.health.out for stage in self._stages])
+
+    @property
+    def resets(self) -> int:
+        """How often a copy was begun anew because of NaN."""
+        return sum(stage.health.resets for stage in self._stages)
 
     def close(self) -> None:
         """Closes the environments. One that cannot be closed must not cost what was learnt."""
@@ -111,6 +127,7 @@ class _Part:
         """The first decisions of a rollout; they are on their way when this returns."""
         if self.memory is None:
             self.memory = self.played.actor.initial_memory(policies, self.played.num_envs)
+        self.sound = np.ones(self.played.num_envs, bool)
         self.start = (self.memory, self.worlds.clock)
         self.acts, self.actions = self.played.decide(policies, self.memory, self.worlds)
         # A new one for each rollout: whoever takes the rollout may look at this very memory.
@@ -119,6 +136,7 @@ class _Part:
     def step(self, policies: PyTree, t: int) -> None:
         """Carries decisions out; the next ones are on their way when this returns."""
         told = self.stage.step(jax.device_get(self.actions))
+        self.sound &= self.stage.sound
         self.memory = self.acts.memory
         self.worlds, self.buffer, self.acts, self.actions = self.played.tick(
             policies, self.worlds, self.acts, told, self.buffer, np.int32(t)
@@ -131,9 +149,12 @@ class _Part:
 
 
 class _Stage(Protocol):
-    """Environments as an actor steps them. healthy `[E]`: which have told finite numbers only."""
+    """Environments as an actor steps them. sound `[E]`: whose last step is to be learnt from."""
 
-    healthy: np.ndarray
+    health: Health
+
+    @property
+    def sound(self) -> np.ndarray: ...
 
     @property
     def num_envs(self) -> int: ...
@@ -143,6 +164,10 @@ class _Stage(Protocol):
     def step(self, actions: Mapping[str, np.ndarray]) -> Last: ...
 
     def close(self) -> None: ...
+
+
+Told = tuple[Observations, Observations, Outcome]
+"""What one environment tells of a step: what is seen now, what was seen at its end, and what it led to."""
 
 
 @dataclasses.dataclass
@@ -155,56 +180,77 @@ class _Apart:
     first: int
 
     def __post_init__(self):
-        self.healthy = np.ones(self.num_envs, bool)
+        self.health = Health(self.num_envs, FORGIVEN)
+        self.seen: list[Observations] = []  # by each environment last
         self.steps = 0
 
     @property
     def num_envs(self) -> int:
         return len(self.envs)
 
+    @property
+    def sound(self) -> np.ndarray:
+        """All but those that are left out: where an episode was cut short, what came before it is as good as any."""
+        return ~self.health.out
+
     @functools.cached_property
     def _blank(self) -> Last:
         return self.stand_in.blank()
 
     def reset(self) -> Last:
-        blank = self._blank
-        seen = []
-        for i, (env, seed) in enumerate(zip(self.envs, self.seeds, strict=True)):
-            began = self._tried(i, "reset", lambda env=env, seed=seed: env.reset(int(seed)))
-            seen.append(blank.observation if began is None else began)
-        return self._finite(seen, seen, [blank.outcome] * self.num_envs)
+        self.seen = [self._begun(i, int(seed)) for i, seed in enumerate(self.seeds)]
+        return _told(self.seen, self.seen, [self._blank.outcome] * self.num_envs)
 
     def step(self, actions: Mapping[str, np.ndarray]) -> Last:
         self.steps += 1
-        now, final, outcomes = [], [], []
-        for i, env in enumerate(self.envs):
-            own = {name: action[i] for name, action in actions.items()}
-            told = self._tried(i, "step", lambda env=env, own=own: _stepped(env, own)) if self.healthy[i] else None
-            told = told or (self._blank.observation, self._blank.observation, self._blank.outcome)
-            for rows, row in zip((now, final, outcomes), told, strict=True):
-                rows.append(row)
-        return self._finite(now, final, outcomes)
+        rows = [self._row(i, {name: action[i] for name, action in actions.items()}) for i in range(self.num_envs)]
+        told = _told(*(list(part) for part in zip(*(row or self._nothing for row in rows), strict=True)))
+        well = _well(told, self.num_envs) & np.array([row is not None for row in rows])
+        self.health.turn(well | self.health.out)
+        for i in np.flatnonzero(~well):
+            rows[i] = self._cut(int(i))
+        kept = [row or self._nothing for row in rows]
+        self.seen = [now for now, _, _ in kept]
+        return told if well.all() else _told(*(list(part) for part in zip(*kept, strict=True)))
+
+    @property
+    def _nothing(self) -> Told:
+        return self._blank.observation, self._blank.observation, self._blank.outcome
+
+    def _row(self, i: int, actions: Mapping[str, np.ndarray]) -> Told | None:
+        """A step of one environment; None if it says itself that it is NaN."""
+        if self.health.out[i]:
+            return self._nothing
+        return self._tried(i, "step", lambda: _stepped(self.envs[i], actions))
+
+    def _cut(self, i: int) -> Told:
+        """Instead of a step that led to NaN: the episode ends with what was seen before it, and another one begins."""
+        if self.health.out[i]:
+            return self._nothing
+        outcome: Any = self._blank.outcome.replace(truncated=np.bool_(True))
+        return self._begun(i, None), self.seen[i], outcome
+
+    def _begun(self, i: int, seed: int | None) -> Observations:
+        """The first observation of an episode; zeros if there never is one without NaN."""
+        while not self.health.out[i]:
+            seen = self._tried(i, "reset", lambda seed=seed: self.envs[i].reset(seed))
+            if seen is not None and _finite(seen):
+                return seen
+            self.health.fell(np.arange(self.num_envs) == i)
+            seed = None
+        return self._blank.observation
 
     def _tried(self, i: int, what: str, play: Callable[[], Any]) -> Any:
-        """What an environment tells; None, and into quarantine, if it says itself that it is NaN."""
+        """What an environment tells; None if it says itself that it is NaN."""
         try:
             return play()
         except NonFiniteWorldError:
-            self.healthy[i] = False
             return None
         except ShoalError as error:  # it says where and what, but not which of the copies
             raise type(error)(f"copy {self.first + i}: {error}") from error
-        except Exception as error:  # the environment's own code may raise anything
+        except BaseException as error:  # the environment's own code may raise anything
             where = f"{self.stand_in.id}, copy {self.first + i}, step {self.steps}"
             raise WorldError(f"{where}: {what} raised {type(error).__name__}: {error}") from error
-
-    def _finite(self, now: list[Observations], final: list[Observations], outcomes: list[Outcome]) -> Last:
-        told = _told(now, final, outcomes)
-        well = _well(told, self.num_envs)
-        if well.all():
-            return told
-        self.healthy &= well
-        return _without(told, self._blank, ~well)
 
     def close(self) -> None:
         for env in self.envs:
@@ -213,14 +259,19 @@ class _Apart:
 
 @dataclasses.dataclass
 class _Together:
-    """Environments that step themselves as one batch: a sick one is stepped with the others, but not listened to."""
+    """Environments that step themselves as one batch, and begin anew by themselves.
+
+    One that told NaN is stepped with the others, but not listened to until its episode has ended.
+    """
 
     stand_in: StandIn
     batch: HostBatch
     seed: int
 
     def __post_init__(self):
-        self.healthy = np.ones(self.num_envs, bool)
+        self.health = Health(self.num_envs, FORGIVEN)
+        self.silent = np.zeros(self.num_envs, bool)  # until their episode has ended
+        self.sound = np.ones(self.num_envs, bool)
         self.steps = 0
 
     @property
@@ -228,26 +279,42 @@ class _Together:
         return self.batch.num_envs
 
     def reset(self) -> Last:
-        seen, blank = self._tried("reset", lambda: self.batch.reset(self.seed)), self.stand_in.blank().outcome
-        outcome = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (self.num_envs, *np.shape(leaf))), blank)
-        return self._finite(Last(seen, seen, outcome))
+        seen, blank = self._tried("reset", lambda: self.batch.reset(self.seed)), self.stand_in.blank()
+        outcome = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (self.num_envs, *np.shape(leaf))), blank.outcome)
+        told = Last(seen, seen, outcome)
+        self.silent = ~_well(told, self.num_envs)
+        self.health.turn(~self.silent)
+        return _without(told, blank, self.silent) if self.silent.any() else told
 
     def step(self, actions: Mapping[str, np.ndarray]) -> Last:
         self.steps += 1
-        return self._finite(Last(*self._tried("step", lambda: self.batch.step(actions))))
+        told = Last(*self._tried("step", lambda: self.batch.step(actions)))
+        well = _well(told, self.num_envs)
+        self.health.turn(well | self.silent | self.health.out)
+        away = self.silent | self.health.out | ~well
+        self.sound = ~away
+        if not away.any():
+            return told
+        ended = told.outcome.terminated | told.outcome.truncated
+        back = away & ended & ~self.health.out & _finite_rows(told.observation, self.num_envs)
+        self.silent = away & ~back
+        return self._quiet(told, away, back)
+
+    def _quiet(self, told: Last, away: np.ndarray, back: np.ndarray) -> Last:
+        """What was told, with zeros for those that are not listened to; who is back begins an episode."""
+        quiet = _without(told, self.stand_in.blank(), away)
+        seen = jax.tree.map(lambda own, nil: np.where(_rows(back, own), own, nil), told.observation, quiet.observation)
+        outcome = quiet.outcome.replace(truncated=np.asarray(quiet.outcome.truncated | back))
+        return quiet.replace(observation=seen, outcome=outcome)
 
     def _tried(self, what: str, play: Callable[[], Any]) -> Any:
         try:
             return play()
         except ShoalError:
             raise
-        except Exception as error:  # the environment's own code may raise anything
+        except BaseException as error:  # the environment's own code may raise anything
             where = f"{self.stand_in.id}, step {self.steps}"
             raise WorldError(f"{where}: {what} raised {type(error).__name__}: {error}") from error
-
-    def _finite(self, told: Last) -> Last:
-        self.healthy &= _well(told, self.num_envs)
-        return told if self.healthy.all() else _without(told, self.stand_in.blank(), ~self.healthy)
 
     def close(self) -> None:
         self.batch.close()
@@ -268,7 +335,7 @@ def _stages(env: StandIn, share: Share, seed: int, buffers: int) -> list[_Stage]
     ]
 
 
-def _stepped(env: HostEnv, actions: Mapping[str, np.ndarray]) -> tuple[Observations, Observations, Outcome]:
+def _stepped(env: HostEnv, actions: Mapping[str, np.ndarray]) -> Told:
     """What is seen now, what was seen at the end of the step, and what it led to."""
     final, outcome = env.step(actions)
     return env.reset(None) if outcome.terminated or outcome.truncated else final, final, outcome
@@ -301,18 +368,32 @@ def _stacked(rows: list[Any]) -> Any:
 
 def _well(told: Last, count: int) -> np.ndarray:
     """Which copies `[E]` have told finite numbers only."""
-    well = np.ones(count, bool)
     trees = (told.observation, told.outcome) + ((told.final,) if told.final is not told.observation else ())
-    for leaf in jax.tree.leaves(trees):
+    return _finite_rows(trees, count)
+
+
+def _finite_rows(tree: PyTree, count: int) -> np.ndarray:
+    """Which rows `[E]` of a tree have finite numbers only."""
+    well = np.ones(count, bool)
+    for leaf in jax.tree.leaves(tree):
         if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
             well &= np.isfinite(leaf).reshape(count, -1).all(1)
     return well
 
 
-def _without(told: Last, blank: Last, sick: np.ndarray) -> Last:
-    """What was told, with zeros for what sick copies told."""
+def _finite(tree: PyTree) -> bool:
+    return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree) if np.asarray(leaf).dtype.kind == "f")
+
+
+def _without(told: Last, blank: Last, which: np.ndarray) -> Last:
+    """What was told, with zeros for what these copies `[E]` told."""
 
     def put(leaf: np.ndarray, nothing: np.ndarray) -> np.ndarray:
-        return np.where(sick.reshape(-1, *[1] * np.ndim(nothing)), nothing, leaf).astype(leaf.dtype)
+        return np.where(_rows(which, leaf), nothing, leaf).astype(leaf.dtype)
 
     return jax.tree.map(put, told, blank)
+
+
+def _rows(which: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """A mask `[E]` in as many dimensions as an array has."""
+    return which.reshape(-1, *[1] * (np.ndim(like) - 1))

@@ -55,7 +55,7 @@ class Request(NamedTuple):
     observation: dict[str, Observation]
     first: np.ndarray
     told: Told | None
-    sick: tuple[int, ...] = ()  # copies in quarantine, counted from the first of the share
+    sick: tuple[int, ...] = ()  # whose last steps are not to be learnt from
 
 
 class Newest(NamedTuple):
@@ -168,6 +168,9 @@ class InferenceServer:
         slot.rows.append(self._recorded(before, slot.acts, request.told))
         slot.memory = slot.acts.memory
         if len(slot.rows) == self.experiment.num_steps:
+            if len(request.sick) == slot.share.size:  # nothing in it is of use
+                slot.rows = []
+                return
             slot.item = self._made(slot, request)
 
     def _recorded(self, before: Request, acts: Acts, told: Told) -> Step:

@@ -38,8 +38,8 @@ from shoal.execution.logging import Aggregator, MetricsLog
 from shoal.execution.rollout import experience
 from shoal.execution.train import LINES, with_weights
 
-FIGURES = ("staleness", "staleness_max")
-"""What is logged of every update besides what the fused runner logs."""
+FIGURES = ("staleness", "staleness_max", "nan_resets")
+"""What is logged of every update besides what the fused runner logs. The last: copies begun anew since the last one."""
 
 
 class Learning:
@@ -149,6 +149,7 @@ class Learner:
         self.clock = Clock()
         self.newest: dict[str, Any] | None = None
         self.left_out = 0
+        self.resets, self.known_resets = 0, 0  # of copies that gave NaN: all that were told of, and those in metrics
 
     @functools.cached_property
     def learning(self) -> Learning:
@@ -224,7 +225,8 @@ class Learner:
         self.clock.updated()
         if row[self.learning.program.names.index("fault")]:
             self._check()
-        row = np.concatenate([row, [np.mean(behind), max(behind)]]).astype(np.float32)
+        anew, self.known_resets = max(0, self.resets - self.known_resets), self.resets
+        row = np.concatenate([row, [np.mean(behind), max(behind), anew]]).astype(np.float32)
         self.lines += self._add(row)
         began = time.perf_counter()
         self._publish()
@@ -235,7 +237,8 @@ class Learner:
             "left_out": self.left_out,
             "line": self.newest,
         } | self.clock.figures
-        return bool(insist(self.services["coordinator"], "updated", self.update, figures))
+        stopping, self.resets = insist(self.services["coordinator"], "updated", self.update, figures)
+        return bool(stopping)
 
     def _taken(self) -> list[Item] | None:
         """One rollout for each share of the copies; None if the run is to stop."""
@@ -291,7 +294,8 @@ class Learner:
             meta = checkpoint.read_meta(newest)
             self.update, before = meta["update"], meta["seconds"]
             self.aggregator.update = self.update - len(meta["pending"])
-            self.aggregator.add(np.array(meta["pending"], np.float32), self.total)
+            pending = [[*row, *[0.0] * (len(names) - len(row))] for row in meta["pending"]]  # of before `nan_resets`
+            self.aggregator.add(np.array(pending, np.float32), self.total)
         self.clock = Clock(before)
 
     def _add(self, row: np.ndarray) -> list[dict[str, Any]]:

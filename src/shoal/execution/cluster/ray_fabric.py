@@ -17,7 +17,7 @@ import jax
 from shoal.core.errors import OptionError
 from shoal.core.registry import import_file, register, world_class
 from shoal.execution.cluster.fabric import ClusterGoneError, Gone, Handle, Served, WorkerError, answer
-from shoal.execution.cluster.ray_join import FAILED, LOST, check_resources, check_versions, join, ray
+from shoal.execution.cluster.ray_join import FAILED, LOST, check_resources, check_versions, join, leave, ray
 from shoal.execution.devices import use_compilation_cache
 
 THREADS = 64
@@ -174,7 +174,7 @@ class RayFabric:
                 break
             with contextlib.suppress(Exception):
                 self.remove(name)
-        ray.shutdown()
+        leave()
 
     def check(self) -> None:
         dead = self._dead()

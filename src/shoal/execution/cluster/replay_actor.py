@@ -165,11 +165,11 @@ class ReplayActor(Actor):
         if not self._pulled(task["version"], task["epoch"]):
             return {}
         pulled = time.perf_counter()
-        made, healthy = held.roll(self.policies)
+        made, sound = held.roll(self.policies)
         rolled = time.perf_counter()
         ill = set(self.sick)
-        made = self._sound(made, healthy)
-        if self.sick != ill:  # other copies stand in from here on: a gap, so that no window mixes them
+        made = self._sound(made, sound)
+        if self.sick != ill:  # others stand in than before: a gap, so that no window mixes them
             self._begin(self.stamp + 1)
         push = self._push_of(made)
         self.stamp += self.experiment.num_steps
@@ -184,8 +184,7 @@ class ReplayActor(Actor):
             "epoch": task["epoch"],
             "env_steps": push.env_steps,
             "seconds": seconds | {"push": time.perf_counter() - judged},
-            "sick": sorted(self.sick),
-        }
+        } | self._health(held)
 
     def _push_of(self, made: Rollout) -> Push:
         steps = {}

@@ -17,7 +17,8 @@ from shoal.core.errors import WorldError
 from shoal.core.host import StandIn
 from shoal.core.regroup import original
 from shoal.core.types import Observation, PyTree
-from shoal.core.vectorise import Worlds
+from shoal.core.vectorise import Vectorised, Worlds
+from shoal.execution.cluster.health import Health
 from shoal.execution.devices import make_mesh
 from shoal.execution.experiment import Experiment, cast
 from shoal.execution.fused import Program, policies_of
@@ -71,7 +72,11 @@ def layout_of(program: Program) -> Layout:
 
 
 class Copies:
-    """A share of the copies of a world of ours, stepped in one compiled program."""
+    """A share of the copies of a world of ours, stepped in one compiled program.
+
+    Where NaN is found in a rollout, that copy's part of it is not to be learnt from, and the copy begins anew; one that
+    gives NaN in more than half of its rollouts is left out sooner or later.
+    """
 
     def __init__(self, program: Program, share: Share):
         self.share, self.experiment = share, program.experiment
@@ -81,9 +86,10 @@ class Copies:
         key = jax.random.split(jax.random.key(self.experiment.seed), 3)[0]  # as the fused runner has it
         if share.anew:
             key = jax.random.fold_in(key, share.anew)
-        ids = jnp.arange(share.first, share.first + share.size, dtype=jnp.uint32)
-        self._worlds: Worlds = jax.jit(self._vectorised.reset)(key, ids)
+        self._key, self._ids = key, jnp.arange(share.first, share.first + share.size, dtype=jnp.uint32)
+        self._worlds: Worlds = jax.jit(self._vectorised.reset)(key, self._ids)
         self._memory: PyTree = None
+        self._health = Health(share.size, 1.0)
 
     @functools.cached_property
     def _roll(self):
@@ -97,14 +103,49 @@ class Copies:
         return jax.jit(roll, donate_argnums=1)
 
     def roll(self, policies: PyTree) -> tuple[Rollout, np.ndarray]:
-        """`num_steps` steps of all copies with these policies, and which copies are healthy `[E]`: free of NaN."""
+        """`num_steps` steps of all copies with these policies, and which `[E]` of them are to be learnt from."""
         if self._memory is None:
             self._memory = self._actor.initial_memory(policies, self.share.size)
-        self._worlds, self._memory, made, healthy = self._roll(policies, self._worlds, self._memory)
-        return jax.device_get((made, healthy))
+        while True:
+            self._worlds, self._memory, made, sound = self._roll(policies, self._worlds, self._memory)
+            made, sound = jax.device_get((made, sound))
+            self._health.turn(sound | self.out)
+            if not sound.all():
+                self._worlds = renewed(self._vectorised, self._worlds, self._key, self._ids, ~sound)
+                initial = self._actor.initial_memory(policies, self.share.size)
+                self._memory = _put_rows(~sound, initial, self._memory)
+            if sound.any() or self.out.all():
+                return made, sound & ~self.out
+
+    @property
+    def out(self) -> np.ndarray:
+        """Which copies `[E]` are left out for good."""
+        return self._health.out
+
+    @property
+    def resets(self) -> int:
+        """How often a copy was begun anew because of NaN."""
+        return self._health.resets
 
     def close(self) -> None:
         """Nothing is held but memory."""
+
+
+def renewed(vectorised: Vectorised, worlds: Worlds, key: jax.Array, ids: jax.Array, which: np.ndarray) -> Worlds:
+    """Worlds of which these copies `[E]` have begun anew. key, ids: those that they were first begun with."""
+    fresh = jax.jit(vectorised.reset)(jax.random.fold_in(key, worlds.clock), ids)
+    return _put_rows(which, fresh.replace(clock=worlds.clock, key=worlds.key), worlds)
+
+
+def _put_rows(which: np.ndarray, new: PyTree, old: PyTree) -> PyTree:
+    """A tree `[E, ...]` with these rows of another one; what has no rows stays."""
+
+    def put(own: jax.Array, other: jax.Array) -> jax.Array:
+        if not own.ndim:
+            return other
+        return jnp.where(jnp.asarray(which).reshape(-1, *[1] * (own.ndim - 1)), own, other)
+
+    return jax.tree.map(put, new, old)
 
 
 def on_host(program: Program) -> bool:
@@ -127,15 +168,21 @@ def replaced(made: Rollout, healthy: np.ndarray, world: str) -> Rollout:
     """The rollout with what sick copies did replaced by what healthy ones did, so that its shape stays."""
     well = np.flatnonzero(healthy)
     if not len(well):
-        raise WorldError(
-            f"world {world!r}: every copy of an actor gave NaN or infinity. Check its `step` and `observe`."
-        )
+        raise nothing_sound(world)
     index = np.where(healthy, np.arange(len(healthy)), well[np.arange(len(healthy)) % len(well)])
     steps, episodes = made.steps, made.steps.episodes
     parts = jax.tree.map(lambda leaf: leaf[:, index], steps.replace(episodes=None))
     finite = jax.tree.map(lambda leaf: np.nan_to_num(leaf, posinf=0.0, neginf=0.0), episodes)
     rest = {name: jax.tree.map(lambda leaf: leaf[index], getattr(made, name)) for name in BESIDE}
     return Rollout(steps=parts.replace(episodes=finite), clock=made.clock, **rest)
+
+
+def nothing_sound(world: str) -> WorldError:
+    """What there is to say if all copies of an actor are left out."""
+    return WorldError(
+        f"world {world!r}: every copy of an actor gives NaN or infinity, again and again. "
+        "Check its `step` and `observe`."
+    )
 
 
 def joined(parts: Sequence[Rollout]) -> Rollout:

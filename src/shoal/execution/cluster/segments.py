@@ -33,6 +33,16 @@ class Segments:
         self.value = jax.jit(Policies(program.cast.algorithms, program.cast.spec.groups).final_value)
         self.made = 0  # steps of the last rollout
 
+    @property
+    def out(self) -> np.ndarray:
+        """Which copies `[E]` are left out for good."""
+        return self.held.out
+
+    @property
+    def resets(self) -> int:
+        """How often a copy was begun anew because of NaN."""
+        return self.held.resets
+
     def roll(self, policies: PyTree, enough: Callable[[bool], bool]) -> tuple[Rollout, np.ndarray]:
         """A rollout, which ends early if `enough` (called after each part) says so, and which copies are healthy."""
         found = []

@@ -20,6 +20,7 @@ from shoal.core.vectorise import Vectorised, Worlds
 from shoal.execution.cluster import host_copies, rollouts
 from shoal.execution.cluster.actor import Actor
 from shoal.execution.cluster.fabric import Gone, insist
+from shoal.execution.cluster.health import Health
 from shoal.execution.cluster.inference import Request, Told
 from shoal.execution.cluster.rollouts import Share
 from shoal.execution.fused import Program
@@ -49,10 +50,16 @@ class Stepper:
         self.own = jax.jit(functools.partial(own_actions, roles.env))
 
     def reset(self, share: Share) -> Worlds:
+        return jax.jit(self.vectorised.reset)(*self._begins(share))
+
+    def renewed(self, worlds: Worlds, share: Share, which: np.ndarray) -> Worlds:
+        """Worlds of which these copies `[E]` have begun anew."""
+        return rollouts.renewed(self.vectorised, worlds, *self._begins(share), which)
+
+    def _begins(self, share: Share) -> tuple[jax.Array, jax.Array]:
         key = jax.random.split(jax.random.key(self.program.experiment.seed), 3)[0]  # as the fused runner has it
         key = jax.random.fold_in(key, share.anew) if share.anew else key
-        ids = jnp.arange(share.first, share.first + share.size, dtype=jnp.uint32)
-        return jax.jit(self.vectorised.reset)(key, ids)
+        return key, jnp.arange(share.first, share.first + share.size, dtype=jnp.uint32)
 
     def _step(self, worlds: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, Told, jax.Array]:
         """One step; what it led to, and which copies `[E]` are sound: free of NaN."""
@@ -77,14 +84,15 @@ class Half:
     def __init__(self, stepper: Stepper, actor: str, share: Share):
         self.stepper, self.actor, self.share = stepper, actor, share
         self.asked: Any = None
-        self.sound = np.ones(share.size, bool)
         self.worlds = stepper.reset(share)
+        self.health = Health(share.size, host_copies.FORGIVEN)
+        self.wrong = np.full(share.size, -1)  # the clock at which each copy was last not to be learnt from
         self.stage = None
         if stepper.played is not None:
             env = original(stepper.program.cast.env)
             assert isinstance(env, StandIn)
             self.stage = host_copies._stages(env, share, stepper.program.experiment.seed, 1)[0]  # pyright: ignore[reportPrivateUsage]
-            told = self.stage.reset()
+            told, self.health = self.stage.reset(), self.stage.health
             check_told(env, told.observation)
             self.worlds = stepper.played._begun(self.worlds, told)  # pyright: ignore[reportPrivateUsage]
         self.clock = int(self.worlds.clock)
@@ -98,13 +106,23 @@ class Half:
         self.worlds, told, sound = self.stepper.step(worlds, actions)
         cut = np.asarray(told.truncated) & ~np.asarray(told.terminated)
         told = told if cut.any() else told._replace(final=None)
-        self.sound = self.sound & np.asarray(sound) & (True if self.stage is None else self.stage.healthy)
         self.clock += 1
+        self.wrong[~self._looked_at(np.asarray(sound))] = self.clock
         self.request = self._request(jax.device_get(told))
+
+    def _looked_at(self, sound: np.ndarray) -> np.ndarray:
+        """Which copies `[E]` the last step is to be learnt from; worlds of ours that gave NaN begin anew."""
+        if self.stage is not None:
+            return self.stage.sound
+        self.health.turn(sound | self.health.out)
+        if not sound.all():
+            self.worlds = self.stepper.renewed(self.worlds, self.share, ~sound)
+        return sound & ~self.health.out
 
     def _request(self, told: Told | None) -> Request:
         seen, first = jax.device_get((self.worlds.observation, self.worlds.first))
-        sick = tuple(int(copy) for copy in np.flatnonzero(~self.sound))
+        recent = (self.wrong >= 0) & (self.clock - self.wrong <= self.stepper.program.experiment.num_steps)
+        sick = tuple(int(copy) for copy in np.flatnonzero(recent | self.health.out))
         return Request(self.actor, self.share, self.clock, seen, first, told, sick)
 
     def close(self) -> None:
@@ -122,9 +140,14 @@ class Halves:
         self.parts = [Half(stepper, actor, Share(share.first + i * size, size, share.anew)) for i in range(count)]
 
     @property
-    def sick(self) -> set[int]:
-        """Copies in quarantine, counted from the first of the share."""
-        return {i * part.share.size + copy for i, part in enumerate(self.parts) for copy in part.request.sick}
+    def out(self) -> np.ndarray:
+        """Which copies `[E]` are left out for good."""
+        return np.concatenate([part.health.out for part in self.parts])
+
+    @property
+    def resets(self) -> int:
+        """How often a copy was begun anew because of NaN."""
+        return sum(part.health.resets for part in self.parts)
 
     def close(self) -> None:
         for part in self.parts:
@@ -150,10 +173,11 @@ class SteppingActor(Actor):
                 half.asked = self._ask(half)
                 spent["wait"] += answered - began
                 spent["roll"] += time.perf_counter() - answered
-        self.sick = held.sick
+        if held.out.all():
+            raise rollouts.nothing_sound(self.experiment.env)
         steps = self.copies * self.experiment.num_steps
         place = {"round": task["round"], "epoch": task["epoch"]}
-        return place | {"env_steps": steps, "seconds": spent, "sick": sorted(self.sick)}
+        return place | {"env_steps": steps, "seconds": spent} | self._health(held)
 
     def _ask(self, half: Half) -> Any:
         try:

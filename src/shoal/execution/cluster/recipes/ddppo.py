@@ -50,7 +50,7 @@ class DDPPO(Recipe):
         site.service("coordinator", Coordinator, site.path, plan, experiment.num_updates)
         site.service("meeting", Meeting, plan.learners)
         for rank in range(plan.learners):
-            args = (experiment.to_dict(), site.path, plan, site.services, site.fabric.store, rank)
+            args = (experiment.to_dict(), site.path, plan, site.services, site.fabric.store, rank, site.fabric.private)
             site.learner(GroupLearner, *args, number=rank)
 
 
