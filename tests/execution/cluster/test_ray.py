@@ -1,13 +1,17 @@
 """Real processes on Ray: shot with SIGKILL, nodes that come and go, a driver that dies. No commit is ever lost."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from listening import listening
 
 from shoal.cli.app import main
 from shoal.execution.cluster import runner
@@ -35,10 +39,36 @@ def injected(kind, seed, root, **more):
     return row
 
 
-def test_shot_processes_come_back(tmp_path):
-    row = injected("learner", 0, tmp_path, updates=60)
+def test_shot_processes_come_back_and_nobody_listens_but_on_loopback(tmp_path):
+    module, found = faults(), {}
+
+    def look_and_shoot(name, shoot=module.shoot):
+        def hit(site):
+            family = module.family(os.getpid())
+            found.update(listening=listening([pid for pid, _ in family]), agents=agents_among(family))
+            shoot(name)(site)
+
+        return hit
+
+    module.shoot = look_and_shoot
+    row = module.KINDS["learner"]("learner", 0, tmp_path, updates=60)
+    assert row["updates_lost"] == 0
     assert row["ended"] == [60, 60]
     assert row["recover_s"] is not None
+    assert len(found["listening"]) >= 8  # this process, raylet (2), head, and at least four workers
+    assert [(who, str(at)) for who, at in found["listening"] if not at.is_loopback] == []
+    assert found["agents"] == []  # a raylet dies with its dashboard agent
+
+
+def agents_among(family):
+    """Processes that are a dashboard agent of Ray, whatever they call themselves."""
+    found = []
+    for pid, _ in family:
+        with contextlib.suppress(OSError):
+            told = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            if "DashboardAgent" in told[0] or any(part.endswith("dashboard/agent.py") for part in told[:5]):
+                found.append(pid)
+    return found
 
 
 @pytest.mark.slow
@@ -69,7 +99,7 @@ def test_environments_fail_and_the_run_goes_on(tmp_path, kind, seed):
     row = injected(kind, seed, tmp_path, updates=150)
     assert row["ended"] == [150, 150]
     assert row["recover_s"] < 30
-    assert row.get("quarantined", 1) == 1
+    assert row.get("nan_resets", 1) == 1
 
 
 @pytest.mark.slow
@@ -194,11 +224,26 @@ def test_status_advise_and_scale(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "12 of 12, running" in shown
     assert "waits for free resources" in shown
+    for gone in ({"pid": dead_process()}, {"began": "1"}):  # the second: its number is another's by now
+        (folder / "cluster.json").write_text(json.dumps(told | {"driver": told["driver"] | gone}))
+        assert main(["cluster", "status", str(folder)]) == 0
+        assert "not running" in capsys.readouterr().out
+    elsewhere = told["driver"] | {"where": "another machine", "pid": dead_process()}
+    (folder / "cluster.json").write_text(json.dumps(told | {"driver": elsewhere}))
+    assert main(["cluster", "status", str(folder)]) == 0
+    assert "12 of 12, running" in capsys.readouterr().out
     os.utime(folder / "cluster.json", (0, 0))  # nobody has written it for long
     assert main(["cluster", "status", str(folder)]) == 0
     assert "not running" in capsys.readouterr().out
     assert main(["resume", str(folder), "--cluster", "auto"]) == 0  # finished: nothing is started
     assert "finished already" in capsys.readouterr().out
+
+
+def dead_process():
+    """The number of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"plan": {}, "workers": 3}'])
@@ -225,3 +270,101 @@ def test_advice_by_hand():
     assert found.learner_rate == 4000.0  # 10 updates of 2,000 steps in 5 s
     assert (found.wanted, found.waiting) == (8, 0.5)
     assert "add 6" in found.text
+
+
+JOINS = """
+import sys
+from shoal.core.errors import OptionError
+from shoal.execution.cluster import ray_join
+try:
+    assert ray_join.join(sys.argv[1])[0] == sys.argv[1]
+    print("joined", ray_join.ray.get(ray_join.ray.remote(lambda: 4).remote()))
+except OptionError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_only_who_has_the_token_gets_in(tmp_path):
+    """Into a Ray of our own, which has one that is nowhere written down; and so do others' whose token is known."""
+    from shoal.execution.cluster import ray_join
+
+    before = dict(os.environ)
+    fabric = ray_fabric("local")
+    try:
+        node = ray_join.ray._private.worker._global_node
+        raylet = next(pid for pid, name in faults().family(os.getpid()) if name == "raylet")
+        told = dict(entry.split("=", 1) for entry in Path(f"/proc/{raylet}/environ").read_text().split("\0") if entry)
+        token = told["RAY_AUTH_TOKEN"]
+        assert len(token) == 64
+        kept = tmp_path / "token"
+        kept.write_text(token)
+        for settings, said in (
+            ({}, "asks for a token"),
+            ({"RAY_AUTH_MODE": "disabled"}, "asks for a token"),
+            ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}, "asks for a token"),
+            ({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(kept)}, "joined 4"),
+            ({"RAY_AUTH_TOKEN_PATH": str(kept)}, "joined 4"),  # as Ray itself takes it
+        ):
+            # For Ray, 127.0.0.1 means this machine's address in the net unless there is to be no net.
+            alone = {"HOME": str(tmp_path), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+            environment = {**os.environ, **alone, **settings}
+            command = [sys.executable, "-c", JOINS, node.gcs_address]
+            found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+            assert said in found.stdout, (settings, found.stdout, found.stderr)
+        logs = list(Path(node.get_session_dir_path()).rglob("*.*"))
+        assert len(logs) > 5
+        assert not [path for path in logs if path.is_file() and token in path.read_text(errors="replace")]
+    finally:
+        fabric.stop()
+    assert {name: value for name, value in os.environ.items() if "AUTH" in name} == {
+        name: value for name, value in before.items() if "AUTH" in name
+    }
+
+
+def ray_fabric(address, plan=None, **more):
+    from shoal.execution.cluster.ray_fabric import RayFabric
+
+    return RayFabric(address, runner.needs(plan or Plan(actors=1)), **more)
+
+
+@pytest.mark.slow
+def test_learners_without_a_centre_meet_on_loopback(tmp_path):
+    module, found = faults(), []
+    plan, experiment = Plan("ddppo", learners=2), module.experiment_of(0, 20)
+    site = module.begun(experiment, plan, tmp_path / "run", ray_fabric("local", plan))
+
+    def look(site):
+        if site.status.get("learner", {}).get("update", 0) >= 3 and not found:
+            found.extend(listening([pid for pid, _ in module.family(os.getpid())]))
+
+    site.hooks.append(look)
+    assert site.run().update == 20
+    assert len(found) >= 9  # with that of the first learner, where all meet
+    assert [(who, str(at)) for who, at in found if not at.is_loopback] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["training", "population"])
+def test_status_says_within_3_s_that_the_driver_is_gone(tmp_path, capsys, kind):
+    module, folder = faults(), tmp_path / "run"
+    sizes = ["--num-envs", "16", "--num-steps", "8", "--total-env-steps", str(10**9)]
+    training = ["train", "mpe/simple_spread", "--cluster", "auto", *sizes]
+    population = [*module.POPULATION, "--iterations", "1000", "--cluster", "auto", "--workers", "1"]
+    process = module.shoal(*(training if kind == "training" else population), "--run-dir", str(folder))
+    try:
+        for _ in range(600):
+            if (folder / "cluster.json").exists():
+                break
+            assert process.poll() is None
+            time.sleep(0.2)
+        assert main(["cluster", "status", str(folder), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["running"] is True
+    finally:
+        process.kill()
+        killed = time.monotonic()
+        process.wait()
+    assert main(["cluster", "status", str(folder)]) == 0
+    assert time.monotonic() - killed < 3
+    assert "not running" in capsys.readouterr().out
+    assert main(["cluster", "scale", str(folder), "--actors" if kind == "training" else "--workers", "3"]) == 2

@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import RunError
+from shoal.execution.cluster import driver
 from shoal.execution.cluster.runner import STATUS
 
 SILENT = 30.0
-"""Seconds after which a run that says nothing of itself, though it should every second, is not running any more."""
+"""Seconds after which a run that says nothing of itself, though it should every second, is not running any more.
+
+That is for drivers on other machines, and such as hang: of one on this machine that is gone it is known at once.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +58,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     known = isinstance(status, dict) and ("plan" in status or "team" in status)
     if not known or not isinstance(status.get("workers", {}), dict):
         raise RunError(f"{path} is damaged: it does not say who is at work. It is written again when the run goes on.")
-    status["running"] = bool(status.get("running")) and age < SILENT
+    status["running"] = bool(status.get("running")) and age < SILENT and not driver.is_gone(status.get("driver"))
     return status
 
 

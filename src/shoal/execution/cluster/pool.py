@@ -22,6 +22,7 @@ import numpy as np
 
 from shoal.core.errors import ShoalError, require, require_positive
 from shoal.core.files import write_atomically
+from shoal.execution.cluster import driver
 from shoal.execution.cluster.fabric import ClusterGoneError, Fabric, Failure, Gone, Handle, WorkerError, insist
 from shoal.execution.cluster.scaling import wanted_of
 from shoal.execution.cluster.tasks import FOLDER, Result, Task, TaskBoard
@@ -114,7 +115,7 @@ class Worker:
             return None
         try:
             return Result(task.id, *self.carrier.carry_out(task, self.board))
-        except Exception as error:  # whatever it is, whoever waits is to know
+        except BaseException as error:  # whatever it is, whoever waits is to know
             if not self.dead.is_set():
                 insist(self.board, "failed", self.name, task.id, Failure.of(error), give_up=self.dead.is_set)
                 self.dead.wait(0.2)
@@ -215,7 +216,11 @@ class Crew:
 
     def tell(self, last: bool = False) -> None:
         """Writes `cluster.json`, what there is to see of the run."""
-        status: dict[str, Any] = {"team": dataclasses.asdict(self.team), "running": not last}
+        status: dict[str, Any] = {
+            "team": dataclasses.asdict(self.team),
+            "running": not last,
+            "driver": driver.identity(),
+        }
         with contextlib.suppress(Gone, ShoalError):
             status["workers"] = self.board.call("status")
             status["services"] = {BOARD: self.board.call("figures")}
@@ -284,7 +289,7 @@ class Crew:
         """A worker's own error, outside any task: it tries again, with pauses that grow, unless that never helps."""
         watched.failures += 1
         watched.restarts += 1
-        self._note(name, error.text.splitlines()[0])
+        self._note(name, error.line)
         watched.wait_until = time.monotonic() + min(0.1 * 2**watched.failures, 5.0)
         if watched.failures > self.team.retries and self.error is None:
             times = f" {watched.failures} times in a row" if watched.failures > 1 else ""

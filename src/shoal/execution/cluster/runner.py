@@ -16,6 +16,7 @@ from typing import Any
 from shoal.core.errors import RunError, ShoalError
 from shoal.core.files import write_atomically
 from shoal.execution import run_kinds
+from shoal.execution.cluster import driver
 from shoal.execution.cluster.fabric import ClusterGoneError, Fabric, Gone, Handle, WorkerError, role_of
 from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.recipes import recipe_of
@@ -208,7 +209,7 @@ class Supervisor:
         """A worker's own error: it may try again, with pauses that grow, unless that never helped."""
         watched.failures += 1
         watched.restarts += 1
-        self._note(name, error.text.splitlines()[0])
+        self._note(name, error.line)
         if watched.failures > self.plan.retries or error.kind in FATAL:
             task = self.status.get("workers", {}).get(name, {}).get("task") or "starting"
             times = f" {watched.failures} times in a row" if watched.failures > 1 else ""
@@ -271,7 +272,7 @@ class Supervisor:
         status["env"] = self.experiment.env
         status["copies"] = recipe_of(self.plan.recipe).share(self.experiment, self.plan)
         status["steps"] = self.experiment.num_steps
-        status["running"] = not last
+        status["running"], status["driver"] = not last, driver.identity()
         status["dashboard"] = self.fabric.dashboard()
         with contextlib.suppress(OSError):  # what is shown is not what matters
             write_atomically(self.folder.path / STATUS, json.dumps(status, indent=1) + "\n")
