@@ -131,8 +131,17 @@ def _carried(equation: Any) -> dict[int, int]:
     """For the results of a loop that it carries along, the argument each begins as."""
     params = equation.params
     if equation.primitive.name == "scan":
-        return {i: params["num_consts"] + i for i in range(params["num_carry"])}
+        # By their axes, because versions of jax say it in different ways: what is scanned over has one more outside.
+        (body,) = _programs(equation)
+        count = sum(_rank(out) == _rank(new) for out, new in zip(equation.outvars, body.outvars, strict=True))
+        scanned = sum(_rank(given) > _rank(one) for given, one in zip(equation.invars, body.invars, strict=True))
+        first = len(equation.invars) - scanned - count
+        return {i: first + i for i in range(count)}
     if equation.primitive.name == "while":
         before = params["cond_nconsts"] + params["body_nconsts"]
         return {i: before + i for i in range(len(equation.outvars))}
     return {}
+
+
+def _rank(var: Any) -> int:
+    return len(var.aval.shape)
