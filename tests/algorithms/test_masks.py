@@ -74,3 +74,19 @@ def test_other_actors_keep_to_what_is_legal(algorithm, space):
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_random_play_keeps_to_what_is_legal(space):
     assert found(Uniform(space), (), space, True) == SPACES[space][1]
+
+
+@pytest.mark.parametrize("algorithm", [SAC(**REPLAY), DDPG(**REPLAY)], ids=lambda one: one.name)
+def test_anything_is_tried_while_the_replay_is_filled(algorithm):
+    """Of a box from -1 to 1 a policy that is set on 0.9 takes all of it, and once warm only what it is set on."""
+    space = Box((1,), -1.0, 1.0)
+    seen = Observation(jax.ShapeDtypeStruct((1, 1), jnp.float32))
+    spec = LearnerSpec({"a": Group(1, space, Box((1,)))}, None, 10, {"a": seen}, 1, 1)
+    state = jax.jit(lambda key: algorithm.init(key, spec))(jax.random.key(0))
+    one = state.params["a"]
+    lean = jnp.arctanh(0.9) if algorithm.name == "ddpg" else jnp.array([jnp.arctanh(0.9), -4.0])  # mean, log std
+    actor = jax.tree.map(lambda leaf: jnp.zeros_like(leaf) + (lean if leaf.ndim == 1 else 0.0), one.weights["actor"])
+    state = state.replace(params={"a": one.replace(weights=one.weights | {"actor": actor})})
+    tried, set_on = (np.asarray(acted(algorithm, params.params["a"], None, True)) for params in (state, warmed(state)))
+    assert tried.min() < -0.7
+    assert set_on.min() > 0.4

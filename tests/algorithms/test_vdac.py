@@ -96,6 +96,30 @@ def test_who_waits_is_worth_something():
     assert float(metrics["value_loss/a"]) == pytest.approx((1 + 4) / 2, abs=1e-5)
 
 
+def test_the_team_decides_whenever_one_of_its_groups_does():
+    """As above, but the two are of different groups."""
+    algorithm = A2C(mixer="sum", gamma=1.0, gae_lambda=0.0, network=SMALL)
+    state = blank(algorithm, {"a": 1, "b": 1}, 1.0)
+    first, second = (np.array(turns).reshape(3, 1, 1) for turns in ([True, False, True], [False, True, False]))
+    a = by_hand([[[2.0]], [[0.0]]], value=1.0, active=first)
+    b = by_hand([[[0.0]], [[4.0]]], value=1.0, active=second)
+    _, metrics = gradients(algorithm, state, experience_by_hand(a=a, b=b))
+    assert float(metrics["policy_loss/a"]) == pytest.approx(math.log(2) * 1, abs=1e-5)
+    assert float(metrics["policy_loss/b"]) == pytest.approx(math.log(2) * 2, abs=1e-5)
+    assert float(metrics["value_loss/a+b"]) == pytest.approx((1 + 4) / 2, abs=1e-5)
+
+
+def test_those_who_wait_are_not_in_the_joint_ratio():
+    """μ was 1 for the one who acts, whose ratio is 1/2; what the other would have done was worth anything."""
+    algorithm = Impala(mixer="sum", rho_clip=9.0, c_clip=9.0, network=SMALL)
+    state = blank(algorithm, {"a": 2}, 1.0)
+    turns = np.tile([True, False], (2, 1, 1))
+    track = by_hand([[[4.0, 8.0]]], [[[0.0, math.log(1 / 3)]]], terminated=True, active=turns)
+    _, metrics = gradients(algorithm, state, experience_by_hand(a=track))
+    assert float(metrics["value_loss/a"]) == pytest.approx((0.5 * (6 - 2)) ** 2, abs=1e-5)
+    assert float(metrics["policy_loss/a"]) == pytest.approx(math.log(2) * 0.5 * (6 - 2), abs=1e-5)
+
+
 def test_the_joint_ratio_is_a_product():
     """π is 1/2 for both; μ was 1 and 1/3: the ratios 1/2 and 3/2 make 3/4."""
     algorithm = Impala(mixer="sum", rho_clip=9.0, c_clip=9.0, network=SMALL)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.worlds.coordination import Coordination
 
 import shoal
 from shoal.core.env import describe
@@ -42,6 +43,27 @@ def test_splitting_out_of_order(tag):
     new, _ = split.step(jax.random.key(1), state, actions, params)
     old, _ = tag.step(jax.random.key(1), state, {"tagger": jnp.array([3, 1, 2]), "runner": jnp.array([0])}, params)
     jax.tree.map(np.testing.assert_array_equal, new, old)
+
+
+def test_who_waits_and_who_has_left_stays_so():
+    """Masks that a group has not are filled in where groups may be merged; those it has are kept."""
+
+    class Leaving(Coordination):
+        def observe(self, state, params):
+            seen = super().observe(state, params)
+            (name,) = seen
+            here = jnp.array([True, False])
+            return {name: seen[name].replace(active=here & jnp.array([False, True]), present=here)}
+
+    env = Leaving()
+    (name,) = env.groups
+    params = env.default_params()
+    state = env.reset(jax.random.key(0), params)
+    split = regroup(env, {"first": [f"{name}[0]"], "second": [f"{name}[1]"]}).observe(state, params)
+    assert [bool(split[one].present[0]) for one in ("first", "second")] == [True, False]
+    assert [bool(split[one].active[0]) for one in ("first", "second")] == [False, False]
+    whole = regroup(Coordination(), {"first": [f"{name}[0]"], "second": [f"{name}[1]"]}).observe(state, params)
+    assert all(bool(whole[one].present[0]) and bool(whole[one].active[0]) for one in ("first", "second"))
 
 
 def test_the_same_groups_need_no_wrapper(tag):

@@ -6,8 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.worlds.bandit import Bandit
 
 from shoal.algorithms import PPO
+from shoal.core.algorithm import LearnerSpec
+from shoal.core.env import describe
 from shoal.core.vectorise import vectorise
 from shoal.execution import psro_run
 from shoal.execution.experiment import Experiment
@@ -71,6 +74,21 @@ def test_opponents_are_drawn_per_copy_and_kept_for_the_episode():
     assert changed > 100
     shares = np.bincount(seen[0], minlength=4) / 512
     np.testing.assert_allclose(shares, [0.25, 0.25, 0.5, 0.0], atol=0.07)
+
+
+def test_seats_draw_apart():
+    """Two groups of one world, whose opponents are drawn from the same mixture, do not get the same ones."""
+    opponents = Opponents(TINY, 2)
+    worlds = jax.jit(vectorise(Bandit(), 64).reset)(jax.random.key(0))
+    seen, keys = worlds.observation["agent"], worlds.key[:, None]
+    spec = LearnerSpec(describe(Bandit()).groups, None)
+    bank = jax.jit(lambda key: opponents.init(key, spec).params["agent"])(jax.random.key(0))
+    bank = bank.replace(mixture=jnp.array([0.5, 0.5]))
+    memory = Seated(jnp.zeros((64, 1), jnp.int32), ())
+    play = jax.jit(opponents.act_batch, static_argnums=5)
+    drawn = [np.asarray(play(bank, seen, memory, keys, worlds, seat)[1].index) for seat in range(3)]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert 16 < (drawn[one] == drawn[other]).sum() < 48
 
 
 @pytest.mark.slow

@@ -65,6 +65,9 @@ def test_switches_that_make_no_difference_fix_with_the_chance_of_one_in_the_popu
     game = np.array([[0.0, np.log(2), 0], [0, 0, 0], [0, 0, 0]])
     found = alpha_rank(np.stack([game, game.T]), alpha=1.0, population=2, symmetric=True)[0]
     np.testing.assert_allclose(found, [11 / 27, 7 / 27, 9 / 27], atol=1e-12)
+    # Of infinite strength with a noise of 1/3 they are the same chances: 2/3 up, 1/3 down, 1/2 between equals.
+    found = alpha_rank(np.stack([game, game.T]), epsilon=1 / 3, symmetric=True)[0]
+    np.testing.assert_allclose(found, [11 / 27, 7 / 27, 9 / 27], atol=1e-12)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from shoal.core.errors import OptionError, ShoalError, UnknownNameError
+from shoal.execution.cluster.clock import Clock
 from shoal.execution.cluster.coordinator import Coordinator
 from shoal.execution.cluster.dataset import Item, Queue
 from shoal.execution.cluster.fabric import Gone, Memory, Threads, WorkerError, insist
@@ -126,6 +127,19 @@ def test_a_learner_puts_back_what_is_whole_and_asks_for_the_rest(tmp_path):
     fabric.stop()
 
 
+@pytest.mark.parametrize(("recipe", "taken"), [("stale", ["2.0", "3.0"]), ("impala", ["0.0", "1.0"])])
+def test_a_learner_leaves_what_is_too_stale(recipe, taken):
+    """At update 5, at most 2 behind: what was made by version 2 is dropped, and version 3 will do."""
+    learner, queue, fabric = Learner.__new__(Learner), Queue(8), Threads()
+    learner.plan, learner.update = Plan(recipe=recipe, actors=2, max_staleness=2), 5
+    learner.dead, learner.clock = threading.Event(), Clock()
+    learner.services = {"dataset": fabric.start("dataset", lambda: queue)}
+    for number, version in enumerate((1, 2, 3, 5)):
+        queue.push(item(number, 0, version))
+    assert refs(learner._taken()) == taken
+    fabric.stop()
+
+
 class TestParameters:
     def test_only_newer_versions(self):
         service = ParameterService(Memory())
@@ -164,6 +178,11 @@ class TestJournal:
         assert again.entries == [{"a": 1}]
         again.write({"d": 4})
         assert read(path) == [{"a": 1}, {"d": 4}]
+
+    def test_what_follows_a_damaged_line_is_dropped(self, tmp_path):
+        path = tmp_path / "journal.jsonl"
+        path.write_text('{"a": 1}\n{"b": \n{"c": 3}\n')
+        assert read(path) == [{"a": 1}]
 
     def test_writers_share_flushes(self, tmp_path, monkeypatch):
         flushed = []
