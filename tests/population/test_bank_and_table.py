@@ -27,6 +27,12 @@ def test_a_bank_doubles_its_room_and_keeps_every_policy():
     assert mixture.tolist() == [0.5, 0, 0, 0, 0.25, 0.25, 0, 0]
 
 
+def test_a_training_goes_on_from_the_newest_that_is_not_frozen():
+    bank = PolicyBank.of(policy(0), Member("0")).add(policy(1), Member("1"))
+    assert bank.newest == 1
+    assert bank.add(policy(2), Member("of another run", frozen=True)).newest == 1
+
+
 def test_exact_plans_stay_in_float64():
     bank = PolicyBank.of(np.array([1 / 3]), Member("0"), room=1).add(np.array([2 / 3]), Member("1"))
     assert bank.policies.dtype == np.float64

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.core.errors import OptionError
 from shoal.execution.psro_run import Settings, oracle_of, start
-from shoal.population.psro import PSRO, State, begin, broadened, psro
+from shoal.population.psro import PSRO, State, begin, broadened, finished, psro
 from shoal.population.self_play import fictitious_self_play, self_play
 from shoal.presets import resolve
 
@@ -22,6 +22,15 @@ def test_double_oracle_solves_rock_paper_scissors():
     state = grown("psro/rock_paper_scissors", meta_solver="nash", iterations=4)
     assert state.history[-1]["nash_conv"] == pytest.approx(0.0, abs=1e-9)
     assert state.values == pytest.approx([0.0, 0.0], abs=1e-9)
+
+
+def test_patience_is_with_as_many_iterations_as_it_says():
+    plan = PSRO(patience=2, iterations=9)
+    lines = [{"iteration": number, "gain": [gain, 0.0]} for number, gain in enumerate([0.5, 0.5, 0.0, 0.0])]
+    assert not finished(lines[:3], plan)
+    assert finished(lines, plan)
+    broad = [*lines[:3], lines[3] | {"breadth": 0.4}]  # a response to something else tells nothing
+    assert not finished(broad, plan)
 
 
 def test_kuhn_reaches_its_value():

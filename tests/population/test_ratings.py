@@ -26,6 +26,15 @@ def test_elo_finds_the_ratings_that_made_the_results():
     np.testing.assert_allclose(elo(1000 * expected_scores(truth), mean=0.0, prior=0.0), found, atol=1e-6)
 
 
+def test_the_prior_by_hand():
+    """One game won: with strengths of ± ln 3 it has a chance of 9/10, a game against the mean one of 3/4.
+
+    So what pulls up is 1/10, what pulls down is prior (3/4 - 1/2): they are in balance for a prior of 0.4.
+    """
+    apart = 400 / np.log(10) * np.log(3)
+    np.testing.assert_allclose(elo([[0, 1], [0, 0]], prior=0.4), [1500 + apart, 1500 - apart], atol=1e-6)
+
+
 def test_elo_with_a_prior_stands_clean_sheets():
     wins = np.triu(np.full((4, 4), 100.0), 1)
     with pytest.raises(OptionError, match="prior=0 no finite ratings"):
