@@ -1,11 +1,14 @@
 """`shoal sweep`: a table, a plot, a JSON file; and mistakes that are explained."""
 
 import json
+import os
+import signal
 import sys
 
 import matplotlib.image
 import pytest
 
+from shoal.cli import progress
 from shoal.cli.sweep import _draw, parse_values
 from shoal.core.errors import OptionError
 from shoal.execution.sweep import Range
@@ -36,7 +39,38 @@ def test_a_sweep_leaves_a_table_and_a_plot(shoal, world, tmp_path):
     assert table["wall_s"] > 0
     assert table["compile_s"] > 0
     assert matplotlib.image.imread(out / "sweep.png").shape[0] > 100
-    assert_refused(shoal("sweep", "test/tiny", "--import", world, *SMALL, *args, "--out", out), "already exists")
+    again = shoal("sweep", "test/tiny", "--import", world, *SMALL, *args, "--out", out)
+    assert_refused(again, "already exists", f"shoal resume {out}", "--out")
+
+
+def test_a_stopped_sweep_goes_on(shoal, world, tmp_path, monkeypatch):
+    args = ["sweep", "test/tiny", "--import", world, *SMALL, "--over", "learning_rate=1e-3,1e-2"]
+    monkeypatch.chdir(tmp_path)
+    show, told = progress._PlainLines.__call__, []
+
+    def hang_up(self, news):
+        show(self, news)
+        told.append(news)
+        if len(told) == 1:
+            os.kill(os.getpid(), signal.SIGHUP)  # the terminal is closed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(progress._PlainLines, "__call__", hang_up)
+        stopped = shoal(*args, "--out", "parts", "--json")
+    assert (stopped.code, stopped.json["interrupted"], stopped.json["updates"]) == (130, True, 2)
+    assert f"Go on with: shoal resume parts --import {world}" in stopped.err
+    assert_refused(shoal("resume", "parts", "--cluster", "auto"), "is a sweep", "leave out --cluster")
+    assert_refused(shoal("sweep", "parts", "--over", "gamma=0.9"), "unknown option --over")
+    assert_refused(shoal("eval", "parts", "--import", world), "is a run of `shoal sweep`, not of training")
+    resumed = shoal("resume", "parts", "--import", world, "--json")
+    assert resumed.code == 0, resumed.err
+    whole = shoal(*args, "--out", "whole", "--json").json
+    times = ("wall_s", "compile_s", "command", "out")
+    assert {**resumed.json, **dict.fromkeys(times)} == {**whole, **dict.fromkeys(times)}
+    assert json.loads((tmp_path / "parts" / "sweep.json").read_text())["updates"] == 3
+    finished = shoal("sweep", "parts", "--import", world)
+    assert finished.code == 0
+    assert "table: parts/sweep.json" in finished.out
 
 
 @pytest.mark.slow
@@ -48,8 +82,9 @@ def test_json_and_a_point_that_failed(shoal, world, tmp_path, monkeypatch):
     assert "failed (nan)" in outcome.err
     assert "2 of 4 points failed" in outcome.err
     assert [point["mean"] is None for point in outcome.json["points"]] == [False, False, True, True]
-    assert outcome.json["out"].startswith("sweeps")
-    assert (tmp_path / outcome.json["out"] / "sweep.png").exists()
+    (folder,) = (tmp_path / "sweeps").iterdir()
+    assert outcome.json["out"] == str(folder)
+    assert (folder / "sweep.png").exists()
 
 
 def test_all_points_failed(shoal, world, tmp_path):

@@ -11,18 +11,21 @@ import pytest
 
 from shoal.core import files
 from shoal.core.errors import OptionError, RunError
-from shoal.execution import psro_run
+from shoal.execution import psro_run, run_kinds
 from shoal.execution.evolution import Evolution
 from shoal.execution.evolve import open_evolution
 from shoal.execution.experiment import Experiment
 from shoal.execution.pbt import PBT, Range, open_pbt
 from shoal.execution.run import create, default_path, open_run
 from shoal.execution.run_kinds import KINDS, check_new, check_there, kind_of, open_entry
+from shoal.execution.sweep import Sweep, open_sweep
 
 EXPERIMENT = Experiment("matrix/matching_pennies", total_env_steps=1_000_000)
 EVOLUTION = Evolution(EXPERIMENT, population=8)
+SWEPT = Sweep(EXPERIMENT, {"gamma": Range(0.9, 0.99, 3), "learning_rate": (1e-3, 1e-2)}, random=4, measure="return")
 TUNED = PBT(EXPERIMENT, {"gamma": Range(0.9, 0.99)}, members=4, interval=2)
 OPEN = {"training": open_run, "evolution": open_evolution, "pbt": open_pbt, "psro": psro_run.open_settings}
+OPEN["sweep"] = open_sweep
 
 
 def made(path, kind):
@@ -36,6 +39,8 @@ def made(path, kind):
             create(path, TUNED.experiment, kind, TUNED.to_dict())
         case "psro":
             psro_run.create(path, psro_run.Settings(EXPERIMENT))
+        case "sweep":
+            run_kinds.create(path, kind, sweep=SWEPT.to_dict())
     return path
 
 
@@ -56,6 +61,7 @@ def test_what_was_made_is_opened(tmp_path, kind):
         "evolution": EVOLUTION.to_dict(),
         "pbt": TUNED,
         "psro": psro_run.Settings(EXPERIMENT),
+        "sweep": SWEPT,
     }
     opened = OPEN[kind](path)
     found = {"training": lambda: opened.experiment, "evolution": lambda: opened[1].to_dict(), "pbt": lambda: opened[1]}
@@ -87,6 +93,8 @@ def test_policies_are_played_like_those_of_a_training(tmp_path, kind):
         ("pbt", "evolution", ("is a run of `shoal pbt`, not of an evolution", "`shoal eval {0}` shows it")),
         ("psro", "training", ("is a run of `shoal psro`, not of training", "`shoal population {0}` shows it")),
         ("psro", "pbt", ("is a run of `shoal psro`, not of",)),
+        ("sweep", "training", ("is a run of `shoal sweep`, not of training: `shoal resume {0}` goes on",)),
+        ("training", "sweep", ("is a run of `shoal train`, not a sweep",)),
     ],
 )
 def test_a_run_of_another_kind_says_what_opens_it(tmp_path, kind, wanted, words):
@@ -167,7 +175,7 @@ def test_nothing_is_overwritten(tmp_path, kind):
         made(path, "training")
     assert (path / "config.json").read_text() == before
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(RunError, match=r"cannot create the run folder .* Choose another --run-dir"):
+    with pytest.raises(RunError, match=rf"cannot create the run folder .* Choose another {KINDS[kind].option}"):
         made(tmp_path / "file" / "run", kind)
 
 
@@ -283,3 +291,12 @@ def test_paths_in_a_run_are_absolute(tmp_path, monkeypatch):
     assert open_run(begun.path).experiment.learners["l"].weights == str(tmp_path / "w")
     assert psro_run.open_settings(tmp_path / "bank").imports == (str(tmp_path / "other"),)
     assert default_path(EXPERIMENT).is_absolute()
+
+
+def test_a_sweep_of_an_earlier_version_says_what_it_is(tmp_path):
+    """It holds its results, as before, and is no run."""
+    (tmp_path / "sweep.json").write_text("{}")
+    with pytest.raises(RunError, match="is a sweep of an earlier version of shoal, which kept its results"):
+        open_sweep(tmp_path)
+    with pytest.raises(RunError, match="already exists, and is no run"):
+        check_new(tmp_path, "sweep")

@@ -11,8 +11,9 @@ from tests.worlds.bandit import Bandit, Target
 from tests.worlds.two_teams import TwoTeams
 
 from shoal.algorithms import A2C, ALGORITHMS, DQN, PPO, SAC, Impala
-from shoal.core.errors import OptionError, ShoalError
+from shoal.core.errors import OptionError, RunError, ShoalError
 from shoal.core.registry import register
+from shoal.execution import checkpoint
 from shoal.execution import sweep as sweeping
 from shoal.execution.experiment import Experiment, Learner
 from shoal.execution.fused import build, policies_of
@@ -301,3 +302,49 @@ def test_an_algorithm_that_keeps_its_floats_to_itself_is_refused():
 
     with pytest.raises(OptionError, match="Secretive does not copy gamma"):
         sweep(Sweep(bandit(algorithm=Secretive(network=TINY)), {"gamma": (0.9, 0.8)}), devices=1)
+
+
+def killed(loop, after):
+    """The loop, which dies as by SIGKILL once so many updates are read: nothing is saved then."""
+
+    class Killed(BaseException):
+        pass
+
+    def read(self, count, table, original=loop._read):
+        original(self, count, table)
+        if self.update >= after:
+            raise Killed
+
+    return Killed, read
+
+
+def plain(result):
+    """All that a sweep says, but for times."""
+    return {name: value for name, value in result.to_dict().items() if name not in ("wall_s", "compile_s")}
+
+
+def arrays(folder):
+    newest = checkpoint.latest(folder / "checkpoints")
+    return {name: value.tobytes() for name, value in checkpoint.read_arrays(newest).items()}
+
+
+def test_a_killed_sweep_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    """With a point that fails before the kill, and fails no more than once."""
+    plan = Sweep(bandit(updates=12, num_seeds=2), {"learning_rate": (1e-2, 1e38)}, measure="return")
+    whole = sweep(plan, tmp_path / "whole", devices=1, checkpoint_seconds=0.0)
+    died, read = killed(sweeping._SideBySide, after=5)
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeping._SideBySide, "_read", read)
+        with pytest.raises(died):
+            sweep(plan, tmp_path / "parts", devices=1, checkpoint_seconds=0.0)
+    monkeypatch.chdir(tmp_path)
+    parts = sweeping.resume("parts", devices=1)
+    assert plain(parts) == plain(whole)
+    assert parts.points[1].fault
+    assert parts.best is parts.points[0]
+    assert arrays(tmp_path / "parts") == arrays(tmp_path / "whole")
+    again = sweeping.resume(tmp_path / "parts", listener=pytest.fail)
+    assert plain(again) == plain(whole)
+    (tmp_path / "parts" / "metrics.jsonl").write_text("")
+    with pytest.raises(RunError, match=r"metrics\.jsonl is damaged or cut short: the returns of this sweep"):
+        sweeping.resume(tmp_path / "parts")

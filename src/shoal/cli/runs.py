@@ -3,13 +3,13 @@
 import dataclasses
 import importlib
 from collections.abc import Callable, Collection, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import jax
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
-from shoal.cli.arguments import RunFolder, parse
+from shoal.cli.arguments import RunFolder, parse, scan
 from shoal.cli.pictures import draw, replay
 from shoal.cli.progress import returns, showing
 from shoal.cli.start import Folder, Hints, WorkOptions, agents_of, check_devices, prepare
@@ -49,7 +49,15 @@ class ResumeOptions(WorkOptions):
     """for a run that was begun on a cluster: which one goes on with it; by default auto"""
 
 
-def check_options(options: TrainOptions | ResumeOptions, prog: str) -> None:
+class _Saves(Protocol):
+    @property
+    def devices(self) -> int | None: ...
+
+    @property
+    def checkpoint_minutes(self) -> float | None: ...
+
+
+def check_options(options: _Saves, prog: str) -> None:
     """Refuses numbers that mean nothing."""
     check_devices(options.devices)
     if options.checkpoint_minutes is not None:
@@ -68,7 +76,9 @@ def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
 
 def names_run(args: Sequence[str], kind: str) -> bool:
     """Whether one of the arguments is the folder of a run of that kind."""
-    return any(not argument.startswith("-") and kind_of(placed(argument)) == kind for argument in args)
+    made = [*scan(args, "--run-dir"), *scan(args, "--out")]  # it is to be made, and refused if it is there
+    named = (argument for argument in args if not argument.startswith("-") and argument not in made)
+    return any(kind_of(placed(argument)) == kind for argument in named)
 
 
 def _stored(policies: dict[str, PyTree], meta: dict[str, Any]) -> Result:

@@ -1,10 +1,13 @@
-"""`shoal sweep TARGET --over OPTION=VALUES`: a grid or a random search over float hyper-parameters, in one program."""
+"""`shoal sweep TARGET --over OPTION=VALUES`: a grid or a random search over float hyper-parameters, in one program.
 
-import contextlib
+`shoal sweep SWEEP` goes on with one that was stopped.
+"""
+
 import dataclasses
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,20 +15,22 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, UseAppendAction, arg
 
+from shoal.cli import runs
 from shoal.cli.arguments import whole_number
 from shoal.cli.progress import showing
-from shoal.cli.runs import INTERRUPTED
-from shoal.cli.start import Folder, WorkOptions, agents_of, check_devices, outline, pairs, prepare
+from shoal.cli.runs import INTERRUPTED, MINUTES, ResumeOptions
+from shoal.cli.start import Folder, Hints, WorkOptions, agents_of, check_known, outline, pairs, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import console, duration, emit, placed, say
+from shoal.cli.terminal import console, duration, emit, placed, say, shown
 from shoal.cli.worlds import check_world
 from shoal.core.errors import NonFiniteError, OptionError, RunError, ShoalError, require_positive
 from shoal.core.files import write_atomically
 from shoal.execution.experiment import Experiment
 from shoal.execution.run import default_path
-from shoal.execution.run_kinds import check_new
-from shoal.execution.sweep import Point, Prepared, Range, Sweep, SweepResult
+from shoal.execution.run_kinds import SWEEP, check_new
+from shoal.execution.sweep import Point, Range, Sweep, SweepResult, open_sweep
 from shoal.execution.sweep import prepare as prepare_sweep
+from shoal.execution.sweep import resume as resume_sweep
 from shoal.execution.sweep import run as run_sweep
 from shoal.viz import MissingMatplotlibError, draw_sweep
 
@@ -45,31 +50,67 @@ class SweepOptions(WorkOptions):
     measure: Annotated[DisallowNone[str | None], arg(metavar="NAME")] = None
     """what is compared: return or return/GROUP; by default that of the groups whose learners are swept"""
     out: Folder = None  # new folder for the table and the plot; by default one below sweeps/
+    checkpoint_minutes: float = MINUTES  # time between two checkpoints
 
 
 def run(args: Sequence[str]) -> int:
-    """Trains all points and shows which did best."""
+    """Trains all points and shows which did best, or goes on with a sweep."""
     prepare()
+    if runs.names_run(args, SWEEP):
+        return runs.resume(args, "shoal sweep")
     experiment, options = parse_target(SweepOptions, args, "shoal sweep")
-    check_devices(options.devices)
+    runs.check_options(options, "shoal sweep")
     if options.seeds is not None:
         require_positive("shoal sweep", seeds=options.seeds)
         experiment = dataclasses.replace(experiment, num_seeds=options.seeds)
+    plan = _plan(experiment, options)
+    folder = placed(options.out) if options.out else default_path(experiment, "sweeps")
+    check_new(folder, SWEEP)
+    check_world(experiment)
+    prepared = prepare_sweep(plan, options.devices)
+    command = shlex.join(["shoal", "sweep", *args])
+    return _carry_out(folder, plan, partial(run_sweep, prepared, folder), options, command)
+
+
+def go_on(options: ResumeOptions) -> int:
+    """Continues a sweep from its newest checkpoint; of a finished one it shows the result."""
+    if options.cluster is not None:
+        raise OptionError(f"{options.run} is a sweep, which is trained on one machine: leave out --cluster")
+    folder = placed(options.run)
+    plan = open_sweep(folder)
+    check_known(folder, plan.experiment)
+    check_world(plan.experiment)
+    start = partial(resume_sweep, folder, devices=options.devices)
+    return _carry_out(folder, plan, start, options, shlex.join(["shoal", "resume", options.run]), fresh=False)
+
+
+def _plan(experiment: Experiment, options: SweepOptions) -> Sweep:
     if not options.over:
         raise OptionError(f"shoal sweep: over what? Give --over {FORM}.")
     named = pairs(options.over, "--over", FORM)
     if len(named) < len(options.over):
         raise OptionError(f"shoal sweep: give each option's values once, in one --over; got {' '.join(options.over)}")
     over = {name: parse_values(name, text, grid=options.random is None) for name, text in named.items()}
-    plan = Sweep(experiment, over, options.random, options.measure)
-    folder = placed(options.out) if options.out else default_path(experiment, "sweeps")
-    check_new(folder, "Nothing is overwritten: choose another folder with --out.")
-    check_world(experiment)
-    prepared = prepare_sweep(plan, options.devices)
-    out = console(options.json)
-    with _new_folder(folder):
-        result = _train(out, prepared, folder)
-    table = result.to_dict() | {"command": shlex.join(["shoal", "sweep", *args])}
+    return Sweep(experiment, over, options.random, options.measure)
+
+
+def _carry_out(
+    folder: Path,
+    plan: Sweep,
+    start: Callable[..., SweepResult],
+    options: SweepOptions | ResumeOptions,
+    command: str,
+    fresh: bool = True,
+) -> int:
+    """Trains, tells of it, writes down and draws what came of it."""
+    out, hints = console(options.json), Hints(folder, options.imports)
+    try:
+        result = _train(out, plan, folder, start, options, fresh)
+    except KeyboardInterrupt:  # while compiling, or twice: what was saved last is what there is
+        if (folder / "config.json").exists():
+            say(out, f"stopped. Go on with: {hints('resume')}", style="bold yellow")
+        raise
+    table = result.to_dict() | {"command": command}
     try:
         write_atomically(folder / "sweep.json", json.dumps(table, indent=1, allow_nan=False) + "\n")
     except OSError as error:
@@ -79,6 +120,8 @@ def run(args: Sequence[str]) -> int:
         emit(table | {"out": str(folder)})
     if result.best is None and not result.interrupted:
         raise _no_result(result)
+    if result.interrupted:
+        say(out, f"stopped and saved. Go on with: {hints('resume')}", style="bold yellow")
     return INTERRUPTED if result.interrupted else 0
 
 
@@ -123,32 +166,21 @@ def _number(name: str, text: str) -> float:
         raise OptionError(f"--over {name}: {text!r} is not a number. It must be {FORM}.") from None
 
 
-@contextlib.contextmanager
-def _new_folder(path: Path) -> Iterator[None]:
-    """Makes a folder before the work, so that the result has a place; takes it away if there is no result."""
-    made = not path.exists()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"cannot create the folder {path}: {error.strerror or error}. Choose another --out.") from error
-    try:
-        yield
-    except BaseException:
-        if made:
-            with contextlib.suppress(OSError):
-                path.rmdir()
-        raise
-
-
-def _train(out: Console, prepared: Prepared, folder: Path) -> SweepResult:
-    plan = prepared.sweep
+def _train(
+    out: Console,
+    plan: Sweep,
+    folder: Path,
+    start: Callable[..., SweepResult],
+    options: SweepOptions | ResumeOptions,
+    fresh: bool,
+) -> SweepResult:
     experiment, points = plan.experiment, len(plan.points)
     say(out, outline(experiment), style="bold")
     many = f"{points} point{'s' * (points > 1)}" + _times(experiment)
-    say(out, f"{many} of {', '.join(plan.over)}, side by side in one program; folder: {folder}; compiling ...")
-    trainings = points * experiment.num_seeds
-    with showing(out, experiment.env, trainings, agents_of(experiment)) as listener:
-        return run_sweep(prepared, listener)
+    say(out, f"{many} of {', '.join(plan.over)}, side by side in one program; folder: {shown(folder)}; compiling ...")
+    seconds = 60 * (MINUTES if options.checkpoint_minutes is None else options.checkpoint_minutes)
+    with showing(out, experiment.env, points * experiment.num_seeds, agents_of(experiment), fresh) as listener:
+        return start(listener=listener, checkpoint_seconds=seconds)
 
 
 def _times(experiment: Experiment) -> str:
@@ -161,7 +193,7 @@ def _draw(path: Path, table: dict[str, Any]) -> str:
         draw_sweep(path, table, title=table["experiment"]["env"])
     except (MissingMatplotlibError, RunError) as error:
         return f"no {path.name}: {error}"
-    return f"plot: {path}"
+    return f"plot: {shown(path)}"
 
 
 def _report(out: Console, result: SweepResult, folder: Path, plot: str) -> None:
@@ -175,7 +207,7 @@ def _report(out: Console, result: SweepResult, folder: Path, plot: str) -> None:
     out.print(table)
     hidden = len(result.points) - SHOWN
     if hidden > 0:
-        say(out, f"... and {hidden} more in {folder / 'sweep.json'}")
+        say(out, f"... and {hidden} more in {shown(folder / 'sweep.json')}")
     faults = [point.fault for point in result.points if point.fault]
     if faults:
         say(out, f"{len(faults)} of {len(result.points)} points failed; the first: {faults[0]}", style="yellow")
@@ -186,7 +218,7 @@ def _report(out: Console, result: SweepResult, folder: Path, plot: str) -> None:
     if result.interrupted:
         say(out, f"stopped after {result.updates} updates: the returns are those until then", style="bold yellow")
     say(out, f"{duration(result.seconds)} of training, compiled in {result.compile_seconds:.1f} s")
-    say(out, f"table: {folder / 'sweep.json'}")
+    say(out, f"table: {shown(folder / 'sweep.json')}")
     say(out, plot)
 
 

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from shoal.core.errors import NonFiniteError
+from shoal.core.types import PyTree
 from shoal.execution import checkpoint
 from shoal.execution.evolution import Carry, Evolution, Program, build
 from shoal.execution.run import Run, create, open_run, rebuild
@@ -105,14 +106,8 @@ class _Generations(Loop):
             f"with shoal.testing.check_env.{kept}"
         )
 
-    def _save(self, carry: Carry) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        assert self.folder
-        self._check(carry)
-        meta = {
-            "update": self.update,
-            "env_steps": self.env_steps,
-            "devices": self.program.mesh.size,
-            "seconds": self._seconds(),
-            "pending": [row.tolist() for row in self.aggregator.pending],
-        }
-        checkpoint.save(self.folder.checkpoints, self.update, carry, meta)
+    def _stored(self, carry: Carry) -> PyTree:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return carry
+
+    def _meta(self) -> dict[str, Any]:
+        return super()._meta() | {"env_steps": self.env_steps}

@@ -127,3 +127,24 @@ def _is_replay(leaf: Any) -> bool:
 
 def _all_finite(leaves: list[jax.Array]) -> jax.Array:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves])) if leaves else jnp.bool_(True)
+
+
+def first_faults(latch: Latch) -> Latch:
+    """Of trainings side by side, `[M, devices]`: the first fault of each that any device saw, `[M, 1]`, on the host.
+
+    One fault is enough to know that a training has failed, however many devices there will be.
+    """
+    host = jax.device_get(latch)
+    order = np.where(host.kind > 0, host.update, np.iinfo(np.int32).max)
+    first = np.argmin(order, axis=1)[:, None]
+    return jax.tree.map(lambda leaf: np.take_along_axis(leaf, first, axis=1), host)
+
+
+def as_stored(shapes: Latch) -> Latch:
+    """The shapes of `first_faults` of a latch of these shapes."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((leaf.shape[0], 1), leaf.dtype), shapes)
+
+
+def spread(stored: Latch, devices: int) -> Latch:
+    """The inverse of `first_faults`: the first device has seen them."""
+    return jax.tree.map(lambda leaf: np.pad(leaf, ((0, 0), (0, devices - 1))), stored)

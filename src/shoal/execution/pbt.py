@@ -23,6 +23,7 @@ import jax
 import numpy as np
 
 from shoal.core.errors import NonFiniteError
+from shoal.core.types import PyTree
 from shoal.execution import checkpoint, latch
 from shoal.execution.pbt_plan import PBT
 from shoal.execution.pbt_program import SOURCE, Program, State, build
@@ -87,12 +88,10 @@ def resume(
 def restore(program: Program, path: Path) -> State:
     """A program's state as a checkpoint holds it, laid out over the devices."""
     shapes = program.shapes()
-    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((leaf.shape[0], 1), leaf.dtype), shapes.members.latch)
-    like = {"state": shapes.replace(members=shapes.members.replace(latch=first))}
-    stored = checkpoint.load(path, like, partial=True)["state"]
-    more = ((0, 0), (0, program.mesh.size - 1))
-    spread = jax.tree.map(lambda leaf: np.pad(leaf, more), stored.members.latch)
-    return jax.device_put(stored.replace(members=stored.members.replace(latch=spread)), program.shardings)
+    members = shapes.members.replace(latch=latch.as_stored(shapes.members.latch))
+    stored = checkpoint.load(path, {"state": shapes.replace(members=members)}, partial=True)["state"]
+    faults = latch.spread(stored.members.latch, program.mesh.size)
+    return jax.device_put(stored.replace(members=stored.members.replace(latch=faults)), program.shardings)
 
 
 def open_pbt(path: Path) -> tuple[Run, PBT]:
@@ -159,35 +158,14 @@ class _Population(Loop):
             "values": {name: _plain(value) for name, value in values.items()},
         }
 
-    def _save(self, carry: State) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        assert self.folder
-        self._check(carry)
-        meta = {
-            "update": self.update,
-            "env_steps": self.update * self.steps_per_update,
-            "devices": self.program.mesh.size,
-            "seconds": self._seconds(),
-            "pending": [[_finite(each) for each in row.tolist()] for row in self.aggregator.pending],
-            ENTRY: self.standing,
-        }
-        # However many devices there are, one fault of a member is enough to know that it has failed.
-        members = carry.members.replace(latch=_first_faults(carry.members.latch))
-        tree = {"learners": self.saved_learners, "state": carry.replace(members=members)}
-        checkpoint.save(self.folder.checkpoints, self.update, tree, meta)
+    def _stored(self, carry: State) -> PyTree:  # pyright: ignore[reportIncompatibleMethodOverride]
+        members = carry.members.replace(latch=latch.first_faults(carry.members.latch))
+        return {"learners": self.saved_learners, "state": carry.replace(members=members)}
 
-
-def _first_faults(found: latch.Latch) -> latch.Latch:
-    """Of each member the first fault that any device saw, `[M, 1]`."""
-    host = jax.device_get(found)
-    order = np.where(host.kind > 0, host.update, np.iinfo(np.int32).max)
-    first = np.argmin(order, axis=1)[:, None]
-    return jax.tree.map(lambda leaf: np.take_along_axis(leaf, first, axis=1), host)
+    def _meta(self) -> dict[str, Any]:
+        return super()._meta() | {ENTRY: self.standing}
 
 
 def _plain(values: np.ndarray) -> list[float | None]:
     """Six digits of each, which 1e-5 has too; None for what is not finite."""
     return [float(f"{value:.6g}") if math.isfinite(value) else None for value in np.asarray(values).tolist()]
-
-
-def _finite(values: list[float]) -> list[float | None]:
-    return [value if math.isfinite(value) else None for value in values]

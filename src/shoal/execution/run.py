@@ -73,12 +73,12 @@ def default_path(experiment: Experiment, root: str = "runs", by: str | None = No
 def create(path: Path, experiment: Experiment, kind: str = TRAINING, settings: Mapping[str, Any] | None = None) -> Run:
     """Makes a new run folder; `settings` are what a kind of run other than training has besides, as plain data."""
     more = {} if settings is None else {kind: settings}
-    run = Run(path, _at_home(experiment))
+    run = Run(path, at_home(experiment))
     run_kinds.create(run.path, kind, experiment=run.experiment.to_dict(), **more)
     return run
 
 
-def _at_home(experiment: Experiment) -> Experiment:
+def at_home(experiment: Experiment) -> Experiment:
     """The experiment with absolute paths: a run may be gone on with in another folder than it was begun in."""
     learners = dict(experiment.learners)
     for name, learner in learners.items():

@@ -35,6 +35,7 @@ KINDS = {
     EVOLUTION: Kind(("experiment", EVOLUTION), "of an evolution", "evolve", "eval"),
     PBT: Kind(("experiment", PBT), "of population-based training", "pbt", "eval"),
     PSRO: Kind((PSRO,), "a population", "psro", "population"),
+    SWEEP: Kind((SWEEP,), "a sweep", "sweep", "resume", "--out"),
 }
 
 
@@ -96,7 +97,7 @@ def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Set
     if entry not in KINDS[found].entries:
         raise RunError(
             f"{folder} is a run of `shoal {KINDS[found].command}`, not {KINDS[kind].what}: "
-            f"`shoal {KINDS[found].shown_by} {folder}` shows it, `shoal resume {folder}` goes on with it"
+            f"{_shown(folder, KINDS[found])}`shoal resume {folder}` goes on with it"
         )
     config = folder / CONFIG
     if entry not in data:
@@ -111,11 +112,20 @@ def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Set
         raise RunError(f"{config} is damaged: its entry {entry!r} cannot be read ({error!r})") from error
 
 
+def _shown(folder: Path, kind: Kind) -> str:
+    return "" if kind.shown_by == "resume" else f"`shoal {kind.shown_by} {folder}` shows it, "
+
+
 def _read(folder: Path) -> tuple[str, Mapping[str, Any]]:
     """The kind of a run folder, and what its `config.json` holds."""
     config = folder / CONFIG
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: no such folder")
+    if not config.is_file() and (folder / "sweep.json").is_file():
+        raise RunError(
+            f"{folder} is a sweep of an earlier version of shoal, which kept its results (sweep.json, sweep.png) and "
+            "nothing to go on from"
+        )
     if not config.is_file():
         raise RunError(f"{folder} is not a run folder: it has no config.json")
     try:

@@ -8,29 +8,35 @@ with those values would. From Python:
     from shoal.execution.sweep import Range, Sweep, sweep
 
     spread = presets.get("mpe/simple_spread")
-    result = sweep(Sweep(spread, {"learning_rate": Range(1e-4, 1e-2, 8, log=True), "clip_eps": (0.1, 0.2)}))
+    plan = Sweep(spread, {"learning_rate": Range(1e-4, 1e-2, 8, log=True), "clip_eps": (0.1, 0.2)})
+    result = sweep(plan, "sweeps/mine")
     print(result.best.values, result.best.mean)
+
+A sweep with a folder is a run like any other: `resume("sweeps/mine")` goes on with it, to the same bits.
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from shoal.core.env import Env
-from shoal.core.errors import OptionError, unknown_name
+from shoal.core.errors import OptionError, RunError, unknown_name
 from shoal.core.regroup import Regrouped, sides
-from shoal.core.types import Seat
-from shoal.execution import latch
+from shoal.core.types import PyTree, Seat
+from shoal.execution import checkpoint, latch, run_kinds
 from shoal.execution.bench import versions
 from shoal.execution.fused import Carry, Program, build
+from shoal.execution.logging import read_metrics
+from shoal.execution.run import Run, at_home, rebuild
 from shoal.execution.sweep_plan import Range, Sweep
-from shoal.execution.train import Listener, Loop, with_weights
+from shoal.execution.train import LINES, Listener, Loop, Result, with_weights
 
-__all__ = ["Point", "Prepared", "Range", "Sweep", "SweepResult", "prepare", "run", "sweep"]
+__all__ = ["Point", "Prepared", "Range", "Sweep", "SweepResult", "open_sweep", "prepare", "resume", "run", "sweep"]
 
 TAIL = 0.1
 """The part of a run, at its end, whose returns count."""
@@ -86,12 +92,9 @@ class SweepResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data; what failed is null."""
-        over = {name: _plain(values) for name, values in self.sweep.over.items()}
         points = [dataclasses.asdict(point) | {"mean": point.mean} for point in self.points]
         return {
-            "experiment": self.sweep.experiment.to_dict(),
-            "over": over,
-            "random": self.sweep.random,
+            **self.sweep.to_dict(),
             "measure": list(self.measure),
             "points": points,
             "best": self.best and {"values": self.best.values, "mean": self.best.mean},
@@ -105,9 +108,43 @@ class SweepResult:
         }
 
 
-def sweep(plan: Sweep, *, devices: int | None = None, listener: Listener | None = None) -> SweepResult:
-    """Trains all points side by side. A point that becomes NaN fails by itself; the others go on."""
-    return run(prepare(plan, devices), listener)
+def sweep(
+    plan: Sweep,
+    run_dir: str | Path | None = None,
+    *,
+    devices: int | None = None,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> SweepResult:
+    """Trains all points side by side. A point that becomes NaN fails by itself; the others go on.
+
+    With a `run_dir`, metrics and checkpoints are kept there.
+    """
+    return run(prepare(plan, devices), run_dir, listener=listener, checkpoint_seconds=checkpoint_seconds)
+
+
+def resume(
+    run_dir: str | Path,
+    *,
+    devices: int | None = None,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> SweepResult:
+    """Continues a sweep from its newest checkpoint, to the same bits as if it had never stopped.
+
+    It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
+    """
+    plan = open_sweep(Path(run_dir))
+    folder = Run(Path(run_dir), plan.experiment)
+    prepared, newest, meta = rebuild(folder, lambda devices: prepare(plan, devices), devices)
+    program = prepared.program
+    carry = restore(program, newest) if newest else with_weights(program, program.init())
+    return _trained(prepared, carry, meta, folder, listener, checkpoint_seconds)
+
+
+def open_sweep(path: Path) -> Sweep:
+    """What an existing folder is a sweep over."""
+    return run_kinds.open_entry(path, run_kinds.SWEEP, Sweep.from_dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +155,10 @@ class Prepared:
     program: Program
     measure: tuple[str, ...]
 
+    @property
+    def mesh(self) -> jax.sharding.Mesh:
+        return self.program.mesh
+
 
 def prepare(plan: Sweep, devices: int | None = None, kind: type[Program] = Program) -> Prepared:
     """The first half of `sweep`: refuses what can be refused before anything is compiled."""
@@ -126,11 +167,42 @@ def prepare(plan: Sweep, devices: int | None = None, kind: type[Program] = Progr
     return Prepared(plan, program, columns)
 
 
-def run(prepared: Prepared, listener: Listener | None = None) -> SweepResult:
+def run(
+    prepared: Prepared,
+    run_dir: str | Path | None = None,
+    *,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> SweepResult:
     """The second half: compiles and trains."""
+    plan, program = prepared.sweep, prepared.program
+    carry = with_weights(program, program.init())  # before the folder is made: the weights may be missing
+    folder = Run(Path(run_dir), plan.experiment) if run_dir is not None else None
+    if folder:
+        kept = dataclasses.replace(plan, experiment=at_home(plan.experiment))
+        run_kinds.create(folder.path, run_kinds.SWEEP, sweep=kept.to_dict())
+    return _trained(prepared, carry, None, folder, listener, checkpoint_seconds)
+
+
+def restore(program: Program, path: Path) -> Carry:
+    """A program's carry as a checkpoint holds it, laid out over the devices. It knows which points have failed."""
+    shapes = program.shapes()
+    stored = checkpoint.load(path, shapes.replace(latch=latch.as_stored(shapes.latch)))
+    faults = latch.spread(stored.latch, program.mesh.size)
+    return jax.device_put(stored.replace(latch=faults), program.shardings)
+
+
+def _trained(
+    prepared: Prepared,
+    carry: Carry,
+    meta: dict[str, Any] | None,
+    folder: Run | None,
+    listener: Listener | None,
+    checkpoint_seconds: float,
+) -> SweepResult:
     plan, program, columns = prepared.sweep, prepared.program, prepared.measure
-    loop = _SideBySide(program, None, listener, checkpoint_seconds=math.inf)
-    result = loop.run(with_weights(program, program.init()), None)
+    loop = _SideBySide(program, folder, listener, checkpoint_seconds)
+    result = loop.run(carry, meta)
     failures = loop.failures
     scores = [None if failure else _score(result.lines, columns, lane) for lane, failure in enumerate(failures)]
     why = [failure or (NO_EPISODE if score is None else None) for failure, score in zip(failures, scores, strict=True)]
@@ -158,6 +230,28 @@ class _SideBySide(Loop):
 
     failures: list[str | None]
 
+    def run(self, carry: Carry, meta: dict[str, Any] | None) -> Result:
+        """Goes on with the lines of before, which the returns are made of; unless there is nothing left to do."""
+        if meta and self.folder:
+            self.lines = self._earlier(self.folder, meta["update"])
+            self._check(carry)
+            self.fault = all(self.failures)
+            if self.fault or meta["update"] >= self.total:
+                return Result({}, meta["update"], self.lines, meta["seconds"], 0.0, meta["update"] < self.total)
+        return super().run(carry, meta)
+
+    def _earlier(self, folder: Run, update: int) -> list[dict[str, Any]]:
+        lines = read_metrics(folder.metrics) if folder.metrics.is_file() else []
+        lines = [line for line in lines if line["update"] <= update]
+        every = max(1, self.total // LINES)
+        expected = -(-update // every) if update == self.total else update // every
+        if len(lines) < expected:
+            raise RunError(
+                f"{folder.metrics} is damaged or cut short: the returns of this sweep are made of its lines, and some "
+                f"of those up to update {update} are missing. Sweep anew."
+            )
+        return lines
+
     def _read(self, count: int, table: jax.Array) -> None:
         with np.errstate(all="ignore"):  # those that failed
             super()._read(count, table)
@@ -170,6 +264,9 @@ class _SideBySide(Loop):
         each = (jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(host.kind)))
         errors = (latch.report(one, world, groups) for one in each)
         self.failures = [error and str(error) for error in errors]
+
+    def _stored(self, carry: Carry) -> PyTree:
+        return carry.replace(latch=latch.first_faults(carry.latch))
 
 
 def _measured(plan: Sweep, program: Program) -> tuple[str, ...]:
@@ -208,7 +305,3 @@ def _score(lines: list[dict[str, Any]], columns: Sequence[str], lane: int) -> fl
     tail = [line for line in ended if line["update"] > (1 - TAIL) * lines[-1]["update"]] or ended[-1:]
     total = sum((_value(line, columns, lane) or 0.0) * line["episodes"][lane] for line in tail)
     return total / sum(line["episodes"][lane] for line in tail)
-
-
-def _plain(values: Range | Sequence[float]) -> Any:
-    return dataclasses.asdict(values) if isinstance(values, Range) else list(values)

@@ -83,6 +83,28 @@ class Sweep:
             for learner, options in self._options(values).items():
                 dataclasses.replace(self.experiment.learners[learner].algorithm, **options)  # pyright: ignore[reportArgumentType]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        over = {
+            name: dataclasses.asdict(values) if isinstance(values, Range) else list(values)
+            for name, values in self.over.items()
+        }
+        return {"experiment": self.experiment.to_dict(), "over": over, "random": self.random, "measure": self.measure}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> "Sweep":
+        """The inverse of `to_dict`; unknown entries are named."""
+        known = [field.name for field in dataclasses.fields(Sweep)]
+        for key in data:
+            if key not in known:
+                raise OptionError(f"sweep: {unknown_name('entry', key, known)}")
+        over = {
+            name: Range(**values) if isinstance(values, Mapping) else tuple(values)
+            for name, values in data["over"].items()
+        }
+        experiment = Experiment.from_dict(data["experiment"])
+        return Sweep(experiment, over, data["random"], data["measure"])
+
     @functools.cached_property
     def places(self) -> dict[str, list[tuple[str, str]]]:
         """The learners and their options that each name of `over` stands for."""

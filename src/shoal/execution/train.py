@@ -6,6 +6,7 @@ the next one is being computed.
 
 import contextlib
 import dataclasses
+import math
 import signal
 import threading
 import time
@@ -216,18 +217,31 @@ class Loop:
         """Never saves a carry that holds NaN: the latch is read first."""
         assert self.folder
         self._check(carry)
-        pending = [row.tolist() for row in self.aggregator.pending]
-        meta = {
+        checkpoint.save(self.folder.checkpoints, self.update, self._stored(carry), self._meta())
+
+    def _stored(self, carry: Carry) -> PyTree:
+        """What a checkpoint holds of a carry."""
+        return carry.replace(latch=None)
+
+    def _meta(self) -> dict[str, Any]:
+        """Where the run stands. Of rows that are in no line of metrics yet, None stands for what is not finite."""
+        return {
             "update": self.update,
             "env_steps": self.update * self.steps_per_update,
             "devices": self.program.mesh.size,
             "seconds": self._seconds(),
-            "pending": pending,
+            "pending": [_finite(row.tolist()) for row in self.aggregator.pending],
         }
-        checkpoint.save(self.folder.checkpoints, self.update, carry.replace(latch=None), meta)
 
     def _seconds(self) -> float:
         return self.before + time.perf_counter() - self.began
+
+
+def _finite(value: Any) -> Any:
+    """A row, or a list of them, with None in place of what JSON has no name for."""
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return value if math.isfinite(value) else None
 
 
 def with_weights(program: Program, carry: Carry) -> Carry:

@@ -96,7 +96,7 @@ class Stretches(_Population):
         return carry
 
     def _save(self, carry: State) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        super()._save(carry)
+        super()._save(carry)  # pyright: ignore[reportArgumentType]
         if hasattr(self, "crew"):
             self.crew.forget(self._done)
             self.crew.tell()
