@@ -2,27 +2,30 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import jax
 import pytest
 
 import shoal as package
-from shoal.cli import progress, watch
+from shoal.cli import progress, runs, watch
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import counted
+from shoal.cli.terminal import console, counted
 from shoal.cli.train import TrainOptions
 from shoal.core.registry import import_file
 from shoal.execution import checkpoint
 from shoal.execution.evaluate import evaluate
 from shoal.execution.experiment import Experiment, cast
 from shoal.execution.logging import read_metrics
-from shoal.execution.run import open_run
+from shoal.execution.run import Run, open_run
+from shoal.execution.train import Result
 from shoal.presets import names, share
 
 from .conftest import SMALL, assert_refused
@@ -201,6 +204,62 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(shoal, world, trained, tmp_
         shoal("eval", r, "--import", world, "--episodes", "4", "--json").json["weights_sha256"] for r in (run, trained)
     ]
     assert hashes[0] == hashes[1]
+
+
+def test_a_run_folder_that_is_removed_while_training(shoal, world, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(progress._PlainLines, "__call__", lambda self, news: shutil.rmtree(run, ignore_errors=True))
+        gone = shoal("train", "test/tiny", "--import", world, "--run-dir", run, *SMALL)
+    assert gone.code == 2
+    assert gone.err == (
+        f"error: the run folder {run} is gone: it was removed or renamed while the run was going on. If it has another "
+        "name now, go on with it by `shoal resume`; else start anew.\n"
+    )
+    assert not run.exists()
+
+
+def test_a_world_whose_code_goes_to_another_folder(shoal, world, tmp_path, monkeypatch):
+    """All that is typed is meant from where the command began, and all that is shown can be typed there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    wanderer = tmp_path / "wanderer.py"
+    wanderer.write_text(f"import os\n{world.read_text()}\nos.chdir({str(tmp_path / 'elsewhere')!r})\n")
+    outcome = shoal("train", "test/tiny", "--import", wanderer, "--run-dir", "run", *SMALL)
+    assert outcome.code == 0, outcome.err
+    assert "run folder: run; compiling" in outcome.out
+    assert f"shoal eval run --import {wanderer}" in outcome.out
+    assert {"config.json", "metrics.jsonl", "curves.png", "replay.html"} <= {
+        path.name for path in Path("../run").iterdir()
+    }
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        ([-3.0, -2.0], "last: return a -2.00 | episode length 5.0\n"),
+        ([-3.0, None], "last: return a -3.00 | episode length 5.0 (until update 1: no episode has ended since)\n"),
+        (
+            [None, None],
+            "no return yet: each copy has played 16 steps, and no episode has ended. Raise --total-env-steps",
+        ),
+    ],
+)
+def test_a_run_that_ends_between_episodes(tmp_path, capsys, ended, words):
+    """The newest return is told, with its age; or that there is none, and what to do."""
+    run = Run(tmp_path, Experiment("matrix/matching_pennies", num_steps=8))
+    lines = [
+        {"update": i + 1, "return/a": value, "return": value, "length": value and 5.0} for i, value in enumerate(ended)
+    ]
+    run.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = Result({}, 2, [], 1.0, 0.0)
+    runs.say_returns(console(), run, result)
+    assert capsys.readouterr().out.startswith(words)
+    told = runs.summary_of(run, result)
+    known = [(i + 1, value) for i, value in enumerate(ended) if value is not None]
+    assert told["training_return"] == ({"a": known[-1][1]} if known else {})
+    assert told["training_return_update"] == (known[-1][0] if known else None)
 
 
 def test_a_finished_run_says_so_and_how_to_train_further(shoal, world, run):

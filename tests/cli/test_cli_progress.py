@@ -1,3 +1,5 @@
+import dataclasses
+import errno
 import io
 
 import pytest
@@ -22,10 +24,10 @@ def test_durations_and_sizes():
 
 def test_the_rate_is_that_of_the_last_seconds_and_counts_all_seeds():
     meter = Meter(seeds=2, fresh=True)
-    slow = meter.read(Progress(1, 10, 100, 1.0, 0.0))
-    assert slow.env_rate == pytest.approx(200)
-    assert slow.eta == pytest.approx(9)
-    for second in range(2, 40):
+    slow = meter.read(Progress(1, 10, 100, 2.0, 0.0))
+    assert slow.env_rate == pytest.approx(100)
+    assert slow.eta == pytest.approx(18)
+    for second in range(3, 40):
         fast = meter.read(Progress(second, 100, 1000 * second, float(second), 0.0))
     assert fast.env_rate == pytest.approx(2000)
     assert fast.eta == pytest.approx(100 - 39)
@@ -35,6 +37,23 @@ def test_a_resumed_run_does_not_count_what_was_done_before():
     meter = Meter(seeds=1, fresh=False)
     assert meter.read(Progress(50, 100, 5000, 5.0, 0.0)).env_rate is None
     assert meter.read(Progress(51, 100, 5100, 7.0, 0.0)).env_rate == pytest.approx(50)
+
+
+def test_a_rate_is_shown_once_it_is_known():
+    """Not after a first update whose time is not known yet (a cluster's is, after the second), nor of a short call."""
+    meter = Meter(seeds=1, fresh=True)
+    assert meter.read(Progress(1, 100, 1000, 1e-3, 0.0)) == (None, None)
+    assert meter.read(Progress(2, 100, 2000, 1.5, 0.0)) == (None, None)
+    assert meter.read(Progress(3, 100, 3000, 3.0, 0.0)).env_rate == pytest.approx(1000)
+
+
+def test_steps_of_warming_up_say_nothing_of_those_that_learn():
+    meter = Meter(seeds=1, fresh=True, warm_up=10_000)
+    assert meter.read(Progress(9, 100, 9000, 4.0, 0.0)) == (None, None)
+    assert meter.read(Progress(10, 100, 10_000, 4.5, 0.0)) == (None, None)
+    known = meter.read(Progress(12, 100, 12_000, 8.5, 0.0))
+    assert known.env_rate == pytest.approx(500)
+    assert known.eta == pytest.approx(88_000 / 500)
 
 
 def test_returns_are_means_over_seeds_that_have_ended_an_episode():
@@ -53,7 +72,15 @@ def test_sparkline_rises_with_its_values():
 
 def progress(update):
     line = {"return/a": -3.5 + update, "length": 25.0}
-    return Progress(update, 4, update * 100, 0.1 * update, 1.0, line)
+    return Progress(update, 4, update * 100, 2.0 * update, 1.0, line)
+
+
+def test_lines_without_an_episode_show_the_newest_returns():
+    out = Console(file=io.StringIO(), width=160)
+    with showing(out, "a world", seeds=1, agents=3) as listener:
+        listener(progress(3))
+        listener(dataclasses.replace(progress(4), line={"return/a": None, "length": None}))
+    assert "return a -0.50 | episode length 25.0" in out.file.getvalue().splitlines()[-1]
 
 
 def test_plain_lines_have_no_control_characters():
@@ -66,10 +93,19 @@ def test_plain_lines_have_no_control_characters():
     assert text.isascii()
     assert text.replace("\n", "").isprintable()
     assert first.startswith(
-        "update 1/4 | 100 env steps | 1k env steps/s, 3k agent steps/s | 0:00 left | return a -2.50"
+        "update 1/4 | 100 env steps | 50 env steps/s, 150 agent steps/s | 0:06 left | return a -2.50"
     )
     assert last.startswith("update 4/4 | 400 env steps")
     assert "left" not in last
+
+
+def test_a_closed_terminal_does_not_keep_a_run_from_saving():
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise OSError(errno.EIO, "Input/output error")
+
+    with showing(Console(file=Closed(), width=160), "a world", seeds=1, agents=3) as listener:
+        listener(progress(1))
 
 
 def test_the_live_table_shows_everything_and_leaves_nothing_behind():

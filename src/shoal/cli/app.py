@@ -3,6 +3,7 @@
 Exit codes: 0 done; 2 something the user can put right; 130 interrupted. Anything else is a bug and keeps its traceback.
 """
 
+import contextlib
 import importlib
 import os
 import sys
@@ -81,7 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = _readable(error)
         if message is None or os.environ.get("SHOAL_DEBUG"):
             raise
-        complain(message)
+        with contextlib.suppress(OSError):  # the terminal may be closed
+            complain(message)
         return WRONG
 
 

@@ -124,6 +124,8 @@ def _report(out: Console, plan: PBT, result: PBTResult) -> None:
         values = [f"{result.values[name][member]:g}" for name in plan.over]
         table.add_row(str(member), *values, "-" if score is None else f"{score:.3f}")
     out.print(table)
+    if None in result.scores:
+        say(out, "-: it has failed, or no episode of it has ended since the last comparison")
     if plan.members > SHOWN:
         say(out, f"... and {plan.members - SHOWN} more. The policies are those of member {result.member}.")
 

@@ -1,6 +1,7 @@
 """What is shown while training: a live table in a terminal, a plain line now and then elsewhere."""
 
 import contextlib
+import errno
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ LINE_SECONDS = 3.0
 """Plain lines are at least this far apart."""
 WINDOW_SECONDS = 10.0
 """The rate shown is that of about the last so many seconds."""
+KNOWN_SECONDS = 2.0
+"""And it is not shown before so many have been seen: the first calls are short, and say little of those to come."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -33,18 +36,23 @@ class Reading(NamedTuple):
 
 
 class Meter:
-    """Speed over the last few seconds. `seeds` trainings run side by side."""
+    """Speed over the last few seconds. `seeds` trainings run side by side.
 
-    def __init__(self, seeds: int, fresh: bool):
-        self.seeds = seeds
-        self.points: deque[tuple[float, int]] = deque([(0.0, 0)] if fresh else [])
+    warm_up: env steps of each before it learns. They take much less time than those after them, so they do not count.
+    """
+
+    def __init__(self, seeds: int, fresh: bool, warm_up: int = 0):
+        self.seeds, self.warm_up = seeds, warm_up
+        self.points: deque[tuple[float, int]] = deque([(0.0, 0)] if fresh and not warm_up else [])
 
     def read(self, progress: Progress) -> Reading:
+        if progress.env_steps < self.warm_up:
+            return Reading(None, None)
         self.points.append((progress.seconds, progress.env_steps))
         while len(self.points) > 2 and self.points[-1][0] - self.points[1][0] > WINDOW_SECONDS:
             self.points.popleft()
         (before, steps), (now, later) = self.points[0], self.points[-1]
-        if now <= before or later <= steps:
+        if now - before < KNOWN_SECONDS or later <= steps:
             return Reading(None, None)
         rate = (later - steps) / (now - before)
         left = (progress.num_updates - progress.update) * progress.env_steps / max(progress.update, 1)
@@ -52,9 +60,11 @@ class Meter:
 
 
 @contextlib.contextmanager
-def showing(out: Console, title: str, seeds: int, agents: int, fresh: bool = True) -> Iterator[Listener]:
+def showing(
+    out: Console, title: str, seeds: int, agents: int, fresh: bool = True, warm_up: int = 0
+) -> Iterator[Listener]:
     """A listener for `train` that shows how it goes, for as long as the context lasts."""
-    meter = Meter(seeds, fresh)
+    meter = Meter(seeds, fresh, warm_up)
     if not out.is_terminal:
         yield _PlainLines(out, meter, agents)
         return
@@ -63,7 +73,18 @@ def showing(out: Console, title: str, seeds: int, agents: int, fresh: bool = Tru
         yield view
 
 
-class _PlainLines:
+class _View:
+    """Remembers the newest line of metrics in which an episode ended: in the next ones perhaps none did."""
+
+    line: dict[str, Any] | None = None
+
+    def ended(self, progress: Progress) -> dict[str, Any] | None:
+        if returns(progress.line):
+            self.line = progress.line
+        return self.line
+
+
+class _PlainLines(_View):
     """One line of text every few seconds, and one for the last update."""
 
     def __init__(self, out: Console, meter: Meter, agents: int):
@@ -72,6 +93,7 @@ class _PlainLines:
 
     def __call__(self, progress: Progress) -> None:
         reading, over = self.meter.read(progress), progress.update >= progress.num_updates
+        line = self.ended(progress)
         if self.over or (time.monotonic() < self.next and not over):
             return
         self.over = over
@@ -83,13 +105,17 @@ class _PlainLines:
             )
         if reading.eta is not None and not over:
             parts.append(f"{duration(reading.eta)} left")
-        parts += [f"{name} {text}" for name, text in summary(progress.line).items()]
+        parts += [f"{name} {text}" for name, text in summary(line).items()]
         parts.append(size(memory_in_use()))
-        say(self.out, " | ".join(parts))
-        self.out.file.flush()
+        try:
+            say(self.out, " | ".join(parts))
+            self.out.file.flush()
+        except OSError as error:  # the terminal was closed: the run has been told, and is about to save
+            if error.errno != errno.EIO:
+                raise
 
 
-class _LiveTable:
+class _LiveTable(_View):
     """A table that is drawn anew a few times a second."""
 
     def __init__(self, title: str, meter: Meter, agents: int):
@@ -125,7 +151,7 @@ class _LiveTable:
             table.add_row("rate", f"{count(rate)} env steps/s   {count(rate * self.agents)} agent steps/s")
         left = f"   {duration(eta)} left" if eta is not None else ""
         table.add_row("time", duration(progress.seconds) + left)
-        for name, text in summary(progress.line).items():
+        for name, text in summary(self.ended(progress)).items():
             trend = sparkline(self.history.get(name, []))
             table.add_row(name, f"{text:<12}{trend}")
         table.add_row("memory", size(memory_in_use()))

@@ -11,9 +11,9 @@ from tyro.conf import DisallowNone, arg
 
 from shoal.cli.arguments import RunFolder, parse, scan
 from shoal.cli.pictures import draw, replay
-from shoal.cli.progress import returns, showing
-from shoal.cli.start import Folder, Hints, WorkOptions, agents_of, check_devices, prepare
-from shoal.cli.terminal import console, count, duration, emit, placed, say, shown
+from shoal.cli.progress import returns, showing, summary
+from shoal.cli.start import Folder, Hints, WorkOptions, agents_of, check_devices, prepare, warm_up_of
+from shoal.cli.terminal import console, count, counted, duration, emit, placed, say, shown
 from shoal.cli.worlds import blame, import_files
 from shoal.core.errors import require_positive
 from shoal.core.types import PyTree
@@ -133,7 +133,8 @@ def carry_out(
     seconds = 60 * (MINUTES if options.checkpoint_minutes is None else options.checkpoint_minutes)
     try:
         agents = agents_of(run.experiment)
-        with showing(out, run.experiment.env, account.trainings, agents, fresh) as listener:
+        warm_up = warm_up_of(run.experiment)
+        with showing(out, run.experiment.env, account.trainings, agents, fresh, warm_up) as listener:
             result = start(devices=options.devices, listener=listener, checkpoint_seconds=seconds)
     except KeyboardInterrupt:  # while compiling, or twice: what was saved last is what there is
         if (run.path / "config.json").exists():
@@ -174,6 +175,23 @@ def last_line(run: Run) -> dict[str, Any]:
     return lines[-1] if lines else {}
 
 
+def ended_line(run: Run) -> dict[str, Any]:
+    """The newest metrics in which an episode ended, wherever between episodes the run has; empty if none has."""
+    return next((line for line in reversed(read_metrics(run.metrics)) if returns(line)), {})
+
+
+def say_returns(out: Console, run: Run, result: Result) -> None:
+    """One line: the newest returns that there are, or why there are none."""
+    line = ended_line(run)
+    if not line:
+        played = counted(result.update * run.experiment.num_steps, "step")
+        say(out, f"no return yet: each copy has played {played}, and no episode has ended. Raise --total-env-steps.")
+        return
+    figures = " | ".join(f"{name} {text}" for name, text in summary(line).items())
+    since = "" if line["update"] == result.update else f" (until update {line['update']}: no episode has ended since)"
+    say(out, f"last: {figures}{since}")
+
+
 def say_speed(out: Console, steps: int, result: Result) -> None:
     """One line: how much in how long."""
     rate = f", {count(steps / result.seconds)} env steps/s" if result.seconds > 0 else ""
@@ -184,10 +202,12 @@ def say_speed(out: Console, steps: int, result: Result) -> None:
 
 def summary_of(run: Run, result: Result) -> dict[str, Any]:
     """The part of a summary that all kinds of runs have."""
+    line = ended_line(run)
     return {
         "run_dir": str(run.path),
         "interrupted": result.interrupted,
         "seconds": result.seconds,
         "compile_s": result.compile_seconds,
-        "training_return": {name.removeprefix("return "): mean for name, mean in returns(last_line(run)).items()},
+        "training_return": {name.removeprefix("return "): mean for name, mean in returns(line).items()},
+        "training_return_update": line.get("update"),
     }

@@ -94,6 +94,12 @@ def agents_of(experiment: Experiment) -> int:
     return sum(group.size for group in make_world(experiment).groups.values())
 
 
+def warm_up_of(experiment: Experiment) -> int:
+    """The env steps before all that learn have begun to."""
+    learning = (learner.algorithm for learner in experiment.learners.values() if not learner.frozen)
+    return max((getattr(algorithm, "warm_up", 0) for algorithm in learning), default=0)
+
+
 @dataclasses.dataclass(frozen=True)
 class Hints:
     """How to go on with a run, with the files that its world needs."""

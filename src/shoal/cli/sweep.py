@@ -19,7 +19,7 @@ from shoal.cli import runs
 from shoal.cli.arguments import whole_number
 from shoal.cli.progress import showing
 from shoal.cli.runs import INTERRUPTED, MINUTES, ResumeOptions
-from shoal.cli.start import Folder, Hints, WorkOptions, agents_of, check_known, outline, pairs, prepare
+from shoal.cli.start import Folder, Hints, WorkOptions, agents_of, check_known, outline, pairs, prepare, warm_up_of
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, duration, emit, placed, say, shown
 from shoal.cli.worlds import check_world
@@ -179,7 +179,8 @@ def _train(
     many = f"{points} point{'s' * (points > 1)}" + _times(experiment)
     say(out, f"{many} of {', '.join(plan.over)}, side by side in one program; folder: {shown(folder)}; compiling ...")
     seconds = 60 * (MINUTES if options.checkpoint_minutes is None else options.checkpoint_minutes)
-    with showing(out, experiment.env, points * experiment.num_seeds, agents_of(experiment), fresh) as listener:
+    trainings, warm_up = points * experiment.num_seeds, warm_up_of(experiment)
+    with showing(out, experiment.env, trainings, agents_of(experiment), fresh, warm_up) as listener:
         return start(listener=listener, checkpoint_seconds=seconds)
 
 

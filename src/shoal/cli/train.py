@@ -10,7 +10,6 @@ from rich.console import Console
 
 from shoal.cli import runs
 from shoal.cli.cluster import ClusterOptions, described, plan_from
-from shoal.cli.progress import summary
 from shoal.cli.runs import ResumeOptions, TrainOptions
 from shoal.cli.site import Site
 from shoal.cli.start import opened, outline, prepare
@@ -109,9 +108,7 @@ def _account(run: Run, options: TrainOptions | ResumeOptions) -> runs.Account:
 
     def report(out: Console, result: Result) -> None:
         runs.say_speed(out, result.update * each * experiment.num_seeds, result)
-        figures = [f"{name} {text}" for name, text in summary(runs.last_line(run)).items()]
-        if figures:
-            say(out, "last: " + " | ".join(figures))
+        runs.say_returns(out, run, result)
 
     def told(result: Result) -> dict[str, Any]:
         return runs.summary_of(run, result) | {"updates": result.update, "env_steps": result.update * each}

@@ -217,6 +217,7 @@ class Loop:
         """Never saves a carry that holds NaN: the latch is read first."""
         assert self.folder
         self._check(carry)
+        check_there(self.folder.path)
         checkpoint.save(self.folder.checkpoints, self.update, self._stored(carry), self._meta())
 
     def _stored(self, carry: Carry) -> PyTree:

@@ -4,6 +4,7 @@ import itertools
 import json
 import pickle
 import random
+import shutil
 import threading
 import time
 
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.core.errors import OptionError
+from shoal.core.errors import OptionError, RunError
 from shoal.execution.cluster.fabric import Failure, Threads, WorkerError
 from shoal.execution.cluster.pool import Crew, Team
 from shoal.execution.cluster.tasks import Result, Task, TaskBoard
@@ -215,6 +216,14 @@ def test_an_error_comes_once_with_its_worker_and_its_task(tmp_path):
     assert text.count("ValueError: cannot square 3\n") == 2  # in front, and at the end of the traceback
     assert text.count("Traceback") == 1
     assert "shoal resume" in text
+
+
+def test_a_run_folder_that_is_removed_ends_the_work(tmp_path):
+    crew, _ = crew_of(tmp_path / "run", workers=1)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RunError, match="run is gone: it was removed or renamed"):
+        crew.carry_out([Task("a", "square", 1)])
+    crew.close()
 
 
 class Unmakeable:

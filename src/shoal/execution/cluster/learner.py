@@ -306,7 +306,11 @@ class Learner:
         return lines
 
     def _commit(self, log: MetricsLog) -> None:
-        """Writes a checkpoint, then the lines of metrics up to it; only then they count."""
+        """Writes the lines of metrics, then a checkpoint; only then they count.
+
+        Lines after the newest checkpoint are dropped when a learner begins anew. In the other order, a kill between the
+        two would lose lines for good.
+        """
         began = time.perf_counter()
         self._check()
         meta = {
@@ -316,10 +320,10 @@ class Learner:
             "seconds": self.clock.seconds,
             "pending": [row.tolist() for row in self.aggregator.pending],
         }
-        checkpoint.save(self.folder / "checkpoints", self.update, {"learners": self.learners}, meta)
         for line in self.lines:
             log.write(line)
         self.lines = []
+        checkpoint.save(self.folder / "checkpoints", self.update, {"learners": self.learners}, meta)
         insist(self.services["coordinator"], "committed", self.update)
         self.clock.spend("commit", began)
 
