@@ -15,8 +15,9 @@ from shoal.core.env import describe
 from shoal.core.errors import OptionError, WorldError
 from shoal.core.host import StandIn, Told, check_told
 from shoal.core.vectorise import Vectorised
-from shoal.execution import fused, host
+from shoal.execution import checkpoint, fused, host
 from shoal.execution.experiment import Experiment, Learner, cast
+from shoal.execution.run import load_policies
 from shoal.execution.train import resume, train
 from shoal.networks.torsos import Network
 
@@ -188,20 +189,65 @@ def test_environments_are_closed_when_training_ends(batches, tmp_path):
     assert [batch.closed for batch in batches] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(("raised", "seen"), [(ZeroDivisionError, WorldError), (KeyboardInterrupt, KeyboardInterrupt)])
+PLAYS = {
+    "train": lambda folder: train(experiment(ID, PPO_), folder),
+    "evaluate": lambda folder: host.evaluate(cast(experiment(ID, PPO_)), None, episodes=100),
+}
+
+
+@pytest.mark.parametrize("raised", [ZeroDivisionError, KeyboardInterrupt, SystemExit, GeneratorExit])
 @pytest.mark.parametrize("played", ["train", "evaluate"])
-def test_environments_are_closed_whatever_happens(batches, monkeypatch, raised, seen, played):
+def test_whatever_an_environment_raises_is_named_and_all_are_closed(batches, monkeypatch, raised, played):
     def step(self, actions):
         raise raised("in the middle of a step")
 
     monkeypatch.setattr(Batch, "step", step)
-    if played == "train":
-        with pytest.raises(seen):
-            train(experiment(ID, PPO_))
-    else:
-        with pytest.raises(raised):
-            host.evaluate(cast(experiment(ID, PPO_)), None, episodes=3)
+    with pytest.raises(WorldError, match=f"{ID}, step 1: step raised {raised.__name__}: in the middle of a step"):
+        PLAYS[played](None)
     assert [batch.closed for batch in batches] == [1]
+
+
+@pytest.mark.parametrize("played", ["train", "evaluate"])
+def test_a_ctrl_c_of_the_users_stays_one(batches, monkeypatch, tmp_path, played):
+    """In training the second one, while an environment is being stepped; what was learnt before is saved."""
+    inner, steps = Batch.step, []
+
+    def step(self, actions):
+        steps.append(1)
+        if len(steps) == 20:  # in the third update
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        return inner(self, actions)
+
+    monkeypatch.setattr(Batch, "step", step)
+    with pytest.raises(KeyboardInterrupt):
+        PLAYS[played](tmp_path / "run")
+    assert [batch.closed for batch in batches] == [1]
+    if played == "train":
+        assert checkpoint.read_meta(checkpoint.latest(tmp_path / "run" / "checkpoints"))["update"] == 2
+
+
+def test_what_was_learnt_before_an_environment_raised_is_saved(batches, monkeypatch, tmp_path):
+    """It equals what an undisturbed run of as many updates learns, and the error says how to go on."""
+    inner, steps = Batch.step, []
+
+    def step(self, actions):
+        steps.append(1)
+        if len(steps) == 28:  # in the fourth update of eight steps
+            raise ValueError("a wheel came off")
+        return inner(self, actions)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Batch, "step", step)
+        said = rf"step 28: step raised ValueError: a wheel came off\. What 3 updates .* shoal resume {tmp_path}/run$"
+        with pytest.raises(WorldError, match=said):
+            train(experiment(ID, PPO_), tmp_path / "run")
+    _, policies, meta = load_policies(tmp_path / "run")
+    assert meta["update"] == 3
+    plan = experiment(ID, PPO_)
+    half = train(dataclasses.replace(plan, total_env_steps=8 * 8 * 3))
+    jax.tree.map(np.testing.assert_array_equal, policies, half.policies)
+    assert resume(tmp_path / "run").update == 5
 
 
 def test_environments_are_closed_after_a_first_interrupt(batches):
@@ -230,16 +276,6 @@ def test_what_is_refused(on_host):
     wrong = {"agent": seen["agent"].replace(view=seen["agent"].view[..., :-1])}
     with pytest.raises(WorldError, match=r"gymnasium:test: \['agent'\].view is .* was declared"):
         check_told(made, wrong)
-
-
-def test_an_environment_that_raises_is_named(on_host):
-    on_host("mpe/simple_spread")
-    program = host.build(experiment(ID, PPO_))
-    carry = program.init()
-    advance = program.compiled(carry)
-    program.played.batch.step = lambda actions: 1 / 0
-    with pytest.raises(WorldError, match="gymnasium:test: its step raised ZeroDivisionError in update 0"):
-        advance(carry, 1)
 
 
 @pytest.mark.parametrize(

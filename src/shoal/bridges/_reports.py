@@ -10,6 +10,7 @@ from typing import Any
 
 from shoal.bridges._parts import Misfit, NotFinite
 from shoal.core.errors import NonFiniteWorldError, OptionError, ShoalError, UnknownNameError, WorldError
+from shoal.core.interrupts import is_users, listening
 
 CHECKED_STEPS = 1000
 """Observations are compared with the bounds of their spaces for this many steps of each copy."""
@@ -69,7 +70,9 @@ class Place:
             self.broken = self.workers
             died = "a worker process died; what it said last is in its own output" if self.workers else ""
             raise self.error(died or f"{what} raised {type(error).__name__}: {error}") from error
-        except (Exception, SystemExit) as error:  # an environment must not end the process that trains with it
+        except BaseException as error:  # an environment must not end the process that trains with it
+            if is_users(error):
+                raise
             raise self.error(f"{what} raised {type(error).__name__}: {error}") from error
 
 
@@ -99,15 +102,18 @@ def missing_package(owner: str, package: str) -> OptionError:
 
 def called(owner: str, function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """`function(**options)`; what it raises names the environment and the options."""
-    try:
-        return function(**options)
-    except ShoalError:
-        raise
-    except ModuleNotFoundError as error:
-        raise missing_package(owner, error.name or str(error)) from error
-    except Exception as error:  # an unknown option, a wrong value: whatever their code makes of it
-        given = f" with the options {options}" if options else ""
-        raise OptionError(f"{owner}: making it{given} raised {type(error).__name__}: {error}") from error
+    with listening():
+        try:
+            return function(**options)
+        except ShoalError:
+            raise
+        except ModuleNotFoundError as error:
+            raise missing_package(owner, error.name or str(error)) from error
+        except BaseException as error:  # an unknown option, a wrong value: whatever their code makes of it
+            if is_users(error):
+                raise
+            given = f" with the options {options}" if options else ""
+            raise OptionError(f"{owner}: making it{given} raised {type(error).__name__}: {error}") from error
 
 
 def nearest(missing: str, otherwise: str = "") -> str:

@@ -10,7 +10,7 @@ from rich.table import Table
 from tyro.conf import UseAppendAction, arg
 
 from shoal.cli.arguments import Flag, Imports, RunFolder, parse
-from shoal.cli.start import opened, pairs, prepare
+from shoal.cli.start import Seconds, Workers, opened, pairs, prepare, stepping_of
 from shoal.cli.terminal import console, count, emit, say
 from shoal.cli.worlds import blame, import_files
 from shoal.core.errors import OptionError, UnknownNameError, unknown_name
@@ -39,6 +39,9 @@ class EvalOptions:
     random: Flag = False  # play at random, for comparison
     opponent: Opponents = ()
     """who plays otherwise, a policy, a player or seats such as agent[1]: as in another run, or at random: WHO=random"""
+    env_workers: Workers = None
+    """processes that step environments of other libraries, and are replaced when they hang or die (0: this process)"""
+    env_timeout: Seconds = None  # after which an environment counts as hung in one step (60)
     imports: Imports = ()  # a Python file that registers worlds
     json: Flag = False  # one JSON object on stdout
 
@@ -52,10 +55,13 @@ def run(args: Sequence[str]) -> int:
     opponents = pairs(options.opponent, "--opponent", "WHO=RUN, a policy, a player or seats, and a run folder")
     if options.random and opponents:
         raise OptionError("--random plays everybody at random: leave out --opponent")
+    stepping = stepping_of(options.env_workers, options.env_timeout)
     with blame(folder.experiment.env, "evaluation"):
         trained = [_load(folder, index, opponents) for index in range(folder.experiment.num_seeds)]
         results = [
-            evaluate(roles, None if options.random else policies, options.episodes, options.seed, options.explore)
+            evaluate(
+                roles, None if options.random else policies, options.episodes, options.seed, options.explore, **stepping
+            )
             for roles, policies, _ in trained
         ]
     result = _result(folder, options, trained, results)

@@ -167,8 +167,9 @@ def returns(line: dict[str, Any] | None) -> dict[str, float]:
 def summary(line: dict[str, Any] | None) -> dict[str, str]:
     """The figures of a line of metrics that people look at first."""
     shown = {name: f"{value:.2f}" for name, value in returns(line).items()}
-    length = _mean((line or {}).get("length"))
-    return shown | ({"episode length": f"{length:.1f}"} if length is not None else {})
+    length, restarts = _mean((line or {}).get("length")), (line or {}).get("env_restarts")
+    shown |= {"episode length": f"{length:.1f}"} if length is not None else {}
+    return shown | ({"environments begun anew": str(restarts)} if restarts else {})
 
 
 def sparkline(values: list[float], width: int = 30) -> str:

@@ -12,10 +12,21 @@ from tyro.conf import DisallowNone, arg
 from shoal.cli.arguments import RunFolder, parse, scan
 from shoal.cli.pictures import draw, replay
 from shoal.cli.progress import returns, showing, summary
-from shoal.cli.start import Folder, Hints, WorkOptions, agents_of, check_devices, prepare, warm_up_of
+from shoal.cli.start import (
+    Folder,
+    Hints,
+    Seconds,
+    Workers,
+    WorkOptions,
+    agents_of,
+    check_devices,
+    prepare,
+    stepping_of,
+    warm_up_of,
+)
 from shoal.cli.terminal import console, count, counted, duration, emit, placed, say, shown
 from shoal.cli.worlds import blame, import_files
-from shoal.core.errors import require_positive
+from shoal.core.errors import OptionError, require_positive
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint
 from shoal.execution.experiment import cast
@@ -36,6 +47,9 @@ class TrainOptions(WorkOptions):
 
     run_dir: Folder = None  # new folder for the run; by default one below runs/
     checkpoint_minutes: float = MINUTES  # time between two checkpoints
+    env_workers: Workers = None
+    """processes that step environments of other libraries, and are replaced when they hang or die (0: this process)"""
+    env_timeout: Seconds = None  # after which an environment counts as hung in one step (60)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +61,9 @@ class ResumeOptions(WorkOptions):
     """time between two checkpoints, by default 1; a population is saved after every iteration instead"""
     cluster: Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")] = None
     """for a run that was begun on a cluster: which one goes on with it; by default auto"""
+    env_workers: Workers = None
+    """processes that step environments of other libraries, and are replaced when they hang or die (0: this process)"""
+    env_timeout: Seconds = None  # after which an environment counts as hung in one step (60)
 
 
 class _Saves(Protocol):
@@ -71,6 +88,8 @@ def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
     check_options(options, prog)
     import_files(options.imports)
     kind = KINDS[kind_of(placed(options.run)) or TRAINING]  # which refuses what is no run folder
+    if kind is not KINDS[TRAINING] and stepping_of(options.env_workers, options.env_timeout):
+        raise OptionError(f"{options.run} is {kind.what}: leave out --env-workers and --env-timeout")
     return importlib.import_module(f"shoal.cli.{kind.command}").go_on(options)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import DisallowNone, arg
 
@@ -18,6 +18,10 @@ from shoal.execution.run import Run, open_run
 Devices = Annotated[DisallowNone[int | None], arg(metavar="N")]
 Folder = Annotated[DisallowNone[str | None], arg(metavar="DIR")]
 """A folder to be made. Its path is to be `placed`."""
+
+
+Workers = Annotated[DisallowNone[int | None], arg(metavar="N")]
+Seconds = Annotated[DisallowNone[float | None], arg(metavar="SECONDS")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +50,12 @@ def opened(run: str) -> Run:
     found = open_run(placed(run))
     check_known(found.path, found.experiment)
     return found
+
+
+def stepping_of(env_workers: int | None, env_timeout: float | None) -> dict[str, Any]:
+    """How environments of other libraries are stepped, as far as it was said; for `train`, `resume`, `evaluate`."""
+    given = {"env_workers": env_workers, "env_timeout": env_timeout}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def check_known(run: Path, experiment: Experiment) -> None:

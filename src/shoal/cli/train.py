@@ -12,7 +12,7 @@ from shoal.cli import runs
 from shoal.cli.cluster import ClusterOptions, described, plan_from
 from shoal.cli.runs import ResumeOptions, TrainOptions
 from shoal.cli.site import Site
-from shoal.cli.start import opened, outline, prepare
+from shoal.cli.start import opened, outline, prepare, stepping_of
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import counted, placed, say, shown
 from shoal.cli.worlds import check_world
@@ -39,9 +39,8 @@ def train(args: Sequence[str]) -> int:
     check_world(experiment)
     if plan is not None:
         return _on_cluster(Run(folder, experiment), plan, options)
-    return runs.carry_out(
-        _account(Run(folder, experiment), options), partial(trainer.train, experiment, folder), options
-    )
+    start = partial(trainer.train, experiment, folder, **stepping_of(options.env_workers, options.env_timeout))
+    return runs.carry_out(_account(Run(folder, experiment), options), start, options)
 
 
 def go_on(options: ResumeOptions) -> int:
@@ -53,11 +52,14 @@ def go_on(options: ResumeOptions) -> int:
         return _on_cluster(run, plan, options, fresh=False)
     if options.cluster is not None:
         raise OptionError(f"{run.path} was not begun on a cluster: leave out --cluster")
-    return runs.go_on(_account(run, options), partial(trainer.resume, run.path), options)
+    start = partial(trainer.resume, run.path, **stepping_of(options.env_workers, options.env_timeout))
+    return runs.go_on(_account(run, options), start, options)
 
 
 def _on_cluster(run: Run, plan: Plan, options: ClusterOptions | ResumeOptions, fresh: bool = True) -> int:
     """Trains on a Ray cluster, from the start or from what is committed."""
+    if stepping_of(options.env_workers, options.env_timeout):
+        raise OptionError("on a cluster actors step environments: leave out --env-workers and --env-timeout")
     cluster.check(run.experiment, plan)
     plain = _account(run, options)
 

@@ -31,6 +31,7 @@ LIBRARIES = {
 PACKAGES = {"pyspiel": "open_spiel"}
 """Packages whose name is not that of their module."""
 _foreigners: dict[tuple[str, str], Env] = {}
+_files: dict[Path, None] = {}
 _worlds: dict[str, type[Env] | str] = {}
 
 
@@ -104,6 +105,12 @@ def import_file(path: str) -> None:
         spec.loader.exec_module(module)
     except Exception as error:
         raise OptionError(f"--import {path}: {type(error).__name__}: {error}") from error
+    _files[file.absolute()] = None
+
+
+def imported_files() -> list[str]:
+    """The files that the user named, in order: what another process needs to know the same worlds."""
+    return [str(file) for file in _files]
 
 
 def _foreign(id: str, options: dict[str, Any]) -> Env:

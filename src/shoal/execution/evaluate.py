@@ -16,6 +16,7 @@ from shoal.core.host import StandIn
 from shoal.core.regroup import original, side_rewards, sides
 from shoal.core.types import PyTree, Scene
 from shoal.execution.experiment import Cast
+from shoal.execution.host_stages import TIMEOUT
 from shoal.execution.rollout import Actor, Policies, Uniform, step
 
 BATCH = 4096
@@ -52,14 +53,25 @@ class Evaluation:
 
 
 def evaluate(
-    roles: Cast, policies: dict[str, PyTree] | None, episodes: int = 1024, seed: int = 0, explore: bool = False
+    roles: Cast,
+    policies: dict[str, PyTree] | None,
+    episodes: int = 1024,
+    seed: int = 0,
+    explore: bool = False,
+    env_workers: int = 0,
+    env_timeout: float = TIMEOUT,
 ) -> Evaluation:
-    """Plays `episodes` episodes with the policies by name; those left out (None: all) play at random."""
-    require_positive("evaluate", episodes=episodes)
-    if isinstance(original(roles.env), StandIn):
-        from shoal.execution import host  # which is built on this module
+    """Plays `episodes` episodes with the policies by name; those left out (None: all) play at random.
 
-        return host.evaluate(roles, policies, episodes, seed, explore)
+    env_workers, env_timeout: how environments of other libraries are stepped; as in `train`.
+    """
+    require_positive("evaluate", episodes=episodes)
+    from shoal.execution import host  # which is built on this module
+
+    stepping = host.Stepping(env_workers, env_timeout)
+    if isinstance(original(roles.env), StandIn):
+        return host.evaluate(roles, policies, episodes, seed, explore, stepping)
+    host.check_stepping(roles.experiment, stepping)
     actor, policies = seated(roles, policies, explore)
     played, program = [], play(roles, actor)
     for start in range(0, episodes, BATCH):

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +62,8 @@ class Program:
     It is stacked if it holds several trainings side by side: `points` of overridden hyper-parameters, the seeds of one
     point next to each other. The values are data: other points, as many of them, are the same program.
     """
+
+    most: ClassVar[int] = MAX_UPDATES  # updates that one call may make
 
     cast: Cast
     mesh: jax.sharding.Mesh
@@ -138,6 +140,10 @@ class Program:
         """The numbers 0 to MAX_UPDATES on the devices, so that no call of `advance` copies one there."""
         replicated = NamedSharding(self.mesh, P())
         return [jax.device_put(jnp.int32(count), replicated) for count in range(MAX_UPDATES + 1)]
+
+    def incidents(self) -> dict[str, int]:
+        """What went wrong in the worlds so far and was seen to, by name; for the logs."""
+        return {}
 
     @property
     def stacked(self) -> bool:

@@ -4,6 +4,9 @@ It is the fused runner with its rollout taken apart. In every step of a rollout 
 environments are stepped in Python, and what they tell goes back in one call, which records the step and decides the
 next one. Steps are written into one buffer on the device, updated in place; the update is the same as everywhere.
 
+Environments are stepped in this process, one after the other, or in others (`env_workers`); what becomes of those that
+fail is said in `host_stages`.
+
 A run can be resumed, but not to the bit: the state of the environments is theirs alone, so episodes begin anew.
 """
 
@@ -12,17 +15,19 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.errors import OptionError, ShoalError, WorldError, require_positive
-from shoal.core.host import HostBatch, Last, Observations, StandIn, Told, check_told
+from shoal.core.errors import NonFiniteWorldError, OptionError, WorldError, require, require_positive
+from shoal.core.host import Copies, Last, StandIn, check_told
+from shoal.core.interrupts import is_users, listening
 from shoal.core.regroup import original, own_actions, side_rewards
 from shoal.core.types import PyTree
 from shoal.core.vectorise import Ended, Vectorised, Worlds
+from shoal.execution.env_workers import InWorkers, Source, check_workers
 from shoal.execution.evaluate import MAX_STEPS, Evaluation, seated
 from shoal.execution.experiment import Cast, Experiment, cast
 from shoal.execution.fused import (
@@ -35,11 +40,31 @@ from shoal.execution.fused import (
     mesh_of,
     policies_of,
 )
+from shoal.execution.host_stages import TIMEOUT, Apart, Stage, Together, Watchdog
 from shoal.execution.memory import require_counts
 from shoal.execution.rollout import Actor, Acts, Step, carried_out
 
 EVALUATED = 16
 """Environments that an evaluation plays in at most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Stepping:
+    """How environments are stepped. workers: in so many processes; 0: in this one.
+
+    timeout: seconds that one of them may take for a step. A worker is then replaced; in this process it is only told.
+    """
+
+    workers: int = 0
+    timeout: float = TIMEOUT
+
+    def __post_init__(self):
+        whole = isinstance(self.workers, int) and not isinstance(self.workers, bool) and self.workers >= 0
+        require(whole, "environments", "env_workers", self.workers, "a whole number, 0 (none) or greater")
+        require_positive("environments", env_timeout=self.timeout)
+
+
+IN_THIS_PROCESS = Stepping()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +83,7 @@ class Played:
     cast: Cast
     actor: Actor
     num_envs: int
+    stepping: Stepping = IN_THIS_PROCESS
 
     @property
     def stand_in(self) -> StandIn:
@@ -70,17 +96,34 @@ class Played:
         like = self.cast.vectorised(self.num_envs)
         return Fed(like.env, like.num_envs, like.randomise, like.with_state)
 
-    @functools.cached_property
-    def batch(self) -> HostBatch:
-        return self.stand_in.open(self.num_envs)
+    @property
+    def stage(self) -> Stage:
+        """The environments, once `begin` has opened them."""
+        return self.__dict__["stage"]
+
+    def _open(self, seed: int) -> Stage:
+        env, experiment = self.stand_in, self.cast.experiment
+        seeds = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
+        if self.stepping.workers:
+            check_workers(env)
+            source = Source.of(experiment.env, experiment.env_options)
+            return InWorkers(env, source, seeds, self.stepping.workers, self.stepping.timeout)
+        batch = env.open(self.num_envs)
+        stage = Apart(env, batch.envs, seeds) if isinstance(batch, Copies) else Together(env, batch, seed)
+        self.__dict__["watchdog"] = Watchdog(stage, self.stepping.timeout)
+        return stage
 
     def close(self) -> None:
         """Closes the environments, if they are open. One that cannot be closed must not cost what was learnt."""
-        batch = self.__dict__.pop("batch", None)  # where a cached property lies
+        stage, watchdog = (self.__dict__.pop(name, None) for name in ("stage", "watchdog"))
+        if watchdog is not None:
+            watchdog.close()
         try:
-            if batch is not None:
-                batch.close()
-        except Exception as error:  # the environment's own code may raise anything
+            if stage is not None:
+                stage.close()
+        except BaseException as error:  # the environment's own code may raise anything
+            if is_users(error):
+                raise
             name = self.cast.experiment.env
             warnings.warn(f"{name}: its close raised {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
 
@@ -107,9 +150,10 @@ class Played:
 
     def begin(self, worlds: Worlds, seed: int) -> Worlds:
         """Fresh episodes in all environments; keys and the clock go on."""
-        observation = self.batch.reset(seed)
-        check_told(self.stand_in, observation)
-        return self._begun(worlds, self._told(observation, observation, None))
+        stage = self.__dict__["stage"] = self._open(seed)
+        told = stage.reset()
+        check_told(self.stand_in, told.observation)
+        return self._begun(worlds, told)
 
     @functools.cached_property
     def _begun(self) -> Callable[[Worlds, Last], Worlds]:
@@ -126,14 +170,7 @@ class Played:
 
     def step(self, actions: dict[str, jax.Array]) -> Last:
         """Carries decisions out on the host."""
-        told: Told = self.batch.step(jax.device_get(actions))
-        return self._told(told.observation, told.final, told.outcome)
-
-    def _told(self, observation: Observations, final: Observations, outcome: Any) -> Last:
-        if outcome is None:
-            blank = self.stand_in.blank().outcome
-            outcome = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (self.num_envs, *np.shape(leaf))), blank)
-        return Last(observation, final, outcome)
+        return self.stage.step(jax.device_get(actions))
 
     def buffer(self, policies: PyTree, worlds: Worlds, memory: PyTree, rows: int) -> Step:
         """Room for so many steps."""
@@ -150,9 +187,16 @@ class Played:
 class HostProgram(Program):
     """An experiment in host environments: used as `Program` is, but `advance` runs on the host."""
 
+    stepping: Stepping = IN_THIS_PROCESS
+    most: ClassVar[int] = 1  # so that an environment that fails costs the update it fails in, and no other
+
     @functools.cached_property
     def played(self) -> Played:
-        return Played(self.cast, self._actor, self.experiment.num_envs)
+        return Played(self.cast, self._actor, self.experiment.num_envs, self.stepping)
+
+    def incidents(self) -> dict[str, int]:
+        restarts = self.played.stage.restarts if "stage" in self.played.__dict__ else 0
+        return {"env_restarts": restarts} if restarts else {}
 
     def close(self) -> None:
         """Closes the environments, if they are open; for whoever runs the program, when it is done with it."""
@@ -166,7 +210,8 @@ class HostProgram(Program):
         """`advance`, ready to run: environments are open, a first episode has begun in each, programs are compiled."""
         played, policies = self.played, policies_of(carry.learners)
         seed = (self.experiment.seed + 7919 * int(carry.update)) % 2**32  # episodes of a resumed run are new ones
-        begun = [played.begin(carry.worlds, seed)]
+        with listening():
+            begun = [played.begin(carry.worlds, seed)]
         worlds, memory = begun[0], carry.memory
         buffers = [played.buffer(policies, worlds, memory, self.experiment.num_steps)]
         decide = played.decide.lower(policies, memory, worlds).compile()
@@ -179,12 +224,14 @@ class HostProgram(Program):
             policies = policies_of(carry.learners)
             worlds, buffer = carry.worlds, buffers.pop()
             acts, actions = decide(policies, carry.memory, worlds)
-            memory = carry.memory
-            for t in range(self.experiment.num_steps):
-                told = self._stepped(actions, int(carry.update))
-                memory = acts.memory
-                worlds, buffer, acts, actions = tick(policies, worlds, acts, told, buffer, np.int32(t))
-            carry, row = learn(carry, worlds, memory, buffer)
+            memory, sound = carry.memory, True
+            with listening():
+                for t in range(self.experiment.num_steps):
+                    told = played.step(actions)
+                    sound = sound & played.stage.sound
+                    memory = acts.memory
+                    worlds, buffer, acts, actions = tick(policies, worlds, acts, told, buffer, np.int32(t))
+            carry, row = self._learnt(learn, carry, worlds, memory, buffer, np.asarray(sound))
             buffers.append(buffer)
             return carry, row
 
@@ -198,14 +245,30 @@ class HostProgram(Program):
 
         return advance
 
-    def _stepped(self, actions: dict[str, jax.Array], update: int) -> Last:
-        try:
-            return self.played.step(actions)
-        except ShoalError:
-            raise
-        except Exception as error:  # the environment's own code may raise anything
-            name = self.experiment.env
-            raise WorldError(f"{name}: its step raised {type(error).__name__} in update {update}: {error}") from error
+    def _learnt(
+        self,
+        learn: Callable[..., tuple[Carry, jax.Array]],
+        carry: Carry,
+        worlds: Worlds,
+        memory: PyTree,
+        steps: Step,
+        sound: np.ndarray,
+    ) -> tuple[Carry, jax.Array]:
+        """An update. Sound copies `[E]` stand in for those that are not to be learnt from, so that shapes stay."""
+        if sound.all():
+            return learn(carry, worlds, memory, steps)
+        well = np.flatnonzero(sound)
+        if not len(well):
+            raise NonFiniteWorldError(f"{self.experiment.env}: every copy told NaN or infinity in one rollout")
+        index = np.where(sound, np.arange(len(sound)), well[np.arange(len(sound)) % len(well)])
+
+        def some(tree: PyTree, axis: int) -> PyTree:
+            return jax.tree.map(lambda leaf: jnp.take(leaf, index, axis), tree)
+
+        others = some(steps.replace(episodes=None), 1).replace(episodes=steps.episodes)
+        seen = worlds.replace(observation=some(worlds.observation, 0))
+        after, row = learn(carry.replace(memory=some(carry.memory, 0)), seen, some(memory, 0), others)
+        return after.replace(worlds=worlds, memory=memory), row
 
     @functools.cached_property
     def _learner(self):
@@ -216,7 +279,7 @@ class HostProgram(Program):
         return jax.jit(learn)
 
 
-def build(experiment: Experiment, devices: int | None = None) -> HostProgram:
+def build(experiment: Experiment, devices: int | None = None, stepping: Stepping = IN_THIS_PROCESS) -> HostProgram:
     """The program of an experiment in host environments, on the first device."""
     if devices is not None and devices > 1:
         raise OptionError(f"{experiment.env} runs on the host and learns on one device; leave out --devices")
@@ -231,18 +294,32 @@ def build(experiment: Experiment, devices: int | None = None) -> HostProgram:
     roles = cast(experiment)
     check_warm_up(experiment)
     check_replays(roles)
-    program = HostProgram(roles, mesh_of(experiment, 1))
+    program = HostProgram(roles, mesh_of(experiment, 1), stepping=stepping)
     check_memory(program)
     return program
 
 
+def check_stepping(experiment: Experiment, stepping: Stepping) -> None:
+    """Refuses workers for a world that is compiled: it has no steps that a process could make."""
+    if stepping.workers:
+        raise OptionError(
+            f"{experiment.env} is compiled: --env-workers is for environments of other libraries, which are stepped in "
+            "Python; leave it out"
+        )
+
+
 def evaluate(
-    roles: Cast, policies: dict[str, PyTree] | None, episodes: int = 1024, seed: int = 0, explore: bool = False
+    roles: Cast,
+    policies: dict[str, PyTree] | None,
+    episodes: int = 1024,
+    seed: int = 0,
+    explore: bool = False,
+    stepping: Stepping = IN_THIS_PROCESS,
 ) -> Evaluation:
     """As `execution.evaluate.evaluate`, in host environments: as many episodes in each, one after the other."""
     require_positive("evaluate", episodes=episodes)
     actor, given = seated(roles, policies, explore)
-    with contextlib.closing(Played(roles, actor, min(EVALUATED, episodes))) as played:
+    with listening(), contextlib.closing(Played(roles, actor, min(EVALUATED, episodes), stepping)) as played:
         return _evaluated(played, given, episodes, seed)
 
 
@@ -263,8 +340,10 @@ def _evaluated(played: Played, given: dict[str, PyTree], episodes: int, seed: in
         gained = jax.device_get(side_rewards(roles.env, jax.tree.map(lambda rows: rows[0], buffer.reward)))
         totals = gained if totals is None else {name: totals[name] + gained[name] for name in gained}
         steps += 1
+        if played.stage.out.any():
+            raise NonFiniteWorldError(f"{roles.experiment.env}: a copy keeps telling NaN or infinity")
         ended = np.asarray(told.outcome.terminated) | np.asarray(told.outcome.truncated)
-        for i in np.flatnonzero(ended & (quota > 0)):
+        for i in np.flatnonzero(ended & (quota > 0) & ~played.stage.anew):  # whoever failed has not played to an end
             returns.append({name: float(total[i]) for name, total in totals.items()})
             lengths.append(int(steps[i]))
             quota[i] -= 1

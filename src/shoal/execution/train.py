@@ -7,23 +7,27 @@ the next one is being computed.
 import contextlib
 import dataclasses
 import math
+import shlex
 import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
 
-from shoal.core.errors import NonFiniteError
+from shoal.core.errors import NonFiniteError, ShoalError
 from shoal.core.host import StandIn
+from shoal.core.registry import imported_files
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint, fused, host, latch
 from shoal.execution.experiment import Experiment, make_world
-from shoal.execution.fused import MAX_UPDATES, Carry, Program, policies_of
+from shoal.execution.fused import Carry, Program, policies_of
+from shoal.execution.host import IN_THIS_PROCESS, Stepping, check_stepping
+from shoal.execution.host_stages import TIMEOUT
 from shoal.execution.logging import Aggregator, MetricsLog
 from shoal.execution.run import Run, create, held, open_run, rebuild, weights_from
 from shoal.execution.run_kinds import check_there
@@ -68,9 +72,15 @@ def train(
     devices: int | None = None,
     listener: Listener | None = None,
     checkpoint_seconds: float = 60.0,
+    env_workers: int = 0,
+    env_timeout: float = TIMEOUT,
 ) -> Result:
-    """Trains an experiment from the start; with a `run_dir`, metrics and checkpoints are kept there."""
-    program = build(experiment, devices)
+    """Trains an experiment from the start; with a `run_dir`, metrics and checkpoints are kept there.
+
+    Environments of other libraries are stepped in `env_workers` processes (0: in this one), where they may hang or die;
+    one that takes longer than `env_timeout` seconds for a step is replaced, or, in this process, told of.
+    """
+    program = build(experiment, devices, Stepping(env_workers, env_timeout))
     carry = with_weights(program, program.init())  # before the folder is made: the weights may be missing
     run = create(Path(run_dir), experiment) if run_dir is not None else None
     return Loop(program, run, listener, checkpoint_seconds).run(carry, None)
@@ -82,6 +92,8 @@ def resume(
     devices: int | None = None,
     listener: Listener | None = None,
     checkpoint_seconds: float = 60.0,
+    env_workers: int = 0,
+    env_timeout: float = TIMEOUT,
 ) -> Result:
     """Continues a run from its newest checkpoint, to the same bits as if it had never stopped.
 
@@ -89,8 +101,8 @@ def resume(
 
     It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
     """
-    run = open_run(Path(run_dir))
-    program, newest, meta = rebuild(run, lambda devices: build(run.experiment, devices), devices)
+    run, stepping = open_run(Path(run_dir)), Stepping(env_workers, env_timeout)
+    program, newest, meta = rebuild(run, lambda devices: build(run.experiment, devices, stepping), devices)
     carry = restore(program, newest)[0] if newest else with_weights(program, program.init())
     return Loop(program, run, listener, checkpoint_seconds).run(carry, meta)
 
@@ -104,10 +116,12 @@ def restore(program: Program, path: Path) -> tuple[Carry, dict[str, Any]]:
     return carry, checkpoint.read_meta(path)
 
 
-def build(experiment: Experiment, devices: int | None = None) -> Program:
+def build(experiment: Experiment, devices: int | None = None, stepping: Stepping = IN_THIS_PROCESS) -> Program:
     """The program of an experiment: fused, or with its environments on the host where they live there."""
-    on_host = isinstance(make_world(experiment), StandIn)
-    return (host.build if on_host else fused.build)(experiment, devices)
+    if isinstance(make_world(experiment), StandIn):
+        return host.build(experiment, devices, stepping)
+    check_stepping(experiment, stepping)
+    return fused.build(experiment, devices)
 
 
 class Loop:
@@ -162,7 +176,11 @@ class Loop:
         while dispatched < self.total and not stopped.is_set():
             count = min(size, self.total - dispatched)
             began = time.perf_counter()
-            carry, table = advance(carry, counts[count])
+            try:
+                carry, table = advance(carry, counts[count])
+            except (ShoalError, KeyboardInterrupt) as error:  # of environments on the host: the carry is as it was
+                self._drain(tables)
+                self._fail(carry, error)
             table.copy_to_host_async()
             tables.append((count, table))
             dispatched += count
@@ -171,7 +189,7 @@ class Loop:
             if len(tables) > 1:  # the device is busy with the newest call: reading an older one does not stall it
                 self._read(*tables.popleft())
                 if time.perf_counter() - began < CALL_SECONDS / 2:
-                    size = min(size * 2, MAX_UPDATES)
+                    size = min(size * 2, self.program.most)
                 if self.fault:
                     break
             if self.folder and time.perf_counter() - saved >= self.checkpoint_seconds:
@@ -185,6 +203,20 @@ class Loop:
             self._check(carry)
         return carry
 
+    def _fail(self, carry: Carry, error: BaseException) -> NoReturn:
+        """Ends a run whose environments failed: what was learnt before is saved, and the error says how to go on."""
+        program = self.program
+        if self.folder is None or not isinstance(program, host.HostProgram):
+            raise error
+        self._save(carry)
+        if not isinstance(error, ShoalError):
+            raise error
+        options = [part for file in imported_files() for part in ("--import", file)]
+        options += ["--env-workers", str(program.stepping.workers)] if program.stepping.workers else []
+        go_on = shlex.join(["shoal", "resume", str(self.folder.path), *options])
+        done = f"{self.update} update{'s' * (self.update != 1)}"
+        raise type(error)(f"{error}. What {done} taught is saved; go on with: {go_on}") from error
+
     def _drain(self, tables: deque[tuple[int, jax.Array]]) -> None:
         while tables:
             self._read(*tables.popleft())
@@ -195,7 +227,7 @@ class Loop:
         self.update += count
         new = self.aggregator.add(rows, self.total)
         for line in new:
-            line["seconds"] = round(self._seconds(), 3)
+            line |= {"seconds": round(self._seconds(), 3), **self.program.incidents()}
             self.lines.append(line)
             if self.log:
                 self.log.write(line)
