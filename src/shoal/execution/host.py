@@ -221,17 +221,20 @@ class HostProgram(Program):
 
         def one(carry: Carry) -> tuple[Carry, jax.Array]:
             carry = carry.replace(worlds=begun.pop()) if begun else carry
-            policies = policies_of(carry.learners)
-            worlds, buffer = carry.worlds, buffers.pop()
-            acts, actions = decide(policies, carry.memory, worlds)
-            memory, sound = carry.memory, True
-            with listening():
-                for t in range(self.experiment.num_steps):
-                    told = played.step(actions)
-                    sound = sound & played.stage.sound
-                    memory = acts.memory
-                    worlds, buffer, acts, actions = tick(policies, worlds, acts, told, buffer, np.int32(t))
-            carry, row = self._learnt(learn, carry, worlds, memory, buffer, np.asarray(sound))
+            policies, buffer = policies_of(carry.learners), buffers.pop()
+            while True:
+                worlds, memory, sound = carry.worlds, carry.memory, np.ones(played.num_envs, bool)
+                acts, actions = decide(policies, memory, worlds)
+                with listening():
+                    for t in range(self.experiment.num_steps):
+                        told = played.step(actions)
+                        sound &= played.stage.sound
+                        memory = acts.memory
+                        worlds, buffer, acts, actions = tick(policies, worlds, acts, told, buffer, np.int32(t))
+                if sound.any() or played.stage.out.all():
+                    break
+                carry = carry.replace(worlds=worlds, memory=memory)  # nothing to learn from: once more
+            carry, row = self._learnt(learn, carry, worlds, memory, buffer, sound)
             buffers.append(buffer)
             return carry, row
 
@@ -259,7 +262,7 @@ class HostProgram(Program):
             return learn(carry, worlds, memory, steps)
         well = np.flatnonzero(sound)
         if not len(well):
-            raise NonFiniteWorldError(f"{self.experiment.env}: every copy told NaN or infinity in one rollout")
+            raise NonFiniteWorldError(f"{self.experiment.env}: every copy keeps telling NaN or infinity")
         index = np.where(sound, np.arange(len(sound)), well[np.arange(len(sound)) % len(well)])
 
         def some(tree: PyTree, axis: int) -> PyTree:

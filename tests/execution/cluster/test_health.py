@@ -13,11 +13,11 @@ from shoal import Discrete, Env, Group, Observation, Outcome, register
 from shoal.algorithms import PPO, Impala
 from shoal.execution.cluster import rollouts, runner
 from shoal.execution.cluster.fabric import Threads
-from shoal.execution.cluster.health import Health
 from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.rollouts import Copies, Share
 from shoal.execution.experiment import Experiment, Learner
 from shoal.execution.fused import policies_of
+from shoal.execution.health import Health
 from shoal.networks.torsos import Network
 
 

@@ -9,31 +9,28 @@ synchronous training gives the host runner's weights. Batches that step themselv
 and have a seed for each share. An actor that begins anew begins other episodes.
 
 An episode in which an environment tells NaN or infinity is cut short before that step, and the next one begun; only an
-environment that keeps doing so is left out (see `health`): it is not stepped again, and what it was to tell are zeros.
+environment that keeps doing so is left out (see `host_stages`): it is not stepped again, and what it was to tell are zeros.
 One that raises ends the rollout with an error that says which one it was.
 """
 
-import dataclasses
 import functools
 import itertools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.errors import NonFiniteWorldError, ShoalError, WorldError
 from shoal.core.host import Copies as OneByOne
-from shoal.core.host import HostBatch, HostEnv, Last, Observations, StandIn, check_told
+from shoal.core.host import StandIn, check_told
+from shoal.core.interrupts import listening
 from shoal.core.regroup import original
-from shoal.core.types import Observation, Outcome, PyTree
+from shoal.core.types import PyTree
 from shoal.core.vectorise import Worlds
-from shoal.execution.cluster.health import Health
 from shoal.execution.cluster.rollouts import Rollout, Share, joined
 from shoal.execution.fused import Program
 from shoal.execution.host import Played
+from shoal.execution.host_stages import Apart, Stage, Together
 from shoal.execution.rollout import Policies
 
 BUFFERS = {"cpu": 1}
@@ -42,8 +39,6 @@ BUFFERS = {"cpu": 1}
 On a CPU most of a decision is the call itself, which nothing can overlap: two parts of 32 took 8 % more CPU time for a
 step of `mpe2`'s simple_spread than one of 64.
 """
-FORGIVEN = 0.05
-"""An environment may give NaN in so much of its steps; above it, it is left out sooner or later."""
 
 
 class HostCopies:
@@ -56,7 +51,8 @@ class HostCopies:
         assert isinstance(env, StandIn)
         self._stages = _stages(env, share, self.experiment.seed, buffers)
         try:
-            self._parts = self._begun(program)
+            with listening():
+                self._parts = self._begun(program)
         except BaseException:
             self.close()
             raise
@@ -82,9 +78,10 @@ class HostCopies:
         while True:
             for part in self._parts:
                 part.begin(policies, self.experiment.num_steps)
-            for t in range(self.experiment.num_steps):
-                for part in self._parts:
-                    part.step(policies, t)
+            with listening():
+                for t in range(self.experiment.num_steps):
+                    for part in self._parts:
+                        part.step(policies, t)
             sound = np.concatenate([part.sound for part in self._parts])
             if sound.any() or self.out.all():
                 return joined([part.made() for part in self._parts]), sound
@@ -92,12 +89,12 @@ class HostCopies:
     @property
     def out(self) -> np.ndarray:
         """Which copies `[E]` are left out for good."""
-        return np.concatenate([stage.health.out for stage in self._stages])
+        return np.concatenate([stage.out for stage in self._stages])
 
     @property
     def resets(self) -> int:
         """How often a copy was begun anew because of NaN."""
-        return sum(stage.health.resets for stage in self._stages)
+        return sum(stage.restarts for stage in self._stages)
 
     def close(self) -> None:
         """Closes the environments. One that cannot be closed must not cost what was learnt."""
@@ -112,7 +109,7 @@ class HostCopies:
 class _Part:
     """Some of the copies, and what was decided for them last."""
 
-    def __init__(self, played: Played, stage: "_Stage", worlds: Worlds):
+    def __init__(self, played: Played, stage: Stage, worlds: Worlds):
         self.played, self.stage = played, stage
         told = stage.reset()
         check_told(played.stand_in, told.observation)
@@ -148,252 +145,16 @@ class _Part:
         return jax.device_get(Rollout(self.buffer, memory, self.worlds.observation, self.memory, clock))
 
 
-class _Stage(Protocol):
-    """Environments as an actor steps them. sound `[E]`: whose last step is to be learnt from."""
-
-    health: Health
-
-    @property
-    def sound(self) -> np.ndarray: ...
-
-    @property
-    def num_envs(self) -> int: ...
-
-    def reset(self) -> Last: ...
-
-    def step(self, actions: Mapping[str, np.ndarray]) -> Last: ...
-
-    def close(self) -> None: ...
-
-
-Told = tuple[Observations, Observations, Outcome]
-"""What one environment tells of a step: what is seen now, what was seen at its end, and what it led to."""
-
-
-@dataclasses.dataclass
-class _Apart:
-    """Environments that are stepped one after the other. first: the global id of the first of them."""
-
-    stand_in: StandIn
-    envs: Sequence[HostEnv]
-    seeds: Sequence[int]
-    first: int
-
-    def __post_init__(self):
-        self.health = Health(self.num_envs, FORGIVEN)
-        self.seen: list[Observations] = []  # by each environment last
-        self.steps = 0
-
-    @property
-    def num_envs(self) -> int:
-        return len(self.envs)
-
-    @property
-    def sound(self) -> np.ndarray:
-        """All but those that are left out: where an episode was cut short, what came before it is as good as any."""
-        return ~self.health.out
-
-    @functools.cached_property
-    def _blank(self) -> Last:
-        return self.stand_in.blank()
-
-    def reset(self) -> Last:
-        self.seen = [self._begun(i, int(seed)) for i, seed in enumerate(self.seeds)]
-        return _told(self.seen, self.seen, [self._blank.outcome] * self.num_envs)
-
-    def step(self, actions: Mapping[str, np.ndarray]) -> Last:
-        self.steps += 1
-        rows = [self._row(i, {name: action[i] for name, action in actions.items()}) for i in range(self.num_envs)]
-        told = _told(*(list(part) for part in zip(*(row or self._nothing for row in rows), strict=True)))
-        well = _well(told, self.num_envs) & np.array([row is not None for row in rows])
-        self.health.turn(well | self.health.out)
-        for i in np.flatnonzero(~well):
-            rows[i] = self._cut(int(i))
-        kept = [row or self._nothing for row in rows]
-        self.seen = [now for now, _, _ in kept]
-        return told if well.all() else _told(*(list(part) for part in zip(*kept, strict=True)))
-
-    @property
-    def _nothing(self) -> Told:
-        return self._blank.observation, self._blank.observation, self._blank.outcome
-
-    def _row(self, i: int, actions: Mapping[str, np.ndarray]) -> Told | None:
-        """A step of one environment; None if it says itself that it is NaN."""
-        if self.health.out[i]:
-            return self._nothing
-        return self._tried(i, "step", lambda: _stepped(self.envs[i], actions))
-
-    def _cut(self, i: int) -> Told:
-        """Instead of a step that led to NaN: the episode ends with what was seen before it, and another one begins."""
-        if self.health.out[i]:
-            return self._nothing
-        outcome: Any = self._blank.outcome.replace(truncated=np.bool_(True))
-        return self._begun(i, None), self.seen[i], outcome
-
-    def _begun(self, i: int, seed: int | None) -> Observations:
-        """The first observation of an episode; zeros if there never is one without NaN."""
-        while not self.health.out[i]:
-            seen = self._tried(i, "reset", lambda seed=seed: self.envs[i].reset(seed))
-            if seen is not None and _finite(seen):
-                return seen
-            self.health.fell(np.arange(self.num_envs) == i)
-            seed = None
-        return self._blank.observation
-
-    def _tried(self, i: int, what: str, play: Callable[[], Any]) -> Any:
-        """What an environment tells; None if it says itself that it is NaN."""
-        try:
-            return play()
-        except NonFiniteWorldError:
-            return None
-        except ShoalError as error:  # it says where and what, but not which of the copies
-            raise type(error)(f"copy {self.first + i}: {error}") from error
-        except BaseException as error:  # the environment's own code may raise anything
-            where = f"{self.stand_in.id}, copy {self.first + i}, step {self.steps}"
-            raise WorldError(f"{where}: {what} raised {type(error).__name__}: {error}") from error
-
-    def close(self) -> None:
-        for env in self.envs:
-            env.close()
-
-
-@dataclasses.dataclass
-class _Together:
-    """Environments that step themselves as one batch, and begin anew by themselves.
-
-    One that told NaN is stepped with the others, but not listened to until its episode has ended.
-    """
-
-    stand_in: StandIn
-    batch: HostBatch
-    seed: int
-
-    def __post_init__(self):
-        self.health = Health(self.num_envs, FORGIVEN)
-        self.silent = np.zeros(self.num_envs, bool)  # until their episode has ended
-        self.sound = np.ones(self.num_envs, bool)
-        self.steps = 0
-
-    @property
-    def num_envs(self) -> int:
-        return self.batch.num_envs
-
-    def reset(self) -> Last:
-        seen, blank = self._tried("reset", lambda: self.batch.reset(self.seed)), self.stand_in.blank()
-        outcome = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (self.num_envs, *np.shape(leaf))), blank.outcome)
-        told = Last(seen, seen, outcome)
-        self.silent = ~_well(told, self.num_envs)
-        self.health.turn(~self.silent)
-        return _without(told, blank, self.silent) if self.silent.any() else told
-
-    def step(self, actions: Mapping[str, np.ndarray]) -> Last:
-        self.steps += 1
-        told = Last(*self._tried("step", lambda: self.batch.step(actions)))
-        well = _well(told, self.num_envs)
-        self.health.turn(well | self.silent | self.health.out)
-        away = self.silent | self.health.out | ~well
-        self.sound = ~away
-        if not away.any():
-            return told
-        ended = told.outcome.terminated | told.outcome.truncated
-        back = away & ended & ~self.health.out & _finite_rows(told.observation, self.num_envs)
-        self.silent = away & ~back
-        return self._quiet(told, away, back)
-
-    def _quiet(self, told: Last, away: np.ndarray, back: np.ndarray) -> Last:
-        """What was told, with zeros for those that are not listened to; who is back begins an episode."""
-        quiet = _without(told, self.stand_in.blank(), away)
-        seen = jax.tree.map(lambda own, nil: np.where(_rows(back, own), own, nil), told.observation, quiet.observation)
-        outcome = quiet.outcome.replace(truncated=np.asarray(quiet.outcome.truncated | back))
-        return quiet.replace(observation=seen, outcome=outcome)
-
-    def _tried(self, what: str, play: Callable[[], Any]) -> Any:
-        try:
-            return play()
-        except ShoalError:
-            raise
-        except BaseException as error:  # the environment's own code may raise anything
-            where = f"{self.stand_in.id}, step {self.steps}"
-            raise WorldError(f"{where}: {what} raised {type(error).__name__}: {error}") from error
-
-    def close(self) -> None:
-        self.batch.close()
-
-
-def _stages(env: StandIn, share: Share, seed: int, buffers: int) -> list[_Stage]:
+def _stages(env: StandIn, share: Share, seed: int, buffers: int) -> list[Apart | Together]:
     """The share's environments, open, in parts that are stepped in turn."""
     batch = env.open(share.size)
     sequence = np.random.SeedSequence((seed, share.anew) if share.anew else seed)
     if not isinstance(batch, OneByOne):
         whole = not share.first and not share.anew
-        return [_Together(env, batch, seed if whole else int(sequence.generate_state(share.first + 1)[-1]))]
+        return [Together(env, batch, seed if whole else int(sequence.generate_state(share.first + 1)[-1]))]
     seeds = sequence.generate_state(share.first + share.size)[share.first :].tolist()  # as `core.host.Copies` has them
     ends = np.linspace(0, share.size, min(buffers, share.size) + 1).astype(int).tolist()
     return [
-        _Apart(env, batch.envs[start:end], seeds[start:end], share.first + start)
+        Apart(env, batch.envs[start:end], seeds[start:end], share.first + start)
         for start, end in itertools.pairwise(ends)
     ]
-
-
-def _stepped(env: HostEnv, actions: Mapping[str, np.ndarray]) -> Told:
-    """What is seen now, what was seen at the end of the step, and what it led to."""
-    final, outcome = env.step(actions)
-    return env.reset(None) if outcome.terminated or outcome.truncated else final, final, outcome
-
-
-def _told(now: list[Observations], final: list[Observations], outcomes: list[Outcome]) -> Last:
-    observation = _seen(now)
-    ended = any(a is not b for a, b in zip(now, final, strict=True))
-    parts: dict[str, Any] = {
-        part: _stacked([getattr(outcome, part) for outcome in outcomes])
-        for part in ("reward", "terminated", "truncated", "metrics")
-    }
-    return Last(observation, _seen(final) if ended else observation, Outcome(**parts))
-
-
-def _seen(rows: list[Observations]) -> Observations:
-    parts = ("view", "legal", "active", "present")
-    return {
-        name: Observation(*(_stacked([getattr(row[name], part) for row in rows]) for part in parts)) for name in rows[0]
-    }
-
-
-def _stacked(rows: list[Any]) -> Any:
-    """As `jax.tree.map(np.stack, ...)`, which would take most of its time for taking trees as small as these apart."""
-    one = rows[0]
-    if isinstance(one, dict):
-        return {name: _stacked([row[name] for row in rows]) for name in one}
-    return None if one is None else np.array(rows)
-
-
-def _well(told: Last, count: int) -> np.ndarray:
-    """Which copies `[E]` have told finite numbers only."""
-    trees = (told.observation, told.outcome) + ((told.final,) if told.final is not told.observation else ())
-    return _finite_rows(trees, count)
-
-
-def _finite_rows(tree: PyTree, count: int) -> np.ndarray:
-    """Which rows `[E]` of a tree have finite numbers only."""
-    well = np.ones(count, bool)
-    for leaf in jax.tree.leaves(tree):
-        if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
-            well &= np.isfinite(leaf).reshape(count, -1).all(1)
-    return well
-
-
-def _finite(tree: PyTree) -> bool:
-    return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree) if np.asarray(leaf).dtype.kind == "f")
-
-
-def _without(told: Last, blank: Last, which: np.ndarray) -> Last:
-    """What was told, with zeros for what these copies `[E]` told."""
-
-    def put(leaf: np.ndarray, nothing: np.ndarray) -> np.ndarray:
-        return np.where(_rows(which, leaf), nothing, leaf).astype(leaf.dtype)
-
-    return jax.tree.map(put, told, blank)
-
-
-def _rows(which: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """A mask `[E]` in as many dimensions as an array has."""
-    return which.reshape(-1, *[1] * (np.ndim(like) - 1))

@@ -18,10 +18,10 @@ from shoal.core.host import StandIn
 from shoal.core.regroup import original
 from shoal.core.types import Observation, PyTree
 from shoal.core.vectorise import Vectorised, Worlds
-from shoal.execution.cluster.health import Health
 from shoal.execution.devices import make_mesh
 from shoal.execution.experiment import Experiment, cast
 from shoal.execution.fused import Program, policies_of
+from shoal.execution.health import Health
 from shoal.execution.rollout import Policies, Step, rollout
 
 

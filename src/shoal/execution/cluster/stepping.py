@@ -14,17 +14,19 @@ import numpy as np
 from jax import lax
 
 from shoal.core.host import StandIn, check_told
+from shoal.core.interrupts import listening
 from shoal.core.regroup import original, own_actions
 from shoal.core.types import PyTree
 from shoal.core.vectorise import Vectorised, Worlds
 from shoal.execution.cluster import host_copies, rollouts
 from shoal.execution.cluster.actor import Actor
 from shoal.execution.cluster.fabric import Gone, insist
-from shoal.execution.cluster.health import Health
 from shoal.execution.cluster.inference import Request, Told
 from shoal.execution.cluster.rollouts import Share
 from shoal.execution.fused import Program
+from shoal.execution.health import Health
 from shoal.execution.host import Played
+from shoal.execution.host_stages import FORGIVEN
 from shoal.execution.rollout import Episodes, Policies
 
 PAUSE = 0.05
@@ -85,14 +87,15 @@ class Half:
         self.stepper, self.actor, self.share = stepper, actor, share
         self.asked: Any = None
         self.worlds = stepper.reset(share)
-        self.health = Health(share.size, host_copies.FORGIVEN)
+        self.health = Health(share.size, FORGIVEN)
         self.wrong = np.full(share.size, -1)  # the clock at which each copy was last not to be learnt from
         self.stage = None
         if stepper.played is not None:
             env = original(stepper.program.cast.env)
             assert isinstance(env, StandIn)
             self.stage = host_copies._stages(env, share, stepper.program.experiment.seed, 1)[0]  # pyright: ignore[reportPrivateUsage]
-            told, self.health = self.stage.reset(), self.stage.health
+            with listening():
+                told, self.health = self.stage.reset(), self.stage.health
             check_told(env, told.observation)
             self.worlds = stepper.played._begun(self.worlds, told)  # pyright: ignore[reportPrivateUsage]
         self.clock = int(self.worlds.clock)
@@ -102,7 +105,9 @@ class Half:
         """Carries decisions out; the next request is ready then."""
         worlds = self.worlds
         if self.stage is not None:
-            worlds = worlds.replace(state=self.stage.step(jax.device_get(self.stepper.own(actions))))
+            own = jax.device_get(self.stepper.own(actions))
+            with listening():
+                worlds = worlds.replace(state=self.stage.step(own))
         self.worlds, told, sound = self.stepper.step(worlds, actions)
         cut = np.asarray(told.truncated) & ~np.asarray(told.terminated)
         told = told if cut.any() else told._replace(final=None)
