@@ -8,9 +8,8 @@ Where environments are stepped one by one, each has the seed that the host runne
 synchronous training gives the host runner's weights. Batches that step themselves (vector environments) stay whole,
 and have a seed for each share. An actor that begins anew begins other episodes.
 
-An episode in which an environment tells NaN or infinity is cut short before that step, and the next one begun; only an
-environment that keeps doing so is left out (see `host_stages`): it is not stepped again, and what it was to tell are zeros.
-One that raises ends the rollout with an error that says which one it was.
+What becomes of an environment that tells NaN is said in `host_stages`. One that raises ends the rollout with an error
+that says which one it was.
 """
 
 import functools
