@@ -7,7 +7,8 @@ Half of the kills come at a random moment after the start of the process: while 
 other half come while files are written: just as one of those that the run makes, renames or removes is about to be
 touched, or up to a millisecond later. Each run is killed up to four times, from its very first file on. In the end, all
 arrays of the newest checkpoint, what is stored with them, and all lines of metrics must be the same, times apart. All
-experiments are tiny: what is tried is not how they learn. On `cluster`, updates are not made in the same way again,
+experiments are tiny: what is tried is not how they learn. Rows of a file that exists are kept, but for those that are made
+again. On `cluster`, updates are not made in the same way again,
 because actors begin new episodes; there a run must not lose what was committed, and must end with all of its lines.
 
 Runs are forked from one process that has imported everything and computed nothing, so that a trial takes a moment.
@@ -16,6 +17,7 @@ Runs are forked from one process that has imported everything and computed nothi
 import argparse
 import contextlib
 import dataclasses
+import fcntl
 import importlib
 import json
 import os
@@ -36,6 +38,7 @@ from typing import Any
 import jax
 
 from shoal.algorithms import A2C
+from shoal.core.files import write_atomically
 from shoal.execution import checkpoint, evolve, pbt, psro_run, run_kinds, sweep, train
 from shoal.execution.cluster import evolution as cluster_evolution
 from shoal.execution.cluster import pbt as cluster_pbt
@@ -57,6 +60,7 @@ LATE = 0.001
 CHAIN = 4
 """Kills of one run, at most."""
 UPDATES = 24
+TOTALS = ("kills", "while_writing", "before_the_first_checkpoint", "runs", "same", "lost")
 
 
 def _tiny(updates: int = UPDATES, **changes: Any) -> Experiment:
@@ -86,7 +90,7 @@ def _tuned() -> pbt.PBT:
 
 
 def _swept() -> sweep.Sweep:
-    return sweep.Sweep(_tiny(num_seeds=2), {"learning_rate": (1e-3, 1e-2, 1e38)}, measure="return/row")
+    return sweep.Sweep(_tiny(num_seeds=2), {"learning_rate": (1e-3, 1e-2, 1e38)}, measure="return/player_0")
 
 
 OFTEN: dict[str, Any] = {"devices": 1, "checkpoint_seconds": 0.0}
@@ -319,22 +323,27 @@ def main() -> int:
     parser.add_argument("--only", default=";".join(KINDS), help="kinds, separated by semicolons")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    command = shlex.join(["python", "benchmarks/kills.py", *sys.argv[1:]])
-    table: dict[str, Any] = {"command": command, "commit": _commit(), "seed": options.seed, "kinds": {}}
+    made = {"command": shlex.join(["python", "benchmarks/kills.py", *sys.argv[1:]]), "commit": _commit()}
     failed = False
     with tempfile.TemporaryDirectory(prefix="kills-") as root:
         _make_starts_quick(Path(root))
         for name in options.only.split(";"):
-            draw = random.Random(f"{options.seed} {name}")
-            found = trial(name, options.kills, Path(root), draw)
-            table["kinds"][name] = found
+            found = trial(name, options.kills, Path(root), random.Random(f"{options.seed} {name}"))
             failed |= bool(found["different"]) or bool(found["lost"])
             print(f"{name}: {json.dumps(found)}", flush=True)
-    for total in ("kills", "runs", "same", "lost"):
-        table[total] = sum(found[total] for found in table["kinds"].values())
-    options.out.write_text(json.dumps(table, indent=1) + "\n")
-    print(f"{table['kills']} kills of {table['runs']} runs, {table['same']} of which ended as if nothing had happened")
+            _keep(options.out, name, found | made)
     return int(failed)
+
+
+def _keep(out: Path, name: str, found: dict[str, Any]) -> None:
+    """Puts one row into the table; those of other kinds stay."""
+    with open(out.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        rows = (json.loads(out.read_text())["kinds"] if out.exists() else {}) | {name: found}
+        rows = {name: rows[name] for name in KINDS if name in rows}
+        table: dict[str, Any] = {total: sum(row[total] for row in rows.values()) for total in TOTALS}
+        write_atomically(out, json.dumps(table | {"kinds": rows}, indent=1) + "\n")
+    out.with_suffix(".lock").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
