@@ -1,15 +1,15 @@
 """Kill and resume: runs of all kinds are ended by SIGKILL, gone on with, and compared with one that nobody disturbed.
 
     python benchmarks/kills.py benchmarks/results/kills.json --kills 12
-    python benchmarks/kills.py OUT.json --only train,sweep --kills 4 --seed 7
+    python benchmarks/kills.py OUT.json --only "train;sweep" --kills 4 --seed 7
 
 Half of the kills come at a random moment after the start of the process: while it starts, compiles, trains or ends. The
 other half come while files are written: just as one of those that the run makes, renames or removes is about to be
 touched, or up to a millisecond later. Each run is killed up to four times, from its very first file on. In the end, all
-arrays of the newest checkpoint, what is stored with them, and all lines of metrics must be the same, times apart. All
-experiments are tiny: what is tried is not how they learn. Rows of a file that exists are kept, but for those that are made
-again. On `cluster`, updates are not made in the same way again,
-because actors begin new episodes; there a run must not lose what was committed, and must end with all of its lines.
+arrays of the newest checkpoint, what is stored with them, and all lines of metrics must be the same, times apart. On
+`cluster`, updates are not made in the same way again, because actors begin new episodes; there a run must not lose what
+was committed, and must end with all of its lines. All experiments are tiny: what is tried is not how they learn. Rows
+of a table that exists are kept, but for those that are made again.
 
 Runs are forked from one process that has imported everything and computed nothing, so that a trial takes a moment.
 """
@@ -337,13 +337,12 @@ def main() -> int:
 
 def _keep(out: Path, name: str, found: dict[str, Any]) -> None:
     """Puts one row into the table; those of other kinds stay."""
-    with open(out.with_suffix(".lock"), "w") as lock:
+    with open(__file__) as lock:  # others may be at work on the same table
         fcntl.flock(lock, fcntl.LOCK_EX)
         rows = (json.loads(out.read_text())["kinds"] if out.exists() else {}) | {name: found}
         rows = {name: rows[name] for name in KINDS if name in rows}
         table: dict[str, Any] = {total: sum(row[total] for row in rows.values()) for total in TOTALS}
         write_atomically(out, json.dumps(table | {"kinds": rows}, indent=1) + "\n")
-    out.with_suffix(".lock").unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -206,6 +206,34 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(shoal, world, trained, tmp_
     assert hashes[0] == hashes[1]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs terminals")
+def test_a_closed_terminal_saves_the_run(shoal, world, tmp_path):
+    """As SIGTERM does, though nothing can be shown any more."""
+    import fcntl
+    import termios
+
+    run, (ours, theirs) = tmp_path / "run", os.openpty()
+    more = ["--total-env-steps", "100000000", "--checkpoint-minutes", "1000"]
+    command = [sys.executable, "-m", "shoal", "train", "test/tiny", "--import", world, "--run-dir", run, *SMALL, *more]
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    shown = b""
+    while b"agent steps/s" not in shown:
+        shown += os.read(ours, 4096)
+    os.close(ours)
+    assert process.wait(timeout=120) in (2, 130)
+    newest = checkpoint.latest(run / "checkpoints")
+    assert checkpoint.read_meta(newest)["update"] > 0
+
+
 def test_a_run_folder_that_is_removed_while_training(shoal, world, tmp_path, monkeypatch):
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
