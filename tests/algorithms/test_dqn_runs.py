@@ -313,7 +313,7 @@ def test_a_group_of_any_size_is_stored():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mixer": "mean"}, "DQN: mixer must be 'none' or 'sum' or 'monotonic', got 'mean'"),
+        ({"mixer": "mean"}, "DQN: mixer must be 'none', 'sum' or 'monotonic', got 'mean'"),
         ({"n_step": 0}, "DQN: n_step must be a whole number, at least 1, got 0"),
         ({"gamma": 1.5}, "DQN: gamma must be at least 0.0 and at most 1.0, got 1.5"),
         ({"importance_exponent": -0.1}, "DQN: importance_exponent must be at least"),

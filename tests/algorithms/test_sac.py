@@ -224,7 +224,7 @@ def test_messages_are_multi_discrete():
 
 
 def test_what_is_refused():
-    with pytest.raises(OptionError, match="SAC: critic must be 'own' or 'global' or 'attention', got 'team'"):
+    with pytest.raises(OptionError, match="SAC: critic must be 'own', 'global' or 'attention', got 'team'"):
         SAC(critic="team")  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="SAC: temperature must be at least"):
         SAC(temperature=0.0)

@@ -250,7 +250,7 @@ def test_any_algorithm_nests(algorithm, env, over, tmp_path):
         (lambda: plan(interval=8), "interval must be .* less than the updates of the run, 8, got 8"),
         (lambda: plan(interval=0), "interval must be .* at least 1"),
         (lambda: plan(over={}), "over must be at least one option with its range"),
-        (lambda: plan(over={"gamma": (0.9, 0.8)}), "gamma must be a range"),
+        (lambda: plan(over={"gamma": (0.9, 0.8)}), "over must be a mapping, each entry a Range"),
         (lambda: plan(over={"learning_rat": Range(0.1, 0.2)}), "^pbt: unknown option 'learning_rat'. Did you mean"),
         (lambda: plan(over={"gamma": Range(0.9, 1.5)}), "gamma must be at least 0 and at most 1, got 1.5"),
         (lambda: plan(over={"entropy_coef": Range(0.0, 0.1), "l.entropy_coef": Range(0.0, 0.1)}), "both set"),

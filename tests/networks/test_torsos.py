@@ -20,9 +20,9 @@ def sigmoid(x):
         ({"hidden": 64}, "Network: hidden must be a tuple"),
         ({"filters": (1.5,)}, "Network: filters must be"),
         ({"recurrent_size": 0}, "Network: recurrent_size must be at least 1, got 0"),
-        ({"activation": "thanh"}, "Network: unknown activation 'thanh'. Did you mean 'tanh'"),
-        ({"recurrent": "rnn"}, "Network: unknown recurrent 'rnn'"),
-        ({"dtype": "float64"}, "Network: unknown dtype 'float64'. Did you mean .*'float32'"),
+        ({"activation": "thanh"}, "Network: activation must be 'tanh', 'relu', 'gelu' or 'silu', got 'thanh'"),
+        ({"recurrent": "rnn"}, "Network: recurrent must be 'none', 'gru' or 'lstm', got 'rnn'"),
+        ({"dtype": "float64"}, "Network: dtype must be 'float32' or 'bfloat16', got 'float64'"),
     ],
 )
 def test_bad_options_are_named(options, message):

@@ -36,10 +36,10 @@ from shoal.algorithms._batch import (
     weighted_sum,
     with_value_head_kept,
 )
-from shoal.algorithms._learner import check_floats, hyper_of
+from shoal.algorithms._learner import check_floats, check_whole, hyper_of
 from shoal.core.agents import over_agents
 from shoal.core.algorithm import ActOutput, Experience, LearnerSpec, Track
-from shoal.core.errors import require
+from shoal.core.options import check_types
 from shoal.core.types import Group, Observation, PyTree
 from shoal.networks.actor_critic import init_weights, make_actor_critic
 from shoal.networks.mixers import MixerKind
@@ -52,7 +52,6 @@ __all__ = ["ActorCriticLearner", "Batch", "LearnerState", "Policy", "evaluate", 
 
 VALUE_STATS_DECAY = 0.99
 ADAM_EPS = 1e-5
-MIXERS = ("none", "sum", "monotonic")
 
 
 class LearnerState(struct.PyTreeNode):
@@ -90,12 +89,10 @@ class ActorCriticLearner(abc.ABC):
     network: Network = dataclasses.field(default_factory=Network)  # torsos of actor and critic
 
     def __post_init__(self):
-        owner = type(self).__name__
+        check_types(self)
         check_floats(self, gamma=(0, 1), gae_lambda=(0, 1), learning_rate=(0, None), value_coef=(0, None))
         check_floats(self, entropy_coef=(0, None), max_grad_norm=(0, None))
-        require(self.critic in ("own", "global"), owner, "critic", self.critic, "'own' or 'global'")
-        require(self.mixer in MIXERS, owner, "mixer", self.mixer, "'none', 'sum' or 'monotonic'")
-        require(self.chunk_samples >= 0, owner, "chunk_samples", self.chunk_samples, "0 or more")
+        check_whole(self, chunk_samples=0)
 
     @property
     def needs_state(self) -> bool:

@@ -65,13 +65,6 @@ def check_burn_in(algorithm: Any) -> None:
         require(False, type(algorithm).__name__, "burn_in", algorithm.burn_in, allowed)
 
 
-def check_choice(algorithm: Any, **choices: tuple[str, ...]) -> None:
-    """Each named option must be one of its choices."""
-    for option, allowed in choices.items():
-        got = getattr(algorithm, option)
-        require(got in allowed, type(algorithm).__name__, option, got, " or ".join(repr(choice) for choice in allowed))
-
-
 def adam(hyper: dict[str, jax.Array]) -> optax.GradientTransformation:
     """Adam's direction for gradients scaled down to `max_grad_norm`; the caller scales it by the learning rate."""
     return optax.chain(optax.clip_by_global_norm(hyper["max_grad_norm"]), optax.scale_by_adam(eps=ADAM_EPS))

@@ -30,6 +30,7 @@ from shoal.algorithms._judged import Choice, Policy, Read
 from shoal.algorithms._learner import adam, check_burn_in, check_floats, check_whole, descend, hyper_of, towards
 from shoal.algorithms._replay import Steps
 from shoal.core.algorithm import ActOutput, Experience, LearnerSpec
+from shoal.core.options import check_types
 from shoal.core.spaces import ActionSpace
 from shoal.core.types import Observation, PyTree
 from shoal.networks.critics import CriticKind, Join
@@ -78,6 +79,7 @@ class OffPolicyLearner(abc.ABC):
     network: Network = dataclasses.field(default_factory=Network)  # of the actors, and of the critics
 
     def __post_init__(self):
+        check_types(self)
         unit, positive = (0.0, 1.0), (0.0, None)
         check_floats(self, learning_rate=positive, actor_learning_rate=positive, gamma=unit, max_grad_norm=positive)
         check_floats(self, target_rate=unit)

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.algorithms._judged import Choice, Policy, any_action, weight_of
-from shoal.algorithms._learner import check_choice, check_floats, check_whole
+from shoal.algorithms._learner import check_floats, check_whole
 from shoal.algorithms._off_policy import LearnerState, OffPolicyLearner
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.errors import require
@@ -60,7 +60,6 @@ class DDPG(OffPolicyLearner):
         check_floats(self, exploration_noise=positive, target_noise=positive, target_noise_clip=positive)
         check_floats(self, gumbel_temperature=(1e-3, None), logit_penalty=positive)
         check_whole(self, policy_delay=1)
-        check_choice(self, critic=("own", "global"))
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> LearnerState:
         """Fresh actors and critics; refuses noise that has no meaning for the actions."""

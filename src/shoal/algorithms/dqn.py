@@ -15,7 +15,7 @@ window, `B` windows of a batch, `n` agents of a group.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,6 @@ from shoal.algorithms._learner import (
     adam,
     annealed,
     check_burn_in,
-    check_choice,
     check_exploration,
     check_floats,
     check_whole,
@@ -39,6 +38,7 @@ from shoal.algorithms._learner import (
 )
 from shoal.algorithms._replay import Steps
 from shoal.core.algorithm import ActOutput, Experience, LearnerSpec
+from shoal.core.options import check_types
 from shoal.core.types import Observation, PyTree
 from shoal.networks.mixers import MixerKind, init_mixer
 from shoal.networks.torsos import Network
@@ -94,13 +94,13 @@ class DQN:
     network: Network = dataclasses.field(default_factory=Network)  # of the action values
 
     def __post_init__(self):
+        check_types(self)
         unit, positive = (0.0, 1.0), (0.0, None)
         check_floats(self, gamma=unit, target_rate=unit, epsilon_start=unit, epsilon_end=unit, epsilon_fraction=unit)
         check_floats(self, learning_rate=positive, max_grad_norm=positive, priority_exponent=positive)
         check_floats(self, importance_exponent=unit)
         check_whole(self, buffer_size=1, warm_up=0, batch_size=1, gradient_steps=1, n_step=1, sequence=1, burn_in=0)
         check_whole(self, mixer_hidden=1)
-        check_choice(self, mixer=get_args(MixerKind))
         check_exploration(self)
         check_burn_in(self)
 

@@ -10,7 +10,7 @@ mean of its agents' rewards. Shape letters: `T` time, `E` environments, `n` agen
 """
 
 import dataclasses
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,6 @@ from shoal.algorithms import _value as q
 from shoal.algorithms._learner import (
     adam,
     annealed,
-    check_choice,
     check_exploration,
     check_floats,
     check_whole,
@@ -32,6 +31,7 @@ from shoal.algorithms._replay import team_reward
 from shoal.algorithms.ppo import env_minibatches
 from shoal.core.agents import over_agents
 from shoal.core.algorithm import ActOutput, Experience, LearnerSpec
+from shoal.core.options import check_types
 from shoal.core.types import Observation, PyTree
 from shoal.networks.mixers import MixerKind, init_mixer
 from shoal.networks.torsos import Network
@@ -96,12 +96,12 @@ class PQN:
     network: Network = dataclasses.field(default_factory=lambda: NORMED)  # of the action values
 
     def __post_init__(self):
+        check_types(self)
         unit, positive = (0.0, 1.0), (0.0, None)
         check_floats(self, gamma=unit, trace_lambda=unit, epsilon_start=unit, epsilon_end=unit, epsilon_fraction=unit)
         check_floats(self, learning_rate=positive, max_grad_norm=positive)
         check_exploration(self)
         check_whole(self, epochs=1, minibatches=1, chunk_samples=0, mixer_hidden=1)
-        check_choice(self, mixer=get_args(MixerKind))
 
     @property
     def needs_state(self) -> bool:

@@ -29,7 +29,7 @@ between is left out of n-step targets; episodes that were cut short bootstrap fr
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ from jax import lax
 
 from shoal.algorithms import _value as q
 from shoal.algorithms._judged import Choice, Policy, weight_of
-from shoal.algorithms._learner import check_choice, check_floats
+from shoal.algorithms._learner import check_floats
 from shoal.algorithms._off_policy import LearnerState, OffPolicyLearner
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
@@ -64,7 +64,6 @@ class SAC(OffPolicyLearner):
     def __post_init__(self):
         super().__post_init__()
         check_floats(self, temperature=(1e-6, None), target_entropy_share=(0.0, None))
-        check_choice(self, critic=get_args(CriticKind))
 
     @property
     def kind(self) -> CriticKind:

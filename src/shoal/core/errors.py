@@ -7,6 +7,9 @@ traceback, and exits with code 2.
 import difflib
 from collections.abc import Iterable
 
+_LONGEST = 200
+"""Letters of a value that are shown."""
+
 
 class ShoalError(Exception):
     """Base of every error that the user can put right."""
@@ -52,13 +55,18 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
 def require(condition: bool, owner: str, option: str, got: object, allowed: str) -> None:
     """Raises an `OptionError` that names the owner, the option, what it got and what it allows."""
     if not condition:
-        raise OptionError(f"{owner}: {option} must be {allowed}, got {got!r}")
+        raise OptionError(f"{owner}: {option} must be {allowed}, got {_short(repr(got))}")
 
 
 def require_positive(owner: str, **options: float) -> None:
     """Each option must be a number greater than 0."""
     for option, got in options.items():
         require(not isinstance(got, bool) and got > 0, owner, option, got, "greater than 0")
+
+
+def _short(text: str) -> str:
+    """A text of any length as part of a line that people read."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 40]} ... {text[-35:]}"
 
 
 def _either(names: list[str]) -> str:

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 
 from shoal.core.env import Env, groups_of
 from shoal.core.errors import OptionError, WorldError, require, unknown_name
+from shoal.core.options import check_types
 from shoal.core.spaces import Box
 from shoal.core.types import Group, Observation, Outcome, PyTree, Scene, Seat
 from shoal.envs import _padding as padding
@@ -77,6 +78,7 @@ class Wrapper(Env):
                 f"{self.name}: the first argument must be a world, as made by shoal.make, got {self.env!r}. Or leave "
                 f"it out: {type(self).__name__}({plan if option else ''}) is a plan, to be put around a world later"
             )
+        check_types(self, self.name)
 
     def around(self, env: Env) -> Self:
         """The same wrapper, its options included, around another world."""

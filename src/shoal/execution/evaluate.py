@@ -4,14 +4,16 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import FlaxError
 from jax import lax
 
 from shoal.core.env import Env
-from shoal.core.errors import WorldError, require_positive
+from shoal.core.errors import OptionError, WorldError, require_positive, unknown_name
 from shoal.core.host import StandIn
 from shoal.core.regroup import original, side_rewards, sides
 from shoal.core.types import PyTree, Scene
@@ -29,7 +31,8 @@ class Evaluation:
     """Returns of many episodes, one entry each, by group of the world, whatever policies its agents share.
 
     A group's return is the sum over its agents. A group whose seats several players share, as in card games, is told
-    apart by player instead.
+    apart by player instead. Of policies of several seeds there is one more axis before that of episodes, and one more
+    number for each seed in what follows from them.
     """
 
     returns: dict[str, np.ndarray]
@@ -37,19 +40,25 @@ class Evaluation:
 
     @property
     def episodes(self) -> int:
-        return len(self.lengths)
+        return self.lengths.shape[-1]
 
     @property
-    def mean_return(self) -> dict[str, float]:
-        return {name: float(np.mean(values)) for name, values in self.returns.items()}
+    def mean_return(self) -> dict[str, Any]:
+        return {name: _by_seed(np.mean(values, axis=-1)) for name, values in self.returns.items()}
 
     @property
-    def standard_error(self) -> dict[str, float]:
-        return {name: float(np.std(v) / math.sqrt(len(v))) for name, v in self.returns.items()}
+    def standard_error(self) -> dict[str, Any]:
+        root = math.sqrt(self.episodes)
+        return {name: _by_seed(np.std(values, axis=-1) / root) for name, values in self.returns.items()}
 
     @property
-    def total_mean_return(self) -> float:
-        return sum(self.mean_return.values())
+    def total_mean_return(self) -> Any:
+        return _by_seed(np.mean(np.sum(list(self.returns.values()), axis=0), axis=-1))
+
+
+def _by_seed(values: np.ndarray) -> float | list[float]:
+    """A plain number, or one for each seed."""
+    return values.tolist()
 
 
 def evaluate(
@@ -63,9 +72,15 @@ def evaluate(
 ) -> Evaluation:
     """Plays `episodes` episodes with the policies by name; those left out (None: all) play at random.
 
+    Policies of several seeds, as `train` gives them, are played one seed after the other, each in the same episodes.
     env_workers, env_timeout: how environments of other libraries are stepped; as in `train`.
     """
     require_positive("evaluate", episodes=episodes)
+    seeds = num_seeds(roles, policies)
+    if seeds is not None:
+        chosen = [jax.tree.map(lambda leaf, i=i: leaf[i], policies) for i in range(seeds)]
+        more = episodes, seed, explore, env_workers, env_timeout
+        return _stacked([evaluate(roles, one, *more) for one in chosen])
     from shoal.execution import host  # which is built on this module
 
     stepping = host.Stepping(env_workers, env_timeout)
@@ -76,7 +91,11 @@ def evaluate(
     played, program = [], play(roles, actor)
     for start in range(0, episodes, BATCH):
         ids = jnp.arange(start, min(start + BATCH, episodes), dtype=jnp.uint32)
-        returns, lengths, ended = program(policies, jax.random.key(seed), ids)
+        try:
+            returns, lengths, ended = program(policies, jax.random.key(seed), ids)
+        except FlaxError as error:
+            reason = str(error).partition(". (")[0]
+            raise OptionError(f"a policy does not fit {roles.experiment.env!r} as it is here: {reason}") from error
         if not bool(jnp.all(ended)):
             raise WorldError(f"world {roles.experiment.env!r}: an episode did not end within {MAX_STEPS} steps")
         played.append((jax.tree.map(np.asarray, returns), np.asarray(lengths)))
@@ -85,6 +104,11 @@ def evaluate(
         returns={name: np.concatenate([returns[name] for returns, _ in played]) for name in names},
         lengths=np.concatenate([lengths for _, lengths in played]),
     )
+
+
+def _stacked(results: list[Evaluation]) -> Evaluation:
+    returns = {name: np.stack([result.returns[name] for result in results]) for name in results[0].returns}
+    return Evaluation(returns, np.stack([result.lengths for result in results]))
 
 
 def play(roles: Cast, actor: Actor, gains: Callable[[Env, Mapping[str, jax.Array]], dict] = side_rewards):
@@ -131,6 +155,12 @@ def record(
     roles: Cast, policies: dict[str, PyTree] | None, seed: int = 0, explore: bool = False, max_steps: int = 2000
 ) -> Recording:
     """Plays one episode and keeps a picture of every step."""
+    seeds = num_seeds(roles, policies)
+    if seeds is not None:
+        raise OptionError(
+            f"these are the policies of {seeds} seeds, and one episode is to be recorded: take those of one seed, "
+            "jax.tree.map(lambda leaf: leaf[0], policies)"
+        )
     actor, policies = seated(roles, policies, explore)
     vectorised = roles.vectorised(1)
 
@@ -171,5 +201,33 @@ def seated(roles: Cast, policies: dict[str, PyTree] | None, explore: bool) -> tu
     """Who plays: the given policies, and uniformly random play for the groups that have none."""
     given = policies or {}
     groups = roles.spec.groups
+    for name in given:
+        if name not in groups:
+            raise unknown_name("policy", name, groups)
     algorithms = {name: roles.algorithms[name] if name in given else Uniform(groups[name].action) for name in groups}
     return Policies(algorithms, groups, explore), {name: given.get(name, ()) for name in groups}
+
+
+def num_seeds(roles: Cast, policies: dict[str, PyTree] | None) -> int | None:
+    """Of how many seeds these are the policies, stacked as `train` gives them; None if they are those of one."""
+    found = {name: _leading(name, policy, roles) for name, policy in (policies or {}).items()}
+    if len(set(found.values())) > 1:
+        told = ", ".join(f"{name} of {count or 'one'}" for name, count in found.items())
+        raise OptionError(f"the policies must be those of one seed, or of as many seeds each: {told}")
+    return next(iter(found.values()), None)
+
+
+def _leading(name: str, policy: PyTree, roles: Cast) -> int | None:
+    """The size of the axis that all leaves have before those of the experiment's own network; None without one.
+
+    A policy of another network brings it along, and is taken for that of one seed.
+    """
+    if name not in roles.spec.groups:
+        raise unknown_name("policy", name, roles.spec.groups)
+    algorithm, spec = next(learner for learner in roles.learners.values() if name in learner[1].groups)
+    own = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec).params)[name]
+    if jax.tree.structure(policy) != jax.tree.structure(own):
+        return None
+    pairs = [(np.shape(leaf), wanted.shape) for leaf, wanted in zip(*map(jax.tree.leaves, (policy, own)), strict=True)]
+    sizes = {shape[0] if shape[1:] == wanted else None for shape, wanted in pairs if shape}
+    return sizes.pop() if len(sizes) == 1 else None

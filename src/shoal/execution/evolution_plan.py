@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
+from shoal.core.options import check_types
 from shoal.execution.experiment import Experiment, Learner
 from shoal.population.strategies import ERL, OpenES, Strategy, strategy_from_dict, strategy_to_dict
 
@@ -29,14 +30,12 @@ class Evolution:
     max_steps: int = 10_000  # episodes are cut off after so many
 
     def __post_init__(self):
+        check_types(self, "evolution")
         counts = {"generations": self.generations, "episodes": self.episodes, "max_steps": self.max_steps}
         require_positive("evolution", **counts)
-        for option, got in counts.items():
-            require(isinstance(got, int), "evolution", option, got, "a whole number")
         self.strategy.check(self.population)
         seeds = self.experiment.num_seeds
         require(seeds == 1, "evolution", "num_seeds", seeds, "1: a population is one run; start it once for each seed")
-        object.__setattr__(self, "evolve", tuple(self.evolve))
 
     @functools.cached_property
     def played(self) -> Experiment:

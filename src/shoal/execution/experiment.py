@@ -12,6 +12,7 @@ from shoal.core.algorithm import Algorithm, LearnerSpec
 from shoal.core.env import Env, Spec, describe, groups_of
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
 from shoal.core.host import StandIn
+from shoal.core.options import check_types
 from shoal.core.registry import make
 from shoal.core.regroup import regroup
 from shoal.core.vectorise import Vectorised
@@ -31,6 +32,9 @@ class Learner:
     frozen: bool = False
     weights: str | None = None
 
+    def __post_init__(self):
+        check_types(self, "learner")
+
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
@@ -42,12 +46,21 @@ class Experiment:
     learners: Mapping[str, Learner] = dataclasses.field(default_factory=lambda: {"learner": Learner()})
     num_envs: int = 1024  # copies of the world
     num_steps: int = 128  # steps of each copy between two updates
-    total_env_steps: int = 1_000_000  # transitions of one copy, all agents together; rounded up to whole updates
+    total_env_steps: int = (
+        1_000_000  # steps over all copies, whatever the number of agents; rounded up to whole updates
+    )
     seed: int = 0  # of everything random
     num_seeds: int = 1  # independent trainings side by side, with seeds seed, seed + 1, ...
     randomise: bool = False  # each episode draws its parameters from the world's sample_params
 
     def __post_init__(self):
+        listed = isinstance(self.wrappers, tuple | list)
+        require(listed, "experiment", "wrappers", self.wrappers, "a tuple of wrappers, such as (FrameStack(count=4),)")
+        for wrapper in self.wrappers:
+            is_plan = isinstance(wrapper, Wrapper) and wrapper.env == NOTHING and wrapper.name in WRAPPERS
+            allowed = "known wrappers that are around no world yet, such as FrameStack(count=4)"
+            require(is_plan, "experiment", "wrappers", wrapper, allowed)
+        check_types(self, "experiment")
         require_positive(
             "experiment",
             num_envs=self.num_envs,
@@ -57,13 +70,6 @@ class Experiment:
         )
         require(0 <= self.seed < 2**32, "experiment", "seed", self.seed, "between 0 and 2^32 - 1")
         require(bool(self.learners), "experiment", "learners", self.learners, "at least one learner")
-        listed = isinstance(self.wrappers, tuple | list)
-        require(listed, "experiment", "wrappers", self.wrappers, "a tuple of wrappers, such as (FrameStack(count=4),)")
-        object.__setattr__(self, "wrappers", tuple(self.wrappers))
-        for wrapper in self.wrappers:
-            is_plan = isinstance(wrapper, Wrapper) and wrapper.env == NOTHING and wrapper.name in WRAPPERS
-            allowed = "known wrappers that are around no world yet, such as FrameStack(count=4)"
-            require(is_plan, "experiment", "wrappers", wrapper, allowed)
 
     @property
     def num_updates(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shoal.core.errors import OptionError, require, unknown_name
+from shoal.core.options import check_types
 from shoal.execution.experiment import Experiment
 from shoal.execution.sweep_plan import Range, Sweep
 
@@ -31,6 +32,7 @@ class PBT:
     measure: str | None = None  # what members are compared by
 
     def __post_init__(self):
+        check_types(self, "pbt")
         updates, seeds = self.experiment.num_updates, self.experiment.num_seeds
         require(bool(self.over), "pbt", "over", dict(self.over), "at least one option with its range")
         for name, found in self.over.items():

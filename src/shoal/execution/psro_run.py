@@ -17,6 +17,7 @@ import numpy as np
 
 from shoal.core.errors import OptionError, RunError, require
 from shoal.core.files import write_atomically
+from shoal.core.options import check_types
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint, run_kinds
 from shoal.execution.anytime_oracle import Anytime
@@ -46,6 +47,7 @@ class Settings:
     symmetric: bool = False  # whether players are exchangeable: then all of them share one bank
 
     def __post_init__(self):
+        check_types(self, "psro")
         require(self.levels >= 1, "psro", "levels", self.levels, "at least 1")
         learned = self.oracle == "learned"
         if self.psro.meta_solver == "anytime":

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
+from shoal.core.options import check_types
 from shoal.execution.experiment import Experiment
 from shoal.execution.fused import Overrides
 
@@ -31,6 +32,7 @@ class Range:
     log: bool = False  # a constant ratio instead of a constant difference
 
     def __post_init__(self):
+        check_types(self, "range")
         for option, got in (("start", self.start), ("stop", self.stop)):
             require(math.isfinite(got), "range", option, got, "a finite number")
         require(self.start < self.stop, "range", "stop", self.stop, f"greater than its start, {self.start:g}")
@@ -70,6 +72,7 @@ class Sweep:
     measure: str | None = None
 
     def __post_init__(self):
+        check_types(self, "sweep")
         require(bool(self.over), "sweep", "over", dict(self.over), "at least one option with its values")
         if self.random is not None:
             require_positive("sweep", random=self.random)

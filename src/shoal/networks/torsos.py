@@ -7,14 +7,15 @@ batch. `unroll` takes a whole sequence `[T, ...]`: all that does not depend on t
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shoal.core.errors import OptionError, unknown_name
+from shoal.core.errors import require
+from shoal.core.options import check_types
 from shoal.core.types import PyTree
 from shoal.networks.convolution import Conv
 
@@ -46,16 +47,11 @@ class Network:
     dtype: ComputeDtype = "float32"  # of the computation; weights, memory and outputs are always float32
 
     def __post_init__(self):
+        check_types(self)
         for option in ("hidden", "filters"):
             widths = getattr(self, option)
-            if not isinstance(widths, tuple | list) or not all(_is_size(width) for width in widths):
-                raise OptionError(f"Network: {option} must be a tuple of whole numbers of at least 1, got {widths!r}")
-            object.__setattr__(self, option, tuple(widths))  # JSON brings lists
-        if not _is_size(self.recurrent_size):
-            raise OptionError(f"Network: recurrent_size must be at least 1, got {self.recurrent_size!r}")
-        for option, allowed in (("activation", Activation), ("recurrent", Recurrent), ("dtype", ComputeDtype)):
-            if getattr(self, option) not in get_args(allowed):
-                raise OptionError(f"Network: {unknown_name(option, str(getattr(self, option)), get_args(allowed))}")
+            require(min(widths, default=1) >= 1, "Network", option, widths, "whole numbers of at least 1")
+        require(self.recurrent_size >= 1, "Network", "recurrent_size", self.recurrent_size, "at least 1")
 
 
 class Torso(nn.Module):
@@ -223,7 +219,3 @@ def _per_gate(gates: int) -> nn.initializers.Initializer:
 
 def _select(condition: jax.Array, a: PyTree, b: PyTree) -> PyTree:
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y), a, b)
-
-
-def _is_size(x: object) -> bool:
-    return isinstance(x, int) and not isinstance(x, bool) and x >= 1

@@ -17,6 +17,7 @@ from flax import struct
 from jax import lax
 
 from shoal.core.errors import require
+from shoal.core.options import check_types
 from shoal.population._search import Draw, check_floats, check_size, check_whole, hyper_of
 
 
@@ -46,6 +47,7 @@ class ERL:
     piece: int = 16  # steps of each copy between two updates of the learner
 
     def __post_init__(self):
+        check_types(self)
         shares = ("elite_share", "crossover_share", "mutated_share", "gene_share", "super_share", "reset_share")
         check_floats(self, mutation_std=(0.0, None), **dict.fromkeys(shares, (0.0, 1.0)))
         check_whole(self, tournament=1, period=1, piece=1)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.core.errors import OptionError, require, require_positive
+from shoal.core.options import check_types
 from shoal.core.types import PyTree
 from shoal.population.bank import ROOM, Member, PolicyBank
 from shoal.population.meta_solvers import META_SOLVERS, solve
@@ -99,6 +100,7 @@ class PSRO:
         return bool(gain) and max(gain) <= max(self.improvement, ROUNDING)
 
     def __post_init__(self):
+        check_types(self)
         names = (*META_SOLVERS, *BEYOND_PAYOFFS)
         require(self.meta_solver in names, "PSRO", "meta_solver", self.meta_solver, " or ".join(map(repr, names)))
         require_positive("PSRO", iterations=self.iterations)

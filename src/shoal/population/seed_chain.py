@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
+from shoal.core.options import check_types
 from shoal.population._search import Draw, check_floats, check_size, check_whole, hyper_of
 
 
@@ -46,6 +47,7 @@ class SeedChainGA:
     std: float = 0.05  # of a mutation, in each weight
 
     def __post_init__(self):
+        check_types(self)
         check_whole(self, parents=1)
         check_floats(self, std=(0.0, None))
 

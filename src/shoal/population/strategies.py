@@ -15,6 +15,7 @@ import optax
 from flax import struct
 
 from shoal.core.errors import OptionError, require, unknown_name
+from shoal.core.options import check_types
 from shoal.population._search import (
     Draw,
     Strategy,
@@ -64,6 +65,7 @@ class OpenES:
     ranks: bool = True  # only the order of the members counts; without it their returns, in standard deviations
 
     def __post_init__(self):
+        check_types(self)
         check_floats(self, learning_rate=(0.0, None), std=(1e-8, None), weight_decay=(0.0, None))
 
     def check(self, population: int) -> None:
@@ -109,6 +111,7 @@ class ARS:
     elite_share: float = 0.5  # pairs that count: those in which one of the two did best
 
     def __post_init__(self):
+        check_types(self)
         check_floats(self, learning_rate=(0.0, None), std=(1e-8, None), elite_share=(0.0, 1.0))
 
     def check(self, population: int) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from shoal.core.errors import OptionError, require, require_positive
+from shoal.core.options import check_types
 from shoal.execution.experiment import Experiment
 
 Sync = Literal["sync", "async", "stale"]
@@ -30,6 +31,7 @@ class Plan:
     learner_gpus: float = 0.0  # of each learner
 
     def __post_init__(self):
+        check_types(self, "cluster")
         require_positive("cluster", actors=self.actors, learners=self.learners, patience=self.patience)
         require(self.shards >= 1, "cluster", "shards", self.shards, "at least 1")
         require(self.backups >= 0, "cluster", "backups", self.backups, "0 or more")

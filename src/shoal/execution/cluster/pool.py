@@ -22,6 +22,7 @@ import numpy as np
 
 from shoal.core.errors import ShoalError, require, require_positive
 from shoal.core.files import write_atomically
+from shoal.core.options import check_types
 from shoal.execution.cluster import driver
 from shoal.execution.cluster.fabric import ClusterGoneError, Fabric, Failure, Gone, Handle, WorkerError, insist
 from shoal.execution.cluster.scaling import wanted_of
@@ -53,6 +54,7 @@ class Team:
     devices: int | None = 1  # that a worker's programs are spread over; None: all that it sees
 
     def __post_init__(self):
+        check_types(self, "cluster")
         require_positive("cluster", workers=self.workers, patience=self.patience)
         require(self.retries >= 0, "cluster", "retries", self.retries, "0 or more")
         for name in ("cpus", "gpus"):

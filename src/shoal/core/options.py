@@ -1,0 +1,123 @@
+"""Options by type: what the annotations of a dataclass allow, checked where the user hands values over.
+
+The command line reads texts by these annotations too; this is for values that come from Python.
+"""
+
+import dataclasses
+import functools
+import operator
+import types
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import jax
+import numpy as np
+
+from shoal.core.errors import require
+
+_IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text", type(None): "None"}
+
+
+def check_types(settings: Any, owner: str | None = None) -> None:
+    """Refuses fields of a frozen dataclass that are not what they are annotated as: to begin `__post_init__` with.
+
+    A float may be a tracer, as under `vmap`, which is not looked into. Numbers of numpy and JAX become plain ones, and
+    lists become tuples where tuples are wanted, so that settings can be hashed and stored.
+    """
+    for name, hint in _hints(type(settings)).items():
+        got = getattr(settings, name)
+        value = _plain(hint, got)
+        require(_fits(hint, value), owner or type(settings).__name__, name, got, _in_words(hint))
+        if value is not got:
+            object.__setattr__(settings, name, value)
+
+
+@functools.cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """The annotations of the fields that are handed over."""
+    try:
+        hints = get_type_hints(cls)
+    except NameError:  # a class made inside a function, its annotations texts that mean something only there
+        hints = {field.name: Any for field in dataclasses.fields(cls)}
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
+
+
+def _plain(hint: Any, value: Any) -> Any:
+    if isinstance(value, jax.core.Tracer):
+        return value
+    if isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0 and not _is_key(value):
+        return value.item()
+    if get_origin(hint) is tuple and isinstance(value, tuple | list):
+        inner = get_args(hint)[0] if get_args(hint) else Any
+        plain = tuple(_plain(inner, entry) for entry in value)
+        return value if type(value) is tuple and all(map(operator.is_, plain, value)) else plain
+    if _is_mapping(hint) and isinstance(value, Mapping):
+        plain = {key: _plain(get_args(hint)[1], entry) for key, entry in value.items()}
+        return value if all(map(operator.is_, plain.values(), value.values())) else plain
+    return value
+
+
+def _is_mapping(hint: Any) -> bool:
+    origin = get_origin(hint)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
+def _is_key(value: Any) -> bool:
+    return isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    """Whether a value is what an annotation says; annotations of other kinds than settings have allow everything."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _fits(args[0], value)
+    if origin in (Union, types.UnionType):
+        return any(_fits(kind, value) for kind in args)
+    if origin is Literal:
+        return any(type(value) is type(choice) and value == choice for choice in args)
+    if hint in (int, float):
+        tracer = hint is float and isinstance(value, jax.core.Tracer)
+        allowed = int if hint is int else int | float
+        return tracer or (isinstance(value, allowed) and not isinstance(value, bool))
+    if origin is tuple:
+        return isinstance(value, tuple) and (len(args) != 2 or args[1] is not ... or _all_fit(args[0], value))
+    kind = origin or hint
+    if kind is Any or not isinstance(kind, type):
+        return True
+    if _is_mapping(hint):
+        return isinstance(value, Mapping) and _all_fit(args[0], value) and _all_fit(args[1], value.values())
+    if getattr(kind, "_is_protocol", False):  # an object, not its class, that has all that is asked for
+        return not isinstance(value, type) and all(hasattr(type(value), name) for name in _asked(kind))
+    return isinstance(value, kind)
+
+
+def _all_fit(hint: Any, values: Any) -> bool:
+    return all(_fits(hint, value) for value in values)
+
+
+def _asked(protocol: type) -> list[str]:
+    return [name for name, entry in vars(protocol).items() if not name.startswith("_") and callable(entry)]
+
+
+def _in_words(hint: Any) -> str:
+    """What an annotation allows."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _in_words(args[0])
+    if origin in (Union, types.UnionType):
+        return _either([_in_words(kind) for kind in args])
+    if origin is Literal:
+        return _either([repr(choice) for choice in args])
+    if origin is tuple:
+        return f"a tuple, each entry {_in_words(args[0])}" if args else "a tuple"
+    kind = origin or hint
+    if _is_mapping(hint):
+        return f"a mapping, each entry {_in_words(args[1])}"
+    if hint is Any:
+        return "anything"
+    name = getattr(kind, "__name__", str(kind))
+    return _IN_WORDS.get(kind, f"{'an' if name[0] in 'AEIOU' else 'a'} {name}")
+
+
+def _either(words: list[str]) -> str:
+    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
