@@ -38,14 +38,17 @@ COMMANDS = {
     "eval": Command("evaluate", "run", "RUN", "mean return of a run's policies over many episodes"),
     "watch": Command("watch", "run", "RUN", "write a page that plays an episode"),
     "export": Command("export", "run", "RUN FOLDER", "policies as plain numpy files, which need no JAX"),
-    "envs": Command("listings", "envs", "", "the worlds there are"),
-    "presets": Command("listings", "list_presets", "", "the experiments that are ready to train"),
+    "envs": Command("listings", "envs", "[PATTERN]", "the worlds there are"),
+    "algos": Command("listings", "algos", "[PATTERN]", "the algorithms there are, and what each is for"),
+    "presets": Command("listings", "list_presets", "[PATTERN]", "the experiments that are ready to train"),
     "bench env": Command("bench", "env", "WORLD", "how fast a world steps here"),
     "bench train": Command("bench", "train", "TARGET", "how fast training runs here"),
     "cluster status": Command("cluster", "status", "RUN", "what a run on a cluster is doing, and who is slow"),
     "cluster advise": Command("cluster", "advise", "RUN", "how many actors feed its learner"),
     "cluster scale": Command("cluster", "scale", "RUN", "add or remove actors while it runs"),
     "doctor": Command("doctor", "run", "", "devices, versions, cache, and what is missing"),
+    "help": Command("app", "show_help", "[COMMAND]", "what a command does, and its options"),
+    "version": Command("app", "show_version", "", "the version of this Shoal"),
 }
 
 FAMILIES = ("bench", "cluster")
@@ -88,12 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        _overview()
-        return DONE
+    if not argv or argv[0] in ("-h", "--help"):
+        return show_help([])
     if argv[0] in ("-V", "--version"):
-        sys.stdout.write(f"shoal {VERSION}\n")
-        return DONE
+        return show_version([])
     words = 2 if argv[0] in FAMILIES else 1
     name = " ".join(argv[:words])
     if name not in COMMANDS:
@@ -104,6 +105,22 @@ def _run(argv: list[str]) -> int:
     command = COMMANDS[name]
     module = importlib.import_module(f"shoal.cli.{command.module}")
     return getattr(module, command.function)(argv[words:])
+
+
+def show_help(args: Sequence[str]) -> int:
+    """`shoal help train demo` is `shoal train demo --help`; without a command, the overview."""
+    words = [word for word in args if word not in ("-h", "--help")]
+    if words and words != ["help"]:
+        return _run([*words, "--help"])
+    _overview()
+    return DONE
+
+
+def show_version(args: Sequence[str]) -> int:
+    if unknown := [word for word in args if word not in ("-h", "--help")]:
+        raise ShoalError(f"shoal version takes no arguments, got {unknown[0]!r}")
+    sys.stdout.write(f"shoal {VERSION}\n")
+    return DONE
 
 
 def _overview(only: str = "") -> None:

@@ -9,6 +9,7 @@ import json
 import re
 import warnings
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import tyro
@@ -25,12 +26,14 @@ Imports = Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar
 """Python files that register worlds; `--import` may be repeated."""
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
 
+LIMIT = 10**30
+"""No count is as large."""
 _registry = ConstructorRegistry()
 
 
 @_registry.primitive_rule
 def _whole_numbers(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
-    """Whole numbers as people type them: 1000000, 1_000_000 or 1e6."""
+    """Whole numbers as people type them: 1000000, 1_000_000, 1e6, 1M or 500k."""
     if info.type is not int:
         return None
     return PrimitiveConstructorSpec(
@@ -67,19 +70,25 @@ def _from_json(text: str) -> Any:
         raise ValueError(f"{text!r} is not JSON such as [[1, -1], [-1, 1]]: {error}") from None
 
 
+LETTERS = {"k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
+"""What letters behind a number stand for, large or small: 500k, 1.5M, 2B."""
+
+
 def whole_number(text: str) -> int:
-    """The whole number that a text stands for; 1e6 and 2.5e3 are whole numbers too."""
+    """The whole number that a text stands for; 1e6, 2.5e3, 500k and 1.5M are whole numbers too."""
     try:
         return int(text)
     except ValueError:
         pass
+    shown = text if len(text) <= 40 else f"{text[:40]}..."
+    times = LETTERS.get(text[-1:].lower(), 1)
     try:
-        value = float(text)
-        whole = int(value)
-    except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is not a whole number") from None
-    if value != whole:
-        raise ValueError(f"{text!r} is not a whole number")
+        value = Decimal(text[:-1] if times > 1 else text) * times  # exact, unlike a float: 1.1M, 1e17
+        whole = int(value) if abs(value) < LIMIT else None
+    except ArithmeticError:  # not a number, or NaN
+        whole = None
+    if whole is None or value != whole:
+        raise ValueError(f"{shown!r} is not a whole number")
     return whole
 
 

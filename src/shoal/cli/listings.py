@@ -1,32 +1,40 @@
-"""`shoal envs` and `shoal presets`: what there is."""
+"""`shoal envs`, `shoal algos` and `shoal presets`: what there is."""
 
 import dataclasses
+import fnmatch
 import functools
 import importlib.resources
 import inspect
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import jax
 from rich.table import Table
+from tyro.conf import Positional, arg
 
 from shoal import presets
+from shoal.algorithms import ALGORITHMS, NAMES, find_name
+from shoal.algorithms.names import Named
 from shoal.cli.arguments import Flag, Imports, parse
 from shoal.cli.terminal import console, count, emit, say
 from shoal.cli.worlds import blame, build_world, import_files
 from shoal.core.env import describe
-from shoal.core.errors import ShoalError
+from shoal.core.errors import ShoalError, unknown_name
 from shoal.core.registry import ids
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import PyTree
 from shoal.envs.wrappers import WRAPPERS
+
+Pattern = Annotated[Positional[str], arg(metavar="[PATTERN]")]
+"""A part of a name, or a pattern such as mpe/*; empty for all."""
 
 
 @dataclasses.dataclass(frozen=True)
 class EnvsOptions:
     """List the worlds: groups of agents, what they see and do."""
 
+    pattern: Pattern = ""  # only those whose name has this in it, or fits it: mpe, 'mpe/*_tag'
     imports: Imports = ()  # a Python file that registers worlds
     json: Flag = False  # one JSON object on stdout
 
@@ -35,7 +43,17 @@ class EnvsOptions:
 class PresetsOptions:
     """List the presets: experiments that are ready to train."""
 
+    pattern: Pattern = ""  # only those whose name or world has this in it, or fits it: tag, 'qmix/*'
     imports: Imports = ()  # a Python file that registers presets
+    json: Flag = False  # one JSON object on stdout
+
+
+@dataclasses.dataclass(frozen=True)
+class AlgosOptions:
+    """List the algorithms that `--algo` takes: what they are made of, and what each is for."""
+
+    pattern: Pattern = ""  # only those whose name or class has this in it, or fits it: mix, '*vdn'
+    imports: Imports = ()  # a Python file that registers algorithms
     json: Flag = False  # one JSON object on stdout
 
 
@@ -43,7 +61,7 @@ def envs(args: Sequence[str]) -> int:
     """Lists every known world. One that cannot be built is listed with the reason."""
     options = parse(EnvsOptions, args, "shoal envs")
     import_files(options.imports)
-    worlds = [_world(id) for id in ids()]
+    worlds = [_world(id) for id in _chosen(options.pattern, {id: (id,) for id in ids()}, "world")]
     if options.json:
         emit({"envs": worlds, "wrappers": {name: _first_line(wrapper) for name, wrapper in WRAPPERS.items()}})
         return 0
@@ -75,7 +93,9 @@ def list_presets(args: Sequence[str]) -> int:
     """Lists every preset."""
     options = parse(PresetsOptions, args, "shoal presets")
     import_files(options.imports)
-    found = [_preset(name) for name in presets.names()]
+    every = {name: _preset(name) for name in presets.names()}
+    chosen = _chosen(options.pattern, {name: (name, entry["env"]) for name, entry in every.items()}, "preset")
+    found = [every[name] for name in chosen]
     if options.json:
         emit({"presets": found})
         return 0
@@ -87,6 +107,44 @@ def list_presets(args: Sequence[str]) -> int:
     out.print(table)
     say(out, "Train one: shoal train PRESET. The name of a world means its default preset.")
     return 0
+
+
+def algos(args: Sequence[str]) -> int:
+    """Lists every algorithm by the names that the field knows it by."""
+    options = parse(AlgosOptions, args, "shoal algos")
+    import_files(options.imports)
+    every = {name: find_name(name) for name in {**NAMES, **ALGORITHMS}}
+    found = _chosen(options.pattern, {name: (name, entry.cls.__name__) for name, entry in every.items()}, "algorithm")
+    if options.json:
+        emit({"algorithms": [_algorithm(name, every[name]) for name in found]})
+        return 0
+    out = console()
+    table = Table("--algo", "made of", "actions", "experience", "use it", title="Algorithms", title_justify="left")
+    for name in found:
+        entry = every[name]
+        made = ", ".join([entry.cls.__name__, *(f"{key}={value}" for key, value in entry.options.items())])
+        table.add_row(name, made, entry.actions, entry.experience, entry.use)
+    out.print(table)
+    say(out, "Actions: D discrete, M multi-discrete, C continuous (C*: with finite bounds).")
+    say(out, "Train with one: shoal train WORLD --algo NAME; its options: shoal train WORLD --algo NAME --help")
+    return 0
+
+
+def _algorithm(name: str, entry: Named) -> dict[str, Any]:
+    texts = {key: getattr(entry, key) for key in ("title", "actions", "experience", "sees", "use")}
+    return {"name": name, "algorithm": entry.cls.name, "options": dict(entry.options), **texts}
+
+
+def _chosen(pattern: str, known: Mapping[str, Sequence[str]], kind: str) -> list[str]:
+    """The names of which one of their words has the pattern in it, or fits it; an error if there is none."""
+    found = [name for name, words in known.items() if any(_matches(pattern, word) for word in words)]
+    if known and not found:
+        raise unknown_name(kind, pattern, known)
+    return found
+
+
+def _matches(pattern: str, word: str) -> bool:
+    return pattern.lower() in word.lower() or fnmatch.fnmatchcase(word.lower(), pattern.lower())
 
 
 def _world(id: str) -> dict[str, Any]:

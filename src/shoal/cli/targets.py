@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
 
-from shoal.algorithms import ALGORITHMS, algorithm_class
+from shoal.algorithms import find_name
+from shoal.algorithms.names import Named, with_options
 from shoal.cli.arguments import comments, parse, scan
 from shoal.cli.start import opened, pairs
 from shoal.cli.terminal import placed
@@ -26,7 +27,7 @@ from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, unknown_name
 from shoal.core.registry import is_foreign
-from shoal.execution.experiment import Experiment, Learner
+from shoal.execution.experiment import Experiment, Learner, make_world
 from shoal.presets import Sharing, describe, foreign_experiment, names, resolve, share, targets
 
 NOT_OPTIONS = ("env", "env_options", "wrappers", "learners")
@@ -40,6 +41,8 @@ MIXED = "mixed"
 KEPT = ("gamma", "critic", "normalise_views", "normalise_values")
 KEPT_NETWORK = ("hidden", "recurrent", "recurrent_size", "filters", "dtype")
 """Fields that another algorithm and its network take over from the preset's: they suit the world."""
+TEAM = "team"
+"""Name of the learner that takes the place of several."""
 REPLAY_SIZES = {"num_envs": 64, "num_steps": 5}
 """At most so many copies and steps between updates for a learner with a replay: it learns little by little."""
 
@@ -148,12 +151,13 @@ def _with_algorithm(experiment: Experiment, names: Sequence[str]) -> Experiment:
     """The experiment with all its learners changed to another algorithm, if one is named."""
     if not names:
         return experiment
-    cls = algorithm_class(names[-1])
+    found = find_name(names[-1])
+    cls = found.cls
 
     def changed(learner: Learner) -> Learner:
         old = learner.algorithm
         if isinstance(old, cls):
-            return learner
+            return dataclasses.replace(learner, algorithm=with_options(old, found.options))
         known = {field.name for field in dataclasses.fields(cls)}
         kept = {name: getattr(old, name) for name in KEPT if hasattr(old, name) and name in known}
         network = {name: getattr(old.network, name) for name in KEPT_NETWORK}  # pyright: ignore[reportAttributeAccessIssue]
@@ -161,12 +165,28 @@ def _with_algorithm(experiment: Experiment, names: Sequence[str]) -> Experiment:
             kept.pop("critic", None)  # the other algorithm has no such critic
         fresh = cls(**kept)
         adapted = dataclasses.replace(fresh, network=dataclasses.replace(fresh.network, **network))
-        return dataclasses.replace(learner, algorithm=adapted)
+        return dataclasses.replace(learner, algorithm=with_options(adapted, found.options))
 
-    learners = {name: changed(learner) for name, learner in experiment.learners.items()}
-    replays = hasattr(cls, "replay_shape") and learners != experiment.learners
+    others = any(not isinstance(learner.algorithm, cls) for learner in experiment.learners.values())
+    learners = _together({name: changed(learner) for name, learner in experiment.learners.items()}, experiment, found)
+    replays = hasattr(cls, "replay_shape") and others
     sizes = {name: min(getattr(experiment, name), most) for name, most in REPLAY_SIZES.items()} if replays else {}
     return dataclasses.replace(experiment, learners=learners, **sizes)
+
+
+def _together(learners: dict[str, Learner], experiment: Experiment, found: Named) -> dict[str, Learner]:
+    """One learner in place of several, where an algorithm is about the whole team, or about everybody.
+
+    A mixer pays all agents of its learner alike, so it never gets those who compete. Learners that do not learn, or
+    start from weights of their own, stay apart.
+    """
+    apart = any(learner.frozen or learner.weights or not learner.policies for learner in learners.values())
+    if len(learners) == 1 or apart or not found.together:
+        return learners
+    if found.together == "team" and make_world(experiment).kind != "cooperative":
+        return learners
+    policies = {name: seats for learner in learners.values() for name, seats in learner.policies.items()}
+    return {TEAM: dataclasses.replace(next(iter(learners.values())), policies=policies)}
 
 
 def _parse_options(command: type, experiment: Experiment, args: Sequence[str], words: _Words) -> Parsed:
@@ -206,7 +226,7 @@ def _options_class(
     ]
     fields += [
         ("wrap", Wraps, ()),
-        ("algo", Literal[tuple(sorted({common, *ALGORITHMS}))], _field(common, "the algorithm of all learners")),
+        ("algo", Annotated[str, arg(metavar="NAME")], _field(common, "the algorithm of all learners: see shoal algos")),
         ("sharing", Literal[PRESET, *get_args(Sharing)], _field(PRESET, "who shares a policy: group, all or none")),
         ("freeze", _repeated("NAME"), _field((), "a learner that plays but does not learn")),
         ("weights", _repeated("NAME=RUN"), _field((), "start a learner from the weights of another run")),

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 
 _LONGEST = 200
 """Letters of a value that are shown."""
+_MOST_LISTED = 40
+"""Names that are listed where none is near."""
 
 
 class ShoalError(Exception):
@@ -44,12 +46,13 @@ class NonFiniteError(ShoalError):
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """The error for a misspelt name: suggests the nearest ones, or lists what there is."""
-    known = sorted(known)
+    known, name = sorted(known), name[:_LONGEST]
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if not near:  # `grid` should find `tag/grid`
         near = [k for k in known if name and name.lower() in k.lower()][:3]
-    hint = f"Did you mean {_either(near)}?" if near else f"Known: {', '.join(known) or 'none'}."
-    return UnknownNameError(f"unknown {kind} {name!r}. {hint}")
+    some = [*known[:_MOST_LISTED], f"... ({len(known)} in all)"] if len(known) > _MOST_LISTED else known
+    hint = f"Did you mean {_either(near)}?" if near else f"Known: {', '.join(some) or 'none'}."
+    return UnknownNameError(f"unknown {kind} {_short(repr(name))}. {hint}")
 
 
 def require(condition: bool, owner: str, option: str, got: object, allowed: str) -> None:
