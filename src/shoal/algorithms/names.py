@@ -74,7 +74,7 @@ NAMES: dict[str, Named] = {
     ),
     "impala": Named("IMPALA", Impala, {}, "fresh, or some updates old", OWN, _LAG),
     "appo": Named(
-        "APPO", Impala, _APPO, "fresh, or some updates old; several epochs", OWN, f"{_LAG}, for larger steps"
+        "APPO", Impala, _APPO, "fresh, or some updates old; several epochs", OWN, "as IMPALA, for larger steps"
     ),
     "dqn": Named("DQN", DQN, {}, REPLAY, OWN, "if env steps are expensive"),
     "iql": Named("IQL", DQN, {"mixer": "none"}, REPLAY, OWN, "as DQN, for agents with interests of their own"),

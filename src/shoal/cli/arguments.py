@@ -16,6 +16,7 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from shoal.cli.synonyms import meant_by
 from shoal.core.errors import OptionError, ShoalError
 
 Options = TypeVar("Options")
@@ -178,9 +179,11 @@ def _flags(options: type[Any]) -> list[str]:
 
 
 def _nearest(name: str, flags: Sequence[str]) -> list[str]:
-    """Flags that look alike as a whole or, because prefixes are easily forgotten, in their last word."""
-    word = name.lstrip("-").replace("_", "-")
+    """Flags that others call so, or that look alike as a whole or, as prefixes are forgotten, in their last word."""
+    word = name.lstrip("-").replace("_", "-").lower()[:80]
     whole = {flag.removeprefix("--"): flag for flag in flags}
+    if meant := meant_by(word, whole):
+        return meant[:3]
     close = difflib.get_close_matches(word, whole, n=3, cutoff=0.7)
     if close:
         return [whole[name] for name in close]

@@ -14,7 +14,7 @@ from shoal.cli.terminal import console, count, counted, emit, say
 from shoal.cli.worlds import blame, build_world, check_world, has_options, import_files, options_of
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.env import Env
-from shoal.core.errors import OptionError, require_positive
+from shoal.core.errors import OptionError, require_positive, shell_command
 from shoal.core.host import StandIn
 from shoal.core.registry import ids, is_foreign
 from shoal.execution.bench import bench_env, bench_train
@@ -57,7 +57,7 @@ def env(args: Sequence[str]) -> int:
     if isinstance(default, StandIn):
         raise OptionError(
             f"{world} runs on the host, in Python, at its own speed; what is measured here is compiled. "
-            f"`shoal train {world}` prints env steps/s."
+            f"`{shell_command('train', world)}` prints env steps/s."
         )
     options = parse(_options_class(default, foreign), rest, f"shoal bench env {world or 'WORLD'}")
     if world is None:

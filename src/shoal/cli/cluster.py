@@ -12,7 +12,7 @@ from tyro.conf import DisallowNone, arg
 from shoal.cli.arguments import Flag, RunFolder, parse
 from shoal.cli.runs import TrainOptions
 from shoal.cli.terminal import console, count, counted, emit, say
-from shoal.core.errors import OptionError, require_positive
+from shoal.core.errors import OptionError, require_positive, shell_command
 from shoal.execution.cluster.advice import advise as advice_of
 from shoal.execution.cluster.advice import read_status
 from shoal.execution.cluster.plan import Plan
@@ -202,7 +202,8 @@ def scale(args: Sequence[str]) -> int:
         raise OptionError(f"shoal cluster scale: {options.run} has {who}: say how many there are to be, --{who} N")
     require_positive("shoal cluster scale", **{who: number})
     if not found.get("running"):
-        raise OptionError(f"{options.run} is not running: go on with it first, `shoal resume {options.run}`")
+        go_on = shell_command("resume", options.run)
+        raise OptionError(f"{options.run} is not running: go on with it first, `{go_on}`")
     plan = None if "team" in found else Plan(**found["plan"])
     if plan is not None and not recipe_of(plan.recipe).acts:
         raise OptionError(f"the recipe {plan.recipe} has learners that act, and no actors: their number stays")

@@ -1,8 +1,9 @@
 """`shoal doctor`: what this machine offers, and what is missing."""
 
 import dataclasses
-import importlib.util
+import importlib.metadata
 import os
+import re
 import shutil
 import webbrowser
 from collections.abc import Sequence
@@ -18,11 +19,29 @@ from shoal.cli.terminal import console, emit, say, size
 from shoal.execution.bench import versions
 from shoal.execution.devices import num_cores, use_compilation_cache
 
-OPTIONAL = {
-    "matplotlib": ("learning curves (curves.png)", "pip install 'shoal[viz]'"),
-    "tensorboardX": ("TensorBoard events in every run folder", "pip install 'shoal[viz]'"),
+PURPOSES = {
+    "ale-py": "Atari games of one player",
+    "dm_env": "environments with DeepMind's interface: dm_env:my.module:make",
+    "evosax": "more strategies for shoal evolve",
+    "gymnasium": "Gymnasium's environments: gymnasium:CartPole-v1",
+    "gymnax": "gymnax's environments: gymnax:CartPole-v1",
+    "jaxmarl": "JaxMARL's environments: jaxmarl:MPE_simple_spread_v3",
+    "jumanji": "Jumanji's environments: jumanji:Game2048-v1",
+    "matplotlib": "learning curves (curves.png)",
+    "mpe2": "PettingZoo's particle worlds: pettingzoo:mpe2.simple_spread_v3",
+    "multi-agent-ale-py": "Atari games of several players",
+    "open_spiel": "OpenSpiel's games: openspiel:leduc_poker",
+    "pettingzoo": "PettingZoo's environments: pettingzoo:...",
+    "ray": "training on a cluster: --cluster auto",
+    "stable-baselines3": "its learners in our worlds",
+    "tensorboardX": "TensorBoard events in every run folder",
+    "torch": "worlds and policies as tensors of PyTorch",
+    "torchrl": "our worlds in TorchRL",
+    "vmas": "VMAS scenarios: vmas:balance",
 }
-"""Packages that Shoal can do without: what for, and how to get them."""
+"""What Shoal can do with packages that it can do without."""
+FOR_OTHERS = ("dev", "docs", "cuda")
+"""Extras that are not looked for: for those who work on Shoal, and for GPUs, which advice of its own is about."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +64,7 @@ def run(args: Sequence[str]) -> int:
 
 
 def _examine() -> dict[str, Any]:
-    packages = {name: importlib.util.find_spec(name) is not None for name in OPTIONAL}
+    packages = [_package(name, extra) for name, extra in optional_packages()]
     browser = _browser()
     report = {
         "devices": [_device(device) for device in jax.local_devices()],
@@ -55,7 +74,11 @@ def _examine() -> dict[str, Any]:
         "packages": packages,
         "browser": browser,
     }
-    advice = [f"{name}, for {what}: {how}" for name, (what, how) in OPTIONAL.items() if not packages[name]]
+    lacking: dict[str, list[str]] = {}
+    for package in packages:
+        if package["version"] is None:
+            lacking.setdefault(package["extra"], []).append(f"{package['name']} ({package['for']})")
+    advice = [f"{'; '.join(names)}. To have it: pip install 'shoal[{extra}]'" for extra, names in lacking.items()]
     if Path("/dev/nvidiactl").exists() and jax.default_backend() == "cpu":
         advice.append("there is a GPU, but JAX cannot use it: pip install 'shoal[cuda]'")
     if browser is None:
@@ -63,6 +86,28 @@ def _examine() -> dict[str, Any]:
     if not report["cache"]["writable"]:
         advice.append("the compilation cache cannot be written: set JAX_COMPILATION_CACHE_DIR to a folder that can")
     return report | {"missing": advice}
+
+
+def optional_packages() -> list[tuple[str, str]]:
+    """Packages that are not needed but useful, and the extra that installs each, as this distribution declares them."""
+    try:
+        declared = importlib.metadata.requires("shoal") or []
+    except importlib.metadata.PackageNotFoundError:  # run from its source: nothing is declared
+        return []
+    found: dict[str, str] = {}
+    for text in declared:
+        name, extra = re.match(r"[\w.-]+", text), re.search(r"extra\s*==\s*['\"]([\w.-]+)['\"]", text)
+        if name and extra and name[0] != "shoal" and extra[1] not in FOR_OTHERS:
+            found.setdefault(name[0], extra[1])
+    return sorted(found.items(), key=lambda entry: (entry[1], entry[0]))
+
+
+def _package(name: str, extra: str) -> dict[str, Any]:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        version = None
+    return {"name": name, "extra": extra, "version": version, "for": PURPOSES.get(name, f"the extra {extra}")}
 
 
 def _device(device: Any) -> dict[str, Any]:
@@ -104,8 +149,10 @@ def _show(report: dict[str, Any]) -> None:
     cache = report["cache"]
     table.add_row("compilation cache", f"{cache['folder']} ({cache['programs']} files, {size(cache['bytes'])})")
     table.add_row("browser", report["browser"] or "none found")
-    for name, found in report["packages"].items():
-        table.add_row(name, "installed" if found else "missing")
+    for extra in dict.fromkeys(package["extra"] for package in report["packages"]):
+        own = [package for package in report["packages"] if package["extra"] == extra]
+        shown = [f"{package['name']} {package['version'] or '(missing)'}" for package in own]
+        table.add_row(f"shoal[{extra}]", ", ".join(shown))
     out.print(table)
     for advice in report["missing"]:
         say(out, f"missing: {advice}", style="yellow")

@@ -1,6 +1,7 @@
 """`shoal psro GAME`: grow a population by best responses to mixtures of itself. `shoal league GAME`: by a league."""
 
 import dataclasses
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -167,7 +168,8 @@ def go_on(options: ResumeOptions) -> int:
     say(out, _title(settings) + (f"; {others}" if others else ""), style="bold")
     if over:
         where = shown(folder)
-        say(out, f"{where} is finished already. To grow it further, start a new one with --import-policies {where}")
+        further = f"--import-policies {shlex.quote(where)}"
+        say(out, f"{where} is finished already. To grow it further, start a new one with {further}")
     start = others.by(partial(populations.resume, folder)) if others else partial(psro_run.resume, folder)
     return _told(out, folder, options, start)
 

@@ -168,7 +168,7 @@ def carry_out(
         if run.experiment.num_seeds > 1:
             policies = jax.tree.map(lambda leaf: leaf[0], policies)
         pictures = _pictures(out, account, policies, result.update)
-        seen = [hints("watch", " --open")] if pictures.get("replay") else []
+        seen = [hints("watch", "--open")] if pictures.get("replay") else []
         for word, command in zip(("next:", "     "), [*seen, hints("eval")], strict=False):
             say(out, f"{word} {command}")
     if options.json:

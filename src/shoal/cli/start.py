@@ -9,7 +9,7 @@ from tyro.conf import DisallowNone, arg
 
 from shoal.cli.arguments import Flag, Imports
 from shoal.cli.terminal import counted, placed, shown
-from shoal.core.errors import OptionError, RunError, UnknownNameError, require_positive
+from shoal.core.errors import OptionError, RunError, UnknownNameError, require_positive, shell_command
 from shoal.core.registry import is_foreign, make, world_class
 from shoal.execution.devices import use_all_cores, use_compilation_cache
 from shoal.execution.experiment import Experiment, make_world
@@ -117,6 +117,6 @@ class Hints:
     run: Path
     imports: tuple[str, ...] = ()
 
-    def __call__(self, command: str, rest: str = "") -> str:
-        files = "".join(f" --import {file}" for file in self.imports)
-        return f"shoal {command} {shown(self.run)}{files}{rest}"
+    def __call__(self, command: str, *rest: str) -> str:
+        files = [part for file in self.imports for part in ("--import", file)]
+        return shell_command(command, shown(self.run), *files, *rest)

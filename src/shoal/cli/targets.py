@@ -73,7 +73,7 @@ def parse_target(command: type, args: Sequence[str], prog: str) -> Parsed:
     with blame(target, "groups"):
         own = _resolve(target, scan(rest, "--env-option"))
         experiment = _with_algorithm(own, algo)
-    check_env_options(experiment.env, scan(rest, "--env-option"), f"{prog} {target}")
+    check_env_options(experiment.env, scan(rest, "--env-option"), f"{prog} {shlex.quote(target)}")
     about = f"{target}: {describe(target)}." if target in names() else None
     if experiment.learners != own.learners:  # what a preset says of itself may name its algorithm
         about = f"{target}, with {algo[-1]} in place of its own algorithm."
@@ -81,7 +81,7 @@ def parse_target(command: type, args: Sequence[str], prog: str) -> Parsed:
     if sharing and sharing[-1] in get_args(Sharing):  # anything else is refused when all options are parsed
         experiment = share(experiment, sharing[-1])
     deciding = [f" {name} {shlex.quote(value)}" for name in DECIDING for value in scan(rest, name)]
-    return _parse_options(command, experiment, rest, _Words(f"{prog} {target}", about, "".join(deciding)))
+    return _parse_options(command, experiment, rest, _Words(f"{prog} {shlex.quote(target)}", about, "".join(deciding)))
 
 
 class _Words(NamedTuple):

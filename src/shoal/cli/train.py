@@ -16,7 +16,7 @@ from shoal.cli.start import opened, outline, prepare, stepping_of
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import counted, placed, say, shown
 from shoal.cli.worlds import check_world
-from shoal.core.errors import OptionError
+from shoal.core.errors import OptionError, shell_command
 from shoal.execution import train as trainer
 from shoal.execution.cluster import runner as cluster
 from shoal.execution.cluster.advice import read_status
@@ -90,13 +90,13 @@ def _warn(out: Console, run: Run) -> None:
     times = sum(status["restarts"].values())
     if times and events:
         last = f"{events[-1]['worker']}: {events[-1]['what']}"
-        more = f"`shoal cluster status {shown(run.path)}` shows more"
+        more = f"`{shell_command('cluster', 'status', shown(run.path))}` shows more"
         say(out, f"workers were begun anew {counted(times, 'time')}, last {last}; {more}", style="yellow")
 
 
 def _opening(run: Run, plan: Plan, site: Site) -> tuple[str, str]:
     where = shown(run.path)
-    see = f"shoal cluster status {where}"
+    see = shell_command("cluster", "status", where)
     return outline(run.experiment), f"run folder: {where}; {site}, {described(plan)}; `{see}` shows how it goes"
 
 

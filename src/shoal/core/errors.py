@@ -5,6 +5,7 @@ traceback, and exits with code 2.
 """
 
 import difflib
+import shlex
 from collections.abc import Iterable
 
 _LONGEST = 200
@@ -65,6 +66,11 @@ def require_positive(owner: str, **options: float) -> None:
     """Each option must be a number greater than 0."""
     for option, got in options.items():
         require(not isinstance(got, bool) and got > 0, owner, option, got, "greater than 0")
+
+
+def shell_command(*words: object) -> str:
+    """A command of ours as it can be pasted into a shell: `shoal resume 'my run'`."""
+    return shlex.join(["shoal", *map(str, words)])
 
 
 def _short(text: str) -> str:

@@ -46,9 +46,7 @@ class Experiment:
     learners: Mapping[str, Learner] = dataclasses.field(default_factory=lambda: {"learner": Learner()})
     num_envs: int = 1024  # copies of the world
     num_steps: int = 128  # steps of each copy between two updates
-    total_env_steps: int = 1_000_000  # steps over all copies, however many agents they have; rounded up to whole updates
-        1_000_000  # steps over all copies, whatever the number of agents; rounded up to whole updates
-    )
+    total_env_steps: int = 1_000_000  # steps over all copies, however many agents; rounded up to whole updates
     seed: int = 0  # of everything random
     num_seeds: int = 1  # independent trainings side by side, with seeds seed, seed + 1, ...
     randomise: bool = False  # each episode draws its parameters from the world's sample_params

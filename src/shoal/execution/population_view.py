@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.core.errors import OptionError, RunError, require
+from shoal.core.errors import OptionError, RunError, require, shell_command
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint
 from shoal.execution.experiment import Cast, Learner, cast
@@ -151,7 +151,7 @@ def require_networks(settings: Settings, doing: str) -> None:
 def _newest(folder: Path) -> Path:
     path = checkpoint.latest(folder / "checkpoints")
     if path is None:
-        raise RunError(f"{folder} has no checkpoint yet: go on with `shoal resume {folder}`")
+        raise RunError(f"{folder} has no checkpoint yet: go on with `{shell_command('resume', folder)}`")
     return path
 
 

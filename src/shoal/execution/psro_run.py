@@ -15,7 +15,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from shoal.core.errors import OptionError, RunError, require
+from shoal.core.errors import OptionError, RunError, require, shell_command
 from shoal.core.files import write_atomically
 from shoal.core.options import check_types
 from shoal.core.types import PyTree
@@ -225,7 +225,7 @@ def restore(folder: Path, settings: Settings, oracle: Learned | Exact) -> State:
     """The population as its newest checkpoint holds it."""
     path = checkpoint.latest(folder / "checkpoints")
     if path is None:
-        raise RunError(f"{folder} has no checkpoint yet: go on with `shoal resume {folder}`")
+        raise RunError(f"{folder} has no checkpoint yet: go on with `{shell_command('resume', folder)}`")
     meta = checkpoint.read_meta(path)
     sizes = tuple(len(members) for members in meta["members"].values())
     table = PayoffTable.empty(len(sizes), meta["symmetric"]).grown(sizes)

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import jax
 import numpy as np
 
-from shoal.core.errors import RunError, unknown_name
+from shoal.core.errors import RunError, shell_command, unknown_name
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint, run_kinds
 from shoal.execution.experiment import Cast, Experiment, cast
@@ -143,7 +143,7 @@ def latest_checkpoint(run: Run) -> Path:
     if path is None:
         raise RunError(
             f"{run.path} has no checkpoint yet: it was stopped before the first one. "
-            f"Go on with `shoal resume {run.path}`."
+            f"Go on with `{shell_command('resume', run.path)}`."
         )
     return path
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from shoal.core.errors import RunError, ShoalError, unknown_name
+from shoal.core.errors import RunError, ShoalError, shell_command, unknown_name
 from shoal.core.files import LEFTOVER, create_folder
 from shoal.core.version import VERSION
 
@@ -45,7 +45,8 @@ def check_new(folder: Path, kind: str = TRAINING) -> None:
         return
     other = f"hoose another folder with {KINDS[kind].option}."
     if (folder / CONFIG).exists():
-        raise RunError(f"{folder} already exists. Continue it with `shoal resume {folder}`, or c{other}")
+        go_on = shell_command("resume", folder)
+        raise RunError(f"{folder} already exists. Continue it with `{go_on}`, or c{other}")
     raise RunError(f"{folder} already exists, and is no run. C{other}")
 
 
@@ -97,7 +98,7 @@ def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Set
     if entry not in KINDS[found].entries:
         raise RunError(
             f"{folder} is a run of `shoal {KINDS[found].command}`, not {KINDS[kind].what}: "
-            f"{_shown(folder, KINDS[found])}`shoal resume {folder}` goes on with it"
+            f"{_shown(folder, KINDS[found])}`{shell_command('resume', folder)}` goes on with it"
         )
     config = folder / CONFIG
     if entry not in data:
@@ -113,7 +114,7 @@ def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Set
 
 
 def _shown(folder: Path, kind: Kind) -> str:
-    return "" if kind.shown_by == "resume" else f"`shoal {kind.shown_by} {folder}` shows it, "
+    return "" if kind.shown_by == "resume" else f"`{shell_command(kind.shown_by, folder)}` shows it, "
 
 
 def _read(folder: Path) -> tuple[str, Mapping[str, Any]]:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from shoal.core.errors import ShoalError, require, require_positive
+from shoal.core.errors import ShoalError, require, require_positive, shell_command
 from shoal.core.files import write_atomically
 from shoal.core.options import check_types
 from shoal.execution.cluster import driver
@@ -304,7 +304,7 @@ class Crew:
 
     @property
     def _safe(self) -> str:
-        return f"What is committed is safe in {self.folder}: go on with `shoal resume {self.folder}`."
+        return f"What is committed is safe in {self.folder}: go on with `{shell_command('resume', self.folder)}`."
 
     def _judge(self, name: str, told: dict[str, Any]) -> None:
         watched = self.workers.get(name)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import RunError, ShoalError
+from shoal.core.errors import RunError, ShoalError, shell_command
 from shoal.core.files import write_atomically
 from shoal.execution import run_kinds
 from shoal.execution.cluster import driver
@@ -51,7 +51,7 @@ def resume(run: Run, fabric: Fabric, listener: Listener | None = None, plan: Pla
     """Goes on with a run from what is committed; `plan` may differ from the one that it was begun with."""
     found = plan or plan_of(run.path)
     if found is None:
-        raise RunError(f"{run.path} was not begun on a cluster: go on with `shoal resume {run.path}`")
+        raise RunError(f"{run.path} was not begun on a cluster: go on with `{shell_command('resume', run.path)}`")
     return Supervisor(run, found, fabric, listener).run()
 
 
@@ -218,7 +218,8 @@ class Supervisor:
 
     @property
     def _safe(self) -> str:
-        return f"What is committed is safe in {self.folder.path}: go on with `shoal resume {self.folder.path}`."
+        go_on = shell_command("resume", self.folder.path)
+        return f"What is committed is safe in {self.folder.path}: go on with `{go_on}`."
 
     def _look(self) -> None:
         """Reads the status, replaces who hangs, tells the listener."""
