@@ -85,12 +85,11 @@ def whole_number(text: str) -> int:
     times = LETTERS.get(text[-1:].lower(), 1)
     try:
         value = Decimal(text[:-1] if times > 1 else text) * times  # exact, unlike a float: 1.1M, 1e17
-        whole = int(value) if abs(value) < LIMIT else None
+        if abs(value) < LIMIT and value == int(value):
+            return int(value)
     except ArithmeticError:  # not a number, or NaN
-        whole = None
-    if whole is None or value != whole:
-        raise ValueError(f"{shown!r} is not a whole number")
-    return whole
+        pass
+    raise ValueError(f"{shown!r} is not a whole number")
 
 
 def parse(

@@ -21,7 +21,7 @@ from shoal.execution.devices import num_cores, use_compilation_cache
 
 PURPOSES = {
     "ale-py": "Atari games of one player",
-    "dm_env": "environments with DeepMind's interface: dm_env:my.module:make",
+    "dm-env": "environments with DeepMind's interface: dm_env:my.module:make",
     "evosax": "more strategies for shoal evolve",
     "gymnasium": "Gymnasium's environments: gymnasium:CartPole-v1",
     "gymnax": "gymnax's environments: gymnax:CartPole-v1",
@@ -30,11 +30,11 @@ PURPOSES = {
     "matplotlib": "learning curves (curves.png)",
     "mpe2": "PettingZoo's particle worlds: pettingzoo:mpe2.simple_spread_v3",
     "multi-agent-ale-py": "Atari games of several players",
-    "open_spiel": "OpenSpiel's games: openspiel:leduc_poker",
+    "open-spiel": "OpenSpiel's games: openspiel:leduc_poker",
     "pettingzoo": "PettingZoo's environments: pettingzoo:...",
     "ray": "training on a cluster: --cluster auto",
     "stable-baselines3": "its learners in our worlds",
-    "tensorboardX": "TensorBoard events in every run folder",
+    "tensorboardx": "TensorBoard events in every run folder",
     "torch": "worlds and policies as tensors of PyTorch",
     "torchrl": "our worlds in TorchRL",
     "vmas": "VMAS scenarios: vmas:balance",
@@ -98,7 +98,7 @@ def optional_packages() -> list[tuple[str, str]]:
     for text in declared:
         name, extra = re.match(r"[\w.-]+", text), re.search(r"extra\s*==\s*['\"]([\w.-]+)['\"]", text)
         if name and extra and name[0] != "shoal" and extra[1] not in FOR_OTHERS:
-            found.setdefault(name[0], extra[1])
+            found[re.sub(r"[-_.]+", "-", name[0]).lower()] = extra[1]
     return sorted(found.items(), key=lambda entry: (entry[1], entry[0]))
 
 

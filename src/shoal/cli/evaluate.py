@@ -52,12 +52,12 @@ def run(args: Sequence[str]) -> int:
     options = parse(EvalOptions, args, "shoal eval")
     import_files(options.imports)
     folder = opened(options.run)
-    opponents = pairs(options.opponent, "--opponent", "WHO=RUN, a policy, a player or seats, and a run folder")
+    opponents = parse_opponents(options.opponent)
     if options.random and opponents:
         raise OptionError("--random plays everybody at random: leave out --opponent")
     stepping = stepping_of(options.env_workers, options.env_timeout)
     with blame(folder.experiment.env, "evaluation"):
-        trained = [_load(folder, index, opponents) for index in range(folder.experiment.num_seeds)]
+        trained = [load_with(folder, index, opponents) for index in range(folder.experiment.num_seeds)]
         results = [
             evaluate(
                 roles, None if options.random else policies, options.episodes, options.seed, options.explore, **stepping
@@ -72,7 +72,12 @@ def run(args: Sequence[str]) -> int:
     return 0
 
 
-def _load(run: Run, index: int, opponents: dict[str, str]) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
+def parse_opponents(texts: Sequence[str]) -> dict[str, str]:
+    """Who plays otherwise, and the run folder that says how."""
+    return pairs(texts, "--opponent", "WHO=RUN, a policy, a player or seats, and a run folder")
+
+
+def load_with(run: Run, index: int, opponents: dict[str, str]) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
     """The policies of one of the seeds, some of them, or some of their seats, given to others."""
     roles, trained, meta = load_policies(run.path, index)
     given: dict[Seat, str] = {}

@@ -9,12 +9,12 @@ from pathlib import Path
 from rich.console import Console
 
 from shoal.cli.arguments import Flag, Imports, RunFolder, parse
+from shoal.cli.evaluate import Opponents, load_with, parse_opponents
 from shoal.cli.pictures import replay
 from shoal.cli.start import Folder, opened, prepare
 from shoal.cli.terminal import console, emit, say
 from shoal.cli.worlds import blame, import_files
 from shoal.core.errors import OptionError, WorldError, require
-from shoal.execution.run import load_policies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +26,8 @@ class WatchOptions:
     seed: int = 0  # of the episode
     training: int = 0  # which of several trainings side by side to watch, counted from 0
     explore: Flag = False  # sample actions as in training, instead of taking the likeliest
+    opponent: Opponents = ()
+    """who plays otherwise, a policy, a player or seats such as agent[1]: as in another run, or at random: WHO=random"""
     open: Flag = False  # open the page in a browser
     serve: Flag = False  # serve the page on this machine until Ctrl-C
     port: int = 8000  # for --serve
@@ -39,12 +41,12 @@ def run(args: Sequence[str]) -> int:
     options = parse(WatchOptions, args, "shoal watch")
     require(0 <= options.port < 65536, "shoal watch", "port", options.port, "between 0 and 65535")
     import_files(options.imports)
-    folder = opened(options.run)
+    folder, opponents = opened(options.run), parse_opponents(options.opponent)
     seeds = folder.experiment.num_seeds
     require(0 <= options.training < seeds, "shoal watch", "training", options.training, f"between 0 and {seeds - 1}")
     target = Path(options.output) if options.output else folder.path / "replay.html"
     with blame(folder.experiment.env, "the episode"):
-        roles, policies, meta = load_policies(folder.path, options.training)
+        roles, policies, meta = load_with(folder, options.training, opponents)
         page, why = replay(target, roles, policies, update=meta["update"], seed=options.seed, explore=options.explore)
     if page is None:
         raise WorldError(why)

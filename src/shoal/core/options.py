@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from shoal.core.errors import require
 
@@ -43,7 +45,7 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
 
 
 def _plain(hint: Any, value: Any) -> Any:
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return value
     if isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0 and not _is_key(value):
         return value.item()
@@ -63,7 +65,7 @@ def _is_mapping(hint: Any) -> bool:
 
 
 def _is_key(value: Any) -> bool:
-    return isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def _fits(hint: Any, value: Any) -> bool:
@@ -76,7 +78,7 @@ def _fits(hint: Any, value: Any) -> bool:
     if origin is Literal:
         return any(type(value) is type(choice) and value == choice for choice in args)
     if hint in (int, float):
-        tracer = hint is float and isinstance(value, jax.core.Tracer)
+        tracer = hint is float and isinstance(value, Tracer)
         allowed = int if hint is int else int | float
         return tracer or (isinstance(value, allowed) and not isinstance(value, bool))
     if origin is tuple:

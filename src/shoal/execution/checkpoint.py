@@ -32,6 +32,7 @@ import numpy as np
 from shoal.core.errors import OptionError, RunError, require
 from shoal.core.types import PyTree
 from shoal.core.version import VERSION
+from shoal.execution.mismatch import differing_shapes
 
 FORMAT_VERSION = 1
 
@@ -322,9 +323,13 @@ def _check_same(path: Path, stored: dict[str, _Entry], wanted: dict[str, Any]) -
     problems = other + missing + unexpected
     if problems:
         more = f"; and {len(problems) - _MAX_LISTED} more" if len(problems) > _MAX_LISTED else ""
+        shapes = {name: np.shape(leaf) for name, leaf in wanted.items()}, {name: e.shape for name, e in stored.items()}
+        said = (
+            differing_shapes(*shapes, "in config.json", "in the checkpoint") or "; ".join(problems[:_MAX_LISTED]) + more
+        )
         raise RunError(
-            f"{path} is a checkpoint of another network shape or experiment: {'; '.join(problems[:_MAX_LISTED])}{more}."
-            " Use the options that the run was started with."
+            f"{path} is a checkpoint of another network shape or experiment: {said}. Use the options that the run was "
+            "started with."
         )
 
 

@@ -13,7 +13,7 @@ from flax.errors import FlaxError
 from jax import lax
 
 from shoal.core.env import Env
-from shoal.core.errors import OptionError, WorldError, require_positive, unknown_name
+from shoal.core.errors import OptionError, ShoalError, WorldError, require_positive, unknown_name
 from shoal.core.host import StandIn
 from shoal.core.regroup import original, side_rewards, sides
 from shoal.core.types import PyTree, Scene
@@ -225,7 +225,10 @@ def _leading(name: str, policy: PyTree, roles: Cast) -> int | None:
     if name not in roles.spec.groups:
         raise unknown_name("policy", name, roles.spec.groups)
     algorithm, spec = next(learner for learner in roles.learners.values() if name in learner[1].groups)
-    own = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec).params)[name]
+    try:
+        own = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec).params)[name]
+    except ShoalError:  # the experiment could not be trained as it is, but its policies can be played
+        return None
     if jax.tree.structure(policy) != jax.tree.structure(own):
         return None
     pairs = [(np.shape(leaf), wanted.shape) for leaf, wanted in zip(*map(jax.tree.leaves, (policy, own)), strict=True)]

@@ -22,6 +22,7 @@ from shoal.core.errors import RunError, shell_command, unknown_name
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint, run_kinds
 from shoal.execution.experiment import Cast, Experiment, cast
+from shoal.execution.mismatch import differing_options
 from shoal.execution.run_kinds import TRAINING
 
 try:
@@ -170,8 +171,9 @@ def weights_from(path: str, wanted: dict[str, PyTree]) -> dict[str, PyTree]:
             raise RunError(f"weights from {path}: {unknown_name('policy', name, found)}")
         shapes = [leaf.shape for leaf in jax.tree.leaves(policy)], [leaf.shape for leaf in jax.tree.leaves(found[name])]
         if jax.tree.structure(policy) != jax.tree.structure(found[name]) or shapes[0] != shapes[1]:
+            why = differing_options(policy, found[name]) or "its network has another shape"
             raise RunError(
-                f"weights from {path}: the policy {name!r} there has another network shape. "
+                f"weights from {path}: the policy {name!r} there does not fit: {why}. "
                 "Use the same network, world and algorithm options as that run."
             )
     return {name: found[name] for name in wanted}
