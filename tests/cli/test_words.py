@@ -1,0 +1,241 @@
+"""What people type and what they are told: names of algorithms, numbers, options of other libraries, commands."""
+
+import importlib.metadata
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import shoal as package
+from shoal.algorithms import ALGORITHMS, DDPG, DQN, NAMES, PPO, SAC, named
+from shoal.cli import doctor
+from shoal.cli.arguments import whole_number
+from shoal.cli.psro import PsroOptions, translated
+from shoal.cli.start import Hints
+from shoal.cli.targets import parse_target
+from shoal.cli.train import TrainOptions
+from shoal.core.errors import OptionError, UnknownNameError, shell_command
+from shoal.execution.experiment import Experiment
+from shoal.networks.torsos import Network
+
+from .conftest import SMALL, assert_refused
+
+SOURCE = Path(package.__file__).parent
+
+
+def parse(*args):
+    return parse_target(TrainOptions, args, "shoal train").experiment
+
+
+def test_names_are_classes_with_options():
+    assert named("mappo") == PPO(critic="global")
+    assert named("QMIX", learning_rate=0.1) == DQN(mixer="monotonic", learning_rate=0.1)
+    assert named("td3") == DDPG(twin=True, policy_delay=2, target_noise=0.2)
+    assert named("maac") == SAC(critic="attention")
+    assert named("r2d2").network.recurrent == "gru"
+    assert named("r2d2", network=Network(recurrent="lstm")).network.recurrent == "lstm"
+    with pytest.raises(UnknownNameError, match=r"unknown algorithm 'mapo'. Did you mean 'mappo'"):
+        named("mapo")
+    with pytest.raises(OptionError, match=r"MAPPO: unknown option 'learning_rat'. Did you mean 'learning_rate'"):
+        named("mappo", learning_rat=1)
+
+
+def test_every_name_can_be_built_and_every_class_has_one():
+    assert {type(named(name)) for name in NAMES} == set(ALGORITHMS.values())
+    assert all(entry.use and entry.experience and entry.sees for entry in NAMES.values())
+    asked = "mappo ippo qmix vdn iql maddpg r2d2 masac maac td3 appo vdac"
+    assert set(asked.split()) <= set(NAMES)
+
+
+def test_a_name_on_the_command_line_is_stored_as_its_class():
+    """The rest of the experiment stays as the preset has it."""
+    usual = parse("mpe/simple_spread")
+    changed = parse("mpe/simple_spread", "--algo", "mappo")
+    (before,), (after,) = usual.learners.values(), changed.learners.values()
+    assert after.algorithm == type(before.algorithm)(**{**vars(before.algorithm), "critic": "global"})
+    stored = changed.to_dict()["learners"]["agent"]["algorithm"]
+    assert (stored["name"], stored["critic"]) == ("ppo", "global")
+    assert Experiment.from_dict(json.loads(json.dumps(changed.to_dict()))) == changed
+    (recurrent,) = parse("mpe/simple_spread", "--algo", "r2d2", "--algo.burn-in", "3").learners.values()
+    assert (recurrent.algorithm.burn_in, recurrent.algorithm.network.recurrent) == (3, "gru")
+    (own,) = parse("mappo/simple_spread", "--algo", "ippo").learners.values()
+    assert own.algorithm.critic == "own"
+
+
+def test_one_learner_where_an_algorithm_is_about_all():
+    """A mixer owns a team, and never those who compete; critics of everybody's actions see everybody."""
+    assert list(parse("mpe/simple_speaker_listener").learners) == ["speaker", "listener"]
+    (team,) = parse("mpe/simple_speaker_listener", "--algo", "qmix").learners.values()
+    assert (team.algorithm.mixer, list(team.policies)) == ("monotonic", ["speaker", "listener"])
+    assert list(parse("mpe/simple_tag", "--algo", "vdn").learners) == ["adversary", "agent"]
+    (everybody,) = parse("mpe/simple_tag", "--algo", "maddpg").learners.values()
+    assert list(everybody.policies) == ["adversary", "agent"]
+
+
+def test_an_oracle_may_be_named_so_too():
+    args = translated(["cards/kuhn", "--oracle", "mappo"])
+    experiment = parse_target(PsroOptions, args, "shoal psro").experiment
+    assert {learner.algorithm.critic for learner in experiment.learners.values()} == {"global"}
+
+
+def test_algos(shoal):
+    listed = {entry["name"]: entry for entry in shoal("algos", "--json").json["algorithms"]}
+    assert list(listed) == list(NAMES)
+    assert listed["mappo"]["algorithm"] == "ppo"
+    assert listed["mappo"]["options"] == {"critic": "global"}
+    assert listed["qmix"]["use"]
+    shown = shoal("algos", "mix").out
+    assert "vdac_mix" in shown
+    assert "mappo" not in shown
+    assert_refused(shoal("algos", "mapo"), "Did you mean 'mappo'")
+
+
+def test_presets_and_worlds_by_pattern(shoal):
+    names = [entry["name"] for entry in shoal("presets", "qmix", "--json").json["presets"]]
+    assert "qmix/simple_spread" in names
+    assert all("qmix" in name for name in names)
+    shaped = [entry["name"] for entry in shoal("presets", "qmix/*", "--json").json["presets"]]
+    assert shaped == [name for name in names if name.startswith("qmix/")]
+    assert [entry["id"] for entry in shoal("envs", "simple_spread", "--json").json["envs"]] == ["mpe/simple_spread"]
+    outcome = shoal("presets", "qmax")
+    assert_refused(outcome, "unknown preset 'qmax'")
+    assert len(outcome.err) < 1500
+
+
+def test_help_and_version_as_words(shoal):
+    assert shoal("help").out == shoal("--help").out
+    assert shoal("help", "presets").out == shoal("presets", "--help").out
+    assert "usage: shoal bench env" in shoal("help", "bench", "env").out
+    assert "--algo.learning-rate" in shoal("help", "train", "demo").out
+    assert shoal("version").out == shoal("--version").out
+    assert_refused(shoal("help", "trian"), "Did you mean 'train'")
+    assert_refused(shoal("version", "2"), "takes no arguments")
+
+
+def test_the_number_of_steps_is_that_of_all_copies(shoal):
+    assert "steps over all copies" in " ".join(shoal("train", "--help").out.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("1M", 10**6), ("500k", 500_000), ("1.5m", 1_500_000), ("2B", 2 * 10**9), ("1e17", 10**17)]
+)
+def test_numbers_with_letters(text, number):
+    assert whole_number(text) == number
+
+
+def test_numbers_with_letters_everywhere():
+    args = (
+        "--num-envs",
+        "1k",
+        "--total-env-steps",
+        "1.5M",
+        "--env.num-agents",
+        "4",
+        "--algo.network.hidden",
+        "1k",
+        "2",
+    )
+    experiment = parse("mpe/simple_spread", *args)
+    assert (experiment.num_envs, experiment.total_env_steps) == (1000, 1_500_000)
+    assert experiment.learners["agent"].algorithm.network.hidden == (1000, 2)
+    for text in ("1.2345k", "k", "1kk", "M1", "1e400", "9" * 5000):
+        with pytest.raises(ValueError, match="is not a whole number") as caught:
+            whole_number(text)
+        assert len(str(caught.value)) < 100
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--algo.lr", "1"], "Did you mean --algo.learning-rate?"),
+        (["--lr", "1"], "Did you mean --algo.learning-rate?"),
+        (["--algo.ent_coef", "1"], "Did you mean --algo.entropy-coef?"),
+        (["--algo.clip-range", "1"], "Did you mean --algo.clip-eps?"),
+        (["--algo.vf-coef", "1"], "Did you mean --algo.value-coef?"),
+        (["--discount", "1"], "Did you mean --algo.gamma?"),
+        (["--n-envs", "1"], "Did you mean --num-envs?"),
+        (["--n_steps", "1"], "Did you mean --num-steps?"),
+        (["--total-timesteps", "1"], "Did you mean --total-env-steps?"),
+        (["--hidden-sizes", "1"], "Did you mean --algo.network.hidden?"),
+        (["--algo", "dqn", "--algo.tau", "1"], "Did you mean --algo.target-rate?"),
+        (["--algo", "dqn", "--learning-starts", "1"], "Did you mean --algo.warm-up?"),
+        (["--logdir", "x"], "Did you mean --run-dir?"),
+    ],
+)
+def test_options_of_other_libraries_lead_to_ours(args, words):
+    with pytest.raises(OptionError) as caught:
+        parse("mpe/simple_spread", *args)
+    assert words in str(caught.value)
+
+
+def test_commands_are_quoted_for_the_shell(shoal, tmp_path, world, trained):
+    assert shell_command("resume", Path("my run")) == "shoal resume 'my run'"
+    hint = Hints(Path("/a b/c"), ("my file.py",))("watch", "--open")
+    assert shlex.split(hint) == ["shoal", "watch", "/a b/c", "--import", "my file.py", "--open"]
+    folder = tmp_path / "my run"
+    folder.symlink_to(trained)
+    outcome = shoal("train", "test/tiny", "--import", world, "--run-dir", folder, *SMALL)
+    assert_refused(outcome, f"`shoal resume '{folder}'`")
+
+
+def test_no_command_is_put_together_without_quotes():
+    """A folder's name in a command that is printed goes through `shell_command`, or through `shlex`."""
+    loose = re.compile(r"[`\"]shoal [a-z]+(?: [a-z]+)? \{(?!shlex)")
+    allowed = {"bench.py": 2}  # the name of a command in messages about its options
+    for file in SOURCE.rglob("*.py"):
+        assert len(loose.findall(file.read_text())) == allowed.get(file.name, 0), file
+
+
+def test_doctor_knows_every_optional_package(shoal, monkeypatch):
+    project = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    declared = {
+        re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", text)[0]).lower()
+        for extra, texts in extras.items()
+        if extra not in doctor.FOR_OTHERS
+        for text in texts
+    }
+    assert declared - {"shoal"} <= set(doctor.PURPOSES)
+    report = shoal("doctor", "--json").json
+    assert {"matplotlib", "ray", "pettingzoo", "torch"} <= {entry["name"] for entry in report["packages"]}
+    assert all(entry["for"] and entry["extra"] in extras for entry in report["packages"])
+
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("shoal.cli.doctor.importlib.metadata.version", missing)
+    said = shoal("doctor").out
+    assert "ray (training on a cluster: --cluster auto). To have it: pip install 'shoal[cluster]'" in said
+    assert "all is well" not in said
+
+
+def test_watch_with_an_opponent(shoal, trained, world, tmp_path):
+    pages = [tmp_path / name for name in ("own.html", "other.html")]
+    for page, more in zip(pages, ([], ["--opponent", "hunter=random"]), strict=True):
+        assert shoal("watch", trained, "--import", world, "--output", page, *more).code == 0
+    assert pages[0].read_text() != pages[1].read_text()
+    outcome = shoal("watch", trained, "--import", world, "--opponent", "huntr=random")
+    assert_refused(outcome, "Did you mean 'hunter'")
+
+
+def test_weights_that_do_not_fit_name_the_option(shoal, trained, world, tmp_path):
+    start = ["train", "test/tiny", "--import", world, "--run-dir", tmp_path / "new", *SMALL]
+    given = ["--weights", f"hunter={trained}"]
+    assert_refused(shoal(*start, *given, "--algo.network.hidden", "8", "8"), "network.hidden is 8 8 here, 4 there")
+    assert_refused(shoal(*start, *given, "--algo.network.activation", "relu"), "network.activation is relu here, tanh")
+    assert_refused(shoal(*start, *given, "--algo.normalise-views"), "normalise_views is True here, False there")
+    assert_refused(shoal(*start, *given, "--algo.critic", "global"), "critic")
+    assert_refused(shoal(*start, *given, "--algo", "dqn", "--algo.warm-up", "8"), "algorithm is of another family")
+
+
+def test_a_checkpoint_of_other_options_names_them(shoal, run, world):
+    config = json.loads((run / "config.json").read_text())
+    for learner in config["experiment"]["learners"].values():
+        learner["algorithm"]["network"]["hidden"] = [8, 8]
+    (run / "config.json").write_text(json.dumps(config))
+    for command in ("eval", "resume"):
+        outcome = shoal(command, run, "--import", world)
+        assert_refused(outcome, "network.hidden is 8 8 in config.json, 4 in the checkpoint")
