@@ -2,7 +2,8 @@
 
 The pages are written by hand but for what stands between `<!-- options DQN PQN -->` and `<!-- end -->`: the options of
 these dataclasses with their defaults and the comments behind them in the code, one column a class. Between
-`<!-- presets -->` and `<!-- end -->` are the presets of `shoal.presets.algorithms`.
+`<!-- presets -->` and `<!-- end -->` are the presets of `shoal.presets.algorithms`, between `<!-- names -->` and
+`<!-- end -->` the names that `--algo` takes.
 """
 
 import argparse
@@ -18,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from shoal import presets
-from shoal.algorithms import ALGORITHMS
+from shoal.algorithms import ALGORITHMS, NAMES
 from shoal.networks.torsos import Network
 from shoal.presets import _registry
 
 FOLDER = Path(__file__).parent / "algorithms"
-BLOCK = re.compile(r"(<!-- (options|presets)((?: \w+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (options|presets|names)((?: \w+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 CLASSES: dict[str, type] = {cls.__name__: cls for cls in (*ALGORITHMS.values(), Network)}
 NONE = "–"
 """Stands in a column whose class has no such option."""
@@ -50,7 +51,8 @@ def filled(text: str) -> str:
 
     def table(found: re.Match) -> str:
         opening, kind, names, end = found.groups()
-        rows = presets_table() if kind == "presets" else options_table([CLASSES[name] for name in names.split()])
+        tables = {"presets": presets_table, "names": names_table}
+        rows = tables[kind]() if kind in tables else options_table([CLASSES[name] for name in names.split()])
         return f"{opening}\n{rows}\n\n{end}"
 
     return BLOCK.sub(table, text)
@@ -116,6 +118,17 @@ def presets_table() -> str:
     lines = ["| presets | algorithm | worlds |", "|---|---|---|"]
     for (stem, algorithm), shorts in sorted(worlds.items()):
         lines.append(f"| `{stem}/...` | `{algorithm}` | {', '.join(f'`{short}`' for short in shorts)} |")
+    return "\n".join(lines)
+
+
+def names_table() -> str:
+    """Every name that `--algo` takes: what it is made of, and what for."""
+    lines = ["| `--algo` | name | made of | actions | experience | sees | use it |", "|---" * 7 + "|"]
+    for name, entry in NAMES.items():
+        options = [f"`{key}={value}`" for key, value in entry.options.items()]
+        made = ", ".join([f"`{entry.cls.__name__}`", *options])
+        texts = [entry.title, made, entry.actions, entry.experience, entry.sees, entry.use]
+        lines.append(f"| `{name}` | {' | '.join(texts)} |")
     return "\n".join(lines)
 
 
