@@ -114,7 +114,7 @@ def test_freeze_and_weights_name_learners():
     [
         (["mpe/simple_spred"], "Did you mean 'mpe/simple_spread'"),
         (["grid"], "tag/grid"),
-        (["demo", "--algo", "pppo"], "unknown algorithm 'pppo'. Did you mean 'ppo'?"),
+        (["demo", "--algo", "pppo"], "unknown algorithm 'pppo'. Did you mean 'ppo' or"),
         (["demo", "--algo.lerning-rate", "1"], "Did you mean --algo.learning-rate?"),
         (["demo", "--learning_rate", "1"], "Did you mean --algo.learning-rate?"),
         (["demo", "--num-env", "1"], "--num-envs"),

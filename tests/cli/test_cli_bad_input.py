@@ -22,7 +22,7 @@ def digest(folder):
         (["tran", "demo"], "Did you mean 'train'"),
         (["bench", "trian"], "Did you mean 'bench train'"),
         (["train", "mpe/simple_spred"], "Did you mean 'mpe/simple_spread'"),
-        (["train", "demo", "--algo", "pp"], "Did you mean 'ppo'?"),
+        (["train", "demo", "--algo", "pp"], "Did you mean 'ppo' or"),
         (["train", "demo", "--num-env", "3"], "Did you mean --num-envs"),
         (["bench", "env", "tag/gird"], "Did you mean 'tag/grid'"),
         (["bench", "env", "tag/grid", "--env.num-tagers", "3"], "Did you mean --env.num-taggers"),
@@ -208,7 +208,7 @@ def test_a_checkpoint_of_another_network_shape(shoal, world, run, command):
     (run / "config.json").write_text(json.dumps(config))
     before = digest(run)
     outcome = shoal(command, run, "--import", world, "--json")
-    assert_refused_at_the_end(outcome, "another network shape", "[5]")
+    assert_refused_at_the_end(outcome, "network.hidden is 5 in config.json, 4 in the checkpoint")
     assert digest(run) == before
 
 
@@ -218,7 +218,7 @@ def test_weights_of_another_network_shape(shoal, world, run, tmp_path):
         *("train", "test/tiny", "--import", world, *SMALL, "--algo.network.hidden", "5"),
         *("--weights", f"prey={run}", "--run-dir", new, "--json"),
     )
-    assert_refused_at_the_end(outcome, "the policy 'prey' there has another network shape")
+    assert_refused_at_the_end(outcome, "the policy 'prey' there does not fit: network.hidden is 5 here, 4 there")
     assert not new.exists()
 
 

@@ -229,13 +229,3 @@ def test_weights_that_do_not_fit_name_the_option(shoal, trained, world, tmp_path
     assert_refused(shoal(*start, *given, "--algo.normalise-views"), "normalise_views is True here, False there")
     assert_refused(shoal(*start, *given, "--algo.critic", "global"), "critic")
     assert_refused(shoal(*start, *given, "--algo", "dqn", "--algo.warm-up", "8"), "algorithm is of another family")
-
-
-def test_a_checkpoint_of_other_options_names_them(shoal, run, world):
-    config = json.loads((run / "config.json").read_text())
-    for learner in config["experiment"]["learners"].values():
-        learner["algorithm"]["network"]["hidden"] = [8, 8]
-    (run / "config.json").write_text(json.dumps(config))
-    for command in ("eval", "resume"):
-        outcome = shoal(command, run, "--import", world)
-        assert_refused(outcome, "network.hidden is 8 8 in config.json, 4 in the checkpoint")
