@@ -16,9 +16,11 @@ from shoal.execution.evolution import Evolution
 from shoal.execution.evolve import open_evolution
 from shoal.execution.experiment import Experiment
 from shoal.execution.pbt import PBT, Range, open_pbt
-from shoal.execution.run import create, default_path, open_run
+from shoal.execution.run import create, default_path, held, open_run
 from shoal.execution.run_kinds import KINDS, check_new, check_there, kind_of, open_entry
 from shoal.execution.sweep import Sweep, open_sweep
+from shoal.population.psro import PSRO
+from shoal.presets import resolve
 
 EXPERIMENT = Experiment("matrix/matching_pennies", total_env_steps=1_000_000)
 EVOLUTION = Evolution(EXPERIMENT, population=8)
@@ -300,3 +302,39 @@ def test_a_sweep_of_an_earlier_version_says_what_it_is(tmp_path):
         open_sweep(tmp_path)
     with pytest.raises(RunError, match="already exists, and is no run"):
         check_new(tmp_path, "sweep")
+
+
+def exact(iterations=3):
+    """A population that needs no training."""
+    return psro_run.Settings(resolve("psro/kuhn"), PSRO("nash", iterations=iterations), oracle="exact")
+
+
+def test_a_population_whose_folder_is_removed(tmp_path):
+    path = tmp_path / "run"
+    with pytest.raises(RunError, match="run is gone: it was removed or renamed"):
+        psro_run.start(exact(), path, listener=lambda state: shutil.rmtree(path))
+    assert not path.exists()
+
+
+def test_a_population_grows_in_one_process_at_a_time(tmp_path):
+    psro_run.start(exact(), tmp_path / "run")
+    with held(tmp_path / "run"), pytest.raises(RunError, match="another process is training in"):
+        psro_run.resume(tmp_path / "run")
+
+
+def test_a_line_of_figures_that_a_kill_has_cost_is_written_again(tmp_path, monkeypatch):
+    """Between the last checkpoint and its line: then nothing is left to do but that."""
+
+    def killed(folder, state, write=psro_run._write_lines):
+        if state.iteration == 3:
+            raise Killed
+        write(folder, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(psro_run, "_write_lines", killed)
+        with pytest.raises(Killed):
+            psro_run.start(exact(), tmp_path / "run")
+    grown = psro_run.resume(tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines == list(grown.history)
+    assert lines[-1]["iteration"] == 3
