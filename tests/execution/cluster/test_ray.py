@@ -5,6 +5,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 from listening import listening
 
 from shoal.cli.app import main
+from shoal.execution import checkpoint
 from shoal.execution.cluster import runner
 from shoal.execution.cluster.fabric import WorkerError
 from shoal.execution.cluster.plan import Plan
@@ -368,3 +370,29 @@ def test_status_says_within_3_s_that_the_driver_is_gone(tmp_path, capsys, kind):
     assert time.monotonic() - killed < 3
     assert "not running" in capsys.readouterr().out
     assert main(["cluster", "scale", str(folder), "--actors" if kind == "training" else "--workers", "3"]) == 2
+
+
+@pytest.mark.slow
+def test_a_closed_terminal_loses_nothing(tmp_path):
+    """SIGHUP goes to the driver and to all processes of its Ray at once; what was learnt is saved."""
+    folder = tmp_path / "run"
+    sizes = ["--num-envs", "16", "--num-steps", "8", "--total-env-steps", str(10**9)]
+    command = [sys.executable, "-m", "shoal", "train", "mpe/simple_spread", "--cluster", "auto", *sizes]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen([*command, "--run-dir", str(folder)], start_new_session=True, **pipes)
+    try:
+        for _ in range(900):
+            with contextlib.suppress(OSError, KeyError):
+                if json.loads((folder / "cluster.json").read_text())["learner"]["update"] >= 20:
+                    break
+            assert process.poll() is None
+            time.sleep(0.2)
+        reached = json.loads((folder / "cluster.json").read_text())["learner"]["update"]
+        os.killpg(process.pid, signal.SIGHUP)
+        said = process.communicate(timeout=60)[0]
+    finally:
+        process.kill()
+    newest = checkpoint.read_meta(checkpoint.latest(folder / "checkpoints"))["update"]
+    assert newest >= reached
+    assert "is gone" not in said
+    assert f"shoal resume {folder}" in said.replace("\n", " ")

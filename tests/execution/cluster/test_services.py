@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shoal.core.errors import OptionError, ShoalError, UnknownNameError
+from shoal.core.errors import OptionError, RunError, ShoalError, UnknownNameError
 from shoal.execution.cluster.clock import Clock
 from shoal.execution.cluster.coordinator import Coordinator
 from shoal.execution.cluster.dataset import Item, Queue
@@ -387,3 +387,22 @@ def test_whatever_is_raised_in_a_service_comes_to_the_caller_in_words(error):
         handle.call("leave")
     assert caught.value.line == f"{error.__name__}: "
     assert WorkerError("").line == "it failed without a word"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"begun": ["actor-0"], "times": 1},
+        {"begun": "actor-0"},
+        {"begun": "actor-0", "times": "often"},
+        {"begun": "actor-0", "times": float("nan")},
+        {"begun": "actor-0", "times": -1},
+        {"begun": "actor-0", "times": 10**30},
+        {"begun": "actor-0", "times": True},
+    ],
+)
+def test_a_forged_journal_is_refused_in_a_line(tmp_path, line):
+    (tmp_path / "journal.jsonl").write_text(json.dumps({"committed": 3}) + "\n" + json.dumps(line) + "\n")
+    with pytest.raises(RunError, match=r"journal\.jsonl is no journal of a run") as caught:
+        Coordinator(str(tmp_path), Plan(), 10)
+    assert "\n" not in str(caught.value)

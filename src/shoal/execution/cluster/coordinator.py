@@ -6,13 +6,18 @@ began anew, copies that are left out, updates that are safe on disk) is written 
 
 import threading
 import time
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from shoal.core.errors import RunError
 from shoal.execution.cluster.journal import Journal
 from shoal.execution.cluster.plan import Plan
 
 SLOW = 2.0
 """An actor whose rollouts take so many times as long as the median is called slow."""
+MOST_LIVES = 1 << 20
+"""Times that a worker can have begun anew: more than any ever does, and stamps stay within 64 bits."""
 MEMORY = 0.8
 """Weight of the past in running means of times."""
 
@@ -33,6 +38,19 @@ class Worker:
         self.resets = 0  # of copies that gave NaN
 
 
+def begun_of(entries: Iterable[dict[str, Any]], path: Path) -> dict[str, int]:
+    """How often each worker has begun anew, as the journal of a run says. Refuses one that nobody here has written."""
+    found: dict[str, int] = {}
+    for entry in entries:
+        if "begun" not in entry:
+            continue
+        name, times = entry["begun"], entry.get("times")
+        if not isinstance(name, str) or type(times) is not int or not 0 <= times < MOST_LIVES:
+            raise RunError(f"{path} is no journal of a run: it says that {name!r:.40} began {times!r:.40} times")
+        found[name] = times
+    return found
+
+
 class Coordinator:
     """Hands out rollouts, keeps count. State that matters is in the journal; the rest comes back as workers report."""
 
@@ -45,10 +63,7 @@ class Coordinator:
         self.learner: dict[str, Any] = {}
         self._changed = threading.Condition()
         self.journal = Journal(folder)
-        self.begun: dict[str, int] = {}
-        for entry in self.journal.entries:
-            if "begun" in entry:
-                self.begun[entry["begun"]] = entry["times"]
+        self.begun = begun_of(self.journal.entries, self.journal.path)
 
     def hello(self, name: str) -> int:
         """A worker is there, for the first time or again; how often it was there before."""

@@ -10,9 +10,11 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -68,7 +70,7 @@ def join(address: str) -> tuple[str | None, str | None]:
             url = getattr(ray.init(address=found, **quiet), "dashboard_url", None)
             return found, f"http://{url}" if url else None
         try:
-            with _on_loopback(), _with_token(), _without_agent():
+            with _on_loopback(), _with_token(), _without_agent(), _past_hangups():
                 ray.init(address="local", num_cpus=num_cores(), include_dashboard=False, **quiet)
         except BaseException:
             leave()
@@ -122,6 +124,20 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+@contextlib.contextmanager
+def _past_hangups() -> Iterator[None]:
+    """A Ray that is started meanwhile outlives its terminal, whose end all processes hear of, until all is saved."""
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(hangup, signal.SIG_IGN)  # which processes inherit
+    try:
+        yield
+    finally:
+        signal.signal(hangup, before)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ from typing import Any
 from shoal.core.errors import RunError, ShoalError, shell_command
 from shoal.core.files import write_atomically
 from shoal.execution import run_kinds
-from shoal.execution.cluster import driver
+from shoal.execution.cluster import driver, journal
+from shoal.execution.cluster.coordinator import begun_of
 from shoal.execution.cluster.fabric import ClusterGoneError, Fabric, Gone, Handle, WorkerError, role_of
 from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.recipes import recipe_of
@@ -111,6 +112,8 @@ class Supervisor:
     def run(self) -> Result:
         with held(self.folder.path):
             try:
+                path = self.folder.path / journal.NAME
+                begun_of(journal.read(path), path)  # what is wrong with it is said here, not by whoever needs it
                 recipe_of(self.plan.recipe).start(self)
                 with _stop_requested() as stopped:
                     self._watch(stopped)
