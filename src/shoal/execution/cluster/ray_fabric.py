@@ -52,8 +52,11 @@ class _Hosted:
     """A service in a process of its own."""
 
     def __init__(self, factory: Callable[..., Any], args: tuple[Any, ...], setting: Setting):
-        setting.apply()
-        self.served = Served(factory, args)
+        try:
+            setting.apply()
+            self.served = Served(factory, args)
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:  # Ray would begin anew for ever, without a word
+            raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
     def do(self, method: str, args: tuple[Any, ...], sender: str) -> Any:
         if method == "pid":
