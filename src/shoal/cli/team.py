@@ -1,7 +1,6 @@
 """Populations and evolution on a cluster: options of `shoal psro`, `league`, `pbt` and `evolve`, and who is hired."""
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,8 @@ from shoal.cli.site import Site
 from shoal.cli.start import WorkOptions
 from shoal.cli.terminal import counted
 from shoal.core.errors import OptionError
+from shoal.core.files import read_json
+from shoal.execution.cluster.advice import team_from as team_from_plain
 from shoal.execution.cluster.pool import STATUS, Team
 from shoal.execution.cluster.scaling import wanted_of
 
@@ -50,8 +51,8 @@ def team_from(options: TeamOptions, prog: str) -> Team | None:
 def team_of(folder: Path, options: ResumeOptions) -> Team | None:
     """The team that goes on with a run: the one that was last at work there, or a new one if a cluster is named."""
     try:
-        known = json.loads((folder / STATUS).read_text())["team"]
-        found = dataclasses.replace(Team(**known), workers=wanted_of(folder) or known["workers"])
+        known = team_from_plain(read_json(folder / STATUS)["team"])
+        found = dataclasses.replace(known, workers=wanted_of(folder) or known.workers)
     except (OSError, ValueError, KeyError, TypeError):
         found = None
     if found is not None and options.devices is not None:

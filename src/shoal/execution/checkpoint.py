@@ -11,14 +11,20 @@ The structure of the tree is not stored: `load` takes it from `like`, a tree of 
 comes from a file. The zip's comment is a SHA-256 of the whole file (its own digits counted as zeros), because zip's
 checksums cover the arrays and not what stands between them.
 
+The seal tells damage, not forgery: anybody can compute it. So members must be stored as they are, side by side and of
+the sizes that the manifest declares and `like` asks for; all of that is checked before an array is made. What callers
+keep in `meta` is for them to check (see `records`).
+
 One process at a time may write to a folder.
 """
 
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
+import struct
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -30,6 +36,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core.errors import OptionError, RunError, require
+from shoal.core.files import check_folder, open_file, parse_json
 from shoal.core.types import PyTree
 from shoal.core.version import VERSION
 from shoal.execution.mismatch import differing_shapes
@@ -41,6 +48,17 @@ _NAME = re.compile(r"step-(\d{10,})\.npz")
 _SEAL = b"shoal sha256 "
 _BLANK_SEAL = _SEAL + b"0" * 64
 _MAX_LISTED = 5
+_MOST_MANIFEST = 1 << 27
+"""Bytes. Manifests of early versions held a row of metrics for every update since the last line."""
+_MOST_CENTRAL = 1 << 22
+"""Bytes of the zip's table of contents: some ten thousand leaves."""
+_MOST_DIMENSIONS, _MOST_LENGTH = 32, 1 << 40
+_END, _LOCATOR, _END64 = (struct.Struct(form) for form in ("<4s4H2LH", "<4sLQL", "<4sQ2H2L4Q"))
+"""The records at the end of a zip: the last one, and for large files two more before it."""
+_HEADER = re.compile(
+    rb"\{'descr': '([<>|=]?[a-zA-Z]\d*)', 'fortran_order': (True|False), 'shape': \(([\d, ]*)\), \}\s*"
+)
+_MOST_HEADER = 4096
 _writing = threading.Lock()  # a run may save from a background thread and, on Ctrl-C, from its main thread
 
 
@@ -60,6 +78,7 @@ def save(folder: Path, step: int, tree: PyTree, meta: dict[str, Any], keep: int 
     temporary = path.with_name(path.name + ".tmp")
     with _writing:
         try:
+            check_folder(folder)
             folder.mkdir(exist_ok=True)  # in a run folder that is gone nothing is to be made
             _remove(folder.glob("step-*.npz.tmp"))  # left behind by a killed process
             _write(temporary, manifest, arrays)
@@ -201,8 +220,8 @@ class _HashingStream:
 
 
 def _write(path: Path, manifest: bytes, arrays: dict[str, np.ndarray]) -> None:
-    with open(path, "wb") as file:
-        stream = _HashingStream(file)
+    with open_file(path, "xb") as file:
+        stream = _HashingStream(cast(BinaryIO, file))
         with zipfile.ZipFile(cast(IO[bytes], stream), "w", zipfile.ZIP_STORED) as archive:
             archive.comment = _BLANK_SEAL
             archive.writestr(zipfile.ZipInfo(_MANIFEST), manifest)  # ZipInfo: a fixed date, so equal trees, equal files
@@ -228,6 +247,8 @@ def _sync_folder(folder: Path) -> None:
 
 def _checkpoints(folder: Path) -> list[Path]:
     """Finished checkpoints, oldest first."""
+    if not check_folder(folder):
+        return []
     named = [(match, path) for path in folder.glob("step-*.npz") if (match := _NAME.fullmatch(path.name))]
     return [path for _, path in sorted((int(match[1]), path) for match, path in named)]
 
@@ -246,17 +267,60 @@ def _remove(paths: Any) -> None:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive, once its seal has been checked."""
+    """The archive, once its seal and its table of contents have been checked."""
     try:
-        with open(path, "rb") as file:
-            if not _seal_holds(file):
+        check_folder(path.parent)
+        with open_file(path, "rb") as file:
+            if not _seal_holds(cast(BinaryIO, file)):
                 raise _damaged(path)
+            _check_central(path, cast(BinaryIO, file))
             with zipfile.ZipFile(file) as archive:
+                _check_members(path, archive, os.fstat(file.fileno()).st_size)
                 yield archive
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, EOFError, struct.error) as error:
         raise _damaged(path) from error
+    except (NotImplementedError, UnicodeDecodeError) as error:  # of a zip that no version of Shoal writes
+        raise _malformed(path, str(error)) from error
     except OSError as error:
         raise RunError(f"could not read the checkpoint {path}: {error.strerror or error}") from error
+
+
+def _check_central(path: Path, file: BinaryIO) -> None:
+    """Refuses a table of contents that is huge, before anything is made of it."""
+    place = file.seek(0, os.SEEK_END) - len(_BLANK_SEAL) - _END.size
+    size = _record(file, place, _END, b"PK\5\6")[5]
+    before = place - _LOCATOR.size
+    if before >= _END64.size:
+        file.seek(before)
+        if file.read(4) == b"PK\6\7":
+            size = max(size if size != 0xFFFFFFFF else 0, _record(file, before - _END64.size, _END64, b"PK\6\6")[8])
+    if size > _MOST_CENTRAL:
+        raise _malformed(path, f"its table of contents has {size:,} bytes")
+
+
+def _record(file: BinaryIO, place: int, form: struct.Struct, mark: bytes) -> tuple[Any, ...]:
+    if place < 0:
+        raise zipfile.BadZipFile
+    file.seek(place)
+    found = form.unpack(file.read(form.size))
+    if found[0] != mark:
+        raise zipfile.BadZipFile
+    return found
+
+
+def _check_members(path: Path, archive: zipfile.ZipFile, size: int) -> None:
+    """Members are stored as they are, each under its own name, one after the other within the file."""
+    end, names = 0, set()
+    for member in sorted(archive.infolist(), key=lambda member: member.header_offset):
+        plain = member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 0x41
+        if not plain or member.compress_size != member.file_size:
+            raise _malformed(path, f"{member.filename}: it is compressed or encrypted")
+        if member.filename in names:
+            raise _malformed(path, f"{member.filename}: it is there twice")
+        if member.header_offset < end or member.header_offset + member.file_size > size:
+            raise _malformed(path, f"{member.filename}: it overlaps with another member, or with the end of the file")
+        names.add(member.filename)
+        end = member.header_offset + member.file_size
 
 
 def _seal_holds(file: BinaryIO) -> bool:
@@ -280,32 +344,64 @@ def _damaged(path: Path) -> RunError:
 def _advice(path: Path) -> str:
     others = [other for other in _checkpoints(path.parent) if other.name != path.name]
     for other in reversed(others):
-        with contextlib.suppress(OSError), open(other, "rb") as file:
-            if _seal_holds(file):
+        with contextlib.suppress(OSError, RunError), open_file(other, "rb") as file:
+            if _seal_holds(cast(BinaryIO, file)):
                 return f"Use the newest intact one, {other.name}: remove the damaged file and resume."
     return "There is no intact checkpoint beside it: start the run anew."
 
 
 def _read_manifest(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     try:
-        manifest = json.loads(archive.read(_MANIFEST))
-        version = int(manifest["format"])
-    except (KeyError, TypeError, ValueError) as error:
+        size = archive.getinfo(_MANIFEST).file_size
+        if size > _MOST_MANIFEST:
+            raise ValueError(f"{size:,} bytes")
+        manifest = parse_json(archive.read(_MANIFEST), finite=True)
+        version, by = manifest["format"], manifest.get("shoal", "?")
+        if type(version) is not int or not isinstance(by, str):
+            raise ValueError(f"format {version!r} of {by!r}")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _malformed(path, f"{_MANIFEST}: {error!r}") from error
     if version > FORMAT_VERSION:
         raise RunError(
-            f"the checkpoint {path} was written by Shoal {manifest.get('shoal', '?')} in format {version}; this Shoal "
+            f"the checkpoint {path} was written by Shoal {by} in format {version}; this Shoal "
             f"({VERSION}) reads formats up to {FORMAT_VERSION}. Upgrade shoal to read it."
         )
+    if not isinstance(manifest.get("meta"), dict):
+        raise _malformed(path, f"{_MANIFEST}: it has no meta data")
     return manifest
 
 
 def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, _Entry]:
+    leaves = _read_manifest(path, archive).get("leaves")
+    entries = {entry.path: entry for entry in map(_entry, leaves) if entry} if isinstance(leaves, list) else {}
+    if not isinstance(leaves, list) or len(entries) < len(leaves):
+        raise _malformed(path, f"{_MANIFEST}: it does not say what its leaves are, each one once")
+    return entries
+
+
+def _entry(data: Any) -> _Entry | None:
+    """A leaf from plain data; None if that does not describe one."""
+    if not isinstance(data, dict) or data.keys() != set(_Entry._fields):
+        return None
+    name, shape, dtype, key = (data[field] for field in _Entry._fields)
+    lengths = isinstance(shape, list) and len(shape) <= _MOST_DIMENSIONS
+    if not lengths or not all(type(length) is int and 0 <= length <= _MOST_LENGTH for length in shape):
+        return None
+    is_key = isinstance(key, str) and dtype == "uint32"
+    if not isinstance(name, str) or not _is_dtype(dtype) or not (key is None or is_key):
+        return None
+    return _Entry(name, tuple(shape), dtype, key)
+
+
+def _is_dtype(name: Any) -> bool:
+    """Whether it is the name of a type of numbers or booleans."""
+    if not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9_]{1,30}", name):
+        return False
     try:
-        entries = [_Entry(**entry) for entry in _read_manifest(path, archive)["leaves"]]
-        return {entry.path: entry._replace(shape=tuple(entry.shape)) for entry in entries}
-    except (KeyError, TypeError) as error:
-        raise _malformed(path, f"{_MANIFEST}: {error!r}") from error
+        dtype = np.dtype(name)
+    except TypeError:
+        return False
+    return str(dtype) == name and (jnp.issubdtype(dtype, np.number) or dtype == np.bool_)
 
 
 def _malformed(path: Path, what: str) -> RunError:
@@ -357,18 +453,54 @@ def _show_leaf(leaf: Any) -> str:
 
 
 def _read_leaf(path: Path, archive: zipfile.ZipFile, entry: _Entry) -> Any:
-    array = _read_array(path, archive, entry)
-    return array if entry.key is None else jax.random.wrap_key_data(jax.device_put(array), impl=entry.key)
+    if entry.key is None:
+        return _read_array(path, archive, entry)
+    each = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=entry.key))).shape
+    array = _read_array(path, archive, entry, entry.shape + each)
+    return jax.random.wrap_key_data(jax.device_put(array), impl=entry.key)
 
 
-def _read_array(path: Path, archive: zipfile.ZipFile, entry: _Entry) -> np.ndarray:
+def _read_array(
+    path: Path, archive: zipfile.ZipFile, entry: _Entry, shape: tuple[int, ...] | None = None
+) -> np.ndarray:
+    """One leaf, `shape` being that of its array; the raw data of a key has more axes than the key, if it is not known.
+
+    Nothing is made before the sizes agree: those that the manifest and the array's header declare, and the member's.
+    """
     try:
-        dtype = np.dtype(entry.dtype)
+        size = archive.getinfo(entry.path + ".npy").file_size
         with archive.open(entry.path + ".npy") as member:
-            array = np.lib.format.read_array(member, allow_pickle=False)
+            header, stored, fortran, declared = _read_header(cast(BinaryIO, member))
+            wanted = shape or (entry.shape if entry.key is None else declared)
+            dtype = np.dtype(entry.dtype)
+            if stored != _storage_dtype(dtype) or declared != wanted or declared[: len(entry.shape)] != entry.shape:
+                raise ValueError(f"the array is {stored}{list(declared)}")
+            if size != header + math.prod(declared) * stored.itemsize:
+                raise ValueError(f"{stored}{list(declared)} does not fill {size:,} bytes")
+            array = np.empty(math.prod(declared), stored)
+            filled = array.view(np.uint8)
+            for start in range(0, len(filled), 1 << 20):
+                part = np.frombuffer(member.read(min(1 << 20, len(filled) - start)), np.uint8)
+                filled[start : start + (1 << 20)] = part.reshape(len(filled[start : start + (1 << 20)]))
+            member.read(1)  # at the end of a member, zip compares its checksum
     except (KeyError, TypeError, ValueError) as error:
         raise _malformed(path, f"{entry.path}: {error}") from error
-    shape = array.shape if entry.key is None else array.shape[: len(entry.shape)]
-    if array.dtype != _storage_dtype(dtype) or shape != entry.shape:
-        raise _malformed(path, f"{entry.path}: the array is {array.dtype}{list(array.shape)}")
-    return array.view(dtype)
+    return (array.reshape(declared[::-1]).T if fortran else array.reshape(declared)).view(dtype)
+
+
+def _read_header(member: BinaryIO) -> tuple[int, np.dtype, bool, tuple[int, ...]]:
+    """Of an array in numpy's format: how long the header is, then type, order and shape.
+
+    Only arrays of numbers and booleans can be described in the form that is understood here.
+    """
+    start = member.read(8)
+    wide = start[6:] != b"\1\0"
+    length = int.from_bytes(member.read(4 if wide else 2), "little")
+    if start[:6] != b"\x93NUMPY" or length > _MOST_HEADER:
+        raise ValueError("it is no array")
+    text = member.read(length)
+    found = _HEADER.fullmatch(text)
+    if not found or found[1][-1:] == b"O":
+        raise ValueError("it is no array of numbers: objects are never loaded")
+    shape = tuple(int(part) for part in found[3].split(b",") if part.strip())
+    return 12 + length if wide else 10 + length, np.dtype(found[1].decode()), found[2] == b"True", shape

@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal.core.errors import NonFiniteError
 from shoal.core.types import PyTree
-from shoal.execution import checkpoint
+from shoal.execution import checkpoint, records
 from shoal.execution.evolution import Carry, Evolution, Program, build
 from shoal.execution.run import Run, create, open_run, rebuild
 from shoal.execution.run_kinds import EVOLUTION, open_entry
@@ -56,10 +56,17 @@ def resume(
     run, plan = open_evolution(Path(run_dir))
     program, newest, meta = rebuild(run, lambda devices: build(plan, devices), devices)
     program = spread(program) if spread else program
-    carry = program.init()
-    if newest:
-        carry = jax.device_put(checkpoint.load(newest, program.shapes()), program.shardings)
+    carry = _restore(program, newest, meta) if newest and meta else program.init()
     return _Generations(program, run, listener, checkpoint_seconds).run(carry, meta)  # pyright: ignore[reportArgumentType]
+
+
+def _restore(program: Program, path: Path, meta: dict[str, Any]) -> Carry:
+    """A program's carry as a checkpoint holds it, laid out over the devices."""
+    stored = checkpoint.load(path, program.shapes())
+    if int(stored.generation) != meta["update"]:
+        raise records.forged(path, "its arrays are not from the generation that its meta data name")
+    records.check_finite(path, {name: saved.params for name, saved in stored.learners.items()})
+    return jax.device_put(stored, program.shardings)
 
 
 def open_evolution(path: Path) -> tuple[Run, Evolution]:
@@ -77,6 +84,9 @@ class _Generations(Loop):
         self.total = self.program.plan.generations
         self.env_steps = meta["env_steps"] if meta else 0
         return super().run(carry, meta)
+
+    def _lanes(self, carry: Any) -> tuple[int, ...]:
+        return ()
 
     def _read(self, count: int, table: jax.Array) -> None:
         rows = np.asarray(jax.device_get(table))[:count]

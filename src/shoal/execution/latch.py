@@ -4,6 +4,7 @@ Whole batches are checked with one pass over memory; the exact place is looked f
 """
 
 import functools
+from collections.abc import Sized
 from typing import Any
 
 import jax
@@ -148,3 +149,9 @@ def as_stored(shapes: Latch) -> Latch:
 def spread(stored: Latch, devices: int) -> Latch:
     """The inverse of `first_faults`: the first device has seen them."""
     return jax.tree.map(lambda leaf: np.pad(leaf, ((0, 0), (0, devices - 1))), stored)
+
+
+def is_sound(stored: Latch, groups: Sized) -> bool:
+    """Whether faults that come from a file are of kinds and groups that there are."""
+    ranges = ((stored.kind, len(KINDS)), (stored.group, len(groups)))
+    return all(bool(np.all((np.asarray(leaf) >= 0) & (np.asarray(leaf) < most))) for leaf, most in ranges)

@@ -5,49 +5,85 @@ same lines as an uninterrupted one (but for times).
 """
 
 import contextlib
+import io
 import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
 from shoal.core.errors import RunError
-from shoal.core.files import write_atomically
+from shoal.core.files import check_folder, open_file, read_lines, write_atomically
+from shoal.core.schema import Maybe, Whole, check
+
+LINE = {"update": Whole(), "env_steps": Whole()}
+"""What every line of `metrics.jsonl` has. All else in it is numbers, or one number a seed; None where there is none."""
 
 
 class Aggregator:
-    """Turns rows of the metrics table, `[updates, (seeds,) columns]`, into lines over `every` updates each."""
+    """Turns rows of the metrics table, `[updates, (seeds,) columns]`, into lines over `every` updates each.
 
-    def __init__(self, names: tuple[str, ...], every: int, steps_per_update: int, update: int = 0):
+    Between two lines it keeps sums only, one row at a time: so what a checkpoint carries of them does not grow, and
+    they are the same to the bit however the rows came.
+    """
+
+    def __init__(self, names: tuple[str, ...], every: int, steps_per_update: int):
         self.names = names
         self.every = every
         self.steps_per_update = steps_per_update
-        self.update = update
-        self.pending: list[np.ndarray] = []
+        self.update = self.count = 0
+        self.sums = np.zeros(0)
 
     def add(self, rows: np.ndarray, last_update: int) -> list[dict[str, Any]]:
         """The lines that these rows complete."""
         lines = []
-        for row in rows:
+        for row in np.asarray(rows, np.float64):
             self.update += 1
-            self.pending.append(row)
+            self.sums = self.sums + row if self.count else row
+            self.count += 1
             if self.update % self.every == 0 or self.update == last_update:
                 lines.append(self._line())
         return lines
 
+    def pending(self) -> dict[str, Any]:
+        """What no line has been made of yet, as plain data for a checkpoint; None for sums that are not finite."""
+        sums = [each if math.isfinite(each) else None for each in self.sums.ravel().tolist()] if self.count else []
+        return {"count": self.count, "sums": sums}
+
+    def restore(self, update: int, pending: Any, last_update: int, shape: tuple[int, ...] = ()) -> None:
+        """Goes on after that update; `shape` is that of the seeds. Raises `ValueError` where it does not fit.
+
+        pending: as above or, in checkpoints of early versions, the rows themselves.
+        """
+        count = 0 if update == last_update else update % self.every
+        shape = (*shape, len(self.names))
+        early = isinstance(pending, list)
+        if early:
+            rows = np.array(pending, np.float32) if pending else np.zeros((0, *shape), np.float32)
+            if rows.shape != (count, *shape):
+                raise ValueError(f"meta.pending must be {[count, *shape]} numbers")
+            self.update, self.count = update - count, 0
+            self.add(rows, last_update)
+            return
+        check(pending, {"count": Whole(count, count), "sums": [Maybe(float)]}, "meta.pending")
+        if len(pending["sums"]) != (math.prod(shape) if count else 0):
+            raise ValueError(f"meta.pending.sums must be {list(shape)} numbers")
+        self.update, self.count = update, count
+        self.sums = np.array(pending["sums"], np.float64).reshape(shape) if count else np.zeros(0)
+
     def _line(self) -> dict[str, Any]:
-        rows, self.pending = np.stack(self.pending).astype(np.float64), []
-        column = {name: rows[..., i] for i, name in enumerate(self.names)}
-        episodes = column["episodes"].sum(0)
+        count, self.count = self.count, 0
+        column = {name: self.sums[..., i] for i, name in enumerate(self.names)}
+        episodes = column["episodes"]
         line: dict[str, Any] = {"update": self.update, "env_steps": self.update * self.steps_per_update}
         line["episodes"] = episodes.tolist()
-        returns = {name: values.sum(0) for name, values in column.items() if name.startswith("return/")}
-        sums = returns | {"return": sum(returns.values()), "length": column["length"].sum(0)}
+        returns = {name: total for name, total in column.items() if name.startswith("return/")}
+        sums = returns | {"return": sum(returns.values()), "length": column["length"]}
         with np.errstate(invalid="ignore", divide="ignore"):
             means = {name: total / episodes for name, total in sums.items()}
-        rest = {n: v.mean(0) for n, v in column.items() if n not in ("episodes", "length", "fault", *returns)}
+        rest = {n: v / count for n, v in column.items() if n not in ("episodes", "length", "fault", *returns)}
         for name, value in (means | rest).items():
             line[name] = _plain(value)
         return line
@@ -63,7 +99,7 @@ class MetricsLog:
             if keep_until is not None and self.path.exists():
                 kept = [line for line in read_metrics(self.path) if line["update"] <= keep_until]
                 write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept))
-            self._file = open(self.path, "a")  # noqa: SIM115, held open for the whole run
+            self._file: TextIO = io.TextIOWrapper(open_file(self.path, "ab"), "utf-8")  # held open for the whole run
             self._board = _board(folder)
 
     def write(self, line: dict[str, Any]) -> None:
@@ -96,15 +132,21 @@ class MetricsLog:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a `metrics.jsonl`; what a crash has cut short or damaged, and what follows it, is left out."""
     lines = []
-    for text in path.read_text(errors="replace").splitlines():
+    for line in read_lines(path):
         try:
-            line = json.loads(text)
+            check(line, LINE, "line")
         except ValueError:
             break
-        if not isinstance(line, dict) or not isinstance(line.get("update"), int):
+        if not all(map(_is_metric, line.values())):
             break
         lines.append(line)
     return lines
+
+
+def _is_metric(entry: Any) -> bool:
+    """A number or None, or a list with one a seed."""
+    values = entry if isinstance(entry, list) else [entry]
+    return all(value is None or (type(value) in (int, float) and not abs(value) > 1e300) for value in values)
 
 
 def _board(folder: Path) -> Any:
@@ -112,6 +154,7 @@ def _board(folder: Path) -> Any:
         from tensorboardX import SummaryWriter
     except ImportError:
         return None
+    check_folder(folder / "events")
     return SummaryWriter(str(folder / "events"), flush_secs=10)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from shoal.core.errors import NonFiniteError
 from shoal.core.types import PyTree
-from shoal.execution import checkpoint, latch
+from shoal.execution import checkpoint, latch, records
 from shoal.execution.pbt_plan import PBT
 from shoal.execution.pbt_program import SOURCE, Program, State, build
 from shoal.execution.run import Run, create, open_run, rebuild
@@ -81,15 +81,21 @@ def resume(
     """
     run, plan = open_pbt(Path(run_dir))
     program, newest, meta = rebuild(run, lambda devices: build(plan, devices), devices)
-    state = restore(program, newest) if newest else program.init()
+    state = restore(program, newest, meta) if newest else program.init()
     return (loop or _Population)(program, run, listener, checkpoint_seconds).run(state, meta)  # pyright: ignore[reportArgumentType]
 
 
-def restore(program: Program, path: Path) -> State:
-    """A program's state as a checkpoint holds it, laid out over the devices."""
+def restore(program: Program, path: Path, meta: dict[str, Any] | None = None) -> State:
+    """A program's state as a checkpoint holds it, laid out over the devices. meta: with which it must agree.
+
+    Weights may hold NaN: those of members that have failed do until a good one is copied over them.
+    """
     shapes = program.shapes()
     members = shapes.members.replace(latch=latch.as_stored(shapes.members.latch))
     stored = checkpoint.load(path, {"state": shapes.replace(members=members)}, partial=True)["state"]
+    sound = latch.is_sound(stored.members.latch, program.cast.spec.groups)
+    if not sound or (meta is not None and np.any(np.asarray(stored.members.update) != meta["update"])):
+        raise records.forged(path, "its arrays are not from the update that its meta data name")
     faults = latch.spread(stored.members.latch, program.mesh.size)
     return jax.device_put(stored.replace(members=stored.members.replace(latch=faults)), program.shardings)
 
@@ -107,10 +113,22 @@ class _Population(Loop):
 
     def run(self, carry: State, meta: dict[str, Any] | None) -> PBTResult:  # pyright: ignore[reportIncompatibleMethodOverride]
         self.lineage = np.arange(self.program.plan.members)
-        for row in np.array(meta["pending"] if meta else [], np.float32):
-            self._descend(row)
         result = super().run(carry, meta)  # pyright: ignore[reportArgumentType]
         return PBTResult(**vars(result) | {"policies": self.policies}, **self.standing)
+
+    def _pick_up(self, meta: dict[str, Any], carry: Any) -> None:
+        super()._pick_up(meta, carry)
+        lineage = meta.get("lineage", self.lineage.tolist())
+        if len(lineage) != len(self.lineage) or max(lineage) >= len(lineage):
+            assert self.folder
+            raise records.forged(self.folder.checkpoints, "meta.lineage must be one member for each member")
+        self.lineage = np.array(lineage)
+        if isinstance(meta["pending"], list):  # an early version: the lineage is in the rows
+            for row in np.array(meta["pending"], np.float32):
+                self._descend(row)
+
+    def _lanes(self, carry: Any) -> tuple[int, ...]:
+        return (self.program.plan.members,)
 
     def _descend(self, row: np.ndarray) -> None:
         """Follows the members through one more update: whose place in the line before each one's weights had."""
@@ -163,7 +181,7 @@ class _Population(Loop):
         return {"learners": self.saved_learners, "state": carry.replace(members=members)}
 
     def _meta(self) -> dict[str, Any]:
-        return super()._meta() | {ENTRY: self.standing}
+        return super()._meta() | {"lineage": self.lineage.tolist(), ENTRY: self.standing}
 
 
 def _plain(values: np.ndarray) -> list[float | None]:

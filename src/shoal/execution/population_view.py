@@ -10,10 +10,11 @@ import numpy as np
 
 from shoal.core.errors import OptionError, RunError, require, shell_command
 from shoal.core.types import PyTree
-from shoal.execution import checkpoint
+from shoal.execution import checkpoint, records
 from shoal.execution.experiment import Cast, Learner, cast
 from shoal.execution.game import Game
 from shoal.execution.oracles import Learned
+from shoal.execution.population_records import read_population
 from shoal.execution.psro_run import Settings, open_settings, restore
 from shoal.population.alpha_rank import alpha_rank
 from shoal.population.bank import Member
@@ -51,18 +52,11 @@ def look(folder: Path) -> View:
     """Reads a population's members, table, mixtures and history."""
     settings = open_settings(folder)
     path = _newest(folder)
-    meta = checkpoint.read_meta(path)
-    sizes = tuple(len(members) for members in meta["members"].values())
-    table = PayoffTable.empty(len(sizes), meta["symmetric"]).grown(sizes)
-    like = {"table": {"count": table.count, "total": table.total, "squares": table.squares}}
-    stored = checkpoint.load(path, like, partial=True)["table"]
-    return View(
-        settings,
-        {player: tuple(Member(**member) for member in members) for player, members in meta["members"].items()},
-        dataclasses.replace(table, **{name: np.asarray(part) for name, part in stored.items()}),
-        tuple(np.array(mixture) for mixture in meta["mixtures"]),
-        tuple(meta["history"]),
-    )
+    found = read_population(path)
+    stored = checkpoint.load(path, {"table": found.table}, partial=True)["table"]
+    records.check_finite(path, stored, "payoffs")
+    table = PayoffTable(**stored, symmetric=found.symmetric)
+    return View(settings, found.members, table, found.mixtures, found.history)
 
 
 def described(view: View) -> dict[str, Any]:
@@ -104,9 +98,12 @@ def seated(folder: Path, lineup: Sequence[int]) -> tuple[Cast, dict[str, PyTree]
         require(0 <= number < size, owner, f"the policy of {player}", number, f"between 0 and {size - 1}")
     roles = _roles(Game(view.settings.experiment))
     path = _newest(folder)
-    capacities = checkpoint.read_meta(path)["capacities"]
+    capacities = read_population(path).capacities
+    if view.players != tuple(roles.learners):
+        raise records.forged(path, f"its players are {', '.join(view.players)[:80]}")
     like = {player: _stacked(roles, player, capacities[player]) for player in view.players}
     banks = checkpoint.load(path, {"banks": like}, partial=True)["banks"]
+    records.check_finite(path, banks)
     chosen = {
         player: jax.tree.map(lambda leaf, n=number: leaf[n], banks[player])
         for player, number in zip(view.players, lineup, strict=True)

@@ -19,7 +19,7 @@ from shoal.core.errors import OptionError, RunError, require, shell_command
 from shoal.core.files import write_atomically
 from shoal.core.options import check_types
 from shoal.core.types import PyTree
-from shoal.execution import checkpoint, run_kinds
+from shoal.execution import checkpoint, records, run_kinds
 from shoal.execution.anytime_oracle import Anytime
 from shoal.execution.experiment import Experiment, from_plain, to_plain
 from shoal.execution.game import Game
@@ -27,8 +27,9 @@ from shoal.execution.imports import Found, gathered, joined, of_population, of_t
 from shoal.execution.leagues import League
 from shoal.execution.oracles import Exact, Hands, Learned
 from shoal.execution.pipeline import Pipelined
+from shoal.execution.population_records import read_population
 from shoal.execution.run import held
-from shoal.population.bank import Member, PolicyBank
+from shoal.population.bank import PolicyBank
 from shoal.population.payoff import PayoffTable
 from shoal.population.psro import PSRO, State, begin, finished, psro, shared
 
@@ -140,7 +141,7 @@ def resume(
     folder = folder.absolute()
     settings = open_settings(folder)
     oracle = oracle or oracle_of(settings, devices)
-    begun = checkpoint.latest(folder / "checkpoints") is not None
+    begun = records.newest_checkpoint(folder) is not None
     state = restore(folder, settings, oracle) if begun else beginning(settings, oracle)
     return _grow(settings, oracle, state, folder, listener)
 
@@ -148,7 +149,7 @@ def resume(
 def is_finished(folder: Path, settings: Settings) -> bool:
     """Whether nothing is left for `resume` to do."""
     newest = checkpoint.latest(folder / "checkpoints")
-    return newest is not None and finished(checkpoint.read_meta(newest)["history"], settings.psro)
+    return newest is not None and finished(read_population(newest).history, settings.psro)
 
 
 def beginning(settings: Settings, oracle: Learned | Exact) -> State:
@@ -226,24 +227,20 @@ def restore(folder: Path, settings: Settings, oracle: Learned | Exact) -> State:
     path = checkpoint.latest(folder / "checkpoints")
     if path is None:
         raise RunError(f"{folder} has no checkpoint yet: go on with `{shell_command('resume', folder)}`")
-    meta = checkpoint.read_meta(path)
-    sizes = tuple(len(members) for members in meta["members"].values())
-    table = PayoffTable.empty(len(sizes), meta["symmetric"]).grown(sizes)
-    first = oracle.first()
-    like = {"banks": {n: _stacked(first[n], room) for n, room in meta["capacities"].items()}, "table": _arrays(table)}
-    stored = checkpoint.load(path, like)
-    exact = settings.oracle == "exact"
+    found, exact = read_population(path), settings.oracle == "exact"
+    if tuple(found.members) != Game(settings.experiment).players or found.symmetric != settings.symmetric:
+        raise records.forged(path, f"its players are {', '.join(found.members)[:80]}, or share a bank otherwise")
+    first = oracle.first() if exact else jax.eval_shape(oracle.first)
+    like = {"banks": {name: _stacked(first[name], room) for name, room in found.capacities.items()}}
+    stored = checkpoint.load(path, like | {"table": found.table})
+    records.check_finite(path, stored)
     banks = {
-        name: PolicyBank(
-            policies if exact else jax.device_put(policies), tuple(Member(**member) for member in meta["members"][name])
-        )
+        name: PolicyBank(policies if exact else jax.device_put(policies), found.members[name])
         for name, policies in stored["banks"].items()
     }
-    known = dataclasses.replace(table, **{name: np.asarray(part) for name, part in stored["table"].items()})
-    banks = shared(banks) if known.symmetric else banks
-    mixtures = tuple(np.array(mixture) for mixture in meta["mixtures"])
-    history = tuple(meta["history"])
-    return State(banks, known, mixtures, history[-1]["iteration"], history)
+    table = PayoffTable(**stored["table"], symmetric=found.symmetric)
+    banks = shared(banks) if table.symmetric else banks
+    return State(banks, table, found.mixtures, found.history[-1]["iteration"], found.history)
 
 
 def _arrays(table: PayoffTable) -> dict[str, np.ndarray]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from shoal.core.errors import RunError, shell_command, unknown_name
 from shoal.core.types import PyTree
-from shoal.execution import checkpoint, run_kinds
+from shoal.execution import checkpoint, records, run_kinds
 from shoal.execution.experiment import Cast, Experiment, cast
 from shoal.execution.mismatch import differing_options
 from shoal.execution.run_kinds import TRAINING
@@ -99,7 +99,7 @@ def devices_of(run: Run, devices: int | None = None) -> int | None:
     newest = checkpoint.latest(run.checkpoints)
     if devices is not None or newest is None:
         return devices
-    before = checkpoint.read_meta(newest)["devices"]
+    before = records.read_progress(newest, run.experiment.num_updates)["devices"]
     return before if before <= len(jax.local_devices()) else None
 
 
@@ -110,9 +110,9 @@ def rebuild(
 
     On another number of devices than before, it warns: results agree to rounding only.
     """
+    newest = records.newest_checkpoint(run.path)
+    meta = records.read_progress(newest, run.experiment.num_updates) if newest else None
     program = build(devices_of(run, devices))
-    newest = checkpoint.latest(run.checkpoints)
-    meta = checkpoint.read_meta(newest) if newest else None
     if meta and program.mesh.size != meta["devices"]:
         warnings.warn(
             f"this run was on {meta['devices']} device(s) and goes on with {program.mesh.size}: its results will agree "
@@ -155,12 +155,13 @@ def load_policies(path: Path, seed_index: int = 0) -> tuple[Cast, dict[str, PyTr
     roles = cast(run.experiment)
     like = {"learners": _policy_shapes(roles)}
     newest = latest_checkpoint(run)
-    tree = checkpoint.load(newest, like, partial=True)
-    learners = tree["learners"]
+    meta = records.read_progress(newest, run.experiment.num_updates)
+    learners = checkpoint.load(newest, like, partial=True)["learners"]
+    records.check_finite(newest, learners)
     policies = {name: policy for state in learners.values() for name, policy in state["params"].items()}
     if run.experiment.num_seeds > 1:
         policies = jax.tree.map(lambda leaf: leaf[seed_index], policies)
-    return roles, policies, checkpoint.read_meta(newest)
+    return roles, policies, meta
 
 
 def weights_from(path: str, wanted: dict[str, PyTree]) -> dict[str, PyTree]:

@@ -5,12 +5,13 @@ themselves is imported here, so that telling them apart costs nothing.
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from shoal.core.errors import RunError, ShoalError, shell_command, unknown_name
-from shoal.core.files import LEFTOVER, create_folder
+from shoal.core.files import LEFTOVER, create_folder, read_json
 from shoal.core.version import VERSION
 
 Settings = TypeVar("Settings")
@@ -109,7 +110,7 @@ def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Set
         return build(data[entry])
     except ShoalError as error:
         raise RunError(f"{config}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
         raise RunError(f"{config} is damaged: its entry {entry!r} cannot be read ({error!r})") from error
 
 
@@ -122,15 +123,15 @@ def _read(folder: Path) -> tuple[str, Mapping[str, Any]]:
     config = folder / CONFIG
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: no such folder")
-    if not config.is_file() and (folder / "sweep.json").is_file():
+    if not os.path.lexists(config) and (folder / "sweep.json").is_file():
         raise RunError(
             f"{folder} is a sweep of an earlier version of shoal, which kept its results (sweep.json, sweep.png) and "
             "nothing to go on from"
         )
-    if not config.is_file():
+    if not os.path.lexists(config):
         raise RunError(f"{folder} is not a run folder: it has no config.json")
     try:
-        data = json.loads(config.read_text())
+        data = read_json(config)
         found = data["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{config} is damaged or cut short ({type(error).__name__}: {error})") from error

@@ -28,7 +28,7 @@ from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError, unknown_name
 from shoal.core.regroup import Regrouped, sides
 from shoal.core.types import PyTree, Seat
-from shoal.execution import checkpoint, latch, run_kinds
+from shoal.execution import checkpoint, latch, records, run_kinds
 from shoal.execution.bench import versions
 from shoal.execution.fused import Carry, Program, build
 from shoal.execution.logging import read_metrics
@@ -138,7 +138,7 @@ def resume(
     folder = Run(Path(run_dir), plan.experiment)
     prepared, newest, meta = rebuild(folder, lambda devices: prepare(plan, devices), devices)
     program = prepared.program
-    carry = restore(program, newest) if newest else with_weights(program, program.init())
+    carry = restore(program, newest, meta) if newest and meta else with_weights(program, program.init())
     return _trained(prepared, carry, meta, folder, listener, checkpoint_seconds)
 
 
@@ -184,10 +184,17 @@ def run(
     return _trained(prepared, carry, None, folder, listener, checkpoint_seconds)
 
 
-def restore(program: Program, path: Path) -> Carry:
-    """A program's carry as a checkpoint holds it, laid out over the devices. It knows which points have failed."""
+def restore(program: Program, path: Path, meta: dict[str, Any]) -> Carry:
+    """A program's carry as a checkpoint holds it, laid out over the devices. It knows which points have failed.
+
+    Weights may hold NaN: those of points that have failed do. meta: with which the arrays must agree.
+    """
     shapes = program.shapes()
     stored = checkpoint.load(path, shapes.replace(latch=latch.as_stored(shapes.latch)))
+    if np.any(np.asarray(stored.update) != meta["update"]) or not latch.is_sound(
+        stored.latch, program.cast.spec.groups
+    ):
+        raise records.forged(path, "its arrays are not from the update that its meta data name")
     faults = latch.spread(stored.latch, program.mesh.size)
     return jax.device_put(stored.replace(latch=faults), program.shardings)
 
@@ -233,19 +240,21 @@ class _SideBySide(Loop):
     def run(self, carry: Carry, meta: dict[str, Any] | None) -> Result:
         """Goes on with the lines of before, which the returns are made of; unless there is nothing left to do."""
         if meta and self.folder:
-            self.lines = self._earlier(self.folder, meta["update"])
+            self.lines = self._earlier(self.folder, meta["update"], len(carry.update))
             self._check(carry)
             self.fault = all(self.failures)
             if self.fault or meta["update"] >= self.total:
                 return Result({}, meta["update"], self.lines, meta["seconds"], 0.0, meta["update"] < self.total)
         return super().run(carry, meta)
 
-    def _earlier(self, folder: Run, update: int) -> list[dict[str, Any]]:
+    def _earlier(self, folder: Run, update: int, lanes: int) -> list[dict[str, Any]]:
         lines = read_metrics(folder.metrics) if folder.metrics.is_file() else []
         lines = [line for line in lines if line["update"] <= update]
         every = max(1, self.total // LINES)
         expected = -(-update // every) if update == self.total else update // every
-        if len(lines) < expected:
+        counted = [name for name in self.program.names if name == "episodes" or name.startswith("return/")]
+        whole = all(isinstance(line.get(name), list) and len(line[name]) == lanes for line in lines for name in counted)
+        if len(lines) < expected or not whole:
             raise RunError(
                 f"{folder.metrics} is damaged or cut short: the returns of this sweep are made of its lines, and some "
                 f"of those up to update {update} are missing. Sweep anew."

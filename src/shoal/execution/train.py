@@ -6,7 +6,6 @@ the next one is being computed.
 
 import contextlib
 import dataclasses
-import math
 import shlex
 import signal
 import threading
@@ -23,7 +22,7 @@ from shoal.core.errors import NonFiniteError, ShoalError
 from shoal.core.host import StandIn
 from shoal.core.registry import imported_files
 from shoal.core.types import PyTree
-from shoal.execution import checkpoint, fused, host, latch
+from shoal.execution import checkpoint, fused, host, latch, records
 from shoal.execution.experiment import Experiment, make_world
 from shoal.execution.fused import Carry, Program, policies_of
 from shoal.execution.host import IN_THIS_PROCESS, Stepping, check_stepping
@@ -103,17 +102,19 @@ def resume(
     """
     run, stepping = open_run(Path(run_dir)), Stepping(env_workers, env_timeout)
     program, newest, meta = rebuild(run, lambda devices: build(run.experiment, devices, stepping), devices)
-    carry = restore(program, newest)[0] if newest else with_weights(program, program.init())
+    carry = restore(program, newest, meta) if newest else with_weights(program, program.init())
     return Loop(program, run, listener, checkpoint_seconds).run(carry, meta)
 
 
-def restore(program: Program, path: Path) -> tuple[Carry, dict[str, Any]]:
-    """A program's carry as a checkpoint holds it, laid out over the devices."""
+def restore(program: Program, path: Path, meta: dict[str, Any] | None = None) -> Carry:
+    """A program's carry as a checkpoint holds it, laid out over the devices. meta: with which it must agree."""
     shapes = program.shapes()
     stored = checkpoint.load(path, shapes.replace(latch=None))
+    if meta is not None and np.any(np.asarray(stored.update) != meta["update"]):
+        raise records.forged(path, "its arrays are not from the update that its meta data name")
+    records.check_finite(path, {name: learner.params for name, learner in stored.learners.items()})
     untripped = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes.latch)
-    carry = jax.device_put(stored.replace(latch=untripped), program.shardings)
-    return carry, checkpoint.read_meta(path)
+    return jax.device_put(stored.replace(latch=untripped), program.shardings)
 
 
 def build(experiment: Experiment, devices: int | None = None, stepping: Stepping = IN_THIS_PROCESS) -> Program:
@@ -145,14 +146,11 @@ class Loop:
             return self._run(carry, meta)
 
     def _run(self, carry: Carry, meta: dict[str, Any] | None) -> Result:
-        meta = meta or {"update": 0, "pending": [], "seconds": 0.0}
-        self.update = meta["update"]
+        self.aggregator = Aggregator(self.program.names, max(1, self.total // LINES), self.steps_per_update)
+        self.update, self.before = (meta["update"], meta["seconds"]) if meta else (0, 0.0)
+        if meta:
+            self._pick_up(meta, carry)
         self.log = MetricsLog(self.folder.path, keep_until=self.update) if self.folder else None
-        every = max(1, self.total // LINES)
-        self.aggregator = Aggregator(self.program.names, every, self.steps_per_update, meta["update"])
-        self.aggregator.update -= len(meta["pending"])
-        self.aggregator.add(np.array(meta["pending"], np.float32), self.total)
-        self.before = meta["seconds"]
         began = time.perf_counter()
         advance = self.program.compiled(carry)
         self.compile_seconds = time.perf_counter() - began
@@ -168,6 +166,18 @@ class Loop:
         policies = jax.device_get(policies_of(carry.learners))
         interrupted = self.update < self.total
         return Result(policies, self.update, self.lines, self._seconds(), self.compile_seconds, interrupted)
+
+    def _pick_up(self, meta: dict[str, Any], carry: Carry) -> None:
+        """Goes on with metrics of which no line was made when the checkpoint was."""
+        try:
+            self.aggregator.restore(self.update, meta["pending"], self.total, self._lanes(carry))
+        except ValueError as error:
+            assert self.folder
+            raise records.forged(self.folder.checkpoints, error) from error
+
+    def _lanes(self, carry: Any) -> tuple[int, ...]:
+        """How many trainings there are side by side, as the shape that a metric has."""
+        return np.shape(carry.update)
 
     def _loop(self, advance: Callable, carry: Carry, stopped: threading.Event) -> Carry:
         counts = self.program.counts
@@ -257,24 +267,17 @@ class Loop:
         return carry.replace(latch=None)
 
     def _meta(self) -> dict[str, Any]:
-        """Where the run stands. Of rows that are in no line of metrics yet, None stands for what is not finite."""
+        """Where the run stands."""
         return {
             "update": self.update,
             "env_steps": self.update * self.steps_per_update,
             "devices": self.program.mesh.size,
             "seconds": self._seconds(),
-            "pending": [_finite(row.tolist()) for row in self.aggregator.pending],
+            "pending": self.aggregator.pending(),
         }
 
     def _seconds(self) -> float:
         return self.before + time.perf_counter() - self.began
-
-
-def _finite(value: Any) -> Any:
-    """A row, or a list of them, with None in place of what JSON has no name for."""
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return value if math.isfinite(value) else None
 
 
 def with_weights(program: Program, carry: Carry) -> Carry:

@@ -1,21 +1,61 @@
 """What a run's own measurements say: who is the bottleneck, and how many actors feed its learner."""
 
 import dataclasses
-import json
 import math
+import os
 import time
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import RunError
+from shoal.core.errors import OptionError, RunError, UnknownNameError
+from shoal.core.files import read_json
+from shoal.core.schema import Maybe, Whole, check
 from shoal.execution.cluster import driver
+from shoal.execution.cluster.plan import Plan
+from shoal.execution.cluster.pool import Team
 from shoal.execution.cluster.runner import STATUS
+from shoal.execution.experiment import from_plain
 
 SILENT = 30.0
 """Seconds after which a run that says nothing of itself, though it should every second, is not running any more.
 
 That is for drivers on other machines, and such as hang: of one on this machine that is gone it is known at once.
 """
+
+LEARNER = {
+    **dict.fromkeys(("update?", "committed?", "made?", "left_out?"), Whole()),
+    **dict.fromkeys(("seconds?", "compile_s?"), float),
+    "spent?": {str: float},
+}
+SERVICE = dict.fromkeys(("capacity?", "length?", "dropped?", "open?", "leased?", "broken?"), Whole())
+COMMON = {
+    "running": bool,
+    "services?": {str: SERVICE},
+    "restarts?": {str: Whole()},
+    "events?": [{"seconds": float, "worker": str, "what": str}],
+    "dashboard?": Maybe(str),
+}
+TRAINING = COMMON | {
+    "plan": {str: Any},
+    "env?": str,
+    "total?": Whole(),
+    "staleness?": {"mean?": float, "largest?": float},
+    "learner?": LEARNER,
+    "copies?": Whole(),
+    "steps?": Whole(),
+    "absent?": [str],
+    "workers?": {
+        str: {
+            **dict.fromkeys(("rounds", "restarts", "env_steps"), Whole()),
+            "task": str,
+            "seconds": {str: float},
+            "slow": bool,
+            "quarantined": [Whole()],
+        }
+    },
+}
+POPULATION = COMMON | {"team": {str: Any}, "workers?": {str: {"done": Whole(), "task": str, "busy_s": float}}}
+"""What `cluster.json` says of a training, and of a population: all that is shown of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,18 +88,32 @@ def read_status(folder: Path) -> dict[str, Any]:
     path = folder / STATUS
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: no such folder")
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise RunError(f"{folder} has no {STATUS}: it was not trained on a cluster, or has not begun yet")
     try:
-        status = json.loads(path.read_text())
+        status = read_json(path)
         age = time.time() - path.stat().st_mtime
-    except (OSError, ValueError) as error:
+        team = isinstance(status, dict) and "team" in status
+        check(status, POPULATION if team else TRAINING, "the status")
+        if team:
+            team_from(status["team"])
+        else:
+            from_plain(Plan, status["plan"], "plan")
+    except (OSError, ValueError, UnknownNameError) as error:
         raise RunError(f"{path} is damaged: {error}. It is written again when the run goes on.") from error
-    known = isinstance(status, dict) and ("plan" in status or "team" in status)
-    if not known or not isinstance(status.get("workers", {}), dict):
-        raise RunError(f"{path} is damaged: it does not say who is at work. It is written again when the run goes on.")
-    status["running"] = bool(status.get("running")) and age < SILENT and not driver.is_gone(status.get("driver"))
+    status["running"] = status["running"] and age < SILENT and not driver.is_gone(status.get("driver"))
     return status
+
+
+def team_from(data: Any) -> Team:
+    """A team from plain data. Raises `ValueError` where it is none."""
+    hints: dict[str, Any] = {"workers": Whole(1), "retries": Whole(), "devices": Maybe(Whole(1))}
+    hints |= dict.fromkeys(("cpus", "gpus", "patience"), float)
+    check(data, {f"{name}?": hint for name, hint in hints.items()}, "team")
+    unknown = sorted(data.keys() - hints.keys())
+    if unknown:
+        raise OptionError(f"team: unknown entries {', '.join(unknown)[:80]}")
+    return Team(**data)
 
 
 def advise(status: dict[str, Any]) -> Advice:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import RunError
+from shoal.core.files import open_descriptor, read_lines, write_atomically
 
 NAME = "journal.jsonl"
 
@@ -25,9 +26,9 @@ class Journal:
         self._written = self._safe = 0
         try:
             text = "".join(json.dumps(entry) + "\n" for entry in self.entries)
-            if self.path.exists() and self.path.read_text(errors="replace") != text:
-                _replace(self.path, text)
-            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            if self.path.exists() and self.path.stat().st_size != len(text):  # its end was cut short or damaged
+                write_atomically(self.path, text)
+            self._file = open_descriptor(self.path, "ab")
         except OSError as error:
             raise self._error(error) from error
 
@@ -72,21 +73,4 @@ class Journal:
 
 def read(path: Path) -> list[dict[str, Any]]:
     """The entries of a journal, up to the first that is damaged."""
-    entries = []
-    if not path.exists():
-        return entries
-    for line in path.read_text(errors="replace").splitlines():
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            break
-        if not isinstance(entry, dict):
-            break
-        entries.append(entry)
-    return entries
-
-
-def _replace(path: Path, text: str) -> None:
-    from shoal.core.files import write_atomically
-
-    write_atomically(path, text)
+    return list(read_lines(path)) if os.path.lexists(path) else []

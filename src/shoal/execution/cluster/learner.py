@@ -23,7 +23,7 @@ from shoal.algorithms.ppo import approx_kl
 from shoal.core.errors import NonFiniteError
 from shoal.core.types import PyTree
 from shoal.core.vectorise import Worlds
-from shoal.execution import checkpoint, latch
+from shoal.execution import checkpoint, latch, records
 from shoal.execution.cluster import rollouts
 from shoal.execution.cluster.actor import POLICIES, WAIT
 from shoal.execution.cluster.clock import Clock
@@ -289,13 +289,20 @@ class Learner:
         self.aggregator = Aggregator(names, max(1, self.total // LINES), steps)
         if newest is not None:
             like = {"learners": self.learning.program.shapes().learners}
-            stored = checkpoint.load(newest, like, partial=True)
-            self.learners = self.learning.put(stored["learners"])
-            meta = checkpoint.read_meta(newest)
+            meta = records.read_progress(newest, self.total)
+            stored = checkpoint.load(newest, like, partial=True)["learners"]
+            records.check_finite(newest, {name: learner.params for name, learner in stored.items()})
+            self.learners = self.learning.put(stored)
             self.update, before = meta["update"], meta["seconds"]
-            self.aggregator.update = self.update - len(meta["pending"])
-            pending = [[*row, *[0.0] * (len(names) - len(row))] for row in meta["pending"]]  # of before `nan_resets`
-            self.aggregator.add(np.array(pending, np.float32), self.total)
+            pending = meta["pending"]
+            if isinstance(pending, list):  # rows of early versions, of before `nan_resets`
+                pending = [
+                    [*row, *[0.0] * (len(names) - len(row))] if isinstance(row, list) else row for row in pending
+                ]
+            try:
+                self.aggregator.restore(self.update, pending, self.total)
+            except (ValueError, TypeError) as error:
+                raise records.forged(newest, error) from error
         self.clock = Clock(before)
 
     def _add(self, row: np.ndarray) -> list[dict[str, Any]]:
@@ -318,7 +325,7 @@ class Learner:
             "env_steps": self.update * self.experiment.num_envs * self.experiment.num_steps,
             "devices": self.learning.size,
             "seconds": self.clock.seconds,
-            "pending": [row.tolist() for row in self.aggregator.pending],
+            "pending": self.aggregator.pending(),
         }
         for line in self.lines:
             log.write(line)

@@ -16,13 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.core.errors import RunError
-from shoal.core.files import write_atomically
+from shoal.core.files import make_folder, write_atomically
+from shoal.core.schema import Whole, check
 from shoal.execution import checkpoint
 from shoal.execution.cluster import journal
 from shoal.execution.cluster.journal import Journal
 
 ALL = 1 << 30
 """Checkpoints to keep: each is a result."""
+LINE = {"done?": str, "figures?": {str: Any}, "file?": Whole(), "forgot?": [str]}
+"""What a line of the journal says: what is done, or what is forgotten."""
 
 
 class Result(NamedTuple):
@@ -74,6 +77,8 @@ class Ledger:
         if "file" not in entry:
             return Result(id, entry["figures"])
         arrays = checkpoint.read_arrays(self._path(entry))
+        if set(arrays) != {str(i) for i in range(len(arrays))}:
+            raise RunError(f"{self._path(entry)} is no result of a task: remove {self.folder}, and resume")
         return Result(id, entry["figures"], [arrays[str(i)] for i in range(len(arrays))])
 
     def forget(self, ids: Iterable[str]) -> None:
@@ -120,9 +125,16 @@ class Ledger:
 
     def _read_back(self) -> dict[str, dict[str, Any]]:
         """What the journal and the files that it names hold; all else is removed."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         path = self.folder / journal.NAME
         lines = journal.read(path)
+        for number, line in enumerate(lines):
+            try:
+                check(line, LINE, f"line {number + 1}")
+                if "done" in line and "figures" not in line:
+                    raise ValueError(f"line {number + 1} has no figures")
+            except ValueError as error:
+                raise RunError(f"{path} is no journal of tasks: {error}. Remove {self.folder}, and resume.") from error
         found: dict[str, dict[str, Any]] = {}
         for line in lines:
             for id in line.get("forgot", []):

@@ -21,11 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.core.errors import OptionError, RunError
+from shoal.core.files import make_folder
+from shoal.core.schema import Whole, check
 from shoal.execution import checkpoint
 from shoal.execution.cluster.ring import Ring, Table, places
 
 LIFE = 1 << 40
 """Stamps of a maker that began anew start so much higher: more steps than any ever makes."""
+TABLE = {"rows": Whole(1), "window": Whole(1), "prioritised": bool}
+SPILL = {"name": str, "maker": Whole(), "next": Whole(), "table": TABLE}
+"""What is kept beside a ring's arrays."""
 SPILL_SHARE = 0.05
 """Of the time, what writing to disk may take."""
 
@@ -218,19 +223,24 @@ class ReplayService:
     def _reload(self) -> None:
         if self.folder is None:
             return
+        make_folder(self.folder.parent)  # of all shards of a run
+        make_folder(self.folder)
         for place in sorted(self.folder.glob("[0-9]*")):
             newest = checkpoint.latest(place)
             if newest is None:
                 continue
-            try:
-                meta, arrays = checkpoint.read_meta(newest), checkpoint.read_arrays(newest)
-            except RunError:  # damaged: what it held is made again
-                continue
-            if self.tables.get(meta["name"]) == Table(**meta["table"]):
-                self._rings[meta["name"], meta["maker"]] = ring = Ring.unpack(arrays, meta)
-                self._spilled[meta["name"], meta["maker"]] = ring.newest
-                self.counts["reloaded"] += int(np.sum(ring.stamp >= 0)) * ring.copies
             self._spills = max(self._spills, int(newest.stem.split("-")[1]))
+            try:
+                meta = checkpoint.read_meta(newest)
+                check(meta, SPILL, "meta")
+                if self.tables.get(meta["name"]) != Table(**meta["table"]):
+                    continue
+                ring = Ring.unpack(checkpoint.read_arrays(newest), meta)
+            except (RunError, ValueError, TypeError):  # damaged: what it held is made again
+                continue
+            self._rings[meta["name"], meta["maker"]] = ring
+            self._spilled[meta["name"], meta["maker"]] = ring.newest
+            self.counts["reloaded"] += int(np.sum(ring.stamp >= 0)) * ring.copies
 
     def die(self) -> None:
         """Nothing more is written; a spill that is under way is finished."""

@@ -108,12 +108,19 @@ class Ring:
 
     @staticmethod
     def unpack(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> "Ring":
-        """The inverse of `pack`."""
+        """The inverse of `pack`. Raises `ValueError` where it does not fit."""
         ring = Ring(Table(**meta["table"]))
+        store = [np.array(arrays[name]) for name in sorted(arrays) if name.startswith("leaf-")]
+        copies = store[0].shape[1] if store and store[0].ndim > 1 else 0
+        rows = ring.table.rows
+        fits = all(leaf.shape[:2] == (rows, copies) for leaf in store) and meta["next"] < rows
         for name in ("stamp", "version", "possible", "priority"):
-            setattr(ring, name, np.array(arrays[name]))
-        ring.store = [np.array(arrays[name]) for name in sorted(arrays) if name.startswith("leaf-")]
-        ring.next = meta["next"]
+            own, found = getattr(ring, name), arrays.get(name, np.zeros(0))
+            fits &= found.dtype == own.dtype and found.shape == ((rows, copies) if own.ndim > 1 else (rows,))
+            setattr(ring, name, np.array(found))
+        if not fits:
+            raise ValueError("its arrays do not fit each other")
+        ring.store, ring.next = store, meta["next"]
         return ring
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import RunError, ShoalError, shell_command
-from shoal.core.files import write_atomically
-from shoal.execution import run_kinds
+from shoal.core.files import read_json, write_atomically
+from shoal.execution import records, run_kinds
 from shoal.execution.cluster import driver, journal
 from shoal.execution.cluster.coordinator import begun_of
 from shoal.execution.cluster.fabric import ClusterGoneError, Fabric, Gone, Handle, WorkerError, role_of
@@ -50,6 +50,7 @@ def train(
 
 def resume(run: Run, fabric: Fabric, listener: Listener | None = None, plan: Plan | None = None) -> Result:
     """Goes on with a run from what is committed; `plan` may differ from the one that it was begun with."""
+    records.newest_checkpoint(run.path)
     found = plan or plan_of(run.path)
     if found is None:
         raise RunError(f"{run.path} was not begun on a cluster: go on with `{shell_command('resume', run.path)}`")
@@ -59,7 +60,7 @@ def resume(run: Run, fabric: Fabric, listener: Listener | None = None, plan: Pla
 def plan_of(folder: Path) -> Plan | None:
     """The plan that a run was begun with; None if it was not begun on a cluster."""
     try:
-        data = json.loads((folder / "config.json").read_text()).get("cluster")
+        data = read_json(folder / "config.json").get("cluster")
     except (OSError, ValueError, AttributeError):
         return None
     return None if data is None else from_plain(Plan, data, f"{folder}/config.json: cluster")

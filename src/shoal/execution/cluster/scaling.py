@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
-from shoal.core.files import write_atomically
+from shoal.core.errors import RunError
+from shoal.core.files import read_json, write_atomically
 
 WANTED = "wanted.json"
+MOST = 100_000
+"""Workers that a file may ask for."""
 
 
 def want(folder: Path, workers: int) -> None:
@@ -16,7 +19,7 @@ def want(folder: Path, workers: int) -> None:
 def wanted_of(folder: Path) -> int | None:
     """How many are wanted; None if nobody said so."""
     try:
-        found = int(json.loads((folder / WANTED).read_text())["workers"])
-    except (OSError, ValueError, KeyError, TypeError):
+        found = read_json(folder / WANTED)["workers"]
+    except (OSError, ValueError, KeyError, TypeError, RunError):
         return None
-    return found if found >= 1 else None
+    return found if type(found) is int and 1 <= found <= MOST else None
