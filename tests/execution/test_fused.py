@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +17,13 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.algorithms import A2C, PPO
+from shoal.algorithms import A2C, DQN, PPO
 from shoal.core.errors import NonFiniteError, OptionError, RunError
 from shoal.core.registry import register
 from shoal.execution import checkpoint
 from shoal.execution.experiment import Experiment, Learner
 from shoal.execution.fused import build, policies_of
-from shoal.execution.run import create, held, load_policies, open_run, weights_sha256
+from shoal.execution.run import create, held, load_policies, open_run, rebuild, weights_sha256
 from shoal.execution.train import resume, train
 from shoal.networks.torsos import Network
 
@@ -277,6 +278,18 @@ def test_resuming_on_other_devices_is_said(tmp_path):
     assert stopped.interrupted
     with pytest.warns(UserWarning, match=r"was on 2 device\(s\) and goes on with 1"):
         resume(tmp_path / "run", devices=1)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "words"), [(PPO(), "agree with"), (DQN(), "draws from its own part of a replay")]
+)
+def test_what_other_devices_change_is_said(tmp_path, algorithm, words):
+    run = create(tmp_path / "run", Experiment("tag/grid", learners={"learner": Learner(algorithm)}))
+    meta = {"update": 1, "env_steps": 1, "devices": 2, "seconds": 0.0, "pending": []}
+    checkpoint.save(run.checkpoints, 1, {"x": np.zeros(1)}, meta)
+    alone = SimpleNamespace(mesh=SimpleNamespace(size=1))
+    with pytest.warns(UserWarning, match=words):
+        rebuild(run, lambda devices: alone, None)
 
 
 def test_devices_that_are_not_there():

@@ -136,7 +136,11 @@ def team_reward(reward: dict[str, jax.Array], observation: dict[str, Observation
 
 
 def sampling_key(key: jax.Array, axis: str | None) -> jax.Array:
-    """Each device draws from its own copies, so each needs its own key."""
+    """Each device draws from its own copies, so each needs its own key.
+
+    So what is drawn depends on the number of devices: a learner with a replay agrees with itself on another number in
+    what it learns, not in its numbers. All else that is drawn belongs to a copy, whichever device has it.
+    """
     return jax.random.fold_in(key, lax.axis_index(axis)) if axis else key
 
 

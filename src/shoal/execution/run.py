@@ -108,16 +108,20 @@ def rebuild(
 ) -> tuple[Built, Path | None, dict[str, Any] | None]:
     """The program of a run to go on with, its newest checkpoint and that one's meta data, if there is one.
 
-    On another number of devices than before, it warns: results agree to rounding only.
+    On another number of devices than before, it warns: results agree to rounding, or with a replay not even so.
     """
     newest = records.newest_checkpoint(run.path)
     meta = records.read_progress(newest, run.experiment.num_updates) if newest else None
     program = build(devices_of(run, devices))
     if meta and program.mesh.size != meta["devices"]:
+        replays = any(learner.algorithm.replays for learner in run.experiment.learners.values())
+        differ = (
+            "each device draws from its own part of a replay, so its results will differ from an uninterrupted run's"
+            if replays
+            else "its results will agree with an uninterrupted run to rounding, not to the bit"
+        )
         warnings.warn(
-            f"this run was on {meta['devices']} device(s) and goes on with {program.mesh.size}: its results will agree "
-            "with an uninterrupted run to rounding, not to the bit",
-            stacklevel=3,
+            f"this run was on {meta['devices']} device(s) and goes on with {program.mesh.size}: {differ}", stacklevel=3
         )
     return program, newest, meta
 

@@ -1,0 +1,323 @@
+"""Fills in the figures of the README and of the docs from `benchmarks/results`: `python docs/build_figures.py`.
+
+A figure stands between `<!-- figure NAME -->` and `<!-- /figure -->`, a number within a sentence or a whole table, and
+is made here by the function of that name, from JSON. `--check` says what is out of date; a test runs it. So no figure
+is typed: to change one, measure it anew.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+SLOT = re.compile(r"(<!-- figure (\w+) -->)(.*?)(<!-- /figure -->)", re.DOTALL)
+FIGURES: dict[str, Callable[[], str]] = {}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    stale = [page for page in pages() if filled(page) != page.read_text()]
+    names = ", ".join(str(page.relative_to(ROOT)) for page in stale)
+    if args.check:
+        print(f"out of date: {names}; run python docs/build_figures.py" if stale else "up to date")
+        return bool(stale)
+    for page in stale:
+        page.write_text(filled(page))
+    print(f"changed: {names}" if stale else "nothing changed")
+    return 0
+
+
+def pages() -> list[Path]:
+    """The pages that have figures."""
+    every = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for page in every if SLOT.search(page.read_text())]
+
+
+def filled(page: Path) -> str:
+    """The text of a page with all its figures made anew."""
+
+    def fill(slot: re.Match) -> str:
+        if slot[2] not in FIGURES:
+            raise SystemExit(f"{page}: there is no figure {slot[2]!r}; there are {', '.join(sorted(FIGURES))}")
+        return slot[1] + FIGURES[slot[2]]() + slot[4]
+
+    return SLOT.sub(fill, page.read_text())
+
+
+def figure(make: Callable[[], str]) -> Callable[[], str]:
+    """Makes a function known as the figure of its name."""
+    FIGURES[make.__name__] = make
+    return make
+
+
+def read(name: str) -> Any:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown, with the line breaks that set it apart from the slot's marks."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
+
+
+def short(value: float) -> str:
+    """`16900000` as `16.9 M`: three digits."""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= 0.9995 * size:
+            return f"{float(f'{value / size:.3g}'):g}{unit}"
+    return f"{value:.3g}"
+
+
+def listed(values: Iterable[float], form: str = "{:.0f}") -> str:
+    return ", ".join(form.format(value) for value in values).replace("-", "−")
+
+
+def spread(values: Sequence[float], form: str = "{:.0f}") -> str:
+    low, high = (form.format(end).replace("-", "−") for end in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+# Learning.
+
+
+@figure
+def spread_learns() -> str:
+    found = read("simple_spread_ppo")
+    within = max(found["cpu_s_to_goal"])
+    reached = [curve[-1]["return"] for curve in found["curves"]]
+    took = statistics.mean(curve[-1]["cpu_s"] for curve in found["curves"])
+    return (
+        f"passes a mean return of {listed([found['goal']])} within {within:.1f} CPU-seconds on "
+        f"{len(found['cpu_s_to_goal'])} of {len(found['curves'])} seeds, and ends at {spread(reached, '{:.1f}')} "
+        f"after {took:.0f}"
+    )
+
+
+@figure
+def tag_learns() -> str:
+    found = read("tag_continuous")["evaluation"]
+
+    def taggers(name: str) -> str:
+        return f"{found[name]['mean_return']['tagger']:.0f} ± {found[name]['standard_error']['tagger']:.0f}"
+
+    return f"{taggers('trained')}, random taggers against the same runners with {taggers('random taggers')}"
+
+
+# Speed on the CPU.
+
+
+@figure
+def cpu_worlds() -> str:
+    rows = read("worlds_cpu")["rows"]
+    shown = ("mpe/simple_spread", "mpe/simple_tag", "tag/grid", "tag/continuous", "cards/leduc", "pong", "pong, image",
+             "control/cartpole", "swarm/rendezvous")  # fmt: skip
+    lines = [(f"`{name}`", f"{rows[name]['num_envs']:,}", short(rows[name]["env_steps_per_cpu_s"])) for name in shown]
+    return table(("world, random actions", "copies", "env steps per CPU-second"), lines)
+
+
+@figure
+def cpu_training() -> str:
+    rows = {name: short(per_cpu_second) for name, (per_cpu_second, _) in read("compare_ippo")["rows"].items()}
+    return (
+        f"{rows['shoal, 2 cores']} env steps per CPU-second on two cores, {rows['shoal, one core']} on one; the same, "
+        f"written by hand as a plain JAX loop with a full shuffle, {rows['plain, full shuffle']}"
+    )
+
+
+# Speed on the GPU.
+
+
+def _rates(row: dict[str, Any]) -> tuple[str, str, str]:
+    ratio = f"{row['ratio']:.3g} × {row['peer']}" if row.get("ratio") else ""
+    return short(row["env_steps_per_s"]), short(row["agent_steps_per_s"]), ratio
+
+
+def _sizes(row: dict[str, Any]) -> str:
+    return f"{row['num_envs']:,} copies, {row['agents']:,} {'agent' if row['agents'] == 1 else 'agents'}"
+
+
+@figure
+def gpu_worlds() -> str:
+    worlds = read("worlds_h200")["rows"]
+    chosen = [row for row in read("h200")["rows"] if row["kind"] == "step"]
+    names = [name for name in worlds if name.endswith("1,000 agents")] + ["cards/leduc", "pong", "pong, image"]
+    chosen += [worlds[name] for name in names]
+    lines = [(f"`{row['env']}`, {_sizes(row)}{_view(row)}", *_rates(row)) for row in chosen]
+    return table(("random actions", "env steps/s", "agent steps/s", "ratio"), lines)
+
+
+def _view(row: dict[str, Any]) -> str:
+    options = row["options"]
+    return ", partial view" if options.get("full_view") is False else ", image" if options.get("view") else ""
+
+
+@figure
+def gpu_training() -> str:
+    chosen = [row for row in read("h200")["rows"] if row["kind"] == "train"]
+    lines = []
+    for row in chosen:
+        preset, sizes = row["name"].split(" ")[0], row["experiment"]
+        lines.append((f"`{preset}`, {sizes['num_envs']:,} copies, {sizes['num_steps']} steps", *_rates(row)))
+    return table(("training", "env steps/s", "agent steps/s", "ratio"), lines)
+
+
+# The cluster.
+
+
+@figure
+def cluster_speeds() -> str:
+    native, pixels, mpe2 = read("cluster_speed"), read("cluster_pong_image"), read("cluster_mpe2")["rows"]
+    both = native["best"]
+
+    def runs(row: dict[str, Any]) -> str:
+        each = ", ".join(f"{run['steps_per_second']:,.0f}" for run in row["runs"])
+        return f"{row['steps_per_second']:,.0f}, median of {each}"
+
+    lines = [
+        (
+            "`mpe/simple_spread`, `stale`, 1 actor of 2,048 copies (`benchmarks/cluster_speed.py`)",
+            f"{both['cluster']:,.0f}",
+            f"the fused runner: {both['fused']:,.0f} ({native['ratio']})",
+        ),
+        (
+            "`appo/pong_image` (12 × 12 × 3 pixels, 128 units), 2 actors of 256 copies",
+            f"{pixels['best']['cluster']:,.0f}",
+            "",
+        ),
+        (
+            "PPO on `pettingzoo:mpe2.simple_spread_v3`, in Python, 2 actors (`benchmarks/cluster_mpe2.py`)",
+            runs(mpe2["shoal"]),
+            f"RLlib: {runs(mpe2['rllib'])}",
+        ),
+    ]
+    return table(("what", "env steps/s", "beside it"), lines)
+
+
+@figure
+def cluster_services() -> str:
+    found = read("cluster_overheads")
+    rates = defaultdict(list)
+    for row in found["dispatch"]:
+        rates[row["most_tasks_a_message"]].append(row["tasks_per_s"])
+    by_size = {size: spread(values, "{:,.0f}") for size, values in rates.items()}
+    return (
+        f"a pull of 1 MB of weights takes {found['pull_1mb']['median_ms']:.1f} ms, a push of a rollout of 10 MB "
+        f"{found['push_10mb']['median_ms']:.1f} ms, and the task board hands out {by_size[16]} tasks a second "
+        f"to workers as they are (short tasks travel in groups of up to 16), {by_size[4]} in groups of four, "
+        f"{by_size[1]} one by one"
+    )
+
+
+FAULTS = {
+    "actor": "an actor shot with SIGKILL",
+    "learner": "the learner",
+    "inference server": "the inference server of `seed`",
+    "parameter service": "the parameter service",
+    "dataset shard": "the dataset service",
+    "coordinator": "the coordinator",
+    "node removed and another added": "a node removed, another added",
+    "environment raises once": "an environment raises once",
+    "environment hangs": "an environment hangs, with a patience of 5 s",
+    "environment gives NaN": "an environment gives NaN",
+    "driver killed and resumed": "the driver shot, then `shoal resume`",
+}
+
+
+@figure
+def cluster_faults() -> str:
+    rows = defaultdict(list)
+    for row in read("faults")["faults"]:
+        rows[row["fault"]].append(row)
+    lines = [
+        (
+            words,
+            listed((row["recover_s"] for row in rows[name]), "{:.1f}"),
+            str(sum(r["updates_lost"] for r in rows[name])),
+        )
+        for name, words in FAULTS.items()
+    ]
+    return table(("fault", "seconds until the next update", "committed updates lost"), lines)
+
+
+@figure
+def cluster_sweep() -> str:
+    rows = read("cluster_sweep")["rows"]
+    lines = []
+    for actors in (1, 2, 4, 8):
+        appo, maddpg = rows[f"appo/{actors}"], rows[f"maddpg/{actors}"]
+        points = f"{appo['return']['left']:.2f}"
+        speeds = f"{appo['env_steps_per_s']:,}", points, f"{appo['load']}", f"{maddpg['env_steps_per_s']:,}"
+        lines.append((str(actors), *speeds, f"{maddpg['load']}"))
+    head = "actors", "APPO on `pong`, 1 M env steps: env steps/s", "points of 5 against random play", "load"
+    more = "MADDPG on `mpe/simple_adversary`, `stale`, 60,000 env steps: env steps/s", "load"
+    return table((*head, *more), lines)
+
+
+# Populations and bridges.
+
+
+@figure
+def psro_leduc() -> str:
+    def line(words: str, stem: str) -> tuple[str, ...]:
+        found = [read(f"psro_leduc/{stem}_seed{seed}")["seeds"][0] for seed in range(3)]
+        reached = [[one["reached_s"][goal] for one in found] for goal in ("1.0", "0.5")]
+        return (
+            words,
+            *(f"{listed(seconds)} s" for seconds in reached),
+            listed(one["history"][-1]["population"] for one in found),
+        )
+
+    rows = [line("one H200, 3 seeds", "h200"), line("two CPU cores, 3 seeds, with other work on them", "cpu")]
+    return table(("", "to NashConv 1.0", "to 0.5", "policies a player"), rows)
+
+
+@figure
+def torch_speeds() -> str:
+    rows = {
+        "one H200": "torch_ppo_cuda",
+        "one H200, the policy a CUDA graph for both": "torch_ppo_cuda_graph",
+        "one CPU core": "torch_ppo_cpu",
+    }
+    lines = []
+    for words, name in rows.items():
+        found = read(name)
+        cells = [
+            f"{short(both['shoal'])}, VMAS {short(both['vmas'])}: {found['ratio'][part]:.2g} times"
+            for part, both in found["steps_per_second"].items()
+        ]
+        lines.append((words, *cells))
+    return table(("", "world alone", "rollout, policy included", "rollout and update"), lines)
+
+
+@figure
+def torch_hand_over() -> str:
+    gpu, cpu = (read(f"torch_ppo_{device}")["hand_over"] for device in ("cuda", "cpu"))
+    moments = sum(gpu["microseconds_of_a_step"][way] for way in ("to_jax", "to_torch"))
+    shares = f"{gpu['share_of_rollout_and_update']:.1%} of rollout and update, {cpu['share_of_rollout_and_update']:.1%}"
+    return f"{moments / 1000:.2f} ms a step: {shares.replace('%', ' %')} on a CPU core"
+
+
+@figure
+def dlpack_round_trip() -> str:
+    gpu, cpu = ([row["round_trip_us"] for row in read(f"dlpack_{device}")["rows"]] for device in ("cuda", "cpu"))
+    return f"{spread(gpu)} µs of the host's time there, {spread(cpu)} µs on a CPU"
+
+
+@figure
+def pettingzoo_speed() -> str:
+    found = read("pettingzoo_speed")
+    ours, theirs = (found["rows"][name]["steps_per_second"] for name in ("shoal", "mpe2"))
+    return f"{ours:,.0f} steps/s on one core of a shared machine, where `mpe2` does {theirs:,.0f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
