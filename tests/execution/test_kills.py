@@ -1,6 +1,7 @@
 """Runs of all kinds that are ended by SIGKILL and gone on with end as if nobody had disturbed them."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.execution.run_kinds import KINDS
+from shoal.execution.train import _stop_requested
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kills.py"
 FAST = ["psro, exact"]
@@ -43,3 +45,20 @@ def test_all_kinds_are_tried():
     """A kind of run that is new is to be killed, too."""
     commands = {name.split(",")[0] for name in (*FAST, *SLOW)}
     assert {kind.command for kind in KINDS.values()} <= commands
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="needs SIGHUP")
+def test_a_closed_terminal_asks_to_stop_unless_nohup_was_asked_for():
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        with _stop_requested() as stopped:
+            signal.raise_signal(signal.SIGHUP)
+            assert stopped.is_set()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with _stop_requested() as stopped:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stopped.is_set()
+    finally:
+        signal.signal(signal.SIGHUP, before)
