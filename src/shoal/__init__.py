@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from shoal import envs as _envs  # registers the worlds that ship with the package
 from shoal.core.env import Env, Spec, describe
 from shoal.core.errors import ShoalError
+from shoal.core.origin import trust
 from shoal.core.registry import ids, make, register
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
 from shoal.core.types import Circles, Group, Labels, Lines, Observation, Outcome, Polygons, Scene
@@ -67,6 +68,7 @@ __all__ = [
     "register",
     "resume",
     "train",
+    "trust",
 ]
 
 del _envs

@@ -1,4 +1,5 @@
-"""dm_env environments as worlds: `dm_env:my.module:make_catch`, a function that makes one, with the options.
+"""dm_env environments as worlds: `dm_env:my.module:make_catch`, a function that makes one (see `_makers`), with the
+options.
 
 The one agent is the group `agent`. The last step of an episode terminated it if its discount is 0, and else cut it
 short. Discounts between those of other steps than the last cannot be handed on: they must be 1.
@@ -16,6 +17,7 @@ import numpy as np
 from dm_env import specs
 
 from shoal.bridges._batches import gated
+from shoal.bridges._makers import Kind, check_maker
 from shoal.bridges._parts import WIDEST, Acts, Choices, Misfit, Numbers, Path, Tree, View, keys, whole_numbers
 from shoal.bridges._reports import CHECKED_STEPS, Place, called, found
 from shoal.bridges._told import mapped, observation, one_reward, outcome
@@ -25,6 +27,8 @@ from shoal.core.host import Observations, StandIn
 from shoal.core.types import Group, Outcome, Seat
 
 _AGENT = "agent"
+_PARTS = ("reset", "step", "observation_spec", "action_spec")
+_KIND = Kind((dm_env.Environment,), _PARTS, ("dm_env", "dm_control"), "a dm_env.Environment")
 _SUPPORTED = "Array, BoundedArray, DiscreteArray, and dicts, tuples and lists of these"
 
 
@@ -37,6 +41,7 @@ def make(name: str, *, check: bool = True, **options: Any) -> Env:
     function = getattr(found("dm_env", path), wanted, None)
     if not callable(function):
         raise OptionError(f"{owner}: the module {path!r} has no function {wanted!r}")
+    check_maker(owner, function, _KIND)
     seeded = "seed" in inspect.signature(function).parameters and "seed" not in options
 
     def build(seed: int | None) -> dm_env.Environment:

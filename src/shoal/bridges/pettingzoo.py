@@ -1,7 +1,8 @@
 """PettingZoo environments as worlds: `pettingzoo:mpe2.simple_spread_v3`.
 
 The name is a module with a function `parallel_env` or, where there is none, `env` (agents then act in turn); or
-`module:function` with any function that makes one; or a name in PettingZoo's registry, `classic/connect_four-v3`.
+`module:function` with any function that makes one (see `_makers`); or a name in PettingZoo's registry,
+`classic/connect_four-v3`.
 Options go to it, but for these:
 
 - check: whether observations are compared with their spaces (the first 1,000 steps of each copy), and agents that were
@@ -32,11 +33,12 @@ from typing import Any
 
 import numpy as np
 import pettingzoo
-from pettingzoo import AECEnv
+from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper
 from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper
 
 from shoal.bridges._batches import gated
+from shoal.bridges._makers import Kind, check_maker
 from shoal.bridges._parts import Misfit
 from shoal.bridges._reports import Place, called, found, nearest, nearest_function
 from shoal.bridges._roster import Roster, Seated
@@ -44,6 +46,9 @@ from shoal.core.env import Env
 from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.host import Observations, StandIn
 from shoal.core.types import Outcome
+
+_PARTS = ("reset", "step", "observation_space", "action_space")
+_KIND = Kind((ParallelEnv, AECEnv), _PARTS, ("pettingzoo",), "a ParallelEnv or an AECEnv of PettingZoo's")
 
 
 def make(name: str, *, check: bool = True, players: str | None = None, **options: Any) -> Env:
@@ -55,7 +60,7 @@ def make(name: str, *, check: bool = True, players: str | None = None, **options
     options = _with_roms(name, options)
     first = called(owner, function, options)
     turns = isinstance(first, AECEnv) or hasattr(first, "agent_iter")
-    if not all(hasattr(first, part) for part in ("reset", "step", "observation_space", "action_space")):
+    if not all(hasattr(first, part) for part in _PARTS):
         raise OptionError(f"{owner}: {type(first).__name__} is neither a ParallelEnv nor an AECEnv of PettingZoo's")
     roster = Roster.of(first, owner, turns, players == "agent" or (turns and players is None))
     roster = dataclasses.replace(roster, masked=_has_masks(first, roster))
@@ -179,8 +184,10 @@ def _function(name: str) -> Any:
     module = found("pettingzoo", path)
     names = [wanted] if wanted else ["parallel_env", "env"]
     for function in names:
-        if callable(getattr(module, function, None)):
-            return getattr(module, function)
+        maker = getattr(module, function, None)
+        if callable(maker):
+            check_maker(f"pettingzoo:{name}", maker, _KIND)
+            return maker
     hint = nearest_function(module, names) if wanted or "." not in path else nearest(path)
     raise OptionError(f"pettingzoo:{name}: {path!r} has no function {' or '.join(names)}. {hint}".rstrip())
 

@@ -23,8 +23,8 @@ Options = TypeVar("Options")
 
 Flag = FlagCreatePairsOff[bool]
 """A switch of a command: it is there or not."""
-Imports = Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="FILE")]
-"""Python files that register worlds; `--import` may be repeated."""
+Imports = Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="FILE|ID")]
+"""Python files that register worlds, and ids that a run folder may name; `--import` may be repeated."""
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
 
 LIMIT = 10**30

@@ -8,14 +8,15 @@ from rich.table import Table
 from tyro.conf import OmitArgPrefixes, arg
 
 from shoal.cli.arguments import Flag, Imports, parse, scan
-from shoal.cli.start import Devices, check_devices, outline, prepare
+from shoal.cli.start import OWN_FILE, Devices, check_devices, outline, prepare
 from shoal.cli.targets import ForeignOptions, check_env_options, parse_env_options, parse_target
 from shoal.cli.terminal import console, count, counted, emit, say
 from shoal.cli.worlds import blame, build_world, check_world, has_options, import_files, options_of
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.env import Env
-from shoal.core.errors import OptionError, require_positive, shell_command
+from shoal.core.errors import OptionError, UnknownNameError, require_positive, shell_command
 from shoal.core.host import StandIn
+from shoal.core.origin import USER
 from shoal.core.registry import ids, is_foreign
 from shoal.execution.bench import bench_env, bench_train
 from shoal.execution.experiment import Experiment
@@ -52,7 +53,10 @@ def env(args: Sequence[str]) -> int:
     world, rest = _split(args)
     foreign = world is not None and is_foreign(world)
     named = parse_env_options(scan(rest, "--env-option")) if foreign else {}
-    default = None if world is None else build_world(world, named)
+    try:
+        default = None if world is None else build_world(USER, world, named)
+    except UnknownNameError as error:
+        raise UnknownNameError(f"{error} {OWN_FILE}") from error
     check_env_options(world or "-", scan(rest, "--env-option"), f"shoal bench env {world or 'WORLD'}")
     if isinstance(default, StandIn):
         raise OptionError(

@@ -19,6 +19,7 @@ from shoal.cli.team import Hired, TeamOptions, hired, team_from, team_of
 from shoal.cli.terminal import counted, placed, say, shown
 from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
+from shoal.execution import checkpoint
 from shoal.execution import evolve as evolver
 from shoal.execution.cluster import evolution as cluster
 from shoal.execution.evolution import Evolution, build
@@ -160,7 +161,7 @@ def _account(run: Run, plan: Evolution, devices: int | None, others: Hired | Non
     def opening() -> tuple[str, str]:
         if others:
             cluster.check(plan)
-        program = build(plan, devices)
+        program = build(plan, devices, checkpoint.latest(run.checkpoints) is not None)
         who = f"{', '.join(program.evolving)} by {plan.strategy.name}, {program.genome.size:,} weights"
         size = f"{counted(plan.population, 'member')} x {counted(plan.episodes, 'episode')}"
         ages = counted(plan.generations, "generation")

@@ -14,18 +14,22 @@ from shoal.cli.start import opened, prepare
 from shoal.cli.terminal import console, emit, say
 from shoal.cli.worlds import blame, import_files
 from shoal.core.errors import OptionError, require
+from shoal.core.files import file_stem
 from shoal.execution.run import load_policies
 
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """Write the policies of a run's newest checkpoint as plain numpy: FOLDER/<policy>.npz, which needs no JAX."""
+    """Write the policies of a run's newest checkpoint as plain numpy: FOLDER/<policy>.npz, which needs no JAX.
+
+    In names of files, `/` and the like are written as %2F.
+    """
 
     run: RunFolder  # folder of the run
     folder: Positional[Annotated[str, arg(metavar="FOLDER")]]  # where to write; made if it is not there
     training: int = 0  # which of several trainings side by side to take, counted from 0
     force: Flag = False  # replace files that are there already
-    imports: Imports = ()  # a Python file that registers worlds
+    imports: Imports = ()  # a Python file that registers worlds, or an id that the run may name
     json: Flag = False  # one JSON object on stdout
 
 
@@ -41,7 +45,7 @@ def run(args: Sequence[str]) -> int:
         roles, policies, meta = load_policies(found.path, options.training)
         plain = {name: export(policy, roles.spec.groups[name].observation) for name, policy in policies.items()}
     folder = Path(options.folder)
-    files = {name: folder / f"{name}.npz" for name in plain}
+    files = {name: folder / f"{file_stem(name)}.npz" for name in plain}
     taken = [str(file) for file in files.values() if file.exists()]
     if taken and not options.force:
         raise OptionError(f"{', '.join(taken)} is there already: choose another folder, or replace it with --force")

@@ -21,6 +21,7 @@ from shoal.cli.terminal import console, count, emit, say
 from shoal.cli.worlds import blame, build_world, import_files
 from shoal.core.env import describe
 from shoal.core.errors import ShoalError, unknown_name
+from shoal.core.origin import USER
 from shoal.core.registry import ids
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import PyTree
@@ -149,7 +150,7 @@ def _matches(pattern: str, word: str) -> bool:
 
 def _world(id: str) -> dict[str, Any]:
     try:
-        world = build_world(id, {})
+        world = build_world(USER, id, {})
         with blame(id, "describing it"):
             groups = describe(world).groups
     except ShoalError as error:

@@ -12,19 +12,21 @@ from tyro.conf import DisallowNone, arg
 
 from shoal.cli.arguments import Flag, scan
 from shoal.cli.runs import Hints, ResumeOptions
-from shoal.cli.start import Folder, WorkOptions, check_devices, check_known, outline, prepare
+from shoal.cli.start import Folder, WorkOptions, check_devices, check_known, imports_of, outline, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.team import TeamOptions, hired, team_from, team_of
 from shoal.cli.terminal import console, duration, emit, placed, say, shown
 from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
+from shoal.core.origin import trust
 from shoal.execution import psro_run
 from shoal.execution.cluster import populations
+from shoal.execution.experiment import Experiment
 from shoal.execution.run import default_path
 from shoal.execution.run_kinds import check_new
 from shoal.population.league import EXPLOIT_EVERY
 from shoal.population.psro import PSRO, State
-from shoal.presets import names
+from shoal.presets import response_preset
 
 EXACT = "exact"
 
@@ -119,7 +121,10 @@ def run(args: Sequence[str]) -> int:
 
 
 def _imported(options: LeagueOptions | PsroOptions) -> tuple[str, ...]:
-    return tuple(str(placed(run)) for run in (options.import_policies or "").split(",") if run)
+    runs = tuple(str(placed(run)) for run in (options.import_policies or "").split(",") if run)
+    for run in runs:
+        trust(run)
+    return runs
 
 
 def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions, prog: str) -> int:
@@ -146,7 +151,7 @@ def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions, pr
     start = (
         others.by(partial(populations.start, settings, folder)) if others else partial(psro_run.start, settings, folder)
     )
-    return _told(out, folder, options, start)
+    return _told(out, folder, settings.experiment, options, start)
 
 
 def _title(settings: psro_run.Settings) -> str:
@@ -171,7 +176,7 @@ def go_on(options: ResumeOptions) -> int:
         further = f"--import-policies {shlex.quote(where)}"
         say(out, f"{where} is finished already. To grow it further, start a new one with {further}")
     start = others.by(partial(populations.resume, folder)) if others else partial(psro_run.resume, folder)
-    return _told(out, folder, options, start)
+    return _told(out, folder, settings.experiment, options, start)
 
 
 def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
@@ -181,9 +186,9 @@ def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
         raise OptionError("exact responses take a moment on one machine: leave out --cluster")
 
 
-def _told(out: Console, folder: Path, options: WorkOptions, start: Callable[..., State]) -> int:
+def _told(out: Console, folder: Path, experiment: Experiment, options: WorkOptions, start: Callable[..., State]) -> int:
     """Grows, tells how far it got and what comes next."""
-    hints = Hints(folder, options.imports)
+    hints = Hints(folder, imports_of(experiment, options.imports))
     try:
         state = start(devices=options.devices, listener=lambda state: _line(out, state))
     except KeyboardInterrupt:  # after every iteration all is saved
@@ -204,8 +209,7 @@ def translated(args: Sequence[str]) -> list[str]:
     """Arguments with the best responses' preset in place of its world, and the oracle as the algorithm."""
     args = list(args)
     if args and not args[0].startswith("-"):
-        ready = f"psro/{args[0].rpartition('/')[2]}"
-        args[0] = ready if ready in names() else args[0]
+        args[0] = response_preset(args[0]) or args[0]
     oracle, algorithm = scan(args, "--oracle"), scan(args, "--algo")
     if oracle and oracle[-1] != EXACT:
         if algorithm and algorithm[-1] != oracle[-1]:

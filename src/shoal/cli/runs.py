@@ -20,6 +20,7 @@ from shoal.cli.start import (
     WorkOptions,
     agents_of,
     check_devices,
+    imports_of,
     prepare,
     stepping_of,
     warm_up_of,
@@ -148,7 +149,7 @@ def carry_out(
     out = console(options.json)
     say(out, title, style="bold")
     say(out, detail)
-    hints = Hints(run.path, options.imports)
+    hints = Hints(run.path, imports_of(run.experiment, options.imports))
     seconds = 60 * (MINUTES if options.checkpoint_minutes is None else options.checkpoint_minutes)
     try:
         agents = agents_of(run.experiment)

@@ -10,12 +10,14 @@ from tyro.conf import DisallowNone, arg
 from shoal.cli.arguments import Flag, Imports
 from shoal.cli.terminal import counted, placed, shown
 from shoal.core.errors import OptionError, RunError, UnknownNameError, require_positive, shell_command
-from shoal.core.registry import is_foreign, make, world_class
+from shoal.core.origin import claimed
+from shoal.core.registry import build, is_foreign, world_class
 from shoal.execution.devices import use_all_cores, use_compilation_cache
 from shoal.execution.experiment import Experiment, make_world
 from shoal.execution.run import Run, open_run
 
 Devices = Annotated[DisallowNone[int | None], arg(metavar="N")]
+OWN_FILE = "If it is a world of your own, name the file that registers it: --import FILE."
 Folder = Annotated[DisallowNone[str | None], arg(metavar="DIR")]
 """A folder to be made. Its path is to be `placed`."""
 
@@ -60,16 +62,15 @@ def stepping_of(env_workers: int | None, env_timeout: float | None) -> dict[str,
 
 def check_known(run: Path, experiment: Experiment) -> None:
     """The world of a run must be known, or the file that registers it is missing."""
-    file = "If it is a world of your own, name the file that registers it: --import FILE."
     try:
         if is_foreign(experiment.env):
-            make(experiment.env, **experiment.env_options)  # only its library can tell
+            build(experiment.origin, experiment.env, experiment.env_options)  # only its library can tell
         else:
             world_class(experiment.env)
     except (OptionError, UnknownNameError) as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
             raise  # it says what to install, or where a module is looked for
-        raise RunError(f"{run}: {error} {file}") from error
+        raise RunError(f"{run}: {error} {OWN_FILE}") from error
 
 
 def pairs(texts: Sequence[str], option: str, meaning: str) -> dict[str, str]:
@@ -110,9 +111,15 @@ def warm_up_of(experiment: Experiment) -> int:
     return max((getattr(algorithm, "warm_up", 0) for algorithm in learning), default=0)
 
 
+def imports_of(experiment: Experiment, imports: Sequence[str]) -> tuple[str, ...]:
+    """What has to be imported by whoever opens a run: files, and an id that names code."""
+    claim = claimed(experiment.env, experiment.env_options)
+    return (*imports, *([claim] if claim is not None and claim not in imports else []))
+
+
 @dataclasses.dataclass(frozen=True)
 class Hints:
-    """How to go on with a run, with the files that its world needs."""
+    """How to go on with a run, with what its world needs to be known."""
 
     run: Path
     imports: tuple[str, ...] = ()

@@ -19,18 +19,20 @@ from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
 from shoal.algorithms import find_name
 from shoal.algorithms.names import Named, with_options
 from shoal.cli.arguments import comments, parse, scan
-from shoal.cli.start import opened, pairs
+from shoal.cli.start import OWN_FILE, opened, pairs
 from shoal.cli.terminal import placed
 from shoal.cli.worlds import blame, build_world, has_options, import_files, options_of
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env
-from shoal.core.errors import OptionError, unknown_name
+from shoal.core.errors import OptionError, UnknownNameError, unknown_name
+from shoal.core.origin import USER, trust
 from shoal.core.registry import is_foreign
-from shoal.execution.experiment import Experiment, Learner, make_world
+from shoal.execution.experiment import Experiment, Learner, check_storable, make_world
+from shoal.execution.run import check_weights
 from shoal.presets import Sharing, describe, foreign_experiment, names, resolve, share, targets
 
-NOT_OPTIONS = ("env", "env_options", "wrappers", "learners")
+NOT_OPTIONS = ("env", "env_options", "wrappers", "learners", "origin")
 """Fields of an experiment that other options stand for."""
 DECIDING = ("--import", "--algo", "--sharing", "--env-option")
 """Options that others follow from."""
@@ -101,7 +103,10 @@ def _resolve(target: str, env_options: Sequence[str]) -> Experiment:
         return foreign_experiment(target, parse_env_options(env_options))
     if target not in targets() and (Path(target) / "config.json").is_file():
         return opened(target).experiment
-    return resolve(target)
+    try:
+        return resolve(target)
+    except UnknownNameError as error:
+        raise UnknownNameError(f"{error} {OWN_FILE}") from error
 
 
 def parse_env_options(texts: Sequence[str]) -> dict[str, Any]:
@@ -190,7 +195,7 @@ def _together(learners: dict[str, Learner], experiment: Experiment, found: Named
 
 
 def _parse_options(command: type, experiment: Experiment, args: Sequence[str], words: _Words) -> Parsed:
-    world = build_world(experiment.env, experiment.env_options)
+    world = build_world(experiment.origin, experiment.env, experiment.env_options)
     if len(experiment.learners) > 1 and _common_algorithm(experiment):
         # `--algo.x` is meant for all learners, but each has its own defaults: so it is read once for each.
         learners = {}
@@ -203,13 +208,17 @@ def _parse_options(command: type, experiment: Experiment, args: Sequence[str], w
     env_options = options_of(options.env) if hasattr(options, "env") else {}
     if is_foreign(experiment.env):
         env_options = parse_env_options(options.env_option) or dict(experiment.env_options)
+        if options.env_option:  # of an id that was admitted, and typed here
+            USER.admit(experiment.env, env_options)
     wrappers = (*experiment.wrappers, *parse_wrappers(options.wrap))
     learners = _learners(experiment, options)
     experiment = dataclasses.replace(experiment, env_options=env_options, wrappers=wrappers, learners=learners, **plain)
     if options.sharing != PRESET:  # once more: the number of agents may have changed
         experiment = share(experiment, options.sharing)
-    experiment = _frozen(experiment, options.freeze)
-    return Parsed(_with_weights(experiment, options.weights), options.run)
+    experiment = _with_weights(_frozen(experiment, options.freeze), options.weights)
+    check_weights(experiment)
+    check_storable(experiment)
+    return Parsed(experiment, options.run)
 
 
 def _options_class(
@@ -266,6 +275,8 @@ def _learners(experiment: Experiment, options: Any) -> dict[str, Learner]:
     for name, learner in experiment.learners.items():
         own = getattr(options.learners, _identifier(name))
         weights = str(placed(own.weights)) if own.weights else None
+        if weights is not None and own.weights != learner.weights:
+            trust(weights)
         changed[name] = dataclasses.replace(learner, algorithm=own.algorithm, frozen=own.frozen, weights=weights)
     return changed
 
@@ -289,6 +300,7 @@ def _with_weights(experiment: Experiment, texts: Sequence[str]) -> Experiment:
         if not run:
             raise OptionError(f"--weights must be NAME=RUN, a learner's name and a run folder, got {text!r}")
         name = _learner_named(name, learners, "--weights")
+        trust(str(placed(run)))
         learners[name] = dataclasses.replace(learners[name], weights=str(placed(run)))
     return dataclasses.replace(experiment, learners=learners)
 

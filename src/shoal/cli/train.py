@@ -12,7 +12,7 @@ from shoal.cli import runs
 from shoal.cli.cluster import ClusterOptions, described, plan_from
 from shoal.cli.runs import ResumeOptions, TrainOptions
 from shoal.cli.site import Site
-from shoal.cli.start import opened, outline, prepare, stepping_of
+from shoal.cli.start import imports_of, opened, outline, prepare, stepping_of
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import counted, placed, say, shown
 from shoal.cli.worlds import check_world
@@ -115,7 +115,7 @@ def _account(run: Run, options: TrainOptions | ResumeOptions) -> runs.Account:
     def told(result: Result) -> dict[str, Any]:
         return runs.summary_of(run, result) | {"updates": result.update, "env_steps": result.update * each}
 
-    further = _further(run, options.imports)
+    further = _further(run, imports_of(experiment, options.imports))
     trainings = experiment.num_seeds
     return runs.Account(run, opening, report, told, experiment.num_updates, further=further, trainings=trainings)
 

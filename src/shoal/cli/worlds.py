@@ -7,27 +7,28 @@ from typing import Any
 
 from shoal.core.env import Env
 from shoal.core.errors import ShoalError, WorldError
-from shoal.core.registry import import_file, is_foreign, make, world_class
+from shoal.core.origin import Origin
+from shoal.core.registry import build, import_named, is_foreign, world_class
 from shoal.execution.experiment import Experiment, cast, make_world
 from shoal.testing.structure import check_structure, in_words
 
 
 def import_files(files: Sequence[str]) -> None:
-    """Makes the worlds of these Python files known."""
+    """Makes the worlds of these Python files known, and lets folders name these ids."""
     for file in files:
-        import_file(file)
+        import_named(file)
 
 
-def build_world(id: str, options: Mapping[str, Any]) -> Env:
+def build_world(origin: Origin, id: str, options: Mapping[str, Any]) -> Env:
     """The world with these options; what goes wrong in its own code is put down to it."""
     if is_foreign(id):
-        return make(id, **options)
+        return build(origin, id, options)
     lacking = [field.name for field in _fields(world_class(id)) if _default(field) is dataclasses.MISSING]
     lacking = [name for name in lacking if name not in options]
     if lacking:
         raise WorldError(f"world {id!r}: every option needs a default value; these have none: {', '.join(lacking)}")
     with blame(id, "building it"):
-        return make(id, **options)
+        return build(origin, id, options)
 
 
 def has_options(world: Env) -> bool:
@@ -46,7 +47,7 @@ def check_world(experiment: Experiment) -> None:
 
     Methods are traced and nothing is computed, so it takes a moment only; `shoal.testing.check_env` looks much closer.
     """
-    build_world(experiment.env, experiment.env_options)
+    build_world(experiment.origin, experiment.env, experiment.env_options)
     problems = check_structure(make_world(experiment)).problems
     if problems:
         first, *others = problems

@@ -9,6 +9,7 @@ of parts, so that a small file cannot become a large object. What is written is 
 import json
 import math
 import os
+import re
 import shutil
 import stat
 import time
@@ -132,6 +133,8 @@ def parse_json(content: bytes | str, finite: bool = False) -> Any:
     return value
 
 
+_UNSAFE = re.compile(r"[^\w .,=+@()\[\]-]|^[.]")
+
 LEFTOVER = ".partial"
 """How the names of what is not whole yet end: a killed process may leave it behind."""
 STALE_SECONDS = 60.0
@@ -203,6 +206,19 @@ def _tidy(folder: Path) -> None:
             continue
         if stale:
             shutil.rmtree(leftover, ignore_errors=True)
+
+
+def file_stem(name: str) -> str:
+    """A name as (the first part of) a file's name: what could lead elsewhere is written as %XX, as in addresses.
+
+    Names of policies, groups and members come from the user or from a run folder, and may hold `/` or `..`. Different
+    names have different stems.
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        return "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass"))
+
+    return _UNSAFE.sub(escaped, name)
 
 
 def _check_link(path: str | os.PathLike[str]) -> None:

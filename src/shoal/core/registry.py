@@ -1,7 +1,8 @@
 """World ids such as `tag/grid`, and where their code comes from.
 
 A world's code comes from one of three places: worlds that ship with the package, installed entry points of the
-group `shoal.envs`, and files that the user names with `--import FILE`. Never from a run folder.
+group `shoal.envs`, and what the user names: files, by `--import FILE`, and environments of other libraries, whose ids
+may name modules and functions. Never from a run folder: whoever builds a world says who named it (see `origin`).
 """
 
 import dataclasses
@@ -10,11 +11,13 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, WorldError, unknown_name
+from shoal.core.origin import USER, Origin, declared, trust
 
 _ID = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
 LIBRARIES = {
@@ -52,13 +55,13 @@ def register(id: str, world: type[Env] | str | None = None) -> Any:
 
 def ids() -> list[str]:
     """Every known world id, sorted."""
-    return sorted(set(_worlds) | set(_entry_points()))
+    return sorted({*_worlds, *(id for id in declared() if not is_foreign(id))})
 
 
 def world_class(id: str) -> type[Env]:
     """The class behind a world id."""
     if id not in _worlds:
-        entry_points = _entry_points()
+        entry_points = declared()
         if id not in entry_points:
             raise unknown_name("world", id, ids())
         _worlds[id] = entry_points[id].load()
@@ -78,16 +81,35 @@ def is_foreign(id: str) -> bool:
     return ":" in id
 
 
+def names_library(text: str) -> bool:
+    """Whether a text is an id of a library that there is a bridge to, and not a path."""
+    return text.partition(":")[0] in LIBRARIES and is_foreign(text)
+
+
 def make(id: str, **options: Any) -> Env:
     """Builds a world by id: `make("tag/grid", num_taggers=8)`; or one of another library's: `gymnasium:CartPole-v1`."""
+    return build(USER, id, options)
+
+
+def build(origin: Origin, id: str, options: Mapping[str, Any]) -> Env:
+    """Builds a world. Every id passes here: one from a run folder that names code or files is refused."""
     if is_foreign(id):
-        return _foreign(id, options)
+        origin.admit(id, options)
+        return _foreign(id, dict(options))
     cls = world_class(id)
     known = [field.name for field in dataclasses.fields(cls) if field.init]  # pyright: ignore[reportArgumentType]
     for option in options:
         if option not in known:
             raise OptionError(f"world {id!r}: {unknown_name('option', option, known)}")
     return cls(**{name: _hashable(value) for name, value in options.items()})
+
+
+def import_named(text: str) -> None:
+    """What `--import` does: runs a file, or trusts an environment of another library, or a run, that a folder names."""
+    if names_library(text) or Path(text).is_dir():
+        trust(text)
+    else:
+        import_file(text)
 
 
 def import_file(path: str) -> None:
@@ -140,10 +162,6 @@ def _opened(id: str, options: dict[str, Any]) -> Env:
 def _hashable(value: Any) -> Any:
     """JSON knows lists only, but a world must be hashable: lists become tuples, at every depth."""
     return tuple(map(_hashable, value)) if type(value) in (list, tuple) else value
-
-
-def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
-    return {point.name: point for point in importlib.metadata.entry_points(group="shoal.envs")}
 
 
 def _target(world: type[Env] | str) -> str:

@@ -33,7 +33,7 @@ from shoal.execution.fused import MAX_UPDATES, check_compiled, policies_of
 from shoal.execution.hybrid import Hybrid
 from shoal.execution.members import Members, Played, copy_ids, play, with_stats
 from shoal.execution.rollout import Policies, Uniform
-from shoal.execution.run import weights_from
+from shoal.execution.run import check_weights, weights_from
 from shoal.population.genome import Genome, genome_of
 from shoal.population.strategies import ERL
 
@@ -228,8 +228,11 @@ class Program:
         return fitness, metrics
 
 
-def build(plan: Evolution, devices: int | None = None) -> Program:
-    """The program of an evolution, over all local devices or the first few; ERL is on one."""
+def build(plan: Evolution, devices: int | None = None, begun: bool = False) -> Program:
+    """The program of an evolution, over all local devices or the first few; ERL is on one.
+
+    begun: whether it goes on from a checkpoint, which has everything that it began with.
+    """
     roles = cast(plan.played)
     check_compiled(roles)
     for name in plan.evolve:
@@ -244,11 +247,12 @@ def build(plan: Evolution, devices: int | None = None) -> Program:
         devices = 1
     if devices is not None and devices > 0 and plan.population % devices:
         raise OptionError(f"evolution: population must be a multiple of the devices, {devices}, got {plan.population}")
-    return Program(plan, roles, make_mesh(plan.population, 1, devices), start_of(roles))
+    return Program(plan, roles, make_mesh(plan.population, 1, devices), {} if begun else start_of(roles))
 
 
 def start_of(roles: Cast) -> dict[str, Any]:
     """The policies that begin with the weights of other runs, as their learners say."""
+    check_weights(roles.experiment)
     found = {}
     for name, (algorithm, spec) in roles.learners.items():
         run = roles.experiment.learners[name].weights

@@ -54,7 +54,8 @@ def resume(
     It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
     """
     run, plan = open_evolution(Path(run_dir))
-    program, newest, meta = rebuild(run, lambda devices: build(plan, devices), devices)
+    begun = checkpoint.latest(run.checkpoints) is not None
+    program, newest, meta = rebuild(run, lambda devices: build(plan, devices, begun), devices)
     program = spread(program) if spread else program
     carry = _restore(program, newest, meta) if newest and meta else program.init()
     return _Generations(program, run, listener, checkpoint_seconds).run(carry, meta)  # pyright: ignore[reportArgumentType]

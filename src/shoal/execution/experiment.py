@@ -13,10 +13,14 @@ from shoal.core.env import Env, Spec, describe, groups_of
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
 from shoal.core.host import StandIn
 from shoal.core.options import check_types
-from shoal.core.registry import make
+from shoal.core.origin import DATA, USER, Origin
+from shoal.core.registry import build
 from shoal.core.regroup import regroup
 from shoal.core.vectorise import Vectorised
 from shoal.envs.wrappers import NOTHING, WRAPPERS, Wrapper, wrap, wrapper_class
+
+UNSTORED = {"stored": False}
+"""Marks a field that does not go into JSON."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Experiment:
     seed: int = 0  # of everything random
     num_seeds: int = 1  # independent trainings side by side, with seeds seed, seed + 1, ...
     randomise: bool = False  # each episode draws its parameters from the world's sample_params
+    origin: Origin = dataclasses.field(default=USER, compare=False, repr=False, metadata=UNSTORED)  # who named `env`
 
     def __post_init__(self):
         listed = isinstance(self.wrappers, tuple | list)
@@ -78,9 +83,9 @@ class Experiment:
         return _plain(self)
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> "Experiment":
-        """The inverse of `to_dict`; unknown or missing entries are named."""
-        return _build(Experiment, data, "experiment")
+    def from_dict(data: Mapping[str, Any], origin: Origin = DATA) -> "Experiment":
+        """The inverse of `to_dict`; unknown or missing entries are named. origin: where the data comes from."""
+        return dataclasses.replace(_build(Experiment, data, "experiment"), origin=origin)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +110,7 @@ class Cast:
 
 def make_world(experiment: Experiment) -> Env:
     """The world of an experiment, its wrappers included: whoever plays an experiment gets its world from here."""
-    world = make(experiment.env, **experiment.env_options)
+    world = build(experiment.origin, experiment.env, experiment.env_options)
     if experiment.wrappers and isinstance(world, StandIn):
         raise OptionError(
             f"{experiment.env} runs on the host, where wrappers of ours cannot reach: use its own library's, and leave "
@@ -143,6 +148,11 @@ def cast(experiment: Experiment) -> Cast:
     return Cast(experiment, env, spec, learners)
 
 
+def check_storable(experiment: Experiment) -> None:
+    """Refuses what a run folder could not give back: algorithms, networks and wrappers of other classes."""
+    experiment.to_dict()
+
+
 def to_plain(value: Any) -> Any:
     """A dataclass of settings as plain JSON data."""
     return _plain(value)
@@ -155,20 +165,40 @@ def from_plain(cls: Any, data: Any, where: str) -> Any:
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        hints = typing.get_type_hints(type(value))
+        for field in _entries(type(value)):
+            _check_kept(hints[field.name], getattr(value, field.name), f"{type(value).__name__}.{field.name}")
         fields = {field.name: _plain(getattr(value, field.name)) for field in _entries(type(value))}
         name = getattr(type(value), "name", None)
         return {"name": name, **fields} if name in ALGORITHMS or name in WRAPPERS else fields
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, tuple | list):
+        for entry in value:
+            _check_kept(Any, entry, "wrappers")
         return [_plain(entry) for entry in value]
     return value
 
 
+def _check_kept(hint: Any, value: Any, where: str) -> None:
+    """Refuses an object that would be read back as one of another class: a run must go on as it began."""
+    name = str(getattr(type(value), "name", None))
+    if hint is Algorithm or isinstance(value, Wrapper):
+        kept = (WRAPPERS if isinstance(value, Wrapper) else ALGORITHMS).get(name) is type(value)
+    else:
+        kept = not dataclasses.is_dataclass(hint) or type(value) is hint
+    if not kept:
+        raise OptionError(
+            f"{where} is of the class {type(value).__qualname__}, which a run folder cannot name: it would go on as "
+            "another. Train it without a run folder (shoal.train without run_dir), or use one of Shoal's own classes"
+        )
+
+
 def _entries(cls: Any) -> list[dataclasses.Field]:
-    """The fields of a dataclass that are stored: all, but for the world that a wrapper is around."""
+    """The fields of a dataclass that are stored: all, but for those marked, and the world that a wrapper is around."""
     is_wrapper = isinstance(cls, type) and issubclass(cls, Wrapper)
-    return [field for field in dataclasses.fields(cls) if not (is_wrapper and field.name == "env")]
+    stored = [field for field in dataclasses.fields(cls) if field.metadata.get("stored", True)]
+    return [field for field in stored if not (is_wrapper and field.name == "env")]
 
 
 def _build(cls: Any, data: Any, where: str) -> Any:
@@ -181,7 +211,8 @@ def _build(cls: Any, data: Any, where: str) -> Any:
     for key in _expect(data, Mapping, where):
         if key not in fields:
             raise OptionError(f"{where}: {unknown_name('entry', key, fields)}")
-    return cls(**{key: _convert(hints[key], entry, f"{where}.{key}") for key, entry in data.items()})
+    values = {key: _convert(hints[key], entry, f"{where}.{key}") for key, entry in data.items()}
+    return cls(**values, **({"origin": DATA} if cls is Experiment else {}))
 
 
 def _convert(hint: Any, data: Any, where: str) -> Any:

@@ -18,6 +18,7 @@ import numpy as np
 from shoal.core.errors import OptionError, RunError, require, shell_command
 from shoal.core.files import write_atomically
 from shoal.core.options import check_types
+from shoal.core.origin import Origin
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint, records, run_kinds
 from shoal.execution.anytime_oracle import Anytime
@@ -155,6 +156,8 @@ def is_finished(folder: Path, settings: Settings) -> bool:
 def beginning(settings: Settings, oracle: Learned | Exact) -> State:
     """The population to begin with: a fresh policy of each player, and after it those of other runs."""
     game = Game(settings.experiment)
+    for path in settings.imports:
+        settings.experiment.origin.admit_folder(path, "it begins with the policies of")
     runs = [_imported(Path(path), settings, game) for path in settings.imports]
     found = gathered(runs, game.players, settings.symmetric)
     room = settings.psro.room_for(max(map(len, found.values())))
@@ -197,7 +200,10 @@ def create(folder: Path, settings: Settings) -> None:
 
 def open_settings(folder: Path) -> Settings:
     """The settings of an existing population."""
-    return run_kinds.open_entry(folder, run_kinds.PSRO, lambda data: from_plain(Settings, data, "psro"))
+    settings = run_kinds.open_entry(folder, run_kinds.PSRO, lambda data: from_plain(Settings, data, "psro"))
+    experiment = dataclasses.replace(settings.experiment, origin=Origin(str(folder)))
+    experiment.origin.admit(experiment.env, experiment.env_options)
+    return dataclasses.replace(settings, experiment=experiment)
 
 
 def save(folder: Path, state: State) -> None:

@@ -1,7 +1,7 @@
 """A run is a folder: `config.json`, `metrics.jsonl`, `checkpoints/`, TensorBoard events, `curves.png`, `replay.html`.
 
 Nothing else is needed to resume or reproduce it, but the world's own code when it is the user's. Loading a run never
-executes code. Files are replaced atomically.
+executes code that it names: see `core.origin`. Files are replaced atomically.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from shoal.core.errors import RunError, shell_command, unknown_name
+from shoal.core.origin import Origin
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint, records, run_kinds
 from shoal.execution.experiment import Cast, Experiment, cast
@@ -89,9 +90,12 @@ def at_home(experiment: Experiment) -> Experiment:
 
 
 def open_run(path: Path) -> Run:
-    """An existing run whose policies can be played."""
+    """An existing run whose policies can be played. What it names is not imported: see `core.origin`."""
     path = path.absolute()
-    return Run(path, run_kinds.open_entry(path, TRAINING, Experiment.from_dict))
+    origin = Origin(str(path))
+    experiment = run_kinds.open_entry(path, TRAINING, lambda data: Experiment.from_dict(data, origin))
+    origin.admit(experiment.env, experiment.env_options)
+    return Run(path, experiment)
 
 
 def devices_of(run: Run, devices: int | None = None) -> int | None:
@@ -166,6 +170,13 @@ def load_policies(path: Path, seed_index: int = 0) -> tuple[Cast, dict[str, PyTr
     if run.experiment.num_seeds > 1:
         policies = jax.tree.map(lambda leaf: leaf[seed_index], policies)
     return roles, policies, meta
+
+
+def check_weights(experiment: Experiment) -> None:
+    """Refuses weights of other runs that only a run folder names."""
+    for name, learner in experiment.learners.items():
+        if learner.weights is not None:
+            experiment.origin.admit_folder(learner.weights, f"its learner {name!r} starts from the weights of")
 
 
 def weights_from(path: str, wanted: dict[str, PyTree]) -> dict[str, PyTree]:

@@ -26,6 +26,7 @@ import numpy as np
 
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError, unknown_name
+from shoal.core.origin import Origin
 from shoal.core.regroup import Regrouped, sides
 from shoal.core.types import PyTree, Seat
 from shoal.execution import checkpoint, latch, records, run_kinds
@@ -144,7 +145,10 @@ def resume(
 
 def open_sweep(path: Path) -> Sweep:
     """What an existing folder is a sweep over."""
-    return run_kinds.open_entry(path, run_kinds.SWEEP, Sweep.from_dict)
+    plan = run_kinds.open_entry(path, run_kinds.SWEEP, Sweep.from_dict)
+    experiment = dataclasses.replace(plan.experiment, origin=Origin(str(path)))
+    experiment.origin.admit(experiment.env, experiment.env_options)
+    return dataclasses.replace(plan, experiment=experiment)
 
 
 @dataclasses.dataclass(frozen=True)

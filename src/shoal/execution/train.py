@@ -23,12 +23,12 @@ from shoal.core.host import StandIn
 from shoal.core.registry import imported_files
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint, fused, host, latch, records
-from shoal.execution.experiment import Experiment, make_world
+from shoal.execution.experiment import Experiment, check_storable, make_world
 from shoal.execution.fused import Carry, Program, policies_of
 from shoal.execution.host import IN_THIS_PROCESS, Stepping, check_stepping
 from shoal.execution.host_stages import TIMEOUT
 from shoal.execution.logging import Aggregator, MetricsLog
-from shoal.execution.run import Run, create, held, open_run, rebuild, weights_from
+from shoal.execution.run import Run, check_weights, create, held, open_run, rebuild, weights_from
 from shoal.execution.run_kinds import check_there
 
 CALL_SECONDS = 0.5
@@ -79,6 +79,8 @@ def train(
     Environments of other libraries are stepped in `env_workers` processes (0: in this one), where they may hang or die;
     one that takes longer than `env_timeout` seconds for a step is replaced, or, in this process, told of.
     """
+    if run_dir is not None:
+        check_storable(experiment)
     program = build(experiment, devices, Stepping(env_workers, env_timeout))
     carry = with_weights(program, program.init())  # before the folder is made: the weights may be missing
     run = create(Path(run_dir), experiment) if run_dir is not None else None
@@ -282,6 +284,7 @@ class Loop:
 
 def with_weights(program: Program, carry: Carry) -> Carry:
     """Replaces fresh policies by those of other runs, for the learners that say so."""
+    check_weights(program.experiment)
     learners = dict(carry.learners)
     for name, learner in program.experiment.learners.items():
         if learner.weights is None:

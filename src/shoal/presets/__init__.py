@@ -12,7 +12,7 @@ from shoal.presets import reference as _reference
 from shoal.presets import swarm as _swarm
 from shoal.presets import tag as _tag
 from shoal.presets._registry import describe, get, names, preset, targets
-from shoal.presets.defaults import default_experiment, foreign_experiment, resolve
+from shoal.presets.defaults import default_experiment, foreign_experiment, resolve, response_preset
 from shoal.presets.sharing import SHARED, Sharing, share
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "names",
     "preset",
     "resolve",
+    "response_preset",
     "share",
     "targets",
 ]

@@ -9,6 +9,7 @@ from shoal.core.errors import unknown_name
 from shoal.core.host import StandIn
 from shoal.execution.experiment import Experiment
 from shoal.presets import _registry
+from shoal.presets.populations import FAMILY
 from shoal.presets.sharing import share
 
 
@@ -21,6 +22,15 @@ def resolve(target: str) -> Experiment:
     if registry.is_foreign(target):
         return foreign_experiment(target)
     raise unknown_name("world or preset", target, _registry.targets())
+
+
+def response_preset(target: str) -> str | None:
+    """The preset of the best responses in a world, by the world's whole id; or by its own last word, `leduc`."""
+    names = [name for name in _registry.names() if name.startswith(f"{FAMILY}/")]
+    of_world = {_registry.get(name).env: name for name in names}
+    short = f"{FAMILY}/{target}"
+    free = target not in _registry.targets() and "/" not in target
+    return of_world.get(target) or (short if free and short in names else None)
 
 
 def foreign_experiment(env: str, options: Mapping[str, Any] | None = None) -> Experiment:

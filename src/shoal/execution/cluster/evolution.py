@@ -191,7 +191,7 @@ class Carrier:
     """A worker's copy of the search. base: leaves of the carry to begin with; None: the seed is enough."""
 
     def __init__(self, experiment: dict[str, Any], plan: dict[str, Any], base: list[np.ndarray] | None):
-        self.copy = Copy(build(Evolution.from_dict(Experiment.from_dict(experiment), plan), 1))
+        self.copy = Copy(build(Evolution.from_dict(Experiment.from_dict(experiment), plan), 1, base is not None))
         self.base = base
         self.carry = self._begin()
 

@@ -15,7 +15,8 @@ from typing import Any
 import jax
 
 from shoal.core.errors import OptionError
-from shoal.core.registry import import_file, register, world_class
+from shoal.core.origin import trust, trusted
+from shoal.core.registry import import_file, names_library, register, world_class
 from shoal.execution.cluster.fabric import ClusterGoneError, Gone, Handle, Served, WorkerError, answer
 from shoal.execution.cluster.ray_join import FAILED, LOST, check_resources, check_versions, join, leave, ray
 from shoal.execution.devices import use_compilation_cache
@@ -33,6 +34,7 @@ class Setting:
     cache: str = ""
     cores: int = 1
     gpus: float = 0.0
+    trusted: tuple[str, ...] = ()  # what the user lets run folders name: workers read experiments as data
 
     def apply(self) -> None:
         jax.config.update("jax_num_cpu_devices", self.cores)
@@ -43,6 +45,8 @@ class Setting:
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
         for path in self.imports:
             import_file(path)
+        for text in self.trusted:
+            trust(text)
         for name, world in self.worlds.items():
             with contextlib.suppress(OptionError):  # known already
                 register(name, world)
@@ -146,7 +150,7 @@ class RayFabric:
             raise
 
     def start(self, name: str, factory: Callable[..., Any], *args: Any, cpus: float = 0.0, gpus: float = 0.0) -> Handle:
-        setting = dataclasses.replace(self.setting, cores=max(1, int(cpus)), gpus=gpus)
+        setting = dataclasses.replace(self.setting, cores=max(1, int(cpus)), gpus=gpus, trusted=trusted())
         cpus = 0.0 if self.private else cpus  # the whole machine is this run's, and more workers may come
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": 0}
         hosted = ray.remote(_Hosted).options(max_concurrency=THREADS, **options)
@@ -217,4 +221,5 @@ def shipped(world: str) -> dict[str, Any]:
 
 def setting_for(world: str, imports: Sequence[str]) -> Setting:
     """What workers need to know a world."""
-    return Setting(tuple(os.path.abspath(path) for path in imports), shipped(world), use_compilation_cache())
+    files = tuple(os.path.abspath(path) for path in imports if not (names_library(path) or os.path.isdir(path)))
+    return Setting(files, shipped(world), use_compilation_cache())

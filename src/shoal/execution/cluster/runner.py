@@ -15,7 +15,7 @@ from typing import Any
 
 from shoal.core.errors import RunError, ShoalError, shell_command
 from shoal.core.files import read_json, write_atomically
-from shoal.execution import records, run_kinds
+from shoal.execution import checkpoint, records, run_kinds
 from shoal.execution.cluster import driver, journal
 from shoal.execution.cluster.coordinator import begun_of
 from shoal.execution.cluster.fabric import ClusterGoneError, Fabric, Gone, Handle, WorkerError, role_of
@@ -23,7 +23,7 @@ from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.recipes import recipe_of
 from shoal.execution.cluster.scaling import wanted_of
 from shoal.execution.experiment import Experiment, from_plain, to_plain
-from shoal.execution.run import Run, held, load_policies
+from shoal.execution.run import Run, check_weights, held, load_policies
 from shoal.execution.train import Listener, Progress, Result, _stop_requested  # pyright: ignore[reportPrivateUsage]
 
 STATUS = "cluster.json"
@@ -42,6 +42,7 @@ def train(
 ) -> Result:
     """Trains an experiment from the start on a cluster."""
     check(experiment, plan)
+    check_weights(experiment)
     run = Run(Path(run_dir), experiment)
     entries = {"experiment": experiment.to_dict(), "cluster": to_plain(plan)}
     run_kinds.create(run.path, run_kinds.TRAINING, **entries)
@@ -54,6 +55,8 @@ def resume(run: Run, fabric: Fabric, listener: Listener | None = None, plan: Pla
     found = plan or plan_of(run.path)
     if found is None:
         raise RunError(f"{run.path} was not begun on a cluster: go on with `{shell_command('resume', run.path)}`")
+    if checkpoint.latest(run.checkpoints) is None:
+        check_weights(run.experiment)
     return Supervisor(run, found, fabric, listener).run()
 
 
@@ -68,6 +71,7 @@ def plan_of(folder: Path) -> Plan | None:
 
 def check(experiment: Experiment, plan: Plan) -> None:
     """Refuses what cannot work, before anything is started."""
+    experiment.origin.admit(experiment.env, experiment.env_options)  # workers are told what is trusted here
     if experiment.num_seeds > 1:
         raise ShoalError(f"a cluster run has one seed, got num_seeds {experiment.num_seeds}: start one for each")
     recipe_of(plan.recipe).check(experiment, plan)
