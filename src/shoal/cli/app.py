@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from shoal.cli.interrupts import watched
 from shoal.cli.terminal import begin, complain, console
 from shoal.core.errors import ShoalError, unknown_name
 from shoal.core.version import VERSION
@@ -64,6 +65,11 @@ EXAMPLES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
+    with watched() if argv is None else contextlib.nullcontext():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     if argv is None:  # the whole process is ours
         argv = sys.argv[1:]
         for stream in (sys.stdout, sys.stderr):

@@ -7,11 +7,10 @@ the next one is being computed.
 import contextlib
 import dataclasses
 import shlex
-import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,6 +20,7 @@ import numpy as np
 from shoal.core.errors import NonFiniteError, ShoalError
 from shoal.core.host import StandIn
 from shoal.core.registry import imported_files
+from shoal.core.stopping import stop_requested
 from shoal.core.types import PyTree
 from shoal.execution import checkpoint, fused, host, latch, records
 from shoal.execution.experiment import Experiment, check_storable, make_world
@@ -160,7 +160,7 @@ class Loop:
         try:
             if self.folder and self.update == 0:
                 self._save(carry)
-            with _stop_requested() as stopped:
+            with stop_requested() as stopped:
                 carry = self._loop(advance, carry, stopped)
         finally:
             if self.log:
@@ -297,42 +297,3 @@ def with_weights(program: Program, carry: Carry) -> Carry:
         )
         learners[name] = learners[name].replace(params=params)
     return carry.replace(learners=learners)
-
-
-_requests: list[threading.Event] = []
-
-
-def stopping() -> bool:
-    """Whether somebody has asked what trains now to stop: for those who wait for others meanwhile."""
-    return any(event.is_set() for event in _requests)
-
-
-@contextlib.contextmanager
-def _stop_requested() -> Iterator[threading.Event]:
-    """An event that Ctrl-C, SIGTERM or a terminal that is closed sets; a second one interrupts at once."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-
-    def request(number: int, frame: Any) -> None:
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
-
-    before = {number: signal.signal(number, request) for number in _stop_signals()}
-    _requests.append(event)
-    try:
-        yield event
-    finally:
-        _requests.remove(event)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _stop_signals() -> list[signal.Signals]:
-    """Signals that ask a run to save and stop. Under `nohup` a hang-up is ignored, and stays so."""
-    asked = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        asked.append(signal.SIGHUP)
-    return asked

@@ -23,12 +23,12 @@ import numpy as np
 from shoal.core.errors import ShoalError, require, require_positive, shell_command
 from shoal.core.files import write_atomically
 from shoal.core.options import check_types
+from shoal.core.stopping import stopping
 from shoal.execution.cluster import driver
 from shoal.execution.cluster.fabric import ClusterGoneError, Fabric, Failure, Gone, Handle, WorkerError, insist
 from shoal.execution.cluster.scaling import wanted_of
 from shoal.execution.cluster.tasks import FOLDER, Result, Task, TaskBoard
 from shoal.execution.run_kinds import check_there
-from shoal.execution.train import stopping
 
 BOARD = "board"
 STATUS = "cluster.json"

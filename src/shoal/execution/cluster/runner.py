@@ -15,6 +15,7 @@ from typing import Any
 
 from shoal.core.errors import RunError, ShoalError, shell_command
 from shoal.core.files import read_json, write_atomically
+from shoal.core.stopping import stop_requested
 from shoal.execution import checkpoint, records, run_kinds
 from shoal.execution.cluster import driver, journal
 from shoal.execution.cluster.coordinator import begun_of
@@ -24,7 +25,7 @@ from shoal.execution.cluster.recipes import recipe_of
 from shoal.execution.cluster.scaling import wanted_of
 from shoal.execution.experiment import Experiment, from_plain, to_plain
 from shoal.execution.run import Run, check_weights, held, load_policies
-from shoal.execution.train import Listener, Progress, Result, _stop_requested  # pyright: ignore[reportPrivateUsage]
+from shoal.execution.train import Listener, Progress, Result
 
 STATUS = "cluster.json"
 LOOK_SECONDS = 0.1
@@ -120,7 +121,7 @@ class Supervisor:
                 path = self.folder.path / journal.NAME
                 begun_of(journal.read(path), path)  # what is wrong with it is said here, not by whoever needs it
                 recipe_of(self.plan.recipe).start(self)
-                with _stop_requested() as stopped:
+                with stop_requested() as stopped:
                     self._watch(stopped)
             except ClusterGoneError as error:
                 raise ClusterGoneError(f"{error}. {self._safe}") from None

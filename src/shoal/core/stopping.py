@@ -1,0 +1,54 @@
+"""Being asked to stop: a signal that lets what runs come to a good end, and a second one that does not.
+
+Whatever trains for long does so inside `stop_requested`, and looks at its event between two calls of a program. Who
+handles signals while no Python runs is the command line's business (`cli.interrupts`).
+"""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+_requests: list[threading.Event] = []
+
+
+def stopping() -> bool:
+    """Whether somebody has asked what trains now to stop: for those who wait for others meanwhile."""
+    return any(event.is_set() for event in _requests)
+
+
+def saves() -> bool:
+    """Whether what runs now would come to a good end if it were asked to stop."""
+    return bool(_requests)
+
+
+@contextlib.contextmanager
+def stop_requested() -> Iterator[threading.Event]:
+    """An event that Ctrl-C, SIGTERM or a terminal that is closed sets; a second one interrupts at once."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+
+    def request(number: int, frame: Any) -> None:
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    before = {number: signal.signal(number, request) for number in _stop_signals()}
+    _requests.append(event)
+    try:
+        yield event
+    finally:
+        _requests.remove(event)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop_signals() -> list[signal.Signals]:
+    """Signals that ask a run to save and stop. Under `nohup` a hang-up is ignored, and stays so."""
+    asked = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        asked.append(signal.SIGHUP)
+    return asked
