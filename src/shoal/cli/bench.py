@@ -29,7 +29,7 @@ class BenchEnvOptions:
     num_envs: int = 1024  # copies of the world
     num_steps: int = 1000  # steps of each copy in one call of the compiled program
     seconds: float = 5.0  # measure for about this long
-    seed: int = 0  # of the worlds and the actions
+    seed: int = 0  # seed of the worlds and the actions
     devices: Devices = None  # use only the first N devices (on a CPU, cores)
     wrap: Wraps = ()
     imports: Imports = ()  # a Python file that registers worlds

@@ -37,12 +37,12 @@ class ClusterOptions(TrainOptions):
     shards: Count = None  # processes that keep replays (1)
     backups: Count = None  # actors more than a synchronous update waits for (0)
     max_staleness: Count = None  # updates that experience may be behind, for stale (2)
-    max_divergence: Number = None  # and how far the policy may have moved since, as KL (any)
+    max_divergence: Number = None  # how far the policy may have moved since, as KL, for stale (any)
     patience: Number = None  # seconds after which a worker counts as hung (60)
     actor_cpus: Number = None  # CPU cores of each actor (1)
-    learner_cpus: Number = None  # of each learner (1)
+    learner_cpus: Number = None  # CPU cores of each learner (1)
     actor_gpus: Number = None  # GPUs of each actor (0)
-    learner_gpus: Number = None  # of each learner (0)
+    learner_gpus: Number = None  # GPUs of each learner (0)
 
 
 PLANNED = tuple(

@@ -34,7 +34,7 @@ class EvalOptions:
 
     run: RunFolder  # folder of the run
     episodes: int = 1024  # episodes to play
-    seed: int = 0  # of the episodes
+    seed: int = 0  # seed of the episodes
     explore: Flag = False  # sample actions as in training, instead of taking the likeliest
     random: Flag = False  # play at random, for comparison
     opponent: Opponents = ()

@@ -44,13 +44,13 @@ class EvolveOptions(TrainOptions, TeamOptions):
 
     strategy: Annotated[str, arg(metavar="NAME")] = "open_es"  # open_es, ars, ga, erl, or any strategy of evosax
     population: int = 4096  # members of a generation
-    generations: int = 100  # how many are bred
-    episodes: int = 1  # that each member plays in each generation
+    generations: int = 100  # generations that are bred
+    episodes: int = 1  # episodes that each member plays in each generation
     evolve: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="POLICY")] = ()
     """a policy that evolves, while the others play at random; by default all evolve"""
     own_starts: Flag = False  # members draw their own start states, instead of all meeting the same
     raw_views: Flag = False  # views are not normalised by running statistics
-    max_steps: int = 10_000  # episodes are cut off after so many
+    max_steps: int = 10_000  # episodes are cut off after so many steps
 
 
 def run(args: Sequence[str]) -> int:

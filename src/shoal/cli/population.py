@@ -36,7 +36,7 @@ class PopulationOptions:
     exploit: Flag = False  # train one more best response a player, and say what it gains: minutes
     total_env_steps: DisallowNone[int | None] = None  # of each training of --exploit, if not those of the run
     out: Folder = None  # where to write; by default the run folder
-    seed: int = 0  # of the episode to watch
+    seed: int = 0  # seed of the episode to watch
     devices: Devices = None  # for --exploit, use only the first N devices (on a CPU, cores)
     imports: Imports = ()  # a Python file that registers worlds, or an id that the run may name
     json: Flag = False  # everything as one JSON object on stdout

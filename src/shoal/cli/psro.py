@@ -38,7 +38,7 @@ class LeagueOptions(TeamOptions):
     iterations: int = 40  # snapshots of the main agents
     exploit_every: int = EXPLOIT_EVERY  # iterations between those that train exploiters too; 1: all roles in each
     episodes: int = 2000  # played for each entry of the payoff table
-    target_error: DisallowNone[float | None] = None  # and more until the standard error is at most this
+    target_error: DisallowNone[float | None] = None  # play more until the standard error is at most this
     greedy: Flag = False  # policies of the population play their most likely action
     symmetric: Flag = False  # players are exchangeable: one bank for all of them
     import_policies: Annotated[DisallowNone[str | None], arg(metavar="RUN[,RUN...]")] = None
@@ -59,7 +59,7 @@ class PsroOptions(TeamOptions):
     """share of uniform play in what responses are trained against; by default 0.4, or 0 for last, recent and leagues"""
     iterations: int = 40  # best responses of every player, at most
     episodes: int = 2000  # played for each entry of the payoff table
-    target_error: DisallowNone[float | None] = None  # and more until the standard error is at most this
+    target_error: DisallowNone[float | None] = None  # play more until the standard error is at most this
     target_nash_conv: DisallowNone[float | None] = None  # stop when it is reached; needs a game with exact tables
     patience: DisallowNone[int | None] = None  # stop after so many iterations in a row without a gain
     improvement: float = 0.0  # what counts as a gain

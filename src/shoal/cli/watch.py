@@ -23,7 +23,7 @@ class WatchOptions:
 
     run: RunFolder  # folder of the run
     output: Folder = None  # where to write the page; by default replay.html in the run folder
-    seed: int = 0  # of the episode
+    seed: int = 0  # seed of the episode
     training: int = 0  # which of several trainings side by side to watch, counted from 0
     explore: Flag = False  # sample actions as in training, instead of taking the likeliest
     opponent: Opponents = ()

@@ -51,7 +51,7 @@ class Experiment:
     num_envs: int = 1024  # copies of the world
     num_steps: int = 128  # steps of each copy between two updates
     total_env_steps: int = 1_000_000  # steps over all copies, however many agents; rounded up to whole updates
-    seed: int = 0  # of everything random
+    seed: int = 0  # seed of everything random
     num_seeds: int = 1  # independent trainings side by side, with seeds seed, seed + 1, ...
     randomise: bool = False  # each episode draws its parameters from the world's sample_params
     origin: Origin = dataclasses.field(default=USER, compare=False, repr=False, metadata=UNSTORED)  # who named `env`
