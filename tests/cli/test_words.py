@@ -1,5 +1,6 @@
 """What people type and what they are told: names of algorithms, numbers, options of other libraries, commands."""
 
+import dataclasses
 import importlib.metadata
 import json
 import re
@@ -7,10 +8,11 @@ import shlex
 import tomllib
 from pathlib import Path
 
+import jax
 import pytest
 
 import shoal as package
-from shoal.algorithms import ALGORITHMS, DDPG, DQN, NAMES, PPO, SAC, named
+from shoal.algorithms import A2C, ALGORITHMS, DDPG, DQN, NAMES, PPO, SAC, named
 from shoal.cli import doctor
 from shoal.cli.arguments import whole_number
 from shoal.cli.psro import PsroOptions, translated
@@ -18,7 +20,8 @@ from shoal.cli.start import Hints
 from shoal.cli.targets import parse_target
 from shoal.cli.train import TrainOptions
 from shoal.core.errors import OptionError, UnknownNameError, shell_command
-from shoal.execution.experiment import Experiment
+from shoal.execution.experiment import Experiment, Learner, cast
+from shoal.execution.mismatch import differing_options, differing_shapes
 from shoal.networks.torsos import Network
 
 from .conftest import SMALL, assert_refused
@@ -216,19 +219,41 @@ def test_doctor_knows_every_optional_package(shoal, monkeypatch):
 
 
 def test_watch_with_an_opponent(shoal, trained, world, tmp_path):
-    pages = [tmp_path / name for name in ("own.html", "other.html")]
-    for page, more in zip(pages, ([], ["--opponent", "hunter=random"]), strict=True):
-        assert shoal("watch", trained, "--import", world, "--output", page, *more).code == 0
-    assert pages[0].read_text() != pages[1].read_text()
+    page = tmp_path / "other.html"
+    told = shoal("watch", trained, "--import", world, "--output", page, "--opponent", "hunter=random", "--json")
+    assert told.json["replay"] == str(page)
+    assert page.read_text() != (trained / "replay.html").read_text()  # of the same seed, by its own policies
     outcome = shoal("watch", trained, "--import", world, "--opponent", "huntr=random")
     assert_refused(outcome, "Did you mean 'hunter'")
 
 
-def test_weights_that_do_not_fit_name_the_option(shoal, trained, world, tmp_path):
-    start = ["train", "test/tiny", "--import", world, "--run-dir", tmp_path / "new", *SMALL]
-    given = ["--weights", f"hunter={trained}"]
-    assert_refused(shoal(*start, *given, "--algo.network.hidden", "8", "8"), "network.hidden is 8 8 here, 4 there")
-    assert_refused(shoal(*start, *given, "--algo.network.activation", "relu"), "network.activation is relu here, tanh")
-    assert_refused(shoal(*start, *given, "--algo.normalise-views"), "normalise_views is True here, False there")
-    assert_refused(shoal(*start, *given, "--algo.critic", "global"), "critic")
-    assert_refused(shoal(*start, *given, "--algo", "dqn", "--algo.warm-up", "8"), "algorithm is of another family")
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"network": Network(hidden=(8, 8))}, "network.hidden is 8 8 here, 4 there"),
+        ({"network": Network(hidden=(4,), activation="relu")}, "network.activation is relu here, tanh there"),
+        ({"network": Network(hidden=(4,), recurrent="gru")}, "network.recurrent is gru here, none there"),
+        ({"normalise_views": True}, "normalise_views is True here, False there"),
+        ({"critic": "global"}, "critic is global here, own there"),
+    ],
+)
+def test_weights_that_do_not_fit_name_the_option(change, words):
+    found = policy(A2C(network=Network(hidden=(4,))))
+    assert differing_options(policy(dataclasses.replace(A2C(network=Network(hidden=(4,))), **change)), found) == words
+
+
+def test_weights_of_another_world_or_algorithm_say_so():
+    small = A2C(network=Network(hidden=(4,)))
+    assert differing_options(policy(small), policy(DQN(network=small.network))) == "the algorithm is of another family"
+    said = differing_options(policy(small, num_agents=4), policy(small))
+    assert said == "the views, by the options of the world, have 24 numbers here, 18 there"
+    shapes = {"agent/weights/params/torso/layers_0/kernel": (3, 4)}
+    assert differing_shapes(shapes, shapes, "here", "there") == ""
+
+
+def policy(algorithm, **options):
+    """The shapes of a policy in `mpe/simple_spread`."""
+    learners = {"one": Learner(algorithm)}
+    roles = cast(Experiment("mpe/simple_spread", options, learners=learners, num_envs=2, num_steps=2))
+    algorithm, spec = roles.learners["one"]
+    return jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec).params)["agent"]

@@ -67,9 +67,10 @@ def _static_differences(wanted: Any, found: Any, where: str = "") -> list[tuple[
             inner = where if field.name in ("network", "actor", "trunk", "critic") else f"{field.name}."
             prefix = "network." if isinstance(a, Network) else inner or " "
             differences += _static_differences(a, b, prefix)
+        elif field.name == "uses_state":
+            differences.append(("critic", *("global" if sees else "own" for sees in (a, b))))
         else:
-            name = {"uses_state": "critic sees the global state"}.get(field.name, field.name)
-            differences.append((f"{where}{name}".strip(), a, b))
+            differences.append((f"{where}{field.name}".strip(), a, b))
     return list(dict.fromkeys(differences))  # actor and critic have the same network
 
 
