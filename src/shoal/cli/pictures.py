@@ -11,9 +11,10 @@ from shoal.core.regroup import original
 from shoal.core.types import PyTree
 from shoal.execution.evaluate import record
 from shoal.execution.experiment import Cast, make_world
+from shoal.execution.film import film
 from shoal.execution.logging import read_metrics
 from shoal.execution.run import Run
-from shoal.viz import MissingMatplotlibError, draw_curves, write_replay
+from shoal.viz import MissingMatplotlibError, draw_curves, write_film, write_replay
 from shoal.viz.palette import scene_colours
 
 
@@ -58,19 +59,29 @@ def replay(
     update: int,
     seed: int = 0,
     explore: bool = False,
+    filmed: bool = False,
 ) -> tuple[Path | None, str]:
-    """Records one episode and writes it as a page; returns its path, or None and why there is nothing to see."""
+    """Records one episode and writes it as a page; returns its path, or None and why there is nothing to see.
+
+    filmed: whether an environment of another library is made to draw itself, which takes it long, or opens windows.
+    """
+    steps = update * roles.experiment.num_envs * roles.experiment.num_steps
+    subtitle = f"after {update:,} updates, {steps:,} environment steps"
     if isinstance(original(roles.env), StandIn):
-        return None, f"{roles.experiment.env} runs on the host, and its own library draws it"
+        if not filmed:
+            return None, f"{roles.experiment.env} is drawn by its own library: `shoal watch` films it"
+        shown = film(roles, policies, seed=seed, explore=explore)
+        series = {f"return of {name}": values for name, values in shown.returns.items()}
+        write_film(path, shown.frames, title=roles.experiment.env, subtitle=subtitle, series=series)
+        return path, ""
     recording = record(roles, policies, seed=seed, explore=explore)
     if not _has_shapes(recording.frames):
         return None, f"the world {roles.experiment.env!r} does not define `scene`, so there is nothing to draw"
-    steps = update * roles.experiment.num_envs * roles.experiment.num_steps
     write_replay(
         path,
         recording.frames,
         title=roles.experiment.env,
-        subtitle=f"after {update:,} updates, {steps:,} environment steps",
+        subtitle=subtitle,
         series={f"return of {name}": values for name, values in recording.returns.items()},
     )
     return path, ""

@@ -47,7 +47,8 @@ def run(args: Sequence[str]) -> int:
     target = Path(options.output) if options.output else folder.path / "replay.html"
     with blame(folder.experiment.env, "the episode"):
         roles, policies, meta = load_with(folder, options.training, opponents)
-        page, why = replay(target, roles, policies, update=meta["update"], seed=options.seed, explore=options.explore)
+        look = {"seed": options.seed, "explore": options.explore, "filmed": True}
+        page, why = replay(target, roles, policies, update=meta["update"], **look)
     if page is None:
         raise WorldError(why)
     out = console(options.json)

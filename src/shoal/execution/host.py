@@ -148,9 +148,9 @@ class Played:
         buffer = jax.tree.map(lambda rows, row: rows.at[t].set(row), buffer, record)
         return worlds, buffer, *self._decide(policies, acts.memory, worlds)
 
-    def begin(self, worlds: Worlds, seed: int) -> Worlds:
-        """Fresh episodes in all environments; keys and the clock go on."""
-        stage = self.__dict__["stage"] = self._open(seed)
+    def begin(self, worlds: Worlds, seed: int, stage: Stage | None = None) -> Worlds:
+        """Fresh episodes in all environments, or in those of a stage; keys and the clock go on."""
+        stage = self.__dict__["stage"] = stage or self._open(seed)
         told = stage.reset()
         check_told(self.stand_in, told.observation)
         return self._begun(worlds, told)

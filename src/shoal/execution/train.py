@@ -191,8 +191,7 @@ class Loop:
             try:
                 carry, table = advance(carry, counts[count])
             except (ShoalError, KeyboardInterrupt) as error:  # of environments on the host: the carry is as it was
-                self._drain(tables)
-                self._fail(carry, error)
+                self._fail(carry, tables, error)
             table.copy_to_host_async()
             tables.append((count, table))
             dispatched += count
@@ -215,11 +214,12 @@ class Loop:
             self._check(carry)
         return carry
 
-    def _fail(self, carry: Carry, error: BaseException) -> NoReturn:
+    def _fail(self, carry: Carry, tables: deque[tuple[int, jax.Array]], error: BaseException) -> NoReturn:
         """Ends a run whose environments failed: what was learnt before is saved, and the error says how to go on."""
         program = self.program
         if self.folder is None or not isinstance(program, host.HostProgram):
             raise error
+        self._drain(tables)
         self._save(carry)
         if not isinstance(error, ShoalError):
             raise error

@@ -1,6 +1,7 @@
 """Pictures of runs: learning curves, sweeps, populations, and pages that play an episode. The only layer that draws."""
 
 from shoal.viz.curves import MissingMatplotlibError, draw_curves
+from shoal.viz.film import write_film
 from shoal.viz.picture import draw_scene
 from shoal.viz.population import draw_population, write_population
 from shoal.viz.replay import write_replay
@@ -12,6 +13,7 @@ __all__ = [
     "draw_population",
     "draw_scene",
     "draw_sweep",
+    "write_film",
     "write_population",
     "write_replay",
 ]
