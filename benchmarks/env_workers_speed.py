@@ -143,14 +143,14 @@ def spread(copies: int = 8) -> tuple[dict, int]:
 
 
 def ours(id: str, options: dict, copies: int, actions: dict[str, np.ndarray]) -> dict:
-    """The host runner's ways: in its own process, and in one to four others."""
+    """The host runner's ways: in its own process, and in one to eight others."""
     from shoal.core.registry import make
     from shoal.execution.env_workers import InWorkers, Source
     from shoal.execution.host_stages import Apart
 
     env, seeds = make(id, **options), list(range(copies))
     stages = {"Shoal, in one process": Apart(env, env.open(copies).envs, seeds)}
-    for workers in (1, 2, 4):
+    for workers in (1, 2, 4, 8):
         stages[f"Shoal, --env-workers {workers}"] = InWorkers(env, Source.of(id, options), seeds, workers, TIMEOUT)
     ways = {}
     for name, stage in stages.items():
