@@ -313,7 +313,7 @@ def _serve(pipe: Any, post: Post, memory: Any) -> None:
 def _opened(post: Post, memory: Any, say: Callable[[str], None]) -> tuple[Apart, Shared]:
     for file in post.source.files:
         import_file(file)
-    stand_in = make(post.source.env, **post.source.options)
+    stand_in = make(post.source.env, **post.source.options)  # whoever started this has asked who named it
     assert isinstance(stand_in, StandIn)
     shared = Shared(stand_in, post.count, post.workers, memory)
     at = shared.at[post.number : post.number + 1]

@@ -19,6 +19,7 @@ import numpy as np
 
 from shoal.core.errors import NonFiniteError, ShoalError
 from shoal.core.host import StandIn
+from shoal.core.origin import claimed
 from shoal.core.registry import imported_files
 from shoal.core.stopping import stop_requested
 from shoal.core.types import PyTree
@@ -223,7 +224,10 @@ class Loop:
         self._save(carry)
         if not isinstance(error, ShoalError):
             raise error
-        options = [part for file in imported_files() for part in ("--import", file)]
+        experiment = program.experiment
+        claim = claimed(experiment.env, experiment.env_options)  # what a folder may not name by itself
+        named = [*imported_files(), *([claim] if claim else [])]
+        options = [part for name in named for part in ("--import", name)]
         options += ["--env-workers", str(program.stepping.workers)] if program.stepping.workers else []
         go_on = shlex.join(["shoal", "resume", str(self.folder.path), *options])
         done = f"{self.update} update{'s' * (self.update != 1)}"
