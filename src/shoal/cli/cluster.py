@@ -122,7 +122,7 @@ def status(args: Sequence[str]) -> int:
     stale = found.get("staleness", {})
     figures.append(f"staleness {stale.get('mean', 0):.2f} (at most {stale.get('largest', 0):.0f})")
     for name, told in found.get("services", {}).items():
-        if "capacity" in told:
+        if told.keys() >= {"capacity", "length", "dropped"}:
             figures.append(f"{name}: {told['length']} of {told['capacity']} waiting, {told['dropped']} dropped")
     say(out, " | ".join(figures))
     out.print(_workers(found))
@@ -162,7 +162,7 @@ def _workers(found: dict[str, Any]) -> Table:
     for name, told in sorted(found.get("workers", {}).items()):
         spent = sum(told["seconds"].values())
         notes = ["slow"] if told["slow"] else []
-        notes += [f"{told['nan_resets']} x NaN"] if told["nan_resets"] else []
+        notes += [f"{told['nan_resets']} x NaN"] if told.get("nan_resets") else []
         notes += [f"{counted(len(told['quarantined']), 'copy', 'copies')} left out"] if told["quarantined"] else []
         rate = count(steps / spent) if spent else ""
         begun, task = str(restarts.get(name, told["restarts"])), told["task"] if found.get("running") else ""

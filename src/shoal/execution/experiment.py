@@ -232,6 +232,7 @@ def _convert(hint: Any, data: Any, where: str) -> Any:
         entries = _expect(data, Mapping, where).items()
         return {str(key): _convert(args[1], entry, f"{where}.{key}") for key, entry in entries}
     if hint is float and isinstance(data, int) and not isinstance(data, bool):
+        require(-1e300 < data < 1e300, where, "value", f"one of {data.bit_length()} bits", "a number of usual size")
         return float(data)
     return _expect(data, hint, where)
 

@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import importlib.util
+import io
+import itertools
 import json
 import os
 import signal
@@ -12,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+import rich.console
 from listening import listening
 
 from shoal.cli.app import main
@@ -239,6 +242,46 @@ def test_status_advise_and_scale(tmp_path, capsys):
     assert "not running" in capsys.readouterr().out
     assert main(["resume", str(folder), "--cluster", "auto"]) == 0  # finished: nothing is started
     assert "finished already" in capsys.readouterr().out
+    forged_ones_are_shown_or_refused(folder, told)
+
+
+def forged_ones_are_shown_or_refused(folder, told):
+    """Whatever stands in any place of a status: it is shown, or refused in a line."""
+    from shoal.cli import cluster
+    from shoal.core.errors import OptionError, RunError
+    from shoal.execution.cluster.advice import advise, read_status
+
+    hostile = [None, -1, 0, 10**400, float("nan"), float("inf"), "x", "", [], [None], {}, {"x": None}, True]
+    refused, nowhere = 0, rich.console.Console(file=io.StringIO())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "console", lambda: nowhere)
+        patch.setattr(cluster, "parse", lambda *_: cluster.StatusOptions(run=str(folder), json=False))
+        for forged in itertools.islice(forgeries(told, hostile), 0, None, STRIDE):
+            (folder / "cluster.json").write_text(json.dumps(forged))
+            for look in (lambda: cluster.status([]), lambda: advise(read_status(folder)).text):
+                with contextlib.suppress(RunError, OptionError):
+                    look()
+                    continue
+                refused += 1
+    assert refused > 600 / STRIDE
+
+
+STRIDE = 7
+"""Of all forgeries, every seventh is tried: some 150, of every kind."""
+
+
+def forgeries(value, hostile):
+    """Data with one entry removed, or replaced; large tables by their first two."""
+    if isinstance(value, dict):
+        for name in list(value)[:40]:
+            yield {other: entry for other, entry in value.items() if other != name}
+            for changed in forgeries(value[name], hostile):
+                yield value | {name: changed}
+    elif isinstance(value, list):
+        for i, entry in enumerate(value[:2]):
+            for changed in forgeries(entry, hostile):
+                yield [*value[:i], changed, *value[i + 1 :]]
+    yield from (other for other in hostile if other is not value)
 
 
 def dead_process():

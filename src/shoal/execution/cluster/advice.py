@@ -51,6 +51,7 @@ TRAINING = COMMON | {
             "seconds": {str: float},
             "slow": bool,
             "quarantined": [Whole()],
+            "nan_resets?": Whole(),
         }
     },
 }
@@ -125,12 +126,23 @@ def advise(status: dict[str, Any]) -> Advice:
     actors = {name: worker for name, worker in status.get("workers", {}).items() if name.startswith("actor")}
     timed = [worker["seconds"] for worker in actors.values() if worker.get("seconds", {}).get("roll")]
     spent, made = status.get("learner", {}).get("spent"), status.get("learner", {}).get("made", 0)
-    if not timed or not spent or not made:
+    if not timed or not spent or not made or not status.get("copies") or not status.get("steps"):
         raise RunError("there is nothing to go by yet: the run must have made a few updates. Try again later.")
+    try:
+        return _measured(status, timed, spent, made, len(actors))
+    except (OverflowError, ZeroDivisionError) as error:
+        raise RunError(
+            f"what {STATUS} says was not measured: {error}. It is written again when the run goes on."
+        ) from None
+
+
+def _measured(
+    status: dict[str, Any], timed: list[dict[str, float]], spent: dict[str, float], made: int, actors: int
+) -> Advice:
     steps = status["copies"] * status["steps"]
-    making = [steps / (seconds["roll"] + seconds.get("pull", 0.0)) for seconds in timed]
+    making = [steps / max(seconds["roll"] + seconds.get("pull", 0.0), 1e-9) for seconds in timed]
     busy = sum(seconds for name, seconds in spent.items() if name != "wait")
-    each = steps * status["plan"]["actors"] * made / max(busy, 1e-9)
+    each = steps * from_plain(Plan, status["plan"], "plan").actors * made / max(busy, 1e-9)
     rate = sum(making) / len(making)
     share = spent.get("wait", 0.0) / max(sum(spent.values()), 1e-9)
-    return Advice(len(actors), rate, each, share, max(1, math.ceil(each / rate)))
+    return Advice(actors, rate, each, share, max(1, math.ceil(each / rate)))
