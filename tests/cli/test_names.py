@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -21,6 +22,7 @@ from shoal.execution import checkpoint, psro_run
 from shoal.execution.experiment import Experiment, Learner, cast
 from shoal.execution.run import create, open_run
 from shoal.networks.torsos import Network
+from shoal.presets import _registry
 from tests.cli.conftest import assert_refused
 
 NAMES = ["../../out", "/tmp/shoal_out", "..", "red/left", "a\\b", "%2F", "a b", ".hidden", "", "\ud800", "x\x00y\n"]
@@ -150,7 +152,7 @@ class Mine(PPO):
 
 
 class Named(PPO):
-    name = "mine"
+    name: ClassVar[str] = "mine"
 
 
 class Wide(Network):
@@ -206,7 +208,7 @@ def mine():
 
 @pytest.mark.parametrize("command", ["train", "sweep", "pbt", "evolve", "bench train"])
 def test_commands_refuse_a_preset_with_an_algorithm_of_its_own(command, tmp_path, shoal, monkeypatch):
-    monkeypatch.setattr(presets._registry, "_presets", dict(presets._registry._presets))
+    monkeypatch.setattr(_registry, "_presets", dict(_registry._presets))
     file = tmp_path / "own.py"
     file.write_text(PRESET)
     outcome = shoal(*command.split(), "own/mine", "--import", file)

@@ -20,6 +20,8 @@ from typing import IO, Any
 
 from shoal.core.errors import RunError
 
+_UNSAFE = re.compile(r"[^\w .,=+@()\[\]-]|^[.]")
+
 MOST_BYTES = 1 << 24
 """Of a JSON file, unless told."""
 MOST_LINE = 1 << 23
@@ -132,8 +134,6 @@ def parse_json(content: bytes | str, finite: bool = False) -> Any:
     _check_plain(value, finite)
     return value
 
-
-_UNSAFE = re.compile(r"[^\w .,=+@()\[\]-]|^[.]")
 
 LEFTOVER = ".partial"
 """How the names of what is not whole yet end: a killed process may leave it behind."""
