@@ -7,11 +7,12 @@
 For every edit the tests that it names are run (`-x`, without the slow ones). An edit is caught if one of them fails,
 and survives if all pass. One that takes longer than `--limit` seconds counts as caught by the clock. What caught an
 edit must pass without it, or the edit is not judged. Rows are written as they come, and those of edits whose source and
-tests have not changed since are kept, so a run that was stopped goes on where it was. `--only` takes a part of a name.
+test have not changed since are kept, so a run that was stopped goes on where it was. `--only` takes a part of a name.
 Exit code 1 unless all are caught.
 """
 
 import argparse
+import ast
 import compileall
 import concurrent.futures
 import dataclasses
@@ -67,13 +68,20 @@ class Edit:
             )
         return text.replace(self.old, self.new)
 
-    def digest(self, root: Path) -> str:
-        """Of all that decides what comes of it, as far as files are named."""
-        parts = [self.file, self.old, self.new, *self.tests, (root / self.file).read_text()]
-        for test in self.tests:
-            path = root / test.split("::")[0]
-            parts += [one.read_text() for one in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
+    def digest(self, root: Path, caught_by: str) -> str:
+        """Of what a verdict rests on: the edit, the file that it is made in, and the test that caught it."""
+        parts = [self.file, self.old, self.new, (root / self.file).read_text(), _source(root, caught_by)]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _source(root: Path, test: str) -> str:
+    """The text of a test, by its id; nothing if there is none of that name any more."""
+    file, *names = test.split("[")[0].split("::")
+    if not names or not (root / file).exists():
+        return ""
+    text = (root / file).read_text()
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    return next((ast.get_source_segment(text, node) or "" for node in functions if node.name == names[-1]), "")
 
 
 def edits() -> list[Edit]:
@@ -154,6 +162,11 @@ class Report:
         stored = json.loads(path.read_text()) if path.exists() else {}
         self.rows: dict[str, dict[str, Any]] = {row["name"]: row for row in stored.get("edits", [])}
 
+    def holds(self, edit: Edit) -> bool:
+        """Whether it is known that the edit is caught, by code and a test that are still the same."""
+        row = self.rows.get(edit.name, {"caught_by": None})
+        return row["caught_by"] is not None and row["digest"] == edit.digest(ROOT, row["caught_by"])
+
     def add(self, row: dict[str, Any]) -> None:
         with self.lock:
             self.rows[row["name"]] = row
@@ -190,14 +203,14 @@ class Harness:
         """Makes one edit. The test that catches it must pass without it."""
         copy = self.copies.get()
         try:
-            digest, found = edit.digest(copy.folder), copy.with_edit(edit, self.limit)
+            found = copy.with_edit(edit, self.limit)
             by = found["caught_by"]
             if by and (broken := self._broken(copy, edit.tests if by == CLOCK else (by,))):
                 print(f"not judged  {edit.name}: {broken} fails without any edit", flush=True)
                 return
         finally:
             self.copies.put(copy)
-        self.report.add({"name": edit.name, "file": edit.file, **found, "digest": digest})
+        self.report.add({"name": edit.name, "file": edit.file, **found, "digest": edit.digest(copy.folder, by or "")})
         print(f"{found['seconds']:6.1f} s  {edit.name}: {found['caught_by'] or 'SURVIVES'}", flush=True)
 
     def _broken(self, copy: Copy, tests: tuple[str, ...]) -> str | None:
@@ -224,8 +237,7 @@ def main() -> int:
     for edit in asked:
         edit.applied(ROOT)
     report = Report(options.out)
-    known = {name: row["digest"] for name, row in report.rows.items() if row["caught_by"] is not None}
-    due = [edit for edit in asked if options.again or known.get(edit.name) != edit.digest(ROOT)]
+    due = [edit for edit in asked if options.again or not report.holds(edit)]
     print(f"{len(asked)} edits, {len(due)} to be judged", flush=True)
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         harness = Harness(Path(folder), options.jobs, options.limit, report)

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
@@ -31,6 +32,14 @@ def test_every_edit_fits_exactly_one_place_and_leaves_code():
 
 def test_names_are_distinct_and_there_are_enough():
     assert len({edit.name for edit in EDITS}) == len(EDITS) >= 80
+
+
+def test_none_survives():
+    """By the table that is kept; after a change of an edit: `python benchmarks/mutations.py THAT_FILE --only NAME`."""
+    stored = json.loads((ROOT / "benchmarks" / "results" / "mutations.json").read_text())
+    caught = {row["name"] for row in stored["edits"] if row["caught_by"]}
+    assert {edit.name for edit in EDITS} == caught
+    assert stored["survivors"] == []
 
 
 def test_an_edit_that_no_longer_fits_is_refused(tmp_path):

@@ -159,6 +159,15 @@ def test_uniform_and_last():
     np.testing.assert_array_equal(last(payoffs)[1], [0, 0, 0, 1])
 
 
+def test_recent_by_hand():
+    """Of four policies: from a quarter on the last three, from three quarters on the last."""
+    game = np.zeros((2, 4, 2))
+    np.testing.assert_allclose(solve("recent", game, delta=0.25)[0], [0, 1 / 3, 1 / 3, 1 / 3])
+    np.testing.assert_allclose(solve("recent", game, delta=0.75)[0], [0, 0, 0, 1])
+    np.testing.assert_allclose(solve("recent", game, delta=0.0)[1], [0.5, 0.5])
+    np.testing.assert_allclose(solve("recent", game, delta=1.0)[1], [0, 1])
+
+
 def test_prioritised_by_hand():
     # Win rates of player 0's newest policy, the last row: 0, 1/2, 1. Those of player 1's newest, the last column:
     # payoffs of player 1 are 1, 0 there, so its rates are 1 and 1/2.

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.core.errors import OptionError
 from shoal.execution.psro_run import Settings, oracle_of, start
-from shoal.population.psro import PSRO, State, begin, broadened, finished, psro
+from shoal.population.psro import PSRO, Response, State, begin, broadened, finished, psro
 from shoal.population.self_play import fictitious_self_play, self_play
 from shoal.presets import resolve
 
@@ -22,6 +22,24 @@ def test_double_oracle_solves_rock_paper_scissors():
     state = grown("psro/rock_paper_scissors", meta_solver="nash", iterations=4)
     assert state.history[-1]["nash_conv"] == pytest.approx(0.0, abs=1e-9)
     assert state.values == pytest.approx([0.0, 0.0], abs=1e-9)
+
+
+def test_what_is_known_of_a_replaced_policy_is_forgotten():
+    """Policies are numbers, and each player earns its own less the other's; the first player's 0 becomes a 3."""
+
+    def evaluate(state, lineups):
+        numbers = np.array([[state.banks["a"][i][0], state.banks["b"][j][0]] for i, j in lineups])
+        earned = numbers - numbers[:, ::-1]
+        return earned, earned**2, 1
+
+    def respond(state):
+        return {"a": [Response(np.array([3.0]), {}, replaces=0)], "b": [Response(np.array([1.0]), {})]}
+
+    state = begin({"a": np.array([0.0]), "b": np.array([0.0])})
+    plan = PSRO(meta_solver="uniform", iterations=1, episodes=1)
+    before, after = psro(state, plan, respond, evaluate, lambda state: {})
+    assert before.table.mean[0].tolist() == [[0.0]]
+    assert after.table.mean[0].tolist() == [[3.0, 2.0]]
 
 
 def test_patience_is_with_as_many_iterations_as_it_says():

@@ -26,6 +26,13 @@ def test_elo_finds_the_ratings_that_made_the_results():
     np.testing.assert_allclose(elo(1000 * expected_scores(truth), mean=0.0, prior=0.0), found, atol=1e-6)
 
 
+def test_both_seats_of_a_symmetric_game_count():
+    """The first policy wins as player 0 against the second, which draws with it as player 0: 3/4 of the games."""
+    payoffs = np.array([[0.0, 1.0], [0.0, 0.0]])
+    shares = results(np.stack([payoffs, -payoffs]), bounds=(-1.0, 1.0), symmetric=True)
+    np.testing.assert_allclose(shares, [[0.0, 0.75], [0.25, 0.0]])
+
+
 def test_the_prior_by_hand():
     """One game won: with strengths of ± ln 3 it has a chance of 9/10, a game against the mean one of 3/4.
 

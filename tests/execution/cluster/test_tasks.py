@@ -14,6 +14,7 @@ import pytest
 
 from shoal.core.errors import OptionError, RunError
 from shoal.execution.cluster.fabric import Failure, Threads, WorkerError
+from shoal.execution.cluster.ledger import Ledger
 from shoal.execution.cluster.pool import Crew, Team
 from shoal.execution.cluster.tasks import Result, Task, TaskBoard
 
@@ -53,6 +54,15 @@ def test_a_result_counts_once_and_survives(tmp_path):
     assert board.figures()["ignored"] == 1
     again.add([Task("a", "k"), Task("b", "k")])
     assert ids(again.trade("w", "1", (), count=9)) == ["b"]
+
+
+def test_the_first_result_of_a_task_is_the_one(tmp_path):
+    """One who was given up may report as well, later and something else."""
+    ledger = Ledger(tmp_path)
+    for number in (1, 2):
+        ledger.count(ledger.write([Result("a", {"number": number})]))
+    assert ledger.read("a").figures == {"number": 1}
+    assert Ledger(tmp_path).read("a").figures == {"number": 1}
 
 
 def test_no_pickle_and_no_half_line(tmp_path):
