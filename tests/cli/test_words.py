@@ -257,3 +257,10 @@ def policy(algorithm, **options):
     roles = cast(Experiment("mpe/simple_spread", options, learners=learners, num_envs=2, num_steps=2))
     algorithm, spec = roles.learners["one"]
     return jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec).params)["agent"]
+
+
+@pytest.mark.parametrize("option", ["--algo.network.hidden", "--seed", "--algo", "--sharing", "--freeze"])
+def test_what_nobody_could_read_is_cut(shoal, option):
+    outcome = shoal("train", "mpe/simple_spread", option, "x" * 3000)
+    assert_refused(outcome, "xxx")
+    assert len(outcome.err) < 700

@@ -29,6 +29,8 @@ RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
 
 LIMIT = 10**30
 """No count is as large."""
+LONGEST = 600
+"""Letters of a message about an argument."""
 _registry = ConstructorRegistry()
 
 
@@ -157,7 +159,8 @@ def _headline(box: str) -> str:
             sections[-1].append(text)
     filled = [" ".join(section) for section in sections if section]
     titled = bool(sections[0]) and len(filled) > 1
-    return filled[1 if titled else 0] if filled else box.strip()
+    found = filled[1 if titled else 0] if filled else box.strip()
+    return found if len(found) <= LONGEST else f"{found[: LONGEST - 160]} ... {found[-150:]}"  # what was typed was long
 
 
 def _unknown_option(options: type[Any], unknown: Sequence[str], prog: str, full: str) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, TextIO
@@ -60,7 +61,8 @@ def say(out: Console, text: str = "", style: str = "") -> None:
 
 
 def complain(message: str) -> None:
-    """An error, for people, on stderr."""
+    """An error, for people, on stderr; words that nobody could read are cut."""
+    message = re.sub(r"\S{400,}", lambda word: f"{word[0][:100]}...{word[0][-50:]}", message)
     _Console(sys.stderr).print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
 
 
