@@ -281,6 +281,17 @@ def psro_leduc() -> str:
 
 
 @figure
+def league_on_cycles() -> str:
+    words = {"psro/kuhn": "Kuhn poker", "psro/rock_paper_scissors": "rock-paper-scissors"}
+    found = read("league_on_cycles")["summary"]
+    lines = [
+        (words[game], *(f"{listed(found[game][solver]['second_half'], '{:.2f}')}" for solver in ("league", "last")))
+        for game in words
+    ]
+    return table(("exploitability of the newest agents, 5 seeds", "league", "plain self-play"), lines)
+
+
+@figure
 def torch_speeds() -> str:
     rows = {
         "one H200": "torch_ppo_cuda",
