@@ -66,7 +66,16 @@ def test_sums_that_are_not_finite_come_back_as_nothing():
 
 @pytest.mark.parametrize(
     "pending",
-    [[], [[1.0] * 6], [[1.0]] * 3, [["x"] * 6] * 3, {}, {"count": 2, "sums": [1.0] * 6}, {"count": 3, "sums": [1.0]}],
+    [
+        [],
+        [[1.0] * 6],
+        [[1.0]] * 3,
+        [["x"] * 6] * 3,
+        [{}] * 3,
+        {},
+        {"count": 2, "sums": [1.0] * 6},
+        {"count": 3, "sums": [1.0]},
+    ],
 )
 def test_unwritten_metrics_that_do_not_fit(pending):
     with pytest.raises(ValueError, match=r"pending|could not convert"):

@@ -29,7 +29,7 @@ from shoal.cli.terminal import console, count, counted, duration, emit, placed, 
 from shoal.cli.worlds import blame, import_files
 from shoal.core.errors import OptionError, require_positive
 from shoal.core.types import PyTree
-from shoal.execution import checkpoint
+from shoal.execution import checkpoint, records
 from shoal.execution.experiment import cast
 from shoal.execution.logging import read_metrics
 from shoal.execution.run import Run, load_policies
@@ -125,7 +125,7 @@ class Account:
 def go_on(account: Account, start: Callable[..., Result], options: ResumeOptions) -> int:
     """Carries on a run; of a finished one it says so, and draws what a kill at the very end may have left undrawn."""
     run, newest = account.run, checkpoint.latest(account.run.checkpoints)
-    if not newest or checkpoint.read_meta(newest)["update"] < account.updates:
+    if not newest or records.read_progress(newest, account.updates)["update"] < account.updates:
         return carry_out(account, start, options, fresh=False)
     out = console(options.json)
     _, policies, meta = load_policies(run.path)

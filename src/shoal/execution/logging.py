@@ -61,7 +61,10 @@ class Aggregator:
         shape = (*shape, len(self.names))
         early = isinstance(pending, list)
         if early:
-            rows = np.array(pending, np.float32) if pending else np.zeros((0, *shape), np.float32)
+            try:
+                rows = np.array(pending, np.float32) if pending else np.zeros((0, *shape), np.float32)
+            except TypeError as error:
+                raise ValueError("meta.pending must be rows of numbers") from error
             if rows.shape != (count, *shape):
                 raise ValueError(f"meta.pending must be {[count, *shape]} numbers")
             self.update, self.count = update - count, 0
@@ -150,11 +153,11 @@ def _is_metric(entry: Any) -> bool:
 
 
 def _board(folder: Path) -> Any:
+    check_folder(folder / "events")
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
         return None
-    check_folder(folder / "events")
     return SummaryWriter(str(folder / "events"), flush_secs=10)
 
 

@@ -28,6 +28,8 @@ LEARNER = {
     "spent?": {str: float},
 }
 SERVICE = dict.fromkeys(("capacity?", "length?", "dropped?", "open?", "leased?", "broken?"), Whole())
+QUEUE = {"capacity": Whole(), "length": Whole(), "dropped": Whole()}
+"""What is shown of a service that is a queue."""
 COMMON = {
     "running": bool,
     "services?": {str: SERVICE},
@@ -96,6 +98,9 @@ def read_status(folder: Path) -> dict[str, Any]:
         age = time.time() - path.stat().st_mtime
         team = isinstance(status, dict) and "team" in status
         check(status, POPULATION if team else TRAINING, "the status")
+        for name, service in status.get("services", {}).items():
+            if "capacity" in service:
+                check(service, QUEUE, f"the status.services.{name}")
         if team:
             team_from(status["team"])
         else:
@@ -130,9 +135,9 @@ def advise(status: dict[str, Any]) -> Advice:
         raise RunError("there is nothing to go by yet: the run must have made a few updates. Try again later.")
     try:
         return _measured(status, timed, spent, made, len(actors))
-    except (OverflowError, ZeroDivisionError) as error:
+    except (KeyError, OverflowError, ZeroDivisionError) as error:
         raise RunError(
-            f"what {STATUS} says was not measured: {error}. It is written again when the run goes on."
+            f"what {STATUS} says was not measured: {error!r}. It is written again when the run goes on."
         ) from None
 
 
