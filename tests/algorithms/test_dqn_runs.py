@@ -267,7 +267,7 @@ def test_replays_that_are_too_small_or_too_large_are_refused(monkeypatch):
         built(buffer_size=113, prioritised=True)  # 4 more bytes each; 107 steps would fit, but updates are of 40
     built(buffer_size=80, prioritised=True)
     monkeypatch.setattr(fused, "device_bytes", lambda: need / 0.8 - 2)
-    with pytest.raises(OptionError, match=r"'l': 120 steps of 35 bytes.*at most 80% of the 0 MiB"):
+    with pytest.raises(OptionError, match=r"'l': 120 steps of 35 bytes.*at most 80% of the 1[0-9] KiB"):
         built(buffer_size=113)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.core.stopping import stop_requested
 from shoal.execution.run_kinds import KINDS
-from shoal.execution.train import _stop_requested
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "kills.py"
 FAST = ["psro, exact"]
@@ -52,12 +52,12 @@ def test_a_closed_terminal_asks_to_stop_unless_nohup_was_asked_for():
     before = signal.getsignal(signal.SIGHUP)
     try:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
-        with _stop_requested() as stopped:
+        with stop_requested() as stopped:
             signal.raise_signal(signal.SIGHUP)
             assert stopped.is_set()
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        with _stop_requested() as stopped:
+        with stop_requested() as stopped:
             signal.raise_signal(signal.SIGHUP)
             assert not stopped.is_set()
     finally:

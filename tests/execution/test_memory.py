@@ -10,7 +10,12 @@ import pytest
 
 from shoal import presets
 from shoal.core.errors import OptionError
-from shoal.execution import memory
+from shoal.core.host import Copies
+from shoal.execution import evaluate as evaluating
+from shoal.execution import evolution, host, memory
+from shoal.execution.bench import bench_env
+from shoal.execution.evaluate import evaluate
+from shoal.execution.evolution import Evolution
 from shoal.execution.experiment import Experiment, cast
 from shoal.execution.fused import build
 from shoal.execution.liveness import num_bytes, peak_bytes
@@ -147,3 +152,42 @@ def test_lists_of_seats_are_read_once():
     counted = cast(Experiment("swarm/rendezvous", env_options={"num_agents": 100_000}))
     assert counted.spec.groups["agent"].size == 100_000
     assert np.isfinite(num_bytes(counted.spec.observations))
+
+
+def test_a_population_that_is_too_large_is_refused(eight):
+    plan = Evolution(Experiment("control/cartpole"), population=2_000_000_000, generations=1, max_steps=4)
+    with pytest.raises(
+        OptionError, match=r"2,000,000,000 members.*TiB of memory.*largest population that fits is [\d,]+"
+    ):
+        evolution.build(plan, 1)
+
+
+def test_a_benchmark_that_is_too_large_is_refused(eight):
+    with pytest.raises(OptionError, match=r"1,000,000,000 copies would take.*largest num_envs that fits is [\d,]+\."):
+        bench_env("control/cartpole", num_envs=1_000_000_000, num_steps=2, devices=1)
+
+
+def test_episodes_are_played_in_batches_that_fit(monkeypatch):
+    """Results do not depend on the batches; a world of which not one copy fits is refused."""
+    roles = cast(Experiment("control/cartpole", env_options={"max_steps": 5}))
+    whole = evaluate(roles, None, episodes=64)
+    seen = []
+    monkeypatch.setattr(memory, "free_bytes", lambda: memory.PROGRAM_BYTES + 2000)
+    monkeypatch.setattr(evaluating, "fitting", lambda *args: seen.append(memory.fitting(*args)) or seen[-1])
+    some = evaluate(roles, None, episodes=64)
+    assert seen[0] < 64
+    np.testing.assert_array_equal(some.returns["agent"], whole.returns["agent"])
+    monkeypatch.setattr(memory, "free_bytes", lambda: memory.PROGRAM_BYTES)
+    with pytest.raises(OptionError, match="an episode of control/cartpole in one copy would take"):
+        evaluate(roles, None, episodes=64)
+
+
+def test_more_environments_than_fit_are_not_opened(eight, monkeypatch):
+    monkeypatch.setattr(host, "check_memory", lambda program: None)
+    pytest.importorskip("gymnasium")
+    opened = []
+    real = Copies.__init__
+    monkeypatch.setattr(Copies, "__init__", lambda self, envs: (opened.append(len(envs)), real(self, envs))[1])
+    with pytest.raises(OptionError, match=r"1,000,000,000 environments of .*largest num_envs that fits is [\d,]+"):
+        host.build(dataclasses.replace(resolve("gymnasium:CartPole-v1"), num_envs=1_000_000_000))
+    assert max(opened) <= host.MEASURED

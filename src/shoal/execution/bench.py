@@ -1,5 +1,6 @@
 """Benchmarks: the very rollout and update that training uses, timed; compilation is measured apart."""
 
+import functools
 import importlib.metadata
 import platform
 import time
@@ -22,6 +23,7 @@ from shoal.envs.wrappers import Wrapper
 from shoal.execution.devices import AXIS, make_mesh
 from shoal.execution.experiment import Experiment, make_world
 from shoal.execution.fused import MAX_UPDATES, build
+from shoal.execution.memory import SMALLER, Need, largest, need_of, require_counts, require_room
 from shoal.execution.rollout import Step, random_policies, rollout
 
 
@@ -77,6 +79,7 @@ def bench_env(
         sums = jax.tree.map(lambda column: jnp.sum(column), sums)
         return worlds, jax.lax.psum(sums, AXIS)
 
+    _check_memory(experiment, num_envs, num_steps, mesh.size)
     program = jax.jit(
         jax.shard_map(local, mesh=mesh, in_specs=(specs,), out_specs=(specs, P()), check_vma=False), donate_argnums=0
     )
@@ -100,6 +103,24 @@ def bench_env(
         | result
         | {"checksum": sums}
     )
+
+
+def _check_memory(experiment: Experiment, num_envs: int, num_steps: int, devices: int) -> None:
+    """Refuses copies that do not fit, and says how many do."""
+    require_counts("bench", num_envs=num_envs, num_steps=num_steps)
+    env = make_world(experiment)
+
+    @functools.cache
+    def need(copies: int) -> Need:
+        all_of_them = Vectorised(env, copies)
+        shapes = jax.eval_shape(all_of_them.reset, jax.random.key(0))
+        return need_of(shapes, jax.make_jaxpr(lambda worlds: random_rollout(all_of_them, worlds, num_steps))(shapes))
+
+    def advice() -> str:
+        most = largest(need, num_envs, devices, devices)
+        return SMALLER if most is None else f"The largest num_envs that fits is {most:,}."
+
+    require_room(f"{experiment.env} with {num_envs:,} copies", need(num_envs), advice, devices)
 
 
 def bench_train(experiment: Experiment, *, devices: int | None = None, seconds: float = 10.0) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from shoal.core.regroup import original, side_rewards, sides
 from shoal.core.types import PyTree, Scene
 from shoal.execution.experiment import Cast
 from shoal.execution.host_stages import TIMEOUT
+from shoal.execution.memory import SMALLER, Need, fitting, need_of, require_counts, require_room
 from shoal.execution.rollout import Actor, Policies, Uniform, step
 
 BATCH = 4096
@@ -76,6 +77,7 @@ def evaluate(
     env_workers, env_timeout: how environments of other libraries are stepped; as in `train`.
     """
     require_positive("evaluate", episodes=episodes)
+    require_counts("evaluate", episodes=episodes)
     seeds = num_seeds(roles, policies)
     if seeds is not None:
         chosen = [jax.tree.map(lambda leaf, i=i: leaf[i], policies) for i in range(seeds)]
@@ -89,8 +91,9 @@ def evaluate(
     host.check_stepping(roles.experiment, stepping)
     actor, policies = seated(roles, policies, explore)
     played, program = [], play(roles, actor)
-    for start in range(0, episodes, BATCH):
-        ids = jnp.arange(start, min(start + BATCH, episodes), dtype=jnp.uint32)
+    batch = _batch(roles, program, policies, min(BATCH, episodes))
+    for start in range(0, episodes, batch):
+        ids = jnp.arange(start, min(start + batch, episodes), dtype=jnp.uint32)
         try:
             returns, lengths, ended = program(policies, jax.random.key(seed), ids)
         except FlaxError as error:
@@ -109,6 +112,18 @@ def evaluate(
 def _stacked(results: list[Evaluation]) -> Evaluation:
     returns = {name: np.stack([result.returns[name] for result in results]) for name in results[0].returns}
     return Evaluation(returns, np.stack([result.lengths for result in results]))
+
+
+def _batch(roles: Cast, program: Callable, policies: PyTree, asked: int) -> int:
+    """How many episodes are played at once: fewer where that many copies do not fit into memory."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+
+    @functools.cache
+    def need(copies: int) -> Need:
+        ids = jax.ShapeDtypeStruct((copies,), jnp.uint32)
+        return need_of(policies, jax.make_jaxpr(program)(policies, key, ids))
+
+    return fitting(f"an episode of {roles.experiment.env}", need, asked)
 
 
 def play(roles: Cast, actor: Actor, gains: Callable[[Env, Mapping[str, jax.Array]], dict] = side_rewards):
@@ -179,8 +194,11 @@ def record(
 
         return lax.scan(body, (worlds, memory), length=length)
 
-    worlds = jax.jit(vectorised.reset)(jax.random.key(seed))
+    shapes = jax.eval_shape(vectorised.reset, jax.random.key(seed))
     memory = actor.initial_memory(policies, 1)
+    traced = jax.make_jaxpr(some, static_argnums=3)(policies, shapes, memory, 50)
+    require_room(f"an episode of {roles.experiment.env}", need_of((policies, shapes), traced), lambda: SMALLER)
+    worlds = jax.jit(vectorised.reset)(jax.random.key(seed))
     frames = [jax.tree.map(lambda leaf: np.asarray(leaf)[None], jax.jit(picture)(worlds.state, worlds.params))]
     rewards = [{name: np.zeros(1) for name in sides(roles.env)}]
     over, played = False, 0

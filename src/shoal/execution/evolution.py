@@ -32,6 +32,7 @@ from shoal.execution.experiment import Cast, Experiment, cast
 from shoal.execution.fused import MAX_UPDATES, check_compiled, policies_of
 from shoal.execution.hybrid import Hybrid
 from shoal.execution.members import Members, Played, copy_ids, play, with_stats
+from shoal.execution.memory import SMALLER, Need, largest, need_of, on_host, require_counts, require_room
 from shoal.execution.rollout import Policies, Uniform
 from shoal.execution.run import check_weights, weights_from
 from shoal.population.genome import Genome, genome_of
@@ -97,8 +98,21 @@ class Program:
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the columns of the metrics table."""
-        _, metrics = jax.eval_shape(functools.partial(self._generation, axis=None), self.shapes())
-        return tuple(metrics)
+        return tuple(self._traced[1])
+
+    @functools.cached_property
+    def _traced(self) -> tuple[Any, dict[str, Any]]:
+        """One generation as a jaxpr, and its metrics' shapes; nothing is computed."""
+        generation = functools.partial(self._generation, axis=None)
+        jaxpr, (_, metrics) = jax.make_jaxpr(generation, return_shape=True)(self.shapes())
+        return jaxpr, metrics
+
+    @functools.cached_property
+    def need(self) -> Need:
+        """What it takes of memory, from its trace; what it holds is on every device."""
+        carry = self.shapes()
+        one = need_of(carry, self._traced[0], carry)
+        return dataclasses.replace(one, held=one.held * self.mesh.size) if on_host() else one
 
     def init(self) -> Carry:
         """The carry before the first generation, the same on all devices."""
@@ -247,7 +261,30 @@ def build(plan: Evolution, devices: int | None = None, begun: bool = False) -> P
         devices = 1
     if devices is not None and devices > 0 and plan.population % devices:
         raise OptionError(f"evolution: population must be a multiple of the devices, {devices}, got {plan.population}")
-    return Program(plan, roles, make_mesh(plan.population, 1, devices), {} if begun else start_of(roles))
+    require_counts("evolution", population=plan.population, copies=plan.population * plan.episodes)
+    mesh = make_mesh(plan.population, 1, devices)
+    program = Program(plan, roles, mesh, {} if begun else start_of(roles))
+    _check_memory(program)
+    return program
+
+
+def _check_memory(program: Program) -> None:
+    """Refuses a population that does not fit, and says how large a one does."""
+    plan, devices = program.plan, program.mesh.size
+
+    @functools.cache
+    def need(population: int) -> Need:
+        if population == plan.population:
+            return program.need
+        smaller = dataclasses.replace(plan, population=population)
+        return dataclasses.replace(program, plan=smaller, cast=cast(smaller.played)).need
+
+    def advice() -> str:
+        most = largest(need, plan.population, 16 * devices, devices)  # no strategy needs more members than 16
+        return SMALLER if most is None else f"The largest population that fits is {most:,}."
+
+    members = f"{plan.population:,} members x {plan.episodes:,} episodes"
+    require_room(f"{plan.experiment.env} with {members}", program.need, advice, devices)
 
 
 def start_of(roles: Cast) -> dict[str, Any]:

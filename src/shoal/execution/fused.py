@@ -283,7 +283,7 @@ def build(
 
 def mesh_of(experiment: Experiment, devices: int | None = None) -> jax.sharding.Mesh:
     """The devices that an experiment runs on: of all local ones, or of the first few, those worth using."""
-    parts = _parts(experiment)
+    parts = copies_unit(experiment)
     if experiment.num_envs % parts:
         raise OptionError(
             f"num_envs must be a multiple of the number of minibatches, {parts}, got {experiment.num_envs}. "
@@ -330,11 +330,11 @@ def check_memory(program: Program) -> None:
         most = largest(one.times, program.trainings, devices=devices)
         if most is not None:
             return f"At most {most:,} trainings side by side fit (num_seeds x points)."
-        most = largest(need, experiment.num_envs, _parts(experiment) * devices, devices)
+        most = largest(need, experiment.num_envs, copies_unit(experiment) * devices, devices)
         if most is not None:
             alone = "" if program.trainings == 1 else " in one training"
             return f"The largest num_envs that fits{alone} is {most:,}."
-        least = _parts(experiment) * devices
+        least = copies_unit(experiment) * devices
         few = f"Not even {least} cop{'ies' if least > 1 else 'y'} would" if experiment.num_envs > least else "It cannot"
         return f"{few} fit: use a smaller world (fewer agents), fewer steps (num_steps) or a smaller network."
 
@@ -347,7 +347,7 @@ def _divided(need: Need, count: int) -> dict[str, int]:
     return {name: value // count for name, value in dataclasses.asdict(need).items()}
 
 
-def _parts(experiment: Experiment) -> int:
+def copies_unit(experiment: Experiment) -> int:
     """What the number of copies must be a multiple of: the minibatches of all learners."""
     return math.lcm(*(getattr(learner.algorithm, "minibatches", 1) for learner in experiment.learners.values()))
 

@@ -27,6 +27,7 @@ from shoal.core.interrupts import is_users, listening
 from shoal.core.regroup import original, own_actions, side_rewards
 from shoal.core.types import PyTree
 from shoal.core.vectorise import Ended, Vectorised, Worlds
+from shoal.execution.devices import memory_in_use
 from shoal.execution.env_workers import InWorkers, Source, check_workers
 from shoal.execution.evaluate import MAX_STEPS, Evaluation, seated
 from shoal.execution.experiment import Cast, Experiment, cast
@@ -37,13 +38,18 @@ from shoal.execution.fused import (
     check_memory,
     check_replays,
     check_warm_up,
+    copies_unit,
     mesh_of,
     policies_of,
 )
 from shoal.execution.host_stages import TIMEOUT, Apart, Stage, Together, Watchdog
-from shoal.execution.memory import require_counts
+from shoal.execution.memory import Need, largest, require_counts, require_room, size
 from shoal.execution.rollout import Actor, Acts, Step, carried_out
 
+MEASURED = 16
+"""Environments that are opened to see what they take of memory, where there are to be many."""
+LEAST_COPY = 4096
+"""Bytes that an environment takes at least: there is a Python object, and what it told."""
 EVALUATED = 16
 """Environments that an evaluation plays in at most."""
 
@@ -282,6 +288,20 @@ class HostProgram(Program):
         return jax.jit(learn)
 
 
+def _check_copies(program: HostProgram) -> None:
+    """Refuses environments that do not fit into memory, from what a few of them take: they are opened one by one."""
+    experiment, few = program.experiment, MEASURED
+    if experiment.num_envs <= 16 * few:
+        return
+    before = memory_in_use()
+    with contextlib.closing(program.played.stand_in.open(few)):
+        each = max(LEAST_COPY, (memory_in_use() - before) // few)
+    most = largest(Need(each, 0).times, experiment.num_envs, copies_unit(experiment))
+    advice = f"The largest num_envs that fits is {most:,}." if most else "Use fewer copies (num_envs)."
+    what = f"{experiment.num_envs:,} environments of {experiment.env}, each of about {size(each)},"
+    require_room(what, Need(each, 0).times(experiment.num_envs), lambda: advice)
+
+
 def build(experiment: Experiment, devices: int | None = None, stepping: Stepping = IN_THIS_PROCESS) -> HostProgram:
     """The program of an experiment in host environments, on the first device."""
     if devices is not None and devices > 1:
@@ -298,6 +318,7 @@ def build(experiment: Experiment, devices: int | None = None, stepping: Stepping
     check_warm_up(experiment)
     check_replays(roles)
     program = HostProgram(roles, mesh_of(experiment, 1), stepping=stepping)
+    _check_copies(program)
     check_memory(program)
     return program
 

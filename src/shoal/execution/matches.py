@@ -8,7 +8,7 @@ each line-up. Every episode has an id of its own, so that results do not depend 
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from shoal.execution.devices import AXIS, everywhere, make_mesh
 from shoal.execution.evaluate import MAX_STEPS, play
 from shoal.execution.experiment import Cast, Learner, cast
 from shoal.execution.game import Game
+from shoal.execution.memory import SMALLER, need_of, on_host, require_room
 from shoal.execution.opponents import Bank, Opponents
 from shoal.execution.rollout import Policies
 
@@ -103,6 +104,24 @@ class Matches:
         spread = jax.shard_map(some, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
         return jax.jit(spread)
 
+    @functools.cached_property
+    def _checked(self) -> set[Any]:
+        return set()
+
+    def _check_memory(self, banks: Mapping[str, PyTree], players: int) -> None:
+        """Refuses matches that do not fit into memory, once for each size of banks."""
+        shapes = jax.eval_shape(lambda banks: banks, dict(banks))
+        known = tuple(leaf.shape for leaf in jax.tree.leaves(shapes))
+        if known in self._checked:
+            return
+        whole = jax.ShapeDtypeStruct((), jnp.int32)
+        rest = (jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), jnp.uint32))
+        lineups = jax.ShapeDtypeStruct((ROOM, players), jnp.int32)
+        traced = jax.make_jaxpr(self.program)(shapes, lineups, whole, whole, *rest)
+        need = need_of(shapes, traced).times(self.mesh.size if on_host() else 1)  # it is the part of one device
+        require_room(f"{self.batch:,} matches of {self.game.env} at once", need, lambda: SMALLER)
+        self._checked.add(known)
+
     def play(
         self, banks: Mapping[str, PyTree], lineups: np.ndarray, episodes: int, seed: int, first: int
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -110,6 +129,7 @@ class Matches:
 
         first: the id of the first episode, so that no episode is ever played twice with the same draws.
         """
+        self._check_memory(banks, lineups.shape[1])
         played, banks = [], everywhere(self.mesh, dict(banks))
         for start in range(0, len(lineups), ROOM):
             some = lineups[start : start + ROOM]

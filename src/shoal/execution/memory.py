@@ -27,6 +27,7 @@ from shoal.execution.liveness import num_bytes, peak_bytes
 
 PROGRAM_BYTES = 256 * 2**20
 """What compiling takes, about."""
+SMALLER = "Use a smaller world (fewer agents) or a smaller network."
 LARGEST = 2**31
 """Copies, steps and members are counted in 32 bits."""
 
@@ -104,6 +105,16 @@ def require_room(what: str, need: Need, advice: Callable[[], str], devices: int 
         )
 
 
+def fitting(what: str, need: Callable[[int], Need], asked: int, devices: int = 1) -> int:
+    """How many copies can be played at once: as many as asked for, or as fit. Refuses if not even one does."""
+    if lack(need(asked), devices) is None:
+        return asked
+    most = largest(need, asked, devices=devices)
+    if most is None:
+        require_room(f"{what} in one copy", need(1), lambda: SMALLER, devices)
+    return most or 1
+
+
 def largest(need: Callable[[int], Need], asked: int, unit: int = 1, devices: int = 1) -> int | None:
     """The largest multiple of `unit` below `asked` that fits, to two digits or so; None if not even one unit does.
 
@@ -132,7 +143,7 @@ def size(bytes: float) -> str:
     for unit, name in ((2**40, "TiB"), (2**30, "GiB")):
         if bytes >= unit:
             return f"{bytes / unit:.1f} {name}" if bytes < 100 * unit else f"{bytes / unit:,.0f} {name}"
-    return f"{bytes / 2**20:.0f} MiB"
+    return f"{bytes / 2**20:.0f} MiB" if bytes >= 2**20 or not bytes else f"{bytes / 2**10:.0f} KiB"
 
 
 def _available() -> int | None:

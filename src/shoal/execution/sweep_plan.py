@@ -18,6 +18,7 @@ from shoal.core.options import check_types
 from shoal.execution.experiment import Experiment
 from shoal.execution.fused import Overrides
 
+MAX_POINTS = 100_000
 DIGITS = 6
 """Significant digits of a value: what is shown can be typed in again."""
 
@@ -119,6 +120,7 @@ class Sweep:
         lists = {name: _checked(name, values) for name, values in self.over.items()}
         if self.random is None:
             return _product(lists)
+        _check_count(self.random)
         generator = np.random.default_rng(self.experiment.seed)
         if not any(isinstance(values, Range) for values in lists.values()):  # so few that they would come up twice
             all_points = _product(lists)
@@ -199,11 +201,18 @@ def _can(algorithms: Mapping[str, Any]) -> str:
     return f"These can be swept: {', '.join(sorted(_floats(algorithms)))}."
 
 
+def _check_count(points: int) -> None:
+    """Points are listed one by one, and each is checked."""
+    require(points <= MAX_POINTS, "sweep", "points", points, f"at most {MAX_POINTS:,}, side by side in one program")
+
+
 def _product(lists: Mapping[str, Range | tuple[float, ...]]) -> tuple[dict[str, float], ...]:
     """All combinations."""
     for name, values in lists.items():
         if isinstance(values, Range) and values.count is None:
             raise OptionError(f"sweep: {name} must have a count for a grid; only a random search needs none")
+    counts = [values.count or 0 if isinstance(values, Range) else len(values) for values in lists.values()]
+    _check_count(math.prod(counts))
     grids = [values.grid() if isinstance(values, Range) else values for values in lists.values()]
     return tuple(dict(zip(lists, point, strict=True)) for point in itertools.product(*grids))
 

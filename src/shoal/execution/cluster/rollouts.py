@@ -4,6 +4,7 @@ An actor that holds the copies `first` to `first + count` keeps their key chains
 no difference to what happens in it.
 """
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from shoal.execution.devices import make_mesh
 from shoal.execution.experiment import Experiment, cast
 from shoal.execution.fused import Program, policies_of
 from shoal.execution.health import Health
+from shoal.execution.memory import need_of, require_room
 from shoal.execution.rollout import Policies, Step, rollout
 
 
@@ -87,9 +89,21 @@ class Copies:
         if share.anew:
             key = jax.random.fold_in(key, share.anew)
         self._key, self._ids = key, jnp.arange(share.first, share.first + share.size, dtype=jnp.uint32)
+        self._check_memory(program)
         self._worlds: Worlds = jax.jit(self._vectorised.reset)(key, self._ids)
         self._memory: PyTree = None
         self._health = Health(share.size, 1.0)
+
+    def _check_memory(self, program: Program) -> None:
+        """Refuses a share that does not fit on this actor's machine; its rollouts are there twice, once to be sent."""
+        policies = policies_of(program.shapes().learners)
+        worlds = jax.eval_shape(self._vectorised.reset, jax.random.key(0))
+        memory = jax.eval_shape(lambda given: self._actor.initial_memory(given, self.share.size), policies)
+        need = need_of((policies, worlds), jax.make_jaxpr(self._roll)(policies, worlds, memory))
+        copies = f"{self.share.size:,} copies x {self.experiment.num_steps:,} steps"
+        what = f"an actor of {self.experiment.env} with {copies}"
+        advice = "Use fewer copies (num_envs) or steps (num_steps), or more actors."
+        require_room(what, dataclasses.replace(need, made=2 * need.made), lambda: advice)
 
     @functools.cached_property
     def _roll(self):

@@ -32,7 +32,7 @@ LOOK_SECONDS = 0.1
 STATUS_SECONDS = 1.0
 FIRST_TASK = 5.0
 """A worker's first task compiles: it may take so many times as long."""
-FATAL = ("NonFiniteError",)
+FATAL = ("NonFiniteError", "OptionError")
 """Errors that come again however often a worker begins anew."""
 
 Look = Callable[["Supervisor"], None]
