@@ -8,7 +8,7 @@ A program is traced, which costs the same whatever its sizes, and its need is re
 - a copy of what it holds, while a checkpoint is written, if that is more;
 - `PROGRAM_BYTES` for the compiler and the program itself.
 
-On a CPU this came within a quarter of what XLA itself plans, and of the peak of the process (see docs/troubleshooting).
+On a CPU that is 0.7 to 1.1 times what XLA itself plans (see docs/design.md).
 Whatever needs more than is free is refused, with the largest size that fits.
 """
 
