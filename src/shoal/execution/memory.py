@@ -25,7 +25,7 @@ import jax
 from shoal.core.errors import OptionError, require
 from shoal.execution.liveness import num_bytes, peak_bytes
 
-PROGRAM_BYTES = 256 * 2**20
+PROGRAM_BYTES = 512 * 2**20
 """What compiling takes, about."""
 SMALLER = "Use a smaller world (fewer agents) or a smaller network."
 LARGEST = 2**31
