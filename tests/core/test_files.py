@@ -127,6 +127,12 @@ def test_json_that_would_fill_memory_or_the_stack(text, words):
         files.parse_json(text)
 
 
+def test_what_is_no_text_is_not_shown():
+    with pytest.raises(ValueError, match="it is no text") as caught:
+        files.parse_json(b'{"a": "' + b"x" * 10_000 + b'\xff"}')
+    assert len(repr(caught.value)) < 100
+
+
 def test_numbers_that_are_not_finite():
     assert files.parse_json('{"x": [1e999]}') == {"x": [float("inf")]}
     for text in ("NaN", "[1e999]", '{"a": -Infinity}'):

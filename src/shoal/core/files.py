@@ -131,6 +131,8 @@ def parse_json(content: bytes | str, finite: bool = False) -> Any:
         value = json.loads(raw)
     except RecursionError:
         raise ValueError(f"it is nested too deeply; {MOST_DEPTH} levels are read") from None
+    except UnicodeDecodeError as error:  # which would show all of it
+        raise ValueError(f"it is no text: {error.reason} at byte {error.start}") from None
     _check_plain(value, finite)
     return value
 

@@ -405,7 +405,7 @@ def _is_dtype(name: Any) -> bool:
 
 
 def _malformed(path: Path, what: str) -> RunError:
-    return RunError(f"{path} is not a checkpoint written by Shoal ({what})")
+    return RunError(f"{path} is not a checkpoint written by Shoal ({what:.300})")
 
 
 def _check_same(path: Path, stored: dict[str, _Entry], wanted: dict[str, Any]) -> None:

@@ -33,6 +33,8 @@ class Evolution:
         check_types(self, "evolution")
         counts = {"generations": self.generations, "episodes": self.episodes, "max_steps": self.max_steps}
         require_positive("evolution", **counts)
+        for option, got in counts.items():  # the program counts them
+            require(got < 2**31, "evolution", option, got, "less than 2^31")
         self.strategy.check(self.population)
         seeds = self.experiment.num_seeds
         require(seeds == 1, "evolution", "num_seeds", seeds, "1: a population is one run; start it once for each seed")

@@ -105,13 +105,13 @@ def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Set
     if entry not in data:
         raise RunError(f"{config} is damaged or cut short: it has no entry {entry!r}")
     if not isinstance(data[entry], Mapping):
-        raise RunError(f"{config} is damaged: its entry {entry!r} must be a mapping, got {data[entry]!r}")
+        raise RunError(f"{config} is damaged: its entry {entry!r} must be a mapping, got {data[entry]!r:.80}")
     try:
         return build(data[entry])
     except ShoalError as error:
-        raise RunError(f"{config}: {error}") from error
+        raise RunError(f"{config}: {error!s:.1000}") from error
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
-        raise RunError(f"{config} is damaged: its entry {entry!r} cannot be read ({error!r})") from error
+        raise RunError(f"{config} is damaged: its entry {entry!r} cannot be read ({error!r:.300})") from error
 
 
 def _shown(folder: Path, kind: Kind) -> str:
