@@ -15,7 +15,7 @@ share of the members. From Python:
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -68,6 +68,7 @@ class Program:
     cast: Cast
     mesh: jax.sharding.Mesh
     start: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    most: ClassVar[int] = MAX_UPDATES  # updates that one call may make
 
     @property
     def experiment(self) -> Experiment:

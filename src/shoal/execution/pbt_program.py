@@ -10,7 +10,7 @@ its own keys, and an empty replay: its own may be what is broken.
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -99,6 +99,7 @@ class Program:
     plan: PBT
     inner: _Members
     measure: tuple[str, ...]
+    most: ClassVar[int] = MAX_UPDATES  # updates that one call may make
 
     @property
     def experiment(self) -> Experiment:
