@@ -323,6 +323,7 @@ def test_nan_is_reported_and_not_saved(tmp_path):
         (lambda: plan(population=7), "population must be even"),
         (lambda: plan(generations=0), "generations must be greater than 0"),
         (lambda: plan(episodes=1.5), "episodes must be a whole number"),
+        (lambda: plan(population=10**18), r"population must be less than 2\^31, as all of its"),
         (lambda: plan(max_steps=10**18), r"max_steps must be less than 2\^31"),
         (lambda: plan(experiment=Experiment("test/bandit", num_seeds=2)), "num_seeds must be 1"),
         (lambda: build(plan(evolve=("agnt",))), "unknown policy to evolve 'agnt'. Did you mean 'agent'"),
