@@ -73,6 +73,15 @@ def test_members_play_what_their_weights_say():
     assert played.over.all()
 
 
+def test_fitness_is_the_mean_over_episodes():
+    """What the target pays depends on where it is: the mean fitness is the mean return of all episodes."""
+    program = build(plan("test/target", population=2, episodes=4, normalise_views=False), devices=1)
+    _, table = program.advance(program.init(), program.counts[1])
+    line = dict(zip(program.names, np.asarray(table)[0].tolist(), strict=True))
+    assert line["episodes"] == 8
+    assert line["fitness/mean"] == pytest.approx(line["return/agent"] / 8, rel=1e-5)
+
+
 def test_only_the_actor_evolves():
     program = build(plan())
     carry = program.init()

@@ -65,6 +65,15 @@ def test_the_first_result_of_a_task_is_the_one(tmp_path):
     assert Ledger(tmp_path).read("a").figures == {"number": 1}
 
 
+def test_what_is_forgotten_does_not_come_back_with_the_journal(tmp_path):
+    ledger = Ledger(tmp_path)
+    ledger.count(ledger.write([Result("a", {}), Result("b", {})]))
+    ledger.forget(["a"])
+    again = Ledger(tmp_path)
+    assert "a" not in again
+    assert "b" in again
+
+
 def test_no_pickle_and_no_half_line(tmp_path):
     board = TaskBoard(tmp_path)
     board.report("w", [done("a", n=1), Result("b", {}, [np.ones(2)])])
