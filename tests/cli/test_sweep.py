@@ -11,7 +11,9 @@ import pytest
 from shoal.cli import progress
 from shoal.cli.sweep import _draw, parse_values
 from shoal.core.errors import OptionError
-from shoal.execution.sweep import Range
+from shoal.execution import run_kinds
+from shoal.execution.experiment import Experiment
+from shoal.execution.sweep import Range, Sweep
 
 from .conftest import SMALL, assert_refused
 
@@ -43,6 +45,18 @@ def test_a_sweep_leaves_a_table_and_a_plot(shoal, world, tmp_path):
     assert_refused(again, "already exists", f"shoal resume {out}", "--out")
 
 
+def test_wrong_options_for_a_sweep_that_goes_on(shoal, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan = Sweep(Experiment("matrix/matching_pennies"), {"gamma": (0.9, 0.99)})
+    run_kinds.create(tmp_path / "parts", "sweep", sweep=plan.to_dict())
+    assert_refused(shoal("resume", "parts", "--cluster", "auto"), "is a sweep", "leave out --cluster")
+    assert_refused(shoal("resume", "parts", "--checkpoint-minutes", "0"), "checkpoint_minutes must be greater than 0")
+    assert_refused(shoal("sweep", "parts", "--over", "gamma=0.9"), "unknown option --over")
+    for command in ("eval", "watch", "train"):
+        assert_refused(shoal(command, "parts"), "is a run of `shoal sweep`, not of training")
+
+
+@pytest.mark.slow
 def test_a_stopped_sweep_goes_on(shoal, world, tmp_path, monkeypatch):
     args = ["sweep", "test/tiny", "--import", world, *SMALL, "--over", "learning_rate=1e-3,1e-2"]
     monkeypatch.chdir(tmp_path)
@@ -59,9 +73,6 @@ def test_a_stopped_sweep_goes_on(shoal, world, tmp_path, monkeypatch):
         stopped = shoal(*args, "--out", "parts", "--json")
     assert (stopped.code, stopped.json["interrupted"], stopped.json["updates"]) == (130, True, 2)
     assert f"Go on with: shoal resume parts --import {world}" in stopped.err
-    assert_refused(shoal("resume", "parts", "--cluster", "auto"), "is a sweep", "leave out --cluster")
-    assert_refused(shoal("sweep", "parts", "--over", "gamma=0.9"), "unknown option --over")
-    assert_refused(shoal("eval", "parts", "--import", world), "is a run of `shoal sweep`, not of training")
     resumed = shoal("resume", "parts", "--import", world, "--json")
     assert resumed.code == 0, resumed.err
     whole = shoal(*args, "--out", "whole", "--json").json
