@@ -37,9 +37,7 @@ class Evolution:
             require(got < 2**31, "evolution", option, got, "less than 2^31")
         self.strategy.check(self.population)
         copies = self.population * self.episodes
-        require(
-            copies < 2**31, "evolution", "population", self.population, "less than 2^31, and so its episodes in all"
-        )
+        require(copies < 2**31, "evolution", "population", self.population, "less than 2^31, as all of its episodes")
         seeds = self.experiment.num_seeds
         require(seeds == 1, "evolution", "num_seeds", seeds, "1: a population is one run; start it once for each seed")
 
