@@ -208,7 +208,7 @@ def test_resumes_to_the_bit_with_its_replay(name, tmp_path):
     program = build(experiment, 1)
     carry, _ = program.advance(program.init(), program.counts[3])
     checkpoint.save(tmp_path, 3, carry.replace(latch=None), {})
-    kept, _ = restore(program, checkpoint.latest(tmp_path))
+    kept = restore(program, checkpoint.latest(tmp_path))
     assert int(kept.learners["l"].replay.written) == 15
     assert np.asarray(kept.learners["l"].replay.store.reward["player"]).any()
     assert same(kept, carry)

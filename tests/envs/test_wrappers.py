@@ -269,7 +269,7 @@ def test_pad_refuses_what_differs_in_more_than_size():
     ("make", "said"),
     [
         (lambda: TimeLimit(max_steps=0), "time_limit: max_steps must be a whole number, at least 1, got 0"),
-        (lambda: FrameStack(count=1.5), "frame_stack: count must be a whole number, at least 1, got 1.5"),
+        (lambda: FrameStack(count=1.5), "frame_stack: count must be a whole number, got 1.5"),
         (lambda: RewardScale(scale=float("nan")), "reward_scale: scale must be a finite number, got nan"),
         (lambda: ObservationNoise(scale=-1), "observation_noise: scale must be at least 0, got -1"),
         (lambda: RewardScale(scale=0), "reward_scale: scale must be other than 0, which leaves nothing .*, got 0"),

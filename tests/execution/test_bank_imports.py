@@ -49,6 +49,9 @@ SHARED = Experiment("cards/kuhn", learners={"learner": Learner(TINY)}, **SIZES)
 """Kuhn, one policy for both seats."""
 
 
+META = {"update": 1, "env_steps": 1, "devices": 1, "seconds": 0.0, "pending": []}
+
+
 def as_if_trained(path, **changes):
     """A run of `shoal train` with fresh policies."""
     run = create(path, dataclasses.replace(SHARED, **changes))
@@ -56,7 +59,7 @@ def as_if_trained(path, **changes):
     seeds = jax.random.split(jax.random.key(5), run.experiment.num_seeds)
     each = [algorithm.init(key, spec).params for key in seeds]
     params = jax.tree.map(lambda *leaves: np.stack(leaves), *each) if len(each) > 1 else each[0]
-    checkpoint.save(run.checkpoints, 1, {"learners": {"learner": {"params": params}}}, {})
+    checkpoint.save(run.checkpoints, 1, {"learners": {"learner": {"params": params}}}, META)
     return path
 
 
@@ -77,7 +80,10 @@ def grown(tmp_path_factory):
         banks = {name: bank.add(new[name], Member(str(number))) for name, bank in state.banks.items()}
         state = dataclasses.replace(state, banks=banks)
     mixtures = (np.array([0.4, 0.0, 0.6]), np.array([0.0, 0.0, 1.0]))
-    table, line = PayoffTable.empty(2).grown((3, 3)), {"iteration": 2, "seconds": 1.0}
+    table, line = (
+        PayoffTable.empty(2).grown((3, 3)),
+        {"iteration": 2, "population": 3, "support": [2, 1], "seconds": 1.0},
+    )
     psro_run.create(path, own)
     psro_run.save(path, dataclasses.replace(state, table=table, mixtures=mixtures, history=(line,), iteration=2))
     return path, state
@@ -112,7 +118,7 @@ def test_the_support_of_another_population(grown):
 def test_what_a_population_imported_itself_says_where_it_first_came_from(trained, tmp_path):
     own = settings(trained)
     state = beginning(own, oracle_of(own, devices=1))
-    mixtures, line = (np.array([0.5, 0.5]),) * 2, {"iteration": 0, "seconds": 1.0}
+    mixtures, line = (np.array([0.5, 0.5]),) * 2, {"iteration": 0, "population": 2, "support": [2, 2], "seconds": 1.0}
     table = PayoffTable.empty(2).grown((2, 2))
     psro_run.create(tmp_path / "between", own)
     psro_run.save(tmp_path / "between", dataclasses.replace(state, table=table, mixtures=mixtures, history=(line,)))

@@ -267,9 +267,9 @@ def test_resume_gives_the_same_bits(tmp_path):
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path):
     run = create(tmp_path / "run", small())
-    with held(run), pytest.raises(RunError, match="another process is training in"), held(run):
+    with held(run.path), pytest.raises(RunError, match="another process is training in"), held(run.path):
         pass
-    with held(run):
+    with held(run.path):
         pass
 
 

@@ -57,8 +57,7 @@ def run(args: Sequence[str]) -> int:
     elif options.total_env_steps is not None:
         raise OptionError("--total-env-steps is for the trainings of --exploit: add --exploit, or leave it out")
     data = described(view)
-    with blame(data["env"], "scene"):
-        data["colours"] = player_colours(make_world(view.settings.experiment))
+    data["colours"] = _colours(view, data["env"])
     target = Path(options.out) if options.out else folder
     target.mkdir(parents=True, exist_ok=True)
     files = {}
@@ -79,6 +78,15 @@ def run(args: Sequence[str]) -> int:
     if options.json:
         emit(result)
     return 0
+
+
+def _colours(view: View, env: str) -> dict[str, int]:
+    """The colours of the players; none, where the code of their world is not at hand."""
+    try:
+        with blame(env, "scene"):
+            return player_colours(make_world(view.settings.experiment))
+    except (OptionError, UnknownNameError, WorldError):  # `_behaviour` says so
+        return {}
 
 
 def _behaviour(folder: Path, view: View, out: Console) -> dict[str, Any] | None:

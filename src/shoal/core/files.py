@@ -74,7 +74,7 @@ def check_folder(path: str | os.PathLike[str]) -> bool:
     """Whether there is a folder of that name inside a run; anything else of that name, links above all, is refused."""
     try:
         found = os.lstat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     if not stat.S_ISDIR(found.st_mode):
         raise RunError(f"{path} is {_kind(found.st_mode)}, and must be a folder: nothing outside of a run is touched")

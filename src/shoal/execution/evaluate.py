@@ -91,14 +91,14 @@ def evaluate(
     host.check_stepping(roles.experiment, stepping)
     actor, policies = seated(roles, policies, explore)
     played, program = [], play(roles, actor)
-    batch = _batch(roles, program, policies, min(BATCH, episodes))
+    try:
+        batch = _batch(roles, program, policies, min(BATCH, episodes))
+    except FlaxError as error:
+        reason = str(error).partition(". (")[0]
+        raise OptionError(f"a policy does not fit {roles.experiment.env!r} as it is here: {reason}") from error
     for start in range(0, episodes, batch):
         ids = jnp.arange(start, min(start + batch, episodes), dtype=jnp.uint32)
-        try:
-            returns, lengths, ended = program(policies, jax.random.key(seed), ids)
-        except FlaxError as error:
-            reason = str(error).partition(". (")[0]
-            raise OptionError(f"a policy does not fit {roles.experiment.env!r} as it is here: {reason}") from error
+        returns, lengths, ended = program(policies, jax.random.key(seed), ids)
         if not bool(jnp.all(ended)):
             raise WorldError(f"world {roles.experiment.env!r}: an episode did not end within {MAX_STEPS} steps")
         played.append((jax.tree.map(np.asarray, returns), np.asarray(lengths)))
