@@ -276,7 +276,8 @@ def test_a_run_that_ends_between_episodes(tmp_path, capsys, ended, words):
     """The newest return is told, with its age; or that there is none, and what to do."""
     run = Run(tmp_path, Experiment("matrix/matching_pennies", num_steps=8))
     lines = [
-        {"update": i + 1, "return/a": value, "return": value, "length": value and 5.0} for i, value in enumerate(ended)
+        {"update": i + 1, "env_steps": 8, "return/a": value, "return": value, "length": value and 5.0}
+        for i, value in enumerate(ended)
     ]
     run.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     result = Result({}, 2, [], 1.0, 0.0)
