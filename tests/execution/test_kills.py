@@ -62,3 +62,13 @@ def test_a_closed_terminal_asks_to_stop_unless_nohup_was_asked_for():
             assert not stopped.is_set()
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_what_is_kept_in_the_repository():
+    """At least a hundred kills over all kinds, half of them about while files are written."""
+    table = json.loads((SCRIPT.parent / "results" / "kills.json").read_text())
+    assert set(table["kinds"]) == {*FAST, *SLOW, *CLUSTER}
+    assert table["kills"] >= 100
+    assert sum(found["while_writing"] for found in table["kinds"].values()) >= 30
+    assert sum(found["before_the_first_checkpoint"] for found in table["kinds"].values()) >= 5
+    assert (table["same"], table["lost"]) == (table["runs"], 0)
