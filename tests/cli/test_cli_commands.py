@@ -208,20 +208,12 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(shoal, world, trained, tmp_
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs terminals")
 def test_a_closed_terminal_saves_the_run(shoal, world, tmp_path):
     """As SIGTERM does, though nothing can be shown any more."""
-    import fcntl
-    import termios
-
+    own = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, sys.argv[1:])"
     run, (ours, theirs) = tmp_path / "run", os.openpty()
     more = ["--total-env-steps", "100000000", "--checkpoint-minutes", "1000"]
-    command = [sys.executable, "-m", "shoal", "train", "test/tiny", "--import", world, "--run-dir", run, *SMALL, *more]
-    process = subprocess.Popen(
-        [str(part) for part in command],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )
+    train = [sys.executable, "-m", "shoal", "train", "test/tiny", "--import", world, "--run-dir", run, *SMALL, *more]
+    command = [sys.executable, "-c", own, *map(str, train)]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
     os.close(theirs)
     shown = b""
     while b"agent steps/s" not in shown:
