@@ -36,7 +36,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core.errors import OptionError, RunError, require
-from shoal.core.files import check_folder, open_file, parse_json
+from shoal.core.files import check_folder, open_file, parse_json, sync_folder
 from shoal.core.types import PyTree
 from shoal.core.version import VERSION
 from shoal.execution.mismatch import differing_shapes
@@ -83,7 +83,7 @@ def save(folder: Path, step: int, tree: PyTree, meta: dict[str, Any], keep: int 
             _remove(folder.glob("step-*.npz.tmp"))  # left behind by a killed process
             _write(temporary, manifest, arrays)
             os.replace(temporary, path)
-            _sync_folder(folder)
+            sync_folder(folder)
         except OSError as error:
             reason = error.strerror or str(error)
             raise RunError(
@@ -232,17 +232,6 @@ def _write(path: Path, manifest: bytes, arrays: dict[str, np.ndarray]) -> None:
         file.write(_SEAL + stream.digest.hexdigest().encode())
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes the renaming itself durable."""
-    if os.name != "posix":  # elsewhere a folder cannot be opened
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _checkpoints(folder: Path) -> list[Path]:
