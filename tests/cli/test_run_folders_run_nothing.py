@@ -2,12 +2,16 @@
 
 import json
 import shlex
+import subprocess
 import sys
+import time
 
 import pytest
+from rich.table import Table
 
 import shoal as package
 from shoal.cli.app import COMMANDS, FAMILIES
+from shoal.cli.terminal import complain, console, say
 from shoal.core import origin, registry
 from shoal.core.errors import OptionError, RunError
 from shoal.core.origin import USER, Origin, claimed
@@ -328,3 +332,64 @@ def test_how_a_function_is_seen_to_make_an_environment(tmp_path, monkeypatch):
                 _makers.check_maker(name, getattr(own_kit, name), pettingzoo._KIND)
     finally:
         del sys.modules["own_kit"], sys.modules["own_other"]
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        "openspiel:" + "file" * 100_000,
+        "openspiel:" + "misere(game=" * 2000 + "kuhn_poker()" + ")" * 2000,
+        "gymnax:MNISTBandit-bsuite",
+        "jumanji:Sokoban-v0",
+    ],
+)
+def test_ids_that_take_long_or_download_are_not_taken_from_a_folder(env):
+    began = time.monotonic()
+    with pytest.raises(RunError, match="a folder"):
+        Origin("a folder").admit(env, {})
+    assert time.monotonic() - began < 1.0
+
+
+def test_long_texts_among_options_are_not_taken_from_a_folder():
+    with pytest.raises(RunError, match="names code or files"):
+        Origin("a folder").admit("openspiel:misere", {"game": "misere(game=" * 100})
+
+
+def test_an_option_that_a_bridge_would_take_for_its_own_is_refused():
+    with pytest.raises(OptionError, match="`name` is no option"):
+        package.make("gymnasium:CartPole-v1", name="x")
+
+
+STARTS_A_PROCESS = """
+import multiprocessing
+
+if __name__ == "__main__":
+    from shoal.core.processes import ignore_current_folder
+
+    ignore_current_folder()
+    process = multiprocessing.get_context("spawn").Process(target=print)
+    process.start()
+    process.join()
+"""
+
+
+def test_processes_do_not_look_for_modules_in_a_run_folder(tmp_path):
+    """`cd RUN; shoal resume .`: what lies there must not be imported by the processes of environments."""
+    (tmp_path / "multiprocessing.py").write_text("open('ran', 'w')\n")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "main.py").write_text(STARTS_A_PROCESS)
+    subprocess.run([sys.executable, "own/main.py"], cwd=tmp_path, check=True, capture_output=True)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_control_characters_do_not_reach_the_terminal(capsys):
+    out = console()
+    say(out, "a\x1b]0;title\x07b\x9b31m")
+    table = Table("name\x1b[2J")
+    table.add_row("\x1bc")
+    out.print(table)
+    complain("no\x1b[31m")
+    told = capsys.readouterr()
+    assert "\x1b" not in told.out + told.err
+    assert "\x9b" not in told.out
+    assert "a\N{REPLACEMENT CHARACTER}]0;title" in told.out

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from shoal.cli.interrupts import watched
 from shoal.cli.terminal import begin, complain, console
-from shoal.core.errors import ShoalError, unknown_name
+from shoal.core.errors import RunError, ShoalError, unknown_name
+from shoal.core.processes import ignore_current_folder
 from shoal.core.version import VERSION
 
 DONE, WRONG, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
@@ -70,10 +71,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str] | None) -> int:
+    ours = argv is None
     if argv is None:  # the whole process is ours
         argv = sys.argv[1:]
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]  # not all can show "▁"
+        ignore_current_folder()
     begin()
     try:
         code = _run(list(argv))
@@ -83,6 +86,10 @@ def _main(argv: Sequence[str] | None) -> int:
         return stop.code if isinstance(stop.code, int) else DONE
     except KeyboardInterrupt:
         complain("interrupted")
+        if ours:  # what is saved is saved; to shut down around threads that still compile takes long, or crashes
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
         return INTERRUPTED
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -146,6 +153,8 @@ def _overview(only: str = "") -> None:
 
 def _readable(error: Exception) -> str | None:
     """What to tell the user, or None if the error is a bug."""
+    if isinstance(error, RunError):  # a folder may hold anything, but it is refused in one line
+        return " ".join(str(error).splitlines())
     if isinstance(error, ShoalError):
         return str(error)
     if isinstance(error, OSError):  # of the machine: full disk, no permission

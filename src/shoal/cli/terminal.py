@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 PIPE_WIDTH = 160
 """Columns of a table that is not written to a terminal."""
 
 
+_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)], "\N{REPLACEMENT CHARACTER}")
 _began_in = ""
 """The folder in which the command began; the code of an environment may go to another one."""
 
@@ -45,8 +47,23 @@ class _Console(Console):
     def __init__(self, stream: TextIO, width: int | None = None):
         super().__init__(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Control characters are not passed on: names from a run folder must not steer the terminal."""
+        super().print(*map(_harmless, objects), **options)
+
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
+
+
+def _harmless(shown: Any) -> Any:
+    """A text, or a table of texts, in which control characters are replaced."""
+    if isinstance(shown, str):
+        return shown.translate(_CONTROLS)
+    if isinstance(shown, Table):
+        for column in shown.columns:
+            column.header = _harmless(column.header)
+            column._cells = [_harmless(cell) for cell in column._cells]
+    return shown
 
 
 def console(json_on_stdout: bool = False) -> Console:
@@ -63,7 +80,7 @@ def say(out: Console, text: str = "", style: str = "") -> None:
 def complain(message: str) -> None:
     """An error, for people, on stderr; words that nobody could read are cut."""
     message = re.sub(r"\S{400,}", lambda word: f"{word[0][:100]}...{word[0][-50:]}", message)
-    _Console(sys.stderr).print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
+    _Console(sys.stderr).print(Text.assemble(("error: ", "bold red"), _harmless(message)), soft_wrap=True)
 
 
 def emit(result: dict[str, Any]) -> None:

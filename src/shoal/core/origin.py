@@ -26,13 +26,15 @@ _FREE = {
     "openspiel": re.compile(r"(?!.*(?:file|path|root|dir)\w*\s*=)\w+(?:/\w+)*(?:\([^/\\:~]*\))?", re.DOTALL),
     "vmas": re.compile(r".*"),
     "jaxmarl": re.compile(r".*"),
-    "jumanji": re.compile(r".*"),
-    "gymnax": re.compile(r".*"),
+    "jumanji": re.compile(r"(?!.*sokoban).*", re.IGNORECASE),  # its levels are downloaded
+    "gymnax": re.compile(r"(?!.*mnist).*", re.IGNORECASE),  # so are its digits
 }
 """Names that a folder may use: they are looked up in a registry, or import a package of environments. No others."""
 _FILE_OPTION = re.compile(r"(?:^|_)(?:file|path|root|dir|folder|module|import|entry|url|rom)|[a-z](?:File|Path|Dir)")
 _NOT_A_WORD = re.compile(r"[/\\:~$]|\w\.[A-Za-z_]|[^\S\n ]|^\.+$")
 """In the text of an option: what a path, an address or the name of a module has and a setting has not."""
+MOST_LETTERS = 300
+"""Of an id from a folder, and of a text among its options: no name is longer, and longer ones take long to look at."""
 _trusted: set[str] = set()
 
 
@@ -44,6 +46,8 @@ class Origin:
 
     def admit(self, id: str, options: Mapping[str, Any]) -> None:
         """Refuses an environment of another library that a folder must not name. Nothing is imported here."""
+        if self.folder is not None and len(id) > MOST_LETTERS:
+            raise RunError(f"{self.folder}: its environment's id has {len(id):,} letters: {id[:40]!r} ...")
         claim = claimed(id, options)
         if claim is None:
             return
@@ -111,7 +115,9 @@ def _names(option: str, value: Any) -> bool:
         return any(_NOT_A_WORD.search(str(key)) or _names(str(key), part) for key, part in value.items())
     if isinstance(value, list | tuple):
         return any(_names(option, part) for part in value)
-    return isinstance(value, str) and bool(_NOT_A_WORD.search(value) or (value and _FILE_OPTION.search(option)))
+    if not isinstance(value, str):
+        return False
+    return len(value) > MOST_LETTERS or bool(_NOT_A_WORD.search(value) or (value and _FILE_OPTION.search(option)))
 
 
 def _text(value: Any) -> str:

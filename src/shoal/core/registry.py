@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.env import Env
-from shoal.core.errors import OptionError, WorldError, unknown_name
+from shoal.core.errors import OptionError, ShoalError, WorldError, unknown_name
 from shoal.core.origin import USER, Origin, declared, trust
 
 _ID = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
@@ -156,7 +156,14 @@ def _opened(id: str, options: dict[str, Any]) -> Env:
             raise
         package = PACKAGES.get(error.name, error.name)
         raise OptionError(f"{id} needs a package that is not installed: pip install {package}") from error
-    return bridge.make(name, **options)
+    if "name" in options:
+        raise OptionError(f"{id}: `name` is no option: the environment is named by its id")
+    try:
+        return bridge.make(name, **options)
+    except ShoalError:
+        raise
+    except Exception as error:  # of the library, which was given options that it does not take
+        raise OptionError(f"{id} cannot be made: {type(error).__name__}: {error}") from error
 
 
 def _hashable(value: Any) -> Any:

@@ -30,6 +30,7 @@ import numpy as np
 from shoal.core.errors import OptionError, ShoalError, WorldError
 from shoal.core.host import Copies, HostEnv, Last, StandIn
 from shoal.core.interrupts import listening
+from shoal.core.processes import ignore_current_folder
 from shoal.core.registry import import_file, imported_files, make
 from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import PyTree
@@ -343,6 +344,7 @@ def check_workers(stand_in: StandIn) -> None:
 
 def _context() -> Any:
     """Processes come from a server where there is one: it imports this module once, for all of them."""
+    ignore_current_folder()
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")

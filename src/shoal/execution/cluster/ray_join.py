@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -46,6 +47,7 @@ FAILED = exceptions.RayTaskError
 """What is raised if something raised in a process."""
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": ""}
 """How a Ray is told, by its environment, to ask for a token, and which."""
+_folders: list[str] = []
 UNUSED_PORTS = ("METRICS_AGENT_PORT_NAME", "METRICS_EXPORT_PORT_NAME", "DASHBOARD_AGENT_LISTEN_PORT_NAME")
 """Ports that a dashboard agent would say that it serves."""
 
@@ -64,7 +66,7 @@ def join(address: str) -> tuple[str | None, str | None]:
     if address not in ("auto", "local"):
         _check_answers(address)
     found = _running() if address == "auto" else None if address == "local" else address
-    with warnings.catch_warnings(), _silence():
+    with warnings.catch_warnings(), _silence(), _elsewhere():
         warnings.simplefilter("ignore")
         if found is not None:
             url = getattr(ray.init(address=found, **quiet), "dashboard_url", None)
@@ -82,6 +84,21 @@ def leave() -> None:
     """Leaves the cluster; one that was started here ends, and its token with it."""
     ray.shutdown()
     _heed_environment()
+    while _folders:
+        with contextlib.suppress(OSError):
+            os.rmdir(_folders.pop())
+
+
+@contextlib.contextmanager
+def _elsewhere() -> Iterator[None]:
+    """In an empty folder: workers of Ray look for modules in the one that a driver joins from, which may be a run's."""
+    before = os.getcwd()
+    _folders.append(tempfile.mkdtemp(prefix="shoal-ray-"))
+    os.chdir(_folders[-1])
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 @contextlib.contextmanager
