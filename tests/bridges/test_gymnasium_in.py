@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import shoal
 from shoal.core.errors import OptionError, UnknownNameError, WorldError
 from shoal.core.host import StandIn, check_told
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
@@ -336,6 +337,12 @@ def test_a_fault_in_a_vector_environment_names_the_copy():
         ("CartPole-v1", {"wheels": 3}, OptionError, "gymnasium:CartPole-v1: making it with the options .*wheels"),
         ("CartPole-v1", {"vectorisation_mode": "fast"}, OptionError, "vectorisation_mode must be one of sync, async"),
         ("Pendulum-v1", {"vectorisation_mode": "vector_entry_point"}, OptionError, "gymnasium:Pendulum-v1: "),
+        ("CartPole-v1", {"vectorisation_mode": "sync", "vector_kwargs": 5}, OptionError, "vector_kwargs must be an"),
+        ("CartPole-v1", {"num_envs": 3}, OptionError, "num_envs is not an option here: give --num-envs"),
+        ("CartPole-v1", {"vectorization_mode": "async"}, OptionError, "give vectorisation_mode, one of sync"),
+        ("CartPole-v1", {"vectorisation_mode": "sync", "wrappers": [1]}, OptionError, "wrappers is not an option here"),
+        ("CartPole-v1", {"disable_env_checker": False}, OptionError, "give check, true or false"),
+        ("CartPole-v1", {"id": "Pendulum-v1"}, OptionError, "name the environment after `gymnasium:`"),
         ("CartPole-v1", {"check": "maybe"}, OptionError, "check must be true or false, got 'maybe'"),
         (
             "ToyTyped-v0",
@@ -357,6 +364,12 @@ def test_a_fault_in_a_vector_environment_names_the_copy():
 def test_bad_names_options_and_spaces(name, options, kind, text):
     with pytest.raises(kind, match=text):
         make(name, **options)
+
+
+@pytest.mark.parametrize("option", ["id", "name"])
+def test_an_option_does_not_change_what_is_made(option):
+    with pytest.raises(OptionError, match=f"^gymnasium:CartPole-v1: {option} is not an option"):
+        shoal.make("gymnasium:CartPole-v1", **{option: "Pendulum-v1"})
 
 
 @pytest.mark.parametrize("mode", [None, "sync"])

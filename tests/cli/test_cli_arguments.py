@@ -1,13 +1,15 @@
+import keyword
+import types
 from pathlib import Path
 
 import pytest
 
 from shoal.algorithms import A2C, PPO
 from shoal.cli.arguments import _headline, scan, whole_number
-from shoal.cli.targets import parse_target
+from shoal.cli.targets import _identifiers, _learners, _learners_field, parse_target
 from shoal.cli.train import TrainOptions
 from shoal.core.errors import OptionError, ShoalError, UnknownNameError
-from shoal.execution.experiment import Experiment
+from shoal.execution.experiment import Experiment, Learner
 
 
 def parse(*args):
@@ -142,3 +144,15 @@ def test_wrong_arguments_are_explained(args, words):
     assert isinstance(caught.value, OptionError | UnknownNameError)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_learners_of_any_names_have_options_of_their_own():
+    names = ["a b", "a_b", "a-b", "a_b_2", "__init__", "", "1st", "for", "agent", "ﬁsh", "fish"]
+    fields = _identifiers(names)
+    assert list(fields) == names
+    assert len(set(fields.values())) == len(names)
+    assert all(text.isidentifier() and not keyword.iskeyword(text) and text[0] != "_" for text in fields.values())
+    assert (fields["a b"], fields["a_b"], fields["1st"], fields["agent"]) == ("a_b", "a_b_2", "learner_1st", "agent")
+    experiment = Experiment("pong", learners={name: Learner(frozen=name == "1st") for name in names})
+    _, _, options = _learners_field(experiment)
+    assert _learners(experiment, types.SimpleNamespace(learners=options)) == experiment.learners

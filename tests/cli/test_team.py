@@ -1,13 +1,21 @@
 """Populations and evolution by the command line on a cluster: runs like any other, and mistakes that are explained."""
 
+import dataclasses
 import json
 
 import pytest
 
 from shoal.cli.runs import ResumeOptions
-from shoal.cli.team import team_of
-from shoal.execution.cluster.pool import Team
-from shoal.execution.cluster.scaling import want, wanted_of
+from shoal.cli.site import Site
+from shoal.cli.team import hired, team_of
+from shoal.core.errors import OptionError, RunError
+from shoal.execution.cluster import runner as cluster
+from shoal.execution.cluster.fabric import Threads
+from shoal.execution.cluster.plan import Plan
+from shoal.execution.cluster.pool import Crew, Team
+from shoal.execution.cluster.scaling import check_told, want, wanted_of
+from shoal.execution.experiment import Experiment
+from shoal.execution.run import Run
 
 from .conftest import SMALL, assert_refused
 
@@ -48,6 +56,7 @@ class TestRefused:
         assert_refused(shoal("cluster", "scale", tmp_path, "--actors", "3"), "has workers: say how many")
         assert_refused(shoal("cluster", "scale", tmp_path, "--workers", "0"), "workers must be")
         assert_refused(shoal("cluster", "advise", tmp_path), "advice is for trainings")
+        assert_refused(shoal("cluster", "scale", tmp_path, "--workers", "4097"), "workers must be 4096 at most")
         assert shoal("cluster", "scale", tmp_path, "--workers", "3").code == 0
         assert wanted_of(tmp_path) == 3
 
@@ -55,6 +64,8 @@ class TestRefused:
 def test_word_that_makes_no_sense_is_not_heard(tmp_path):
     assert wanted_of(tmp_path) is None
     want(tmp_path, 0)
+    assert wanted_of(tmp_path) is None
+    want(tmp_path, 4097)
     assert wanted_of(tmp_path) is None
     (tmp_path / "wanted.json").write_text("{")
     assert wanted_of(tmp_path) is None
@@ -67,6 +78,48 @@ def test_a_team_that_was_scaled_goes_on_so(tmp_path):
     assert team_of(tmp_path, options) == Team(workers=2, cpus=0.5)
     want(tmp_path, 5)
     assert team_of(tmp_path, options) == Team(workers=5, cpus=0.5)
+
+
+class TestCrowds:
+    """Numbers of processes that a folder may ask for."""
+
+    @pytest.fixture(autouse=True)
+    def _two_cores(self, monkeypatch):
+        monkeypatch.setattr("os.cpu_count", lambda: 2)
+
+    def test_nobody_has_so_many(self):
+        with pytest.raises(OptionError, match="learners and shards together must be 4096 at most, got 1020001"):
+            Plan(actors=20_000, actor_cpus=0.0, shards=1_000_000)
+        with pytest.raises(OptionError, match="workers must be 4096 at most"):
+            Team(workers=1_000_000, cpus=0.0)
+
+    def test_a_folder_gets_few_on_this_machine_and_any_on_a_cluster(self, tmp_path):
+        check_told(tmp_path, 48, private=True)
+        check_told(tmp_path, 4096, private=False)
+        with pytest.raises(RunError, match="asks for 49 processes, and a folder gets at most 48 on this machine"):
+            check_told(tmp_path, 49, private=True)
+
+    def test_a_training_that_goes_on(self, tmp_path):
+        run = Run(tmp_path, Experiment("control/cartpole"))
+        (tmp_path / "config.json").write_text(json.dumps({"cluster": {"actors": 100, "actor_cpus": 0.0}}))
+        with pytest.raises(RunError, match="asks for 102 processes"):
+            cluster.resume(run, Threads())
+        want(tmp_path, 200)
+        with pytest.raises(RunError, match="asks for 200 processes"):
+            cluster.resume(run, Threads(), plan=Plan())
+
+    def test_a_team_that_goes_on(self, tmp_path):
+        site = Site("auto", {}, "control/cartpole")
+        site.__dict__["fabric"] = Threads()
+        (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 100, "cpus": 0}}))
+        options = ResumeOptions(run=str(tmp_path))
+        others = hired(team_of(tmp_path, options), options, "control/cartpole")
+        assert others is not None
+        with pytest.raises(RunError, match="asks for 100 processes"):
+            dataclasses.replace(others, site=site).by(pytest.fail)()
+        want(tmp_path, 200)
+        with pytest.raises(RunError, match="asks for 200 processes"):
+            Crew(tmp_path, Threads(), Team(), pytest.fail)
 
 
 @pytest.mark.slow

@@ -249,6 +249,9 @@ def test_weights_of_another_world_or_algorithm_say_so():
     assert said == "the views, by the options of the world, have 24 numbers here, 18 there"
     shapes = {"agent/weights/params/torso/layers_0/kernel": (3, 4)}
     assert differing_shapes(shapes, shapes, "here", "there") == ""
+    deep = {f"agent/weights/params/torso/layers_{i}/kernel": (4, 4) for i in range(1000)}
+    said = differing_shapes(shapes, deep, "here", "there")
+    assert said.startswith("network.hidden is 4 here, 4 4 4 4 4 4 4 4 ... (1000 in all) there")
 
 
 def policy(algorithm, **options):

@@ -52,6 +52,8 @@ def test_no_option_takes_a_value_of_another_kind(cls):
         (lambda: Learner(PPO(), {"agent": "agent"}), "learner: policies must be a mapping"),
         (lambda: Experiment(env=3), "experiment: env must be text, got 3"),
         (lambda: Experiment("pong", num_envs="many"), "experiment: num_envs must be a whole number, got 'many'"),
+        (lambda: Experiment("pong", total_env_steps=10**4000), "experiment: total_env_steps must be less than 2^63"),
+        (lambda: Experiment("pong", wrappers=(FrameStack(),) * 65), "experiment: wrappers must be 64 at most, got 65"),
         (lambda: Experiment("pong", learners=PPO()), "experiment: learners must be a mapping, each entry a Learner"),
         (lambda: Experiment("pong", learners={"a": PPO()}), "experiment: learners must be a mapping"),
         (lambda: FrameStack(count="4"), "frame_stack: count must be a whole number, got '4'"),

@@ -156,3 +156,29 @@ def test_lines_that_no_run_writes_end_the_metrics(tmp_path):
     for bad in ('{"update": 2}', '{"update": 2, "env_steps": "x"}', '{"update": 2, "env_steps": 8, "x": {}}'):
         (tmp_path / "metrics.jsonl").write_text(fine + bad + "\n" + fine)
         assert [line["update"] for line in read_metrics(tmp_path / "metrics.jsonl")] == [1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (
+            [{"x": 1.0}] * 2000 + [{"x": [0] * 20_000}],
+            "line 2001 makes it a table of 3 metrics with up to 20,000 numbers",
+        ),
+        ([{f"x{i}": 1 for i in range(5000)}], "a table of 5,002 metrics"),
+        ([{"x" * 201: 1}], "a metric named 'x+', 201 letters"),
+        ([{"a\nb": 1}], r"a metric named 'a\\nb', 3 letters"),
+    ],
+)
+def test_metrics_of_more_than_a_run_writes_are_refused(tmp_path, lines, words):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps({"update": 1, "env_steps": 4} | line) + "\n" for line in lines))
+    with pytest.raises(RunError, match=rf"^\S*metrics.jsonl is not what a run writes: .*{words}") as caught:
+        read_metrics(path)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_long_lists_in_every_line_are_read(tmp_path):
+    line = json.dumps({"update": 1, "env_steps": 4, "return": [0.5] * 5000}) + "\n"
+    (tmp_path / "metrics.jsonl").write_text(line * 200)  # as a sweep of 5,000 points writes them
+    assert len(read_metrics(tmp_path / "metrics.jsonl")) == 200

@@ -17,6 +17,8 @@ def sigmoid(x):
     ("options", "message"),
     [
         ({"hidden": (64, 0)}, r"Network: hidden must be .* at least 1, got \(64, 0\)"),
+        ({"hidden": (1,) * 65}, "Network: hidden must be at most 64 whole numbers, got .{,200}$"),
+        ({"filters": (1,) * 65}, "Network: filters must be at most 64 whole numbers"),
         ({"hidden": 64}, "Network: hidden must be a tuple"),
         ({"filters": (1.5,)}, "Network: filters must be"),
         ({"recurrent_size": 0}, "Network: recurrent_size must be at least 1, got 0"),

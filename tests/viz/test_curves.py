@@ -178,3 +178,9 @@ def test_missing_matplotlib_says_what_to_install(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ShoalError, match=r"pip install 'shoal\[viz\]'"):
         draw_curves(tmp_path / "curves.png", _rows(3), title="t")
+
+
+def test_more_metrics_than_a_picture_holds_are_refused(tmp_path):
+    row = {"env_steps": 1} | {f"x{i}": 1.0 for i in range(513)}
+    with pytest.raises(OptionError, match="rows must be of at most 512 metrics, got 513"):
+        draw_curves(tmp_path / "curves.png", [row], title="t")

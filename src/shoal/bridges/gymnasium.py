@@ -29,6 +29,14 @@ from shoal.core.processes import ignore_current_folder
 from shoal.core.types import Group, Outcome, Seat
 
 _MODES = ("sync", "async", "vector_entry_point")
+_OURS = {
+    "id": "name the environment after `gymnasium:`",
+    "num_envs": "give --num-envs",
+    "vectorization_mode": f"give vectorisation_mode, one of {', '.join(_MODES)}",
+    "wrappers": "wrap it where it is registered",
+    "disable_env_checker": "give check, true or false",
+}
+"""Options of Gymnasium's that are not the user's to give, and what to do in their place."""
 
 
 def make(name: str, *, check: bool = True, vectorisation_mode: str | None = None, **options: Any) -> Env:
@@ -37,6 +45,10 @@ def make(name: str, *, check: bool = True, vectorisation_mode: str | None = None
     require(isinstance(check, bool), owner, "check", check, "true or false")
     known = vectorisation_mode in (None, *_MODES)
     require(known, owner, "vectorisation_mode", vectorisation_mode, f"one of {', '.join(_MODES)}")
+    for option in _OURS.keys() & options.keys():
+        raise OptionError(f"{owner}: {option} is not an option here: {_OURS[option]}")
+    kwargs = options.get("vector_kwargs", {})
+    require(isinstance(kwargs, dict), owner, "vector_kwargs", kwargs, "an object of options by name")
     if ":" in name:
         found("gymnasium", name.partition(":")[0])
     if vectorisation_mode is not None:

@@ -12,12 +12,12 @@ from tyro.conf import DisallowNone, arg
 from shoal.cli.arguments import Flag, RunFolder, parse
 from shoal.cli.runs import TrainOptions
 from shoal.cli.terminal import console, count, counted, emit, say
-from shoal.core.errors import OptionError, require_positive, shell_command
+from shoal.core.errors import OptionError, require, require_positive, shell_command
 from shoal.execution.cluster.advice import advise as advice_of
 from shoal.execution.cluster.advice import read_status
 from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.recipes import recipe_of
-from shoal.execution.cluster.scaling import want
+from shoal.execution.cluster.scaling import MOST, want
 from shoal.execution.experiment import Experiment
 
 Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
@@ -201,6 +201,7 @@ def scale(args: Sequence[str]) -> int:
     if number is None or getattr(options, other) is not None:
         raise OptionError(f"shoal cluster scale: {options.run} has {who}: say how many there are to be, --{who} N")
     require_positive("shoal cluster scale", **{who: number})
+    require(number <= MOST, "shoal cluster scale", who, number, f"{MOST} at most")
     if not found.get("running"):
         go_on = shell_command("resume", options.run)
         raise OptionError(f"{options.run} is not running: go on with it first, `{go_on}`")

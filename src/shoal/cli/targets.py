@@ -10,7 +10,8 @@ import json
 import keyword
 import re
 import shlex
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
@@ -254,6 +255,7 @@ def _options_class(
 
 def _learners_field(experiment: Experiment) -> tuple[str, type, Any]:
     fields = []
+    as_fields = _identifiers(experiment.learners)
     for name, learner in experiment.learners.items():
         kind = Annotated[type(learner.algorithm), arg(help=f"Options of the learner {name!r} alone.")]
         own = [
@@ -262,7 +264,7 @@ def _learners_field(experiment: Experiment) -> tuple[str, type, Any]:
             ("weights", DisallowNone[str | None], _field(learner.weights, "run folder to start from")),
         ]
         cls = dataclasses.make_dataclass("LearnerOptions", own, frozen=True)
-        fields.append((_identifier(name), cls, cls()))
+        fields.append((as_fields[name], cls, cls()))
     cls = dataclasses.make_dataclass("LearnersOptions", fields, frozen=True)
     return "learners", cls, cls()
 
@@ -271,9 +273,9 @@ def _learners(experiment: Experiment, options: Any) -> dict[str, Learner]:
     if len(experiment.learners) == 1:
         ((name, learner),) = experiment.learners.items()
         return {name: dataclasses.replace(learner, algorithm=options.algorithm)}
-    changed = {}
+    changed, as_fields = {}, _identifiers(experiment.learners)
     for name, learner in experiment.learners.items():
-        own = getattr(options.learners, _identifier(name))
+        own = getattr(options.learners, as_fields[name])
         weights = str(placed(own.weights)) if own.weights else None
         if weights is not None and own.weights != learner.weights:
             trust(weights)
@@ -340,7 +342,18 @@ def _repeated(metavar: str) -> Any:
     return Annotated[UseAppendAction[tuple[str, ...]], arg(metavar=metavar)]
 
 
-def _identifier(name: str) -> str:
-    """A learner's name as the name of a field."""
-    text = re.sub(r"\W", "_", name)
-    return f"{text}_" if keyword.iskeyword(text) or not text.isidentifier() else text
+def _identifiers(names: Iterable[str]) -> dict[str, str]:
+    """Learners' names as names of fields, each its own: numbered where they would be the same."""
+    found: dict[str, str] = {}
+    taken: dict[str, int] = {}
+    for name in names:
+        text = re.sub(r"\W", "_", unicodedata.normalize("NFKC", name))  # as Python reads names
+        if text.startswith("_") or not text.isidentifier():
+            text = f"learner_{text.strip('_')}"
+        field = text = f"{text}_" if keyword.iskeyword(text) else text
+        while field in taken:
+            taken[text] += 1
+            field = f"{text}_{taken[text]}"
+        taken[field] = 1
+        found[name] = field
+    return found

@@ -15,7 +15,7 @@ from shoal.core.errors import OptionError
 from shoal.core.files import read_json
 from shoal.execution.cluster.advice import team_from as team_from_plain
 from shoal.execution.cluster.pool import STATUS, Team
-from shoal.execution.cluster.scaling import wanted_of
+from shoal.execution.cluster.scaling import check_told, wanted_of
 
 Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
 Number = Annotated[DisallowNone[float | None], arg(metavar="FLOAT")]
@@ -66,6 +66,7 @@ class Hired:
 
     team: Team
     site: Site
+    folder: Path | None = None  # that the team was read from
 
     def __str__(self) -> str:
         return f"{self.site}, {counted(self.team.workers, 'worker')}"
@@ -75,6 +76,8 @@ class Hired:
 
         def begin(devices: int | None = None, **more: Any) -> Any:
             del devices
+            if self.folder is not None:
+                check_told(self.folder, self.team.workers, self.site.fabric.private)
             return start(self.team, self.site.fabric, **more)
 
         return begin
@@ -82,4 +85,6 @@ class Hired:
 
 def hired(team: Team | None, options: TeamOptions | ResumeOptions, world: str) -> Hired | None:
     """The team at the cluster that the options name; None if there is no team."""
-    return team and Hired(team, Site(options.cluster or "auto", team.needs, world, tuple(options.imports)))
+    site = Site(options.cluster or "auto", team.needs, world, tuple(options.imports)) if team else None
+    folder = Path(options.run) if isinstance(options, ResumeOptions) else None
+    return Hired(team, site, folder) if team and site else None

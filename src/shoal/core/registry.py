@@ -86,7 +86,7 @@ def names_library(text: str) -> bool:
     return text.partition(":")[0] in LIBRARIES and is_foreign(text)
 
 
-def make(id: str, **options: Any) -> Env:
+def make(id: str, /, **options: Any) -> Env:
     """Builds a world by id: `make("tag/grid", num_taggers=8)`; or one of another library's: `gymnasium:CartPole-v1`."""
     return build(USER, id, options)
 
@@ -149,6 +149,8 @@ def _opened(id: str, options: dict[str, Any]) -> Env:
         raise OptionError(f"{id}: {unknown_name('library', library, LIBRARIES)}")
     if not name:
         raise OptionError(f"{id}: which environment? For instance {LIBRARIES[library]}")
+    if "name" in options:
+        raise OptionError(f"{id}: name is not an option here: it is what follows `{library}:`")
     try:
         bridge = importlib.import_module(f"shoal.bridges.{library}")
     except ModuleNotFoundError as error:

@@ -21,6 +21,8 @@ from shoal.envs.wrappers import NOTHING, WRAPPERS, Wrapper, wrap, wrapper_class
 
 UNSTORED = {"stored": False}
 """Marks a field that does not go into JSON."""
+MOST_WRAPPERS = 64
+"""Wrappers around a world: each is a call inside the next."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Experiment:
     def __post_init__(self):
         listed = isinstance(self.wrappers, tuple | list)
         require(listed, "experiment", "wrappers", self.wrappers, "a tuple of wrappers, such as (FrameStack(count=4),)")
+        count = len(self.wrappers)
+        require(count <= MOST_WRAPPERS, "experiment", "wrappers", count, f"{MOST_WRAPPERS} at most")
         for wrapper in self.wrappers:
             is_plan = isinstance(wrapper, Wrapper) and wrapper.env == NOTHING and wrapper.name in WRAPPERS
             allowed = "known wrappers that are around no world yet, such as FrameStack(count=4)"
@@ -71,6 +75,8 @@ class Experiment:
             total_env_steps=self.total_env_steps,
             num_seeds=self.num_seeds,
         )
+        for name in ("num_envs", "num_steps", "total_env_steps", "num_seeds"):
+            require(getattr(self, name) < 2**63, "experiment", name, getattr(self, name), "less than 2^63")
         require(0 <= self.seed < 2**32, "experiment", "seed", self.seed, "between 0 and 2^32 - 1")
         require(bool(self.learners), "experiment", "learners", self.learners, "at least one learner")
 

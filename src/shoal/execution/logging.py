@@ -20,6 +20,11 @@ from shoal.core.schema import Maybe, Whole, check
 
 LINE = {"update": Whole(), "env_steps": Whole()}
 """What every line of `metrics.jsonl` has. All else in it is numbers, or one number a seed; None where there is none."""
+MOST_CELLS = 1 << 25
+"""Numbers in the table of all lines, names and seeds: what has fewer holes is no larger, as such a file may not be."""
+MOST_NAMES = 4096
+MOST_LETTERS = 200
+"""Metrics of a run, and letters of the name of one."""
 
 
 class Aggregator:
@@ -133,8 +138,11 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a `metrics.jsonl`; what a crash has cut short or damaged, and what follows it, is left out."""
-    lines = []
+    """The lines of a `metrics.jsonl`; what a crash has cut short or damaged, and what follows it, is left out.
+
+    Raises `RunError` for more than a run writes: a table of all lines is as wide as the longest list of each metric.
+    """
+    lines, widths = [], {}
     for line in read_lines(path):
         try:
             check(line, LINE, "line")
@@ -143,7 +151,25 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         if not all(map(_is_metric, line.values())):
             break
         lines.append(line)
+        for name, value in line.items():
+            width = len(value) if isinstance(value, list) else 1
+            if width > widths.get(name, 0):
+                _check_name(path, name)
+                widths[name] = width
+        if len(widths) > MOST_NAMES or len(lines) * sum(widths.values()) > MOST_CELLS:
+            raise RunError(
+                f"{path} is not what a run writes: line {len(lines)} makes it a table of {len(widths):,} metrics with "
+                f"up to {max(widths.values()):,} numbers each in a line, more than is read. Move it away to go on."
+            )
     return lines
+
+
+def _check_name(path: Path, name: str) -> None:
+    if len(name) > MOST_LETTERS or not name.isprintable():
+        raise RunError(
+            f"{path} is not what a run writes: it has a metric named {name[:40]!a}, {len(name):,} letters. Names "
+            f"have at most {MOST_LETTERS} that can be printed. Move it away to go on."
+        )
 
 
 def _is_metric(entry: Any) -> bool:

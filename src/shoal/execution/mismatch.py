@@ -13,6 +13,7 @@ from shoal.networks.torsos import Network
 Shapes = Mapping[str, tuple[int, ...]]
 """Shapes of leaves by their paths, such as `agent/weights/params/actor_torso/layers_0/kernel`."""
 
+_SHOWN = 8  # entries of a list
 _LAYER = re.compile(r"(.*)/layers_(\d+)/kernel$")
 _OPTIONS = {
     "/view_stats/": "normalise_views",
@@ -89,5 +90,8 @@ def _widths(shapes: Shapes) -> dict[str, tuple[int, ...]]:
 
 
 def _text(value: Any) -> str:
-    """A value as it is typed on the command line."""
-    return " ".join(map(str, value)) if isinstance(value, tuple) and value else str(value)
+    """A value as it is typed on the command line; of a long one its beginning."""
+    if not isinstance(value, tuple) or not value:
+        return str(value)
+    more = f" ... ({len(value)} in all)" if len(value) > _SHOWN else ""
+    return " ".join(map(str, value[:_SHOWN])) + more

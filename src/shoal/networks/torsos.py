@@ -31,6 +31,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 _SMALL_SIDE = 8
 """Images of up to this many pixels a side, such as grid worlds' views, keep their resolution."""
+_MOST_LAYERS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Network:
         check_types(self)
         for option in ("hidden", "filters"):
             widths = getattr(self, option)
+            require(len(widths) <= _MOST_LAYERS, "Network", option, widths, f"at most {_MOST_LAYERS} whole numbers")
             require(min(widths, default=1) >= 1, "Network", option, widths, "whole numbers of at least 1")
         require(self.recurrent_size >= 1, "Network", "recurrent_size", self.recurrent_size, "at least 1")
 

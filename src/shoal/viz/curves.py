@@ -23,6 +23,7 @@ _COUNTERS = frozenset({"env_steps", "update", "updates", "episodes", "seconds", 
 """They only count, or name members: there is nothing to see."""
 _COLUMNS = 4
 _WIDTH, _RETURNS_HEIGHT, _PANEL_HEIGHT, _HEAD_HEIGHT = 11.0, 3.5, 1.65, 0.95  # inches
+_MOST_CURVES = 512  # metrics in a picture
 _SMOOTHING = 24  # an average reaches this part of the curve to either side
 
 
@@ -107,6 +108,7 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> list[_Curve]:
     for row in rows:
         require("env_steps" in row, "draw_curves", "rows", sorted(row), "rows that each have `env_steps`")
     names = dict.fromkeys(name for row in rows for name in row if name not in _COUNTERS)
+    require(len(names) <= _MOST_CURVES, "draw_curves", "rows", len(names), f"of at most {_MOST_CURVES} metrics")
     steps = np.array([row["env_steps"] for row in rows], np.float64)
     tables = {name: _table([row.get(name) for row in rows]) for name in names}
     known = {name: np.isfinite(table).any(1) for name, table in tables.items()}

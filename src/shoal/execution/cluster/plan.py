@@ -5,6 +5,7 @@ from typing import Literal
 
 from shoal.core.errors import OptionError, require, require_positive
 from shoal.core.options import check_types
+from shoal.execution.cluster.scaling import MOST
 from shoal.execution.experiment import Experiment
 
 Sync = Literal["sync", "async", "stale"]
@@ -35,6 +36,8 @@ class Plan:
         require_positive("cluster", actors=self.actors, learners=self.learners, patience=self.patience)
         require(self.shards >= 1, "cluster", "shards", self.shards, "at least 1")
         require(self.backups >= 0, "cluster", "backups", self.backups, "0 or more")
+        together = "actors, backups, learners and shards together"
+        require(self.processes <= MOST, "cluster", together, self.processes, f"{MOST} at most")
         require(self.max_staleness >= 0, "cluster", "max_staleness", self.max_staleness, "0 or more")
         require(self.max_divergence >= 0, "cluster", "max_divergence", self.max_divergence, "0 or more")
         require(self.queue >= 0, "cluster", "queue", self.queue, "0 or more")
@@ -50,6 +53,11 @@ class Plan:
         from shoal.execution.cluster.recipes import recipe_of
 
         return recipe_of(self.recipe).sync
+
+    @property
+    def processes(self) -> int:
+        """Processes that it asks for, but for the few that every run has."""
+        return self.actors + self.backups + self.learners + self.shards
 
     @property
     def capacity(self) -> int:

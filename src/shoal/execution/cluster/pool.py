@@ -26,7 +26,8 @@ from shoal.core.options import check_types
 from shoal.core.stopping import stopping
 from shoal.execution.cluster import driver
 from shoal.execution.cluster.fabric import ClusterGoneError, Fabric, Failure, Gone, Handle, WorkerError, insist
-from shoal.execution.cluster.scaling import wanted_of
+from shoal.execution.cluster.scaling import MOST as MOST_WORKERS
+from shoal.execution.cluster.scaling import check_told, wanted_of
 from shoal.execution.cluster.tasks import FOLDER, Result, Task, TaskBoard
 from shoal.execution.run_kinds import check_there
 
@@ -56,6 +57,7 @@ class Team:
     def __post_init__(self):
         check_types(self, "cluster")
         require_positive("cluster", workers=self.workers, patience=self.patience)
+        require(self.workers <= MOST_WORKERS, "cluster", "workers", self.workers, f"{MOST_WORKERS} at most")
         require(self.retries >= 0, "cluster", "retries", self.retries, "0 or more")
         for name in ("cpus", "gpus"):
             require(getattr(self, name) >= 0, "cluster", name, getattr(self, name), "0 or more")
@@ -146,6 +148,7 @@ class Crew:
     ):
         self.folder, self.fabric, self.team = Path(folder).absolute(), fabric, team
         self._make, self._most = (make, args), most
+        check_told(self.folder, wanted_of(self.folder) or 0, fabric.private)
         self.board = fabric.start(BOARD, TaskBoard, str(self.folder / FOLDER), team.patience, team.retries)
         self.workers: dict[str, _Watched] = {}
         self.error: ShoalError | None = None

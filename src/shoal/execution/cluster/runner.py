@@ -22,7 +22,7 @@ from shoal.execution.cluster.coordinator import begun_of
 from shoal.execution.cluster.fabric import ClusterGoneError, Fabric, Gone, Handle, WorkerError, role_of
 from shoal.execution.cluster.plan import Plan
 from shoal.execution.cluster.recipes import recipe_of
-from shoal.execution.cluster.scaling import wanted_of
+from shoal.execution.cluster.scaling import check_told, wanted_of
 from shoal.execution.experiment import Experiment, from_plain, to_plain
 from shoal.execution.run import Run, check_weights, held, load_policies
 from shoal.execution.train import Listener, Progress, Result
@@ -56,6 +56,8 @@ def resume(run: Run, fabric: Fabric, listener: Listener | None = None, plan: Pla
     found = plan or plan_of(run.path)
     if found is None:
         raise RunError(f"{run.path} was not begun on a cluster: go on with `{shell_command('resume', run.path)}`")
+    asked = 0 if plan else found.processes
+    check_told(run.path, max(asked, wanted_of(run.path) or 0), fabric.private)
     if checkpoint.latest(run.checkpoints) is None:
         check_weights(run.experiment)
     return Supervisor(run, found, fabric, listener).run()

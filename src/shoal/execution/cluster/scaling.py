@@ -1,14 +1,17 @@
 """How many workers a run is to have, while it is on: word is left in its folder, and whoever watches over it looks."""
 
 import json
+import os
 from pathlib import Path
 
 from shoal.core.errors import RunError
 from shoal.core.files import read_json, write_atomically
 
 WANTED = "wanted.json"
-MOST = 100_000
-"""Workers that a file may ask for."""
+MOST = 4096
+"""Processes that a run may have."""
+MOST_A_CORE = 16
+"""Processes on this machine, for each core of it and once more, that are started because a folder says so."""
 
 
 def want(folder: Path, workers: int) -> None:
@@ -23,3 +26,16 @@ def wanted_of(folder: Path) -> int | None:
     except (OSError, ValueError, KeyError, TypeError, RunError):
         return None
     return found if type(found) is int and 1 <= found <= MOST else None
+
+
+def check_told(folder: Path, processes: int, private: bool) -> None:
+    """Refuses more processes on this machine than a folder, which may be anybody's, can ask for.
+
+    private: whether they would be on a cluster that is this machine alone, where nothing else keeps them few.
+    """
+    most = MOST_A_CORE * ((os.cpu_count() or 1) + 1)
+    if private and processes > most:
+        raise RunError(
+            f"{folder} asks for {processes:,} processes, and a folder gets at most {most} on this machine. If you want "
+            "them, start a cluster, `ray start --head`, and name it, --cluster ADDRESS."
+        )
