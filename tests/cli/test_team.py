@@ -104,6 +104,9 @@ class TestCrowds:
         (tmp_path / "config.json").write_text(json.dumps({"cluster": {"actors": 100, "actor_cpus": 0.0}}))
         with pytest.raises(RunError, match="asks for 102 processes"):
             cluster.resume(run, Threads())
+        (tmp_path / "config.json").write_text(json.dumps({"cluster": {"shards": 1_000_000}}))
+        with pytest.raises(OptionError, match=r"config\.json: cluster: actors, .* must be 4096 at most"):
+            cluster.resume(run, Threads())
         want(tmp_path, 200)
         with pytest.raises(RunError, match="asks for 200 processes"):
             cluster.resume(run, Threads(), plan=Plan())

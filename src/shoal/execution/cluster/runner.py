@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import RunError, ShoalError, shell_command
+from shoal.core.errors import OptionError, RunError, ShoalError, UnknownNameError, shell_command
 from shoal.core.files import read_json, write_atomically
 from shoal.core.stopping import stop_requested
 from shoal.execution import checkpoint, records, run_kinds
@@ -69,7 +69,10 @@ def plan_of(folder: Path) -> Plan | None:
         data = read_json(folder / "config.json").get("cluster")
     except (OSError, ValueError, AttributeError):
         return None
-    return None if data is None else from_plain(Plan, data, f"{folder}/config.json: cluster")
+    try:
+        return None if data is None else from_plain(Plan, data, "cluster")
+    except (OptionError, UnknownNameError) as error:
+        raise type(error)(f"{folder}/config.json: {error}") from None
 
 
 def check(experiment: Experiment, plan: Plan) -> None:
