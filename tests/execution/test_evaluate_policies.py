@@ -78,3 +78,12 @@ def test_a_policy_of_another_world_does_not_fit(roles):
     algorithm, spec = other.learners["one"]
     with pytest.raises(OptionError, match="a policy does not fit 'matrix/matching_pennies'"):
         shoal.evaluate(roles, algorithm.init(jax.random.key(0), spec).params, episodes=1)
+
+
+def test_a_name_is_no_experiment():
+    with pytest.raises(
+        OptionError, match=r"train: experiment must be of the type Experiment .*got 'mpe/simple_spread'"
+    ):
+        shoal.train("mpe/simple_spread")
+    with pytest.raises(OptionError, match="evaluate: roles must be of the type Cast"):
+        shoal.evaluate("mpe/simple_spread", {})

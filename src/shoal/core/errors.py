@@ -78,5 +78,10 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 40]} ... {text[-35:]}"
 
 
+def require_type(owner: str, option: str, got: object, kind: type, hint: str) -> None:
+    """Refuses an argument of another type, and says where one of the right type comes from."""
+    require(isinstance(got, kind), owner, option, got, f"of the type {kind.__name__} ({hint})")
+
+
 def _either(names: list[str]) -> str:
     return " or ".join(repr(name) for name in names)

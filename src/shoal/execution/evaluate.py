@@ -13,7 +13,7 @@ from flax.errors import FlaxError
 from jax import lax
 
 from shoal.core.env import Env
-from shoal.core.errors import OptionError, ShoalError, WorldError, require_positive, unknown_name
+from shoal.core.errors import OptionError, ShoalError, WorldError, require_positive, require_type, unknown_name
 from shoal.core.host import StandIn
 from shoal.core.regroup import original, side_rewards, sides
 from shoal.core.types import PyTree, Scene
@@ -76,6 +76,7 @@ def evaluate(
     Policies of several seeds, as `train` gives them, are played one seed after the other, each in the same episodes.
     env_workers, env_timeout: how environments of other libraries are stepped; as in `train`.
     """
+    require_type("evaluate", "roles", roles, Cast, "shoal.cast(experiment) gives one")
     require_positive("evaluate", episodes=episodes)
     require_counts("evaluate", episodes=episodes)
     seeds = num_seeds(roles, policies)

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from shoal.core.errors import NonFiniteError, ShoalError
+from shoal.core.errors import NonFiniteError, ShoalError, require_type
 from shoal.core.host import StandIn
 from shoal.core.origin import claimed
 from shoal.core.registry import imported_files
@@ -80,6 +80,7 @@ def train(
     Environments of other libraries are stepped in `env_workers` processes (0: in this one), where they may hang or die;
     one that takes longer than `env_timeout` seconds for a step is replaced, or, in this process, told of.
     """
+    require_type("train", "experiment", experiment, Experiment, "presets.get(NAME) gives one")
     if run_dir is not None:
         check_storable(experiment)
     program = build(experiment, devices, Stepping(env_workers, env_timeout))
