@@ -215,6 +215,7 @@ def test_stored_memory_and_burn_in():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), late._asdict(), early._asdict())
 
 
+@pytest.mark.slow
 def test_messages_are_multi_discrete():
     algorithm = SAC(critic="attention", n_step=2, **TINY)
     state = warmed(fresh_replayer(algorithm, Messages()))

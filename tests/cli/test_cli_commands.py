@@ -237,6 +237,7 @@ def test_a_run_folder_that_is_removed_while_training(shoal, world, tmp_path, mon
     assert not run.exists()
 
 
+@pytest.mark.slow
 def test_a_world_whose_code_goes_to_another_folder(shoal, world, tmp_path, monkeypatch):
     """All that is typed is meant from where the command began, and all that is shown can be typed there."""
     monkeypatch.chdir(tmp_path)

@@ -43,6 +43,7 @@ def test_bad_wrappers(shoal, text, words):
     assert_refused(shoal("train", "demo", "--wrap", text), words)
 
 
+@pytest.mark.slow
 def test_every_command_puts_them_around_the_world(shoal, world, tmp_path):
     run = tmp_path / "run"
     plans = ["--wrap", "time_limit:max_steps=3", "--wrap", "agent_ids", "--wrap", "frame_stack:count=2"]

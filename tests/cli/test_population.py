@@ -159,6 +159,7 @@ def test_values_and_errors_by_hand(shoal, learnt, tmp_path):
     assert data["elo"]["player_0"][1] == max(data["elo"]["player_0"])  # row sums -1/2, 1, 1/2
 
 
+@pytest.mark.slow
 def test_self_play_without_payoffs(shoal, unplayed):
     outcome = shoal("population", unplayed)
     assert outcome.code == 0, outcome.err

@@ -90,6 +90,7 @@ def test_it_is_for_two_and_says_what_it_does_not_know():
         Settings(tiny().experiment, PSRO("anytime"), levels=2)
 
 
+@pytest.mark.slow
 def test_resume_to_the_bit_with_nothing_compiled_twice(tmp_path):
     plan = PSRO("anytime", iterations=2, episodes=64, solver_options={"rounds": 2})
     settings = Settings(tiny().experiment, plan)

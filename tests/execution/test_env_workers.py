@@ -128,6 +128,7 @@ def test_an_environment_that_raises_is_replaced_alone(tmp_path, capfd):
     assert "step 2: step raised ValueError: a wheel came off. It is begun anew." in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_who_keeps_dying_ends_the_run_in_words_with_what_was_learnt(tmp_path):
     """Every environment ends its process in its tenth step; the metrics count, and the fourth time is too often."""
     plan = experiment(updates=6, fault="exit", at=10)

@@ -108,6 +108,7 @@ def test_one_compilation_and_a_donated_carry():
     assert table.shape[1] == len(program.names)
 
 
+@pytest.mark.slow
 def test_common_starts_are_the_same_for_all_members():
     """Equal members have equal fitness if they meet the same starts, and else do not."""
     spread = {}

@@ -1,6 +1,6 @@
 """Whole runs on a cluster belong to `make test-all`.
 
-To `make test`: the services alone, what is refused, runs whose messages are counted, and a death of each kind.
+To `make test`: the services alone, what is refused, runs whose messages are counted, and some deaths.
 """
 
 from pathlib import Path
@@ -11,10 +11,8 @@ FILES = ("test_services.py", "test_tasks.py", "test_replay.py", "test_clock.py")
 QUICK = (
     "TestBadInput",
     "by_hand",
-    "test_status_advise_and_scale",
     "damaged",
     "test_synchronous_equals_fused[mpe/simple_spread-2]",
-    "test_asynchronous_ones",
     "test_what_cannot_work",
     "refused",
     # what travels
@@ -25,10 +23,7 @@ QUICK = (
     # who dies
     "test_whoever_dies_the_run_ends_with_all_updates[actor-0-sync]",
     "test_whoever_dies_the_run_ends_with_all_updates[learner-0-stale]",
-    "test_whoever_dies_the_run_ends_with_all_updates[parameters-sync]",
-    "test_whoever_dies_the_run_ends_with_all_updates[dataset-sync]",
     "test_whoever_dies_the_run_ends_with_all_updates[coordinator-stale]",
-    "test_whoever_dies_the_run_ends_with_all_updates[inference]",
     "test_whoever_dies_apex_ends_with_all_updates[replay-0]",
     "test_shot_processes_come_back",
     "test_an_environment_that_raises",
@@ -41,7 +36,6 @@ QUICK = (
     "is_cut_short_before_it_and_another_begun[observation]",
     "gets_the_usual_words[False-KeyboardInterrupt]",
     "test_a_full_disk",
-    "test_the_population_of_one_machine",
 )
 
 
