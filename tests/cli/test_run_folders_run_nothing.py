@@ -356,7 +356,7 @@ def test_long_texts_among_options_are_not_taken_from_a_folder():
 
 
 def test_an_option_that_a_bridge_would_take_for_its_own_is_refused():
-    with pytest.raises(OptionError, match="`name` is no option"):
+    with pytest.raises(OptionError, match="name is not an option here"):
         package.make("gymnasium:CartPole-v1", name="x")
 
 
@@ -364,11 +364,11 @@ STARTS_A_PROCESS = """
 import multiprocessing
 
 if __name__ == "__main__":
-    from shoal.core.processes import ignore_current_folder
+    from shoal.core.processes import away_from_current_folder
 
-    ignore_current_folder()
     process = multiprocessing.get_context("spawn").Process(target=print)
-    process.start()
+    with away_from_current_folder():
+        process.start()
     process.join()
 """
 

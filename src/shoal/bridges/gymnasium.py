@@ -25,7 +25,7 @@ from shoal.bridges._told import mapped, observation, one_reward, outcome
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, UnknownNameError, require
 from shoal.core.host import Observations, StandIn
-from shoal.core.processes import ignore_current_folder
+from shoal.core.processes import away_from_current_folder
 from shoal.core.types import Group, Outcome, Seat
 
 _MODES = ("sync", "async", "vector_entry_point")
@@ -123,15 +123,15 @@ def _vector(name: str, check: bool, mode: str, options: dict[str, Any]) -> Env:
     owner = f"gymnasium:{name}"
     own = mode == "vector_entry_point"
     creator = functools.partial(gymnasium.make_vec, name, **({} if own else {"disable_env_checker": True}))
-    if mode == "async":
-        ignore_current_folder()
     # Forked processes may hang when JAX has threads, as it has here.
     defaults = {"autoreset_mode": AutoresetMode.SAME_STEP} | ({"context": "spawn"} if mode == "async" else {})
     kwargs = {} if own else defaults | options.pop("vector_kwargs", {})
 
     def build(count: int, mode: str, kwargs: dict[str, Any], masked: bool | None = None) -> Vector:
         wanted = functools.partial(creator, num_envs=count, vectorization_mode=mode, vector_kwargs=kwargs)
-        return Vector(owner, _made(owner, wanted, options), check, not own, masked, workers=mode == "async")
+        with away_from_current_folder():  # there may be processes
+            made = _made(owner, wanted, options)
+        return Vector(owner, made, check, not own, masked, workers=mode == "async")
 
     def opened(count: int) -> Vector:
         check_count(owner, count)

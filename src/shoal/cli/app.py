@@ -13,7 +13,6 @@ from typing import NamedTuple
 from shoal.cli.interrupts import watched
 from shoal.cli.terminal import begin, complain, console
 from shoal.core.errors import RunError, ShoalError, unknown_name
-from shoal.core.processes import ignore_current_folder
 from shoal.core.version import VERSION
 
 DONE, WRONG, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
@@ -76,7 +75,6 @@ def _main(argv: Sequence[str] | None) -> int:
         argv = sys.argv[1:]
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]  # not all can show "▁"
-        ignore_current_folder()
     begin()
     try:
         code = _run(list(argv))

@@ -158,8 +158,6 @@ def _opened(id: str, options: dict[str, Any]) -> Env:
             raise
         package = PACKAGES.get(error.name, error.name)
         raise OptionError(f"{id} needs a package that is not installed: pip install {package}") from error
-    if "name" in options:
-        raise OptionError(f"{id}: `name` is no option: the environment is named by its id")
     try:
         return bridge.make(name, **options)
     except ShoalError:

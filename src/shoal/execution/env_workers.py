@@ -30,7 +30,7 @@ import numpy as np
 from shoal.core.errors import OptionError, ShoalError, WorldError
 from shoal.core.host import Copies, HostEnv, Last, StandIn
 from shoal.core.interrupts import listening
-from shoal.core.processes import ignore_current_folder
+from shoal.core.processes import SAFE, away_from_current_folder
 from shoal.core.registry import import_file, imported_files, make
 from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import PyTree
@@ -214,7 +214,8 @@ class InWorkers:
             target=serve, args=(there, post, self.memory), name=f"environments {number}", daemon=True
         )
         try:
-            process.start()
+            with away_from_current_folder():
+                process.start()
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise OptionError(
                 f"{self.stand_in.id}: its options cannot be sent to other processes ({error}): leave out --env-workers"
@@ -282,6 +283,7 @@ class InWorkers:
 
 def serve(pipe: Any, post: Post, memory: Any) -> None:
     """What a process does."""
+    os.environ.pop(SAFE, None)  # that was for this process: scripts that an environment starts are its own affair
     threading.Thread(target=_end_with_parent, daemon=True).start()
     jax.config.update("jax_platforms", "cpu")  # should an environment use JAX: the accelerator is the learner's
     with listening():
@@ -344,7 +346,6 @@ def check_workers(stand_in: StandIn) -> None:
 
 def _context() -> Any:
     """Processes come from a server where there is one: it imports this module once, for all of them."""
-    ignore_current_folder()
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
