@@ -284,9 +284,11 @@ def psro_leduc() -> str:
 def league_on_cycles() -> str:
     words = {"psro/kuhn": "Kuhn poker", "psro/rock_paper_scissors": "rock-paper-scissors"}
     found = read("league_on_cycles")["summary"]
+    measures = {"second_half": "mean of the second half", "last": "last iteration"}
     lines = [
-        (words[game], *(f"{listed(found[game][solver]['second_half'], '{:.2f}')}" for solver in ("league", "last")))
+        (f"{words[game]}, {when}", *(listed(found[game][solver][name], "{:.2f}") for solver in ("league", "last")))
         for game in words
+        for name, when in measures.items()
     ]
     return table(("exploitability of the newest agents, 5 seeds", "league", "plain self-play"), lines)
 
