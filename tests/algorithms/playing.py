@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal import Discrete, Group, Observation
-from shoal.core.algorithm import Experience, LearnerSpec, Track
+from shoal.core.algorithm import Experience, LearnerSpec, Trajectory
 from shoal.core.env import describe
 from shoal.core.spaces import Box
 from shoal.core.vectorise import Vectorised
@@ -29,7 +29,7 @@ def played(algorithm, env, params, num_steps=24, num_envs=8, seed=1):
 def _player(algorithm, env, num_steps, num_envs):
     groups = describe(env).groups
     actor = Policies(dict.fromkeys(groups, algorithm), groups)
-    vectorised = Vectorised(env, num_envs, with_state=algorithm.needs_state)
+    vectorised = Vectorised(env, num_envs, with_state=algorithm.traits.needs_global_state)
 
     def play(params, key):
         worlds = vectorised.reset(key)
@@ -54,7 +54,7 @@ def by_hand(
     def full(numbers):
         return jnp.broadcast_to(jnp.asarray(numbers, jnp.float32), shape)
 
-    track = Track(
+    track = Trajectory(
         observation=Observation(jnp.zeros((*shape, 1)), **{name: mask[:-1] for name, mask in masks.items()}),
         action=jnp.zeros(shape, jnp.int32) if action is None else jnp.asarray(action, jnp.int32),
         reward=reward,

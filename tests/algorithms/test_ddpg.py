@@ -146,7 +146,7 @@ def test_masks_and_turns(critic, warm):
     state = fresh_replayer(algorithm, LastCard())
     state = warmed(state) if warm else state
     whole = played(algorithm, LastCard(), state.params)
-    track = whole.tracks["player"]
+    track = whole.trajectories["player"]
     legal = jnp.take_along_axis(track.observation.legal, track.action[..., None], -1)[..., 0]
     assert bool(jnp.all(legal | ~track.observation.active))
     batch = window_at(algorithm, whole, 3)

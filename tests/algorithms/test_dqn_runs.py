@@ -165,7 +165,7 @@ def test_exploration_of_parts():
 
 def test_play_never_holds_illegal_actions():
     algorithm = DQN(**TINY)
-    track = played(algorithm, LastCard(), fresh(algorithm, LastCard()).params, 24, 8).tracks["player"]
+    track = played(algorithm, LastCard(), fresh(algorithm, LastCard()).params, 24, 8).trajectories["player"]
     legal = jnp.take_along_axis(track.observation.legal, track.action[..., None], -1)[..., 0]
     assert bool(jnp.all(legal | ~track.observation.active))
 

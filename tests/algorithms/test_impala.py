@@ -139,7 +139,7 @@ def test_it_learns_from_actors_that_are_eight_updates_behind(clipped):
         state, _ = update(state, whole, jax.random.key(i))
         lagging.append(state.params)
     whole = played(algorithm, env, state.params, num_steps=4, num_envs=32)
-    assert float(jnp.mean(whole.tracks["agent"].reward)) > 0.85, "the best arm pays 0.9, the others 0.5 and 0.1"
+    assert float(jnp.mean(whole.trajectories["agent"].reward)) > 0.85, "the best arm pays 0.9, the others 0.5 and 0.1"
 
 
 LEARNERS = {
@@ -182,7 +182,7 @@ def test_truncation_is_bootstrapped(name):
     _, policies = scores("impala/cut", algorithm, 100_000, num_seeds=3)
     for policy in policies:
         whole = played(algorithm, Truncation(), policy, 1)
-        np.testing.assert_allclose(whole.tracks["agent"].extras["value"], 5.0, rtol=0.05)
+        np.testing.assert_allclose(whole.trajectories["agent"].extras["value"], 5.0, rtol=0.05)
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def window(algorithm, legal=(True, True, True), **changed):
     rows = {"view": [0.3, -0.6, 0.9], "action": [1, 2, 0], "reward": [1.0, 2.0, 3.0]}
     for what, (agent, number) in changed.items():
         rows[what][agent] = number
-    example = stored.example_step(SPEC, {"a": ()}, algorithm.needs_state)
+    example = stored.example_step(SPEC, {"a": ()}, algorithm.traits.needs_global_state)
     zeros = jax.tree.map(lambda leaf: jnp.zeros((2, 1, *leaf.shape), leaf.dtype), example)
 
     def both(row, dtype):

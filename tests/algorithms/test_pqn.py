@@ -11,7 +11,7 @@ from shoal import Observation
 from shoal.algorithms import PQN
 from shoal.algorithms import _value as q
 from shoal.algorithms.pqn import TEAM
-from shoal.core.algorithm import Experience, Track
+from shoal.core.algorithm import Experience, Trajectory
 from shoal.core.errors import OptionError
 from shoal.networks.mixers import mix
 from shoal.networks.torsos import Network
@@ -31,7 +31,7 @@ def track(view, action, reward, final=0.0, value=None, **masks):
     }
     recorded = ONLINE.max(axis=1)[np.asarray(view)][:-1] if value is None else np.asarray(value)
     final = np.broadcast_to(np.asarray(final, np.float32), recorded.shape)
-    return Track(
+    return Trajectory(
         observation=Observation(one_hot(view)[:-1, None], **{name: m[:-1, None] for name, m in seen.items()}),
         action=jnp.asarray(action, jnp.int32)[:, None],
         reward=jnp.asarray(reward, jnp.float32)[:, None],
@@ -140,8 +140,8 @@ def test_a_sum_by_hand(ends, ahead):
 def test_a_monotonic_mixer(cut):
     """The state of the moment goes with the values: that of the final view where the episode was cut short."""
     algorithm = PQN(mixer="monotonic", mixer_hidden=4, **HALF)
-    assert algorithm.needs_state
-    assert algorithm.replays  # it must know the state of final views
+    assert algorithm.traits.needs_global_state
+    assert algorithm.traits.records_final_observations  # it must know the state of final views
     state = learner(algorithm, {"a": 2, "b": 1}, state=2)
     now, later, final = jnp.array([0.5, -1.0]), jnp.array([2.0, 1.0]), jnp.array([-3.0, 0.25])
     tracks = {
@@ -177,7 +177,7 @@ def test_values_are_recorded_as_they_were_while_acting():
     algorithm = PQN(network=Network(hidden=(8,), recurrent="gru", recurrent_size=4))
     state = fresh(algorithm, Memory())
     whole = played(algorithm, Memory(), state.params, 12, 3)
-    one, policy = whole.tracks["agent"], state.params["agent"]
+    one, policy = whole.trajectories["agent"], state.params["agent"]
     values, _ = jax.jit(lambda w: q.unroll(policy.network, w, one.observation, one.memory, whole.first))(policy.weights)
     np.testing.assert_allclose(one.extras["value"], values.max(-1), atol=1e-6)
 

@@ -193,7 +193,7 @@ def test_stored_memories_are_those_of_the_whole_episode():
     algorithm = DQN(network=network_of("gru"), buffer_size=1_000)
     state = fresh_replayer(algorithm, LastCard(), num_envs=4, num_steps=12)
     whole = played(algorithm, LastCard(), state.params, 12, 4)
-    track, policy = whole.tracks["player"], state.params["player"]
+    track, policy = whole.trajectories["player"], state.params["player"]
     unroll = jax.jit(lambda weights: q.unroll(policy.network, weights, track.observation, track.memory, whole.first))
     _, after = unroll(policy.weights)
     before = np.concatenate([track.memory[None], after[:-1]])

@@ -154,7 +154,7 @@ def test_masks_and_turns(critic):
     algorithm = SAC(critic=critic, **TINY)
     state = warmed(fresh_replayer(algorithm, LastCard()))
     whole = played(algorithm, LastCard(), state.params)
-    track = whole.tracks["player"]
+    track = whole.trajectories["player"]
     legal = jnp.take_along_axis(track.observation.legal, track.action[..., None], -1)[..., 0]
     assert bool(jnp.all(legal | ~track.observation.active))
     batch = window_at(algorithm, whole, 3)

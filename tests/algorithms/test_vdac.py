@@ -273,8 +273,8 @@ def test_two_devices_agree_with_one():
 
 
 def test_needs_and_refusals():
-    assert not A2C(mixer="sum").needs_state
-    assert A2C(mixer="monotonic").needs_state
+    assert not A2C(mixer="sum").traits.needs_global_state
+    assert A2C(mixer="monotonic").traits.needs_global_state
     with pytest.raises(OptionError, match="PPO: mixer must be 'none', 'sum' or 'monotonic', got 'qmix'"):
         PPO(mixer="qmix")
     # The critic still sees its own view only, and may share its torso with the actor.

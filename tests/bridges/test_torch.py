@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.core.algorithm import ActOutput
+from shoal.core.algorithm import ActOutput, Traits
 from shoal.core.errors import OptionError, ShoalError
 from shoal.core.host import StandIn
 from shoal.core.regroup import regroup
@@ -69,7 +69,7 @@ class Count(shoal.Env):
 class Always:
     """A Shoal policy that plays `params`, or once it has seen `memory` steps, 0."""
 
-    needs_state = replays = False
+    traits = Traits()
     name = "always"
 
     def initial_memory(self, params):

@@ -14,7 +14,7 @@ import optax
 from flax import struct
 
 from shoal.core.agents import over_agents
-from shoal.core.algorithm import ActOutput
+from shoal.core.algorithm import ActOutput, Algorithm
 from shoal.ops.distributions import distribution, num_parameters
 from shoal.ops.returns import advantages
 
@@ -43,17 +43,9 @@ class State:
 
 
 @dataclasses.dataclass(frozen=True)
-class JointCritic:
+class JointCritic(Algorithm):
     name: ClassVar[str] = "joint_critic"
     learning_rate: float = 3e-3
-
-    @property
-    def needs_state(self):
-        return False
-
-    @property
-    def replays(self):
-        return False
 
     def init(self, key, spec):
         params, width = {}, 0
@@ -94,7 +86,7 @@ class JointCritic:
         return state.replace(params=params, critic=weights["critic"], optimiser=optimiser)
 
     def _loss(self, weights, policies, experience):
-        tracks = experience.tracks
+        tracks = experience.trajectories
         views = [tracks[name].observation.view for name in sorted(tracks)]
         last = [tracks[name].last_observation.view for name in sorted(tracks)]
         value = self._joint_value(weights["critic"], views)

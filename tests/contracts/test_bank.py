@@ -118,7 +118,7 @@ def test_the_learner_learns_from_its_own_seats_only(played):
     algorithm, state, worlds, _, steps = played
     memory = {"tagger": (), "runner": ()}
     whole = experience(steps, memory, worlds, memory)
-    own = whole.replace(tracks={"tagger": whole.tracks["tagger"]})
+    own = whole.replace(trajectories={"tagger": whole.trajectories["tagger"]})
     updated, metrics = jax.jit(algorithm.update)(state, own, jax.random.key(0))
     assert set(updated.params) == {"tagger"}
     assert np.isfinite(float(metrics["loss/tagger"]))

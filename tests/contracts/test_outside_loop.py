@@ -29,8 +29,8 @@ def join(a, b, axis):
 def join_experience(a, b):
     """Two actors' experience as one: time-major leaves join along axis 1, the others along axis 0."""
     tracks = {}
-    for name, left in a.tracks.items():
-        right = b.tracks[name]
+    for name, left in a.trajectories.items():
+        right = b.trajectories[name]
         timed = ("observation", "action", "reward", "extras", "final_value")
         whole = {f: join(getattr(left, f), getattr(right, f), 1) for f in timed}
         whole |= {
@@ -38,7 +38,7 @@ def join_experience(a, b):
         }
         tracks[name] = left.replace(**whole)
     flags = {f: join(getattr(a, f), getattr(b, f), 1) for f in ("first", "terminated", "truncated")}
-    return a.replace(tracks=tracks, **flags)
+    return a.replace(trajectories=tracks, **flags)
 
 
 class OutsideActor:

@@ -42,11 +42,13 @@ def played(request):
 
 def test_one_moves_others_wait_or_are_gone(played):
     _, _, whole = played
-    obs = whole.tracks["player"].observation
+    obs = whole.trajectories["player"].observation
     assert (np.asarray(obs.active).sum(-1) == 1).all()
     assert (np.asarray(obs.present) >= np.asarray(obs.active)).all()
     assert 0 < (~np.asarray(obs.present)).mean() < 1, "somebody drops out"
-    chosen = np.take_along_axis(np.asarray(obs.legal), np.asarray(whole.tracks["player"].action)[..., None], -1)[..., 0]
+    chosen = np.take_along_axis(np.asarray(obs.legal), np.asarray(whole.trajectories["player"].action)[..., None], -1)[
+        ..., 0
+    ]
     assert chosen[np.asarray(obs.active)].all(), "only legal actions are played"
 
 
@@ -64,7 +66,7 @@ def test_the_update_recomputes_what_acting_recorded(played):
 def test_feed_forward_updates_work_on_movers_only():
     algorithm, state, whole = play("none")
     _, batches = algorithm.prepare(state, whole)
-    batch, track = batches["player"], whole.tracks["player"]
+    batch, track = batches["player"], whole.trajectories["player"]
     assert batch.action.shape == (24, 32, 1)
     active = np.asarray(track.observation.active)
     np.testing.assert_array_equal(np.asarray(batch.action)[..., 0], np.asarray(track.action)[active].reshape(24, 32))
@@ -75,7 +77,7 @@ def test_feed_forward_updates_work_on_movers_only():
 def test_winners_are_paid_for_their_last_decision(played):
     """With λ = γ = 1 a target is the rest of one's own payoff, whoever moved in between, up to the rollout's edge."""
     _, _, whole = played
-    track = whole.tracks["player"]
+    track = whole.trajectories["player"]
     algorithm = PPO(gamma=1.0, gae_lambda=1.0, network=Network(hidden=(16,)))
     state = algorithm.init(jax.random.key(0), LearnerSpec(describe(LastCard()).groups, None))
     batch = ac.ActorCriticLearner._batch(

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import pytest
 
 import shoal
+from shoal.core.checks import require_whole
 from shoal.core.errors import OptionError
 from shoal.core.registry import world_class
-from shoal.envs._options import require_whole
 
 WHOLE = [
     (id, field.name)

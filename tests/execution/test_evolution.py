@@ -14,7 +14,7 @@ from tests.worlds.bandit import Bandit, Target, Truncation
 from tests.worlds.two_teams import TwoTeams
 
 from shoal.algorithms import DDPG, PPO
-from shoal.core.algorithm import Experience, Track
+from shoal.core.algorithm import Experience, Trajectory
 from shoal.core.errors import NonFiniteError, OptionError, RunError
 from shoal.core.registry import register
 from shoal.core.types import Observation
@@ -247,7 +247,7 @@ def test_erl_trains_a_learner_and_takes_its_actor_in():
 def test_what_is_cut_short_bootstraps_from_its_last_view():
     """Two copies, two steps; the first has ended by itself, the second is cut, and only there a final view is set."""
     view = jnp.arange(4.0).reshape(2, 2, 1, 1)
-    track = Track(
+    track = Trajectory(
         observation=Observation(view),
         action=jnp.zeros((2, 2, 1)),
         reward=jnp.zeros((2, 2, 1)),
@@ -263,7 +263,7 @@ def test_what_is_cut_short_bootstraps_from_its_last_view():
     learning = {"l": (None, dataclasses.make_dataclass("Spec", ["groups"])({"a": None}))}
     cut = closed(whole, jnp.bool_(True), learning)
     assert cut.truncated.tolist() == [[False, False], [False, True]]
-    assert cut.tracks["a"].final_observation.view[..., 0, 0].tolist() == [[0.0, 0.0], [0.0, 9.0]]
+    assert cut.trajectories["a"].final_observation.view[..., 0, 0].tolist() == [[0.0, 0.0], [0.0, 9.0]]
     same = closed(whole, jnp.bool_(False), learning)
     assert not same.truncated.any()
 

@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 from tests.worlds.bandit import Bandit
 
-from shoal.core.algorithm import ActOutput
+from shoal.core.algorithm import ActOutput, Algorithm
 from shoal.core.registry import register
 from shoal.execution.experiment import Experiment, Learner
 from shoal.execution.fused import build
@@ -24,12 +24,10 @@ class State(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Recorder:
+class Recorder(Algorithm):
     """Does nothing but write down the keys that it is given."""
 
     name: ClassVar[str] = "recorder"
-    needs_state: ClassVar[bool] = False
-    replays: ClassVar[bool] = False
 
     def init(self, key, spec):
         keys = jnp.zeros((UPDATES + 1, 2), jnp.uint32).at[0].set(jax.random.key_data(key))

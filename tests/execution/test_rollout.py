@@ -11,7 +11,7 @@ import pytest
 from flax import struct
 
 from shoal import Discrete, Env, Group, Observation, Outcome
-from shoal.core.algorithm import ActOutput
+from shoal.core.algorithm import ActOutput, Algorithm, Traits
 from shoal.core.env import describe
 from shoal.core.vectorise import Vectorised
 from shoal.execution.opponents import Bank, Opponents
@@ -21,12 +21,15 @@ LENGTH, STEPS, COPIES = 3, 8, 6
 
 
 @dataclasses.dataclass(frozen=True)
-class Counter:
+class Counter(Algorithm):
     """Remembers how often it acted in this episode and records that and its key; values a view at `params` times it."""
 
     name: ClassVar[str] = "counter"
-    needs_state: ClassVar[bool] = False
     replays: bool = False
+
+    @property
+    def traits(self):
+        return Traits(records_final_observations=self.replays)
 
     def init(self, key, spec) -> Any:
         raise NotImplementedError
@@ -118,7 +121,7 @@ def test_final_views_of_episodes_that_were_cut_short_are_valued(movers):
     assert cut.any()
     assert whole.terminated.any()
     final = 10.0 * np.arange(1, 3) + LENGTH
-    turns, both = whole.tracks["turns"].final_value, whole.tracks["both"].final_value
+    turns, both = whole.trajectories["turns"].final_value, whole.trajectories["both"].final_value
     acted = np.array([1, 1])  # of three steps both had one turn
     np.testing.assert_allclose(turns[cut], np.broadcast_to(2.0 * final + 1000 * acted, turns[cut].shape))
     np.testing.assert_allclose(both[cut], np.broadcast_to([3.0 * final[0] + 3000, 0.0], both[cut].shape))
@@ -129,7 +132,7 @@ def test_final_views_of_episodes_that_were_cut_short_are_valued(movers):
 @pytest.mark.parametrize("movers", [None, 1])
 def test_the_memory_of_those_who_wait_stands_still(movers):
     whole, _ = played(movers)
-    for name, track in whole.tracks.items():
+    for name, track in whole.trajectories.items():
         active = track.observation.active
         counts = own_decisions(whole, active)
         np.testing.assert_array_equal(track.extras["held"][active], counts[:-1][active], err_msg=name)
@@ -148,20 +151,20 @@ def test_an_episode_is_counted_once_where_it_ends():
 def test_learners_with_a_replay_are_given_memories_and_final_views():
     whole, _ = played(None, True)
     cut = whole.truncated & ~whole.terminated
-    for name, track in whole.tracks.items():
+    for name, track in whole.trajectories.items():
         counts = own_decisions(whole, track.observation.active)
         np.testing.assert_array_equal(track.memories, counts[:-1], err_msg=name)
         final = np.broadcast_to(10.0 * np.arange(1, 3) + LENGTH, track.reward.shape)
         np.testing.assert_allclose(track.final_observation.view[cut][..., 0], final[cut])
         assert not track.final_observation.view[~cut].any()
-    assert not whole.tracks["both"].final_observation.present[cut][:, 1].any()
+    assert not whole.trajectories["both"].final_observation.present[cut][:, 1].any()
 
 
 @pytest.mark.parametrize("movers", [None, 1])
 def test_everybody_draws_with_a_key_of_its_own(movers):
     """Agents, groups, copies and steps: no two draws are alike."""
     whole, _ = played(movers)
-    bits = [track.extras["bits"][track.observation.active] for track in whole.tracks.values()]
+    bits = [track.extras["bits"][track.observation.active] for track in whole.trajectories.values()]
     drawn = np.concatenate(bits)
     assert len(np.unique(drawn)) == len(drawn)
 

@@ -7,7 +7,7 @@ mixer, the critics of all agents together value the team (VDAC, see `_team`).
 
 import abc
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -36,9 +36,9 @@ from shoal.algorithms._batch import (
     weighted_sum,
     with_value_head_kept,
 )
-from shoal.algorithms._learner import check_floats, check_whole, hyper_of
 from shoal.core.agents import over_agents
-from shoal.core.algorithm import ActOutput, Experience, LearnerSpec, Track
+from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Stochastic, Traits, Trajectory
+from shoal.core.checks import check_floats, check_whole
 from shoal.core.options import check_types
 from shoal.core.types import Group, Observation, PyTree
 from shoal.networks.actor_critic import init_weights, make_actor_critic
@@ -68,10 +68,8 @@ class LearnerState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class ActorCriticLearner(abc.ABC):
+class ActorCriticLearner(Algorithm, Stochastic):
     """Options and methods common to all (abstract: the policy's loss and the schedule of steps are not)."""
-
-    name: ClassVar[str]
 
     learning_rate: float = 3e-4  # Adam's step size
     gamma: float = 0.99  # discount per environment step
@@ -95,12 +93,8 @@ class ActorCriticLearner(abc.ABC):
         check_whole(self, chunk_samples=0)
 
     @property
-    def needs_state(self) -> bool:
-        return self.critic == "global" or self.mixer == "monotonic"
-
-    @property
-    def replays(self) -> bool:
-        return False
+    def traits(self) -> Traits:
+        return Traits(needs_global_state=self.critic == "global" or self.mixer == "monotonic")
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> LearnerState:
         """Fresh policies for the groups of `spec`."""
@@ -108,7 +102,7 @@ class ActorCriticLearner(abc.ABC):
         params = {
             name: self._new_policy(k, group, spec) for k, (name, group) in zip(keys, spec.groups.items(), strict=True)
         }
-        hyper = hyper_of(self, spec)
+        hyper = self.hyper(spec)
         team = None
         if self.mixer != "none":
             team = _team.init_team(self.mixer, jax.random.fold_in(key, len(keys)), spec, self.normalise_values)
@@ -127,7 +121,9 @@ class ActorCriticLearner(abc.ABC):
         extras = {"log_prob": dist.log_prob(action), "value": natural_value(params.value_stats, value)}
         return ActOutput(action, memory, extras)
 
-    def chances(self, params: Policy, observation: Observation, memory: PyTree) -> tuple[jax.Array, PyTree]:
+    def action_probabilities(
+        self, params: Policy, observation: Observation, memory: PyTree
+    ) -> tuple[jax.Array, PyTree]:
         """How likely one agent takes each action of a discrete space, and its memory after."""
         view = normalised_view(params, observation.view)
         logits, _, memory = apply_network(params.network, params.weights, view, observation.state, memory)
@@ -145,7 +141,7 @@ class ActorCriticLearner(abc.ABC):
     ) -> tuple[LearnerState, dict[str, Batch]]:
         """Advantages and targets for each group; running statistics are brought up to date."""
         params = dict(state.params)
-        tracks = experience.tracks
+        tracks = experience.trajectories
         batches = {name: self._batch(params[name], track, experience, state.hyper) for name, track in tracks.items()}
         if state.team is not None:
             team, params, returns = self._team_returns(state, state.team, experience, batches, axis)
@@ -211,7 +207,7 @@ class ActorCriticLearner(abc.ABC):
         team = state.team and state.team.replace(weights=weights.get(_team.MIXER, ()))
         return state.replace(params=params, optimiser=optimiser, team=team)
 
-    def elapsed(self, state: LearnerState) -> LearnerState:
+    def count_update(self, state: LearnerState) -> LearnerState:
         """The state one update older."""
         return state.replace(updates=state.updates + 1)
 
@@ -222,7 +218,7 @@ class ActorCriticLearner(abc.ABC):
         own_stats = self.normalise_values and self.mixer == "none"  # with a mixer they are the team's
         return Policy(weights, view_stats, normalisation.init(()) if own_stats else None, network, group.movers)
 
-    def _batch(self, policy: Policy, track: Track, experience: Experience, hyper: dict[str, jax.Array]) -> Batch:
+    def _batch(self, policy: Policy, track: Trajectory, experience: Experience, hyper: dict[str, jax.Array]) -> Batch:
         observation = track.observation
         advantage, target = advantages(
             reward=track.reward,
@@ -249,7 +245,7 @@ class ActorCriticLearner(abc.ABC):
         )
         return pick_rows(batch, self._movers(policy, track))
 
-    def _movers(self, policy: Policy, track: Track) -> jax.Array | None:
+    def _movers(self, policy: Policy, track: Trajectory) -> jax.Array | None:
         """Whose rows an update is cut down to; a team needs the values of those who wait, too."""
         return mover_rows(policy, track.observation, track.memory) if self.mixer == "none" else None
 
@@ -293,7 +289,7 @@ class ActorCriticLearner(abc.ABC):
         axis: str | None,
     ) -> tuple[_team.Team, dict[str, Policy], tuple[jax.Array, jax.Array]]:
         """The team and its policies with statistics brought up to date; the team's advantage and target `[T, E]`."""
-        tracks, params = experience.tracks, dict(state.params)
+        tracks, params = experience.trajectories, dict(state.params)
         trails = {name: trail_of(track, experience) for name, track in tracks.items()}
         one = next(iter(tracks.values()))
         last_values = {
@@ -312,7 +308,7 @@ class ActorCriticLearner(abc.ABC):
             team, params = _team.with_value_kept(self.mixer, team, params, sizes, stats)
         return team, params, (advantage, scaled_target(team.value_stats, target))
 
-    def _values(self, policy: Policy, track: Track, batch: Batch) -> jax.Array:
+    def _values(self, policy: Policy, track: Trajectory, batch: Batch) -> jax.Array:
         """Everybody's value at every step: as recorded, but in turn-based games only those who moved were asked."""
         if policy.movers is None or track.observation.active is None:
             return track.extras["value"]

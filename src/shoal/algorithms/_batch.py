@@ -11,7 +11,7 @@ from flax import struct
 from jax import lax
 
 from shoal.core.agents import AGENT_AXES, mover_index, pick, pick_observation
-from shoal.core.algorithm import Experience, Track
+from shoal.core.algorithm import Experience, Trajectory
 from shoal.core.types import Observation, PyTree
 from shoal.networks.actor_critic import ActorCritic
 from shoal.ops import normalisation
@@ -71,7 +71,7 @@ class Batch(struct.PyTreeNode):
     last: Last | None = None
 
 
-def trail_of(track: Track, experience: Experience, movers: jax.Array | None = None) -> Trail:
+def trail_of(track: Trajectory, experience: Experience, movers: jax.Array | None = None) -> Trail:
     """The rewards and the ends of a group's experience."""
     return Trail(
         reward=track.reward,

@@ -1,53 +1,15 @@
 """What all learners have: float hyper-parameters in their state, limits on these, and gradient steps with Adam."""
 
-import dataclasses
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from shoal.core.algorithm import LearnerSpec
 from shoal.core.errors import require
 from shoal.core.types import PyTree
 
 ADAM_EPS = 1e-5
-
-
-def hyper_of(algorithm: Any, spec: LearnerSpec) -> dict[str, jax.Array]:
-    """An algorithm's floats as traced numbers, so that they can be vmapped over and changed without compiling anew."""
-    floats = [field.name for field in dataclasses.fields(algorithm) if field.type in (float, "float")]
-    hyper = {name: jnp.asarray(getattr(algorithm, name), jnp.float32) for name in floats}
-    return hyper | {"total_updates": jnp.float32(spec.total_updates)}
-
-
-def check_floats(algorithm: Any, **limits: tuple[float, float | None]) -> None:
-    """Each named float must be within its limits, from the first to the second (None: any finite number)."""
-    for option, (low, high) in limits.items():
-        got = getattr(algorithm, option)
-        if isinstance(got, int | float):  # under vmap it is a tracer and must not be inspected
-            fits = low <= got and (math.isfinite(got) if high is None else got <= high)
-            bounds = f"at least {low}" + (" and finite" if high is None and got == math.inf else "")
-            bounds += "" if high is None else f" and at most {high}"
-            require(fits, type(algorithm).__name__, option, got, bounds)
-
-
-def check_positive(algorithm: Any, *options: str) -> None:
-    """Each named float must be greater than 0 and finite."""
-    for option in options:
-        got = getattr(algorithm, option)
-        if isinstance(got, int | float):  # under vmap it is a tracer and must not be inspected
-            fits = not isinstance(got, bool) and 0 < got < math.inf
-            require(fits, type(algorithm).__name__, option, got, "greater than 0" + " and finite" * (got == math.inf))
-
-
-def check_whole(algorithm: Any, **least: int) -> None:
-    """Each named option must be a whole number, at least so large."""
-    for option, low in least.items():
-        got = getattr(algorithm, option)
-        whole = isinstance(got, int) and not isinstance(got, bool) and got >= low
-        require(whole, type(algorithm).__name__, option, got, f"a whole number, at least {low}")
 
 
 def check_exploration(algorithm: Any) -> None:

@@ -16,7 +16,7 @@ Shape letters: `W` rows of a window, `B` windows of a batch, `n` agents of a gro
 
 import abc
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,9 +27,10 @@ from shoal.algorithms import _judged as judged
 from shoal.algorithms import _replay as stored
 from shoal.algorithms import _value as q
 from shoal.algorithms._judged import Choice, Policy, Read
-from shoal.algorithms._learner import adam, check_burn_in, check_floats, check_whole, descend, hyper_of, towards
+from shoal.algorithms._learner import adam, check_burn_in, descend, towards
 from shoal.algorithms._replay import Steps
-from shoal.core.algorithm import ActOutput, Experience, LearnerSpec
+from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Replays, ReplayTraits, Traits
+from shoal.core.checks import check_floats, check_whole
 from shoal.core.options import check_types
 from shoal.core.spaces import ActionSpace
 from shoal.core.types import Observation, PyTree
@@ -59,10 +60,8 @@ class LearnerState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class OffPolicyLearner(abc.ABC):
+class OffPolicyLearner(Algorithm, Replays):
     """Options and methods common to both (abstract: how actions are chosen and what they are worth is not)."""
-
-    name: ClassVar[str]
 
     learning_rate: float = 1e-3  # Adam's step size for the critics
     actor_learning_rate: float = 5e-4  # and for the actors
@@ -153,12 +152,14 @@ class OffPolicyLearner(abc.ABC):
     # The learner.
 
     @property
-    def needs_state(self) -> bool:
-        return self.kind == "global"
-
-    @property
-    def replays(self) -> bool:
-        return True
+    def traits(self) -> Traits:
+        replay = ReplayTraits(self.window, self.batch_size, self.gradient_steps)
+        return Traits(
+            needs_global_state=self.kind == "global",
+            records_final_observations=True,
+            warm_up=self.warm_up,
+            replay=replay,
+        )
 
     @property
     def window(self) -> int:
@@ -167,10 +168,10 @@ class OffPolicyLearner(abc.ABC):
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> LearnerState:
         """Fresh actors and critics for the groups of `spec`, and an empty replay."""
-        hyper = hyper_of(self, spec)
+        hyper = self.hyper(spec)
         for_join, *keys = jax.random.split(key, len(spec.groups) + 1)
         noise = _noise(hyper)
-        shown = spec.state if self.needs_state else None
+        shown = spec.state if self.traits.needs_global_state else None
         params, features = {}, {}
         for k, (name, group) in zip(keys, spec.groups.items(), strict=True):
             judged.check_action(type(self).__name__, name, group.action)
@@ -192,7 +193,7 @@ class OffPolicyLearner(abc.ABC):
         memories = {
             name: jax.eval_shape(lambda: judged.fresh_memory(self.network, self.num_critics)) for name in spec.groups
         }
-        example = stored.example_step(spec, memories, self.needs_state)
+        example = stored.example_step(spec, memories, self.traits.needs_global_state)
         return example, stored.num_rows(type(self).__name__, self.buffer_size, self.window, spec), spec.num_envs
 
     def initial_memory(self, params: Policy) -> PyTree:
@@ -201,7 +202,7 @@ class OffPolicyLearner(abc.ABC):
     def act(self, params: Policy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool) -> ActOutput:
         """One agent's action: any legal one while the replay is being filled, else the policy's."""
         for_random, for_policy = jax.random.split(key)
-        numbers, memory = judged.step_actor(params, observation, memory, self.needs_state)
+        numbers, memory = judged.step_actor(params, observation, memory, self.traits.needs_global_state)
         action = self.own_action(params, numbers, observation.legal, for_policy, explore)
         if explore:
             anything = judged.any_action(params.space, observation.legal, for_random)

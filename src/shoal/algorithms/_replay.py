@@ -45,7 +45,7 @@ class After(struct.PyTreeNode):
 
 def steps_of(experience: Experience) -> Steps:
     """The part of an experience that is stored."""
-    tracks = experience.tracks
+    tracks = experience.trajectories
     one = next(iter(tracks.values()))
     finals = {name: track.final_observation for name, track in tracks.items() if track.final_observation is not None}
     return Steps(

@@ -10,11 +10,11 @@ from typing import ClassVar
 import jax
 
 from shoal.algorithms import _actor_critic as ac
-from shoal.core.algorithm import Experience
+from shoal.core.algorithm import Experience, SplitsUpdate
 
 
 @dataclasses.dataclass(frozen=True)
-class A2C(ac.ActorCriticLearner):
+class A2C(ac.ActorCriticLearner, SplitsUpdate):
     """One full-batch step a rollout."""
 
     name: ClassVar[str] = "a2c"
@@ -30,7 +30,7 @@ class A2C(ac.ActorCriticLearner):
         del key
         state, batches = self.prepare(state, experience, axis)
         gradients, metrics = self.gradients(state, batches, axis)
-        return self.elapsed(self.apply(state, gradients)), metrics
+        return self.count_update(self.apply(state, gradients)), metrics
 
     def decision_losses(
         self, hyper: dict[str, jax.Array], log_prob: jax.Array, batch: ac.Batch

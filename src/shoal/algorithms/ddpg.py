@@ -29,9 +29,9 @@ import jax
 import jax.numpy as jnp
 
 from shoal.algorithms._judged import Choice, Policy, any_action, weight_of
-from shoal.algorithms._learner import check_floats, check_whole
 from shoal.algorithms._off_policy import LearnerState, OffPolicyLearner
 from shoal.core.algorithm import LearnerSpec
+from shoal.core.checks import check_floats, check_whole
 from shoal.core.errors import require
 from shoal.core.spaces import ActionSpace, Box
 from shoal.core.types import Observation, PyTree

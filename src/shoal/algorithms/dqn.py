@@ -29,15 +29,13 @@ from shoal.algorithms._learner import (
     annealed,
     check_burn_in,
     check_exploration,
-    check_floats,
-    check_whole,
     descend,
-    hyper_of,
     linear,
     towards,
 )
 from shoal.algorithms._replay import Steps
-from shoal.core.algorithm import ActOutput, Experience, LearnerSpec
+from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Prioritises, ReplayTraits, Traits
+from shoal.core.checks import check_floats, check_whole
 from shoal.core.options import check_types
 from shoal.core.types import Observation, PyTree
 from shoal.networks.mixers import MixerKind, init_mixer
@@ -59,7 +57,7 @@ class LearnerState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class DQN:
+class DQN(Algorithm, Prioritises):
     """Action values from a replay."""
 
     name: ClassVar[str] = "dqn"
@@ -105,12 +103,14 @@ class DQN:
         check_burn_in(self)
 
     @property
-    def needs_state(self) -> bool:
-        return self.mixer == "monotonic"
-
-    @property
-    def replays(self) -> bool:
-        return True
+    def traits(self) -> Traits:
+        replay = ReplayTraits(self.window, self.batch_size, self.gradient_steps, self.prioritised)
+        return Traits(
+            needs_global_state=self.mixer == "monotonic",
+            records_final_observations=True,
+            warm_up=self.warm_up,
+            replay=replay,
+        )
 
     @property
     def window(self) -> int:
@@ -120,7 +120,7 @@ class DQN:
     def init(self, key: jax.Array, spec: LearnerSpec) -> LearnerState:
         """Fresh policies for the groups of `spec`, and an empty replay."""
         for_agents, for_mixer = jax.random.split(key)
-        hyper = hyper_of(self, spec)
+        hyper = self.hyper(spec)
         owner = type(self).__name__
         params = q.new_policies(owner, for_agents, spec, self.network, self.dueling, hyper["epsilon_start"])
         agents = sum(group.size for group in spec.groups.values())
@@ -132,7 +132,7 @@ class DQN:
     def replay_shape(self, spec: LearnerSpec) -> tuple[Steps, int, int]:
         """One step as it is stored, rows, and copies: what decides how large the replay is."""
         memories = {name: q.memory_spec(self.network) for name in spec.groups}
-        example = stored.example_step(spec, memories, self.needs_state)
+        example = stored.example_step(spec, memories, self.traits.needs_global_state)
         return example, stored.num_rows(type(self).__name__, self.buffer_size, self.window, spec), spec.num_envs
 
     def initial_memory(self, params: q.QPolicy) -> PyTree:
@@ -184,7 +184,7 @@ class DQN:
         ones = jnp.ones(batch.first.shape[1:])
         return self._loss(state, q.weights_of(state.params, state.mixer), batch, ones)[1][1]
 
-    def elapsed(self, state: LearnerState) -> LearnerState:
+    def count_update(self, state: LearnerState) -> LearnerState:
         """The state one update older, its policies exploring as much as is due then."""
         return q.explored(state.replace(updates=state.updates + 1))
 

@@ -37,10 +37,10 @@ from shoal.algorithms._batch import (
     scaled_target,
     trail_of,
 )
-from shoal.algorithms._learner import check_positive
 from shoal.algorithms.ppo import approx_kl, clipped_objective, minibatch_epochs
 from shoal.core.agents import pick, place
-from shoal.core.algorithm import Experience, Track
+from shoal.core.algorithm import Experience, Traits, Trajectory
+from shoal.core.checks import check_positive
 from shoal.core.errors import require_positive
 from shoal.core.types import PyTree
 from shoal.ops.returns import vtrace
@@ -68,6 +68,10 @@ class Impala(ac.ActorCriticLearner):
         super().__post_init__()
         require_positive("Impala", epochs=self.epochs, minibatches=self.minibatches)
         check_positive(self, "rho_clip", "c_clip", "clip_eps")
+
+    @property
+    def traits(self) -> Traits:
+        return dataclasses.replace(super().traits, minibatches=self.minibatches, corrects_lag=True)
 
     def update(
         self, state: ac.LearnerState, experience: Experience, key: jax.Array, axis: str | None = None
@@ -113,7 +117,7 @@ class Impala(ac.ActorCriticLearner):
             return self._team_traced(state.hyper, team, policies, batches, judged)
         return {name: self._traced(state.hyper, policies[name], b, judged[name]) for name, b in batches.items()}
 
-    def _batch(self, policy: Policy, track: Track, experience: Experience, hyper: dict[str, jax.Array]) -> Batch:
+    def _batch(self, policy: Policy, track: Trajectory, experience: Experience, hyper: dict[str, jax.Array]) -> Batch:
         """As for all, where only the statistics of values use the targets; and what V-trace needs to make others."""
         batch = super()._batch(policy, track, experience, hyper)
         seen = track.last_observation.replace(view=normalised_view(policy, track.last_observation.view))

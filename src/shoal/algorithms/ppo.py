@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from shoal.algorithms import _actor_critic as ac
-from shoal.algorithms._learner import check_positive
-from shoal.core.algorithm import Experience
+from shoal.core.algorithm import Experience, Traits
+from shoal.core.checks import check_positive
 from shoal.core.errors import require_positive
 from shoal.core.types import PyTree
 
@@ -34,6 +34,10 @@ class PPO(ac.ActorCriticLearner):
         super().__post_init__()
         require_positive("PPO", epochs=self.epochs, minibatches=self.minibatches)
         check_positive(self, "clip_eps")
+
+    @property
+    def traits(self) -> Traits:
+        return dataclasses.replace(super().traits, minibatches=self.minibatches)
 
     def update(
         self, state: ac.LearnerState, experience: Experience, key: jax.Array, axis: str | None = None

@@ -22,15 +22,13 @@ from shoal.algorithms._learner import (
     adam,
     annealed,
     check_exploration,
-    check_floats,
-    check_whole,
     descend,
-    hyper_of,
 )
 from shoal.algorithms._replay import team_reward
 from shoal.algorithms.ppo import env_minibatches
 from shoal.core.agents import over_agents
-from shoal.core.algorithm import ActOutput, Experience, LearnerSpec
+from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Traits
+from shoal.core.checks import check_floats, check_whole
 from shoal.core.options import check_types
 from shoal.core.types import Observation, PyTree
 from shoal.networks.mixers import MixerKind, init_mixer
@@ -74,7 +72,7 @@ class Lessons(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class PQN:
+class PQN(Algorithm):
     """Action values from fresh experience."""
 
     name: ClassVar[str] = "pqn"
@@ -104,17 +102,14 @@ class PQN:
         check_whole(self, epochs=1, minibatches=1, chunk_samples=0, mixer_hidden=1)
 
     @property
-    def needs_state(self) -> bool:
-        return self.mixer == "monotonic"
-
-    @property
-    def replays(self) -> bool:
-        return self.mixer == "monotonic"  # it has no replay, but must know the global state of final views
+    def traits(self) -> Traits:
+        with_state = self.mixer == "monotonic"  # which must know the global state of final observations, too
+        return Traits(with_state, records_final_observations=with_state, minibatches=self.minibatches)
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> LearnerState:
         """Fresh policies for the groups of `spec`."""
         for_agents, for_mixer = jax.random.split(key)
-        hyper = hyper_of(self, spec)
+        hyper = self.hyper(spec)
         owner = type(self).__name__
         params = q.new_policies(owner, for_agents, spec, self.network, self.dueling, hyper["epsilon_start"])
         agents = sum(group.size for group in spec.groups.values())
@@ -154,7 +149,7 @@ class PQN:
 
     def lessons(self, state: LearnerState, experience: Experience) -> Lessons:
         """What each action turned out to be worth."""
-        tracks = experience.tracks
+        tracks = experience.trajectories
         last = {
             name: q.present_only(
                 over_agents(self.value)(state.params[name], track.last_observation, track.last_memory),
@@ -171,7 +166,7 @@ class PQN:
             action={name: track.action for name, track in tracks.items()},
             target=target,
             memory={name: track.memory for name, track in tracks.items()},
-            state=next(iter(tracks.values())).observation.state if self.needs_state else None,
+            state=next(iter(tracks.values())).observation.state if self.traits.needs_global_state else None,
             first=experience.first,
         )
 
@@ -204,7 +199,7 @@ class PQN:
         return self._returns(state, track.reward, value, final, last, *ends, seen.active, seen.present)
 
     def _team_target(self, state: LearnerState, last: dict[str, jax.Array], experience: Experience) -> jax.Array:
-        tracks = experience.tracks
+        tracks = experience.trajectories
         one = next(iter(tracks.values()))
         seen = {name: track.observation for name, track in tracks.items()}
         value = self._mixed(state, q.joined({n: t.extras["value"] for n, t in tracks.items()}, seen), one.observation)
@@ -218,7 +213,9 @@ class PQN:
         return self._returns(state, reward, value, final, after, *ends, None, None)
 
     def _mixed(self, state: LearnerState, values: jax.Array, seen: Observation | None) -> jax.Array:
-        return q.mixed(self.mixer, state.mixer, values, seen.state if self.needs_state and seen is not None else None)
+        return q.mixed(
+            self.mixer, state.mixer, values, seen.state if self.traits.needs_global_state and seen is not None else None
+        )
 
     def _returns(self, state: LearnerState, *parts: Any) -> jax.Array:
         return lambda_returns(*parts, gamma=state.hyper["gamma"], lam=state.hyper["trace_lambda"])

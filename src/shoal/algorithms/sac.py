@@ -37,9 +37,9 @@ from jax import lax
 
 from shoal.algorithms import _value as q
 from shoal.algorithms._judged import Choice, Policy, weight_of
-from shoal.algorithms._learner import check_floats
 from shoal.algorithms._off_policy import LearnerState, OffPolicyLearner
 from shoal.core.algorithm import LearnerSpec
+from shoal.core.checks import check_floats
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import Observation, PyTree
 from shoal.networks.critics import CriticKind, action_vector, parts

@@ -163,7 +163,7 @@ class TorchWorlds:
                 raise unknown_name("group", name, self.groups)
         self._params = jax.device_put({name: params for name, (_, params) in policies.items()}, self._device)
         algorithms = {name: algorithm for name, (algorithm, _) in policies.items()}
-        hidden = any(algorithm.needs_state for algorithm in algorithms.values())
+        hidden = any(algorithm.traits.needs_global_state for algorithm in algorithms.values())
         vectorised = Vectorised(self.env, num_envs, with_state=with_state or hidden)
         self._compiled = compiled(Program(vectorised, tuple(algorithms.items()), explore, finals, with_state))
         looks = self.device.type == "cpu" if check is None else check

@@ -108,7 +108,7 @@ def agents_of(experiment: Experiment) -> int:
 def warm_up_of(experiment: Experiment) -> int:
     """The env steps before all that learn have begun to."""
     learning = (learner.algorithm for learner in experiment.learners.values() if not learner.frozen)
-    return max((getattr(algorithm, "warm_up", 0) for algorithm in learning), default=0)
+    return max((algorithm.traits.warm_up for algorithm in learning), default=0)
 
 
 def imports_of(experiment: Experiment, imports: Sequence[str]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from shoal.cli.start import OWN_FILE, opened, pairs
 from shoal.cli.terminal import placed
 from shoal.cli.worlds import blame, build_world, has_options, import_files, options_of
 from shoal.cli.wrappers import Wraps, parse_wrappers
-from shoal.core.algorithm import Algorithm
+from shoal.core.algorithm import Algorithm, Replays
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, UnknownNameError, unknown_name
 from shoal.core.origin import USER, trust
@@ -175,7 +175,7 @@ def _with_algorithm(experiment: Experiment, names: Sequence[str]) -> Experiment:
 
     others = any(not isinstance(learner.algorithm, cls) for learner in experiment.learners.values())
     learners = _together({name: changed(learner) for name, learner in experiment.learners.items()}, experiment, found)
-    replays = hasattr(cls, "replay_shape") and others
+    replays = issubclass(cls, Replays) and others
     sizes = {name: min(getattr(experiment, name), most) for name, most in REPLAY_SIZES.items()} if replays else {}
     return dataclasses.replace(experiment, learners=learners, **sizes)
 

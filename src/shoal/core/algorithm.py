@@ -1,17 +1,27 @@
-"""The algorithm contract: `init`, `act`, `value`, `update`. An algorithm never steps a world.
+"""The algorithm contract: `init`, `act`, `value`, `update`, and all else that a runner may ask of an algorithm.
 
-`act` and `value` are written for one agent and vmapped by the runner over `[E, n]`. A learner owns one or more
-groups: `state.params` and experience are dicts by group, so that a joint critic or a mixer sees them all. A policy
-(the params of one group) is a pytree that carries its own network definition as static metadata, so a bank of
-policies is the same pytree with one more leading axis.
+An algorithm never steps an environment. `act` and `value` are written for one agent and vmapped by the runner over
+`[E, n]`. A learner owns one or more groups: `state.params` and experience are dicts by group, so that a joint critic or
+a mixer sees them all. A policy (the params of one group) is a pytree that carries its own network definition as static
+metadata, so a bank of policies is the same pytree with one more leading axis.
+
+What a runner must know beforehand is in `Algorithm.traits`. What only some runners need is a small protocol of its own
+below, which an algorithm takes on by deriving from it; `require_protocol` says by name what is missing.
 """
 
+import abc
+import copy
 import dataclasses
-from typing import Any, ClassVar, Protocol
+import functools
+import typing
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, TypeVar
 
 import jax
+import jax.numpy as jnp
 from flax import struct
 
+from shoal.core.errors import OptionError
 from shoal.core.types import Group, Observation, PyTree
 
 
@@ -40,14 +50,15 @@ class ActOutput(struct.PyTreeNode):
     extras: dict[str, jax.Array] = struct.field(default_factory=dict)
 
 
-class Track(struct.PyTreeNode):
+class Trajectory(struct.PyTreeNode):
     """Experience of one group; leaves are `[T, E, n, ...]`.
 
-    final_value: the value of an episode's final view where the step ended an episode, else 0. memory: the carry
+    final_value: the value of an episode's final observation where the step ended an episode, else 0. memory: the carry
     before the first step, `[E, n, ...]`. last_observation, last_memory: after the last step, `[E, n, ...]`.
 
-    For learners with a replay (`Algorithm.replays`) also final_observation: an episode's final view where the step cut
-    one short, else zeros; and memories: the carry before each step, reset where an episode begins.
+    For learners that ask for it (`Traits.records_final_observations`) also final_observation: an episode's final
+    observation where the step cut one short, else zeros; and memories: the carry before each step, reset where an
+    episode begins.
     """
 
     observation: Observation
@@ -65,51 +76,182 @@ class Track(struct.PyTreeNode):
 class Experience(struct.PyTreeNode):
     """What happened in `T` steps of `E` copies. `first`: this step begins an episode. Flags are `[T, E]`."""
 
-    tracks: dict[str, Track]
+    trajectories: dict[str, Trajectory]
     first: jax.Array
     terminated: jax.Array
     truncated: jax.Array
 
 
-class LearnerState(Protocol):
-    """Anything with the policies by group, a pytree."""
+@dataclasses.dataclass(frozen=True)
+class ReplayTraits:
+    """How a learner draws from its replay.
 
-    params: dict[str, PyTree]
+    window: rows of a sample. batch_size: windows per gradient step. gradient_steps: per update. prioritised: whether
+    windows with large errors are drawn more often.
+    """
+
+    window: int
+    batch_size: int
+    gradient_steps: int
+    prioritised: bool = False
 
 
-class Algorithm(Protocol):
-    """What learns.
+@dataclasses.dataclass(frozen=True)
+class Traits:
+    """What a runner must know of an algorithm before it hands experience to it."""
 
-    A frozen dataclass: static choices are its fields; its floats are copied into the learner state by `init`,
-    as float32 arrays, and read from there, so that they can be vmapped over and changed without compiling anew.
+    needs_global_state: bool = False  # `Observation.state` must be filled in
+    records_final_observations: bool = False  # trajectories must have `final_observation` and `memories`
+    minibatches: int = 1  # equal parts that an update cuts the copies into: their number must be a multiple
+    warm_up: int = 0  # environment steps before learning begins
+    corrects_lag: bool = False  # may learn from experience of policies that are some updates old
+    replay: ReplayTraits | None = None  # how it draws from its replay (see `Replays`); None if it has none
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm(abc.ABC):
+    """What learns: a frozen dataclass whose fields are its options.
+
+    Options that are annotated `float` are copied into `state.hyper` by `init`, as float32 arrays (`hyper`), and read
+    from there (`traced`), so that they can be vmapped over and changed without another compilation. All other options
+    are static. A learner's state is a pytree with at least `params`, the policies by group, and `hyper`.
     """
 
     name: ClassVar[str]
+    """What run folders call it: unique, and each class has its own."""
+    only_with: ClassVar[Mapping[str, str]] = {}
+    """Options that have no effect unless the switch (a boolean option) that they name is on."""
 
     @property
-    def needs_state(self) -> bool:
-        """Whether `Observation.state` must be filled in."""
-        ...
+    def traits(self) -> Traits:
+        """What a runner must know of it."""
+        return Traits()
 
-    @property
-    def replays(self) -> bool:
-        """Whether it learns from old experience: tracks then have `final_observation` and `memories`."""
-        ...
-
-    def init(self, key: jax.Array, spec: LearnerSpec) -> Any: ...
+    @abc.abstractmethod
+    def init(self, key: jax.Array, spec: LearnerSpec) -> Any:
+        """The learner's state before the first update: fresh policies for the groups of `spec`."""
 
     def initial_memory(self, params: PyTree) -> PyTree:
         """One agent's memory at the start of an episode; empty for feed-forward networks."""
-        ...
+        del params
+        return ()
 
-    def act(
-        self, params: PyTree, observation: Observation, memory: PyTree, key: jax.Array, explore: bool
-    ) -> ActOutput: ...
+    @abc.abstractmethod
+    def act(self, params: PyTree, observation: Observation, memory: PyTree, key: jax.Array, explore: bool) -> ActOutput:
+        """One agent's action; the greedy one if it is not to `explore`."""
 
-    def value(self, params: PyTree, observation: Observation, memory: PyTree) -> jax.Array: ...
+    @abc.abstractmethod
+    def value(self, params: PyTree, observation: Observation, memory: PyTree) -> jax.Array:
+        """What one agent can expect from here on; recorded for the final observations of truncated episodes."""
 
+    @abc.abstractmethod
     def update(
         self, state: Any, experience: Experience, key: jax.Array, axis: str | None = None
     ) -> tuple[Any, dict[str, jax.Array]]:
-        """One update from one batch. `axis` names the mesh axis over which the copies are spread, if any."""
-        ...
+        """One update from one batch, and metrics. axis: the mesh axis that the copies are spread over, if any."""
+
+    def hyper(self, spec: LearnerSpec) -> dict[str, jax.Array]:
+        """The float options as arrays, for `state.hyper`; and `total_updates`, for schedules."""
+        floats = {name: jnp.asarray(getattr(self, name), jnp.float32) for name in float_options(type(self))}
+        return floats | {"total_updates": jnp.float32(spec.total_updates)}
+
+    def traced(self, hyper: Mapping[str, jax.Array]) -> Self:
+        """The algorithm with the float options of `state.hyper`: `self.gamma` is then an array."""
+        traced = copy.copy(self)
+        for name in float_options(type(self)):
+            object.__setattr__(traced, name, hyper[name])
+        return traced
+
+
+@functools.cache
+def float_options(cls: type[Algorithm]) -> tuple[str, ...]:
+    """The options of an algorithm that are traced: those annotated `float`."""
+    try:
+        hints = typing.get_type_hints(cls)
+    except NameError:  # a class made inside a function, whose annotations mean something only there
+        hints = {field.name: field.type for field in dataclasses.fields(cls)}
+    return tuple(field.name for field in dataclasses.fields(cls) if hints[field.name] in (float, "float"))
+
+
+class SplitsUpdate(abc.ABC):
+    """An update that is one gradient step, and that can be cut in two: gradients are computed here, applied there.
+
+    `update` equals `prepare`, `gradients`, `apply`, `count_update`, one after the other.
+    """
+
+    @abc.abstractmethod
+    def prepare(self, state: Any, experience: Experience, axis: str | None = None) -> tuple[Any, Any]:
+        """The state with running statistics brought up to date, and the batch that gradients are computed from."""
+
+    @abc.abstractmethod
+    def gradients(self, state: Any, batch: Any, /, axis: str | None = None) -> tuple[PyTree, dict[str, jax.Array]]:
+        """Gradients of the loss on a batch, and metrics; summed over devices."""
+
+    @abc.abstractmethod
+    def apply(self, state: Any, gradients: PyTree) -> Any:
+        """The state after one optimiser step."""
+
+    @abc.abstractmethod
+    def count_update(self, state: Any) -> Any:
+        """The state one update older: schedules move on."""
+
+
+class Replays(abc.ABC):
+    """A learner whose state has a `replay`, as `Traits.replay` says."""
+
+    @abc.abstractmethod
+    def replay_shape(self, spec: LearnerSpec) -> tuple[PyTree, int, int]:
+        """One step as it is stored, as shapes; rows; copies: what decides how large the replay is."""
+
+
+class Prioritises(Replays):
+    """A learner with a replay that may live elsewhere: windows come in, gradients and errors go out."""
+
+    @abc.abstractmethod
+    def importance(self, state: Any, odds: jax.Array) -> jax.Array:
+        """Weights of windows that were drawn `odds` times as often as uniform sampling would."""
+
+    @abc.abstractmethod
+    def errors(self, state: Any, windows: PyTree, /) -> jax.Array:
+        """Absolute errors `[S, B]` of the rows of windows that are learnt from."""
+
+    @abc.abstractmethod
+    def gradients(self, state: Any, windows: PyTree, weight: jax.Array, /) -> tuple[PyTree, tuple[dict, jax.Array]]:
+        """Gradients of the loss on windows, and metrics and errors."""
+
+    @abc.abstractmethod
+    def apply(self, state: Any, gradients: PyTree) -> Any:
+        """The state after one optimiser step."""
+
+    @abc.abstractmethod
+    def count_update(self, state: Any) -> Any:
+        """The state one update older: schedules move on."""
+
+
+class Stochastic(abc.ABC):
+    """A policy whose play is a distribution: opponents draw actions from it, and games are solved with it."""
+
+    @abc.abstractmethod
+    def action_probabilities(
+        self, params: PyTree, observation: Observation, memory: PyTree
+    ) -> tuple[jax.Array, PyTree]:
+        """How likely one agent takes each action of a discrete space, `[A]`, and its memory after."""
+
+
+P = TypeVar("P")
+
+
+def supports(algorithm: Algorithm, protocol: type[Any]) -> bool:
+    """Whether an algorithm has taken on an optional protocol."""
+    return isinstance(algorithm, protocol)
+
+
+def require_protocol(algorithm: Algorithm, protocol: type[P], who: str) -> P:
+    """The algorithm as one that has the protocol; refused by name if it has not. who: what needs it, for the error."""
+    if isinstance(algorithm, protocol):
+        return algorithm
+    members = ", ".join(sorted(getattr(protocol, "__abstractmethods__", ())))
+    raise OptionError(
+        f"{who} needs an algorithm that has {protocol.__name__} ({members}), which {type(algorithm).__name__} has not. "
+        f"Choose another algorithm, or derive it from shoal.core.algorithm.{protocol.__name__}."
+    )

@@ -26,13 +26,13 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 import jax
 import jax.numpy as jnp
 
+from shoal.core.checks import require_finite, require_not_negative, require_whole
 from shoal.core.env import Env, groups_of
 from shoal.core.errors import OptionError, WorldError, require, unknown_name
 from shoal.core.options import check_types
 from shoal.core.spaces import Box
 from shoal.core.types import Group, Observation, Outcome, PyTree, Scene, Seat
 from shoal.envs import _padding as padding
-from shoal.envs._options import require_finite, require_not_negative, require_whole
 
 _MAX_FRAMES = 1000
 Actions = dict[str, jax.Array]

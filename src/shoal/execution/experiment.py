@@ -110,7 +110,7 @@ class Cast:
         return {name: by_policy[name] for name in self.spec.groups}
 
     def vectorised(self, num_envs: int | None = None) -> Vectorised:
-        with_state = any(algorithm.needs_state for algorithm, _ in self.learners.values())
+        with_state = any(algorithm.traits.needs_global_state for algorithm, _ in self.learners.values())
         return Vectorised(self.env, num_envs or self.experiment.num_envs, self.experiment.randomise, with_state)
 
 

@@ -20,7 +20,7 @@ from jax import lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from shoal.core.algorithm import Experience
+from shoal.core.algorithm import Experience, Replays, require_protocol
 from shoal.core.errors import OptionError
 from shoal.core.host import StandIn
 from shoal.core.regroup import original
@@ -193,7 +193,7 @@ class Program:
             if name in floats:  # before `init`, which may derive more from them than `hyper`
                 algorithm = dataclasses.replace(algorithm, **floats[name])  # pyright: ignore[reportArgumentType]
             learners[name] = algorithm.init(jax.random.fold_in(learner_key, i), spec)
-            if self.experiment.learners[name].frozen and hasattr(algorithm, "replay_shape"):
+            if self.experiment.learners[name].frozen and algorithm.traits.replay:
                 learners[name] = learners[name].replace(replay=None)  # it will never learn from it
         worlds = self.cast.vectorised().reset(world_key)
         memory = self._actor.initial_memory(policies_of(learners), self.experiment.num_envs)
@@ -243,7 +243,7 @@ class Program:
         for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
             if self.experiment.learners[name].frozen:
                 continue
-            own = whole.replace(tracks={group: whole.tracks[group] for group in spec.groups})
+            own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
             learners[name], results = algorithm.update(learners[name], own, jax.random.fold_in(key, i), axis)
             metrics |= results
         return learners, metrics
@@ -296,7 +296,7 @@ def check_warm_up(experiment: Experiment) -> None:
     """Refuses a run that would be over before one of its learners begins to learn."""
     total = experiment.total_env_steps
     for name, learner in experiment.learners.items():
-        warm_up = getattr(learner.algorithm, "warm_up", 0)
+        warm_up = learner.algorithm.traits.warm_up
         if warm_up >= total and not learner.frozen:
             raise OptionError(
                 f"learner {name!r} would never learn: its warm_up, {warm_up:,} env steps, must be less than "
@@ -349,7 +349,7 @@ def _divided(need: Need, count: int) -> dict[str, int]:
 
 def copies_unit(experiment: Experiment) -> int:
     """What the number of copies must be a multiple of: the minibatches of all learners."""
-    return math.lcm(*(getattr(learner.algorithm, "minibatches", 1) for learner in experiment.learners.values()))
+    return math.lcm(*(learner.algorithm.traits.minibatches for learner in experiment.learners.values()))
 
 
 def check_replays(roles: Cast, points: int = 1, memories: int = 1) -> None:
@@ -359,9 +359,10 @@ def check_replays(roles: Cast, points: int = 1, memories: int = 1) -> None:
     """
     sizes = {}
     for name, (algorithm, spec) in roles.learners.items():
-        if hasattr(algorithm, "replay_shape") and not roles.experiment.learners[name].frozen:
-            example, rows, num_envs = algorithm.replay_shape(spec)  # pyright: ignore[reportAttributeAccessIssue]
-            priority = PRIORITY_BYTES if getattr(algorithm, "prioritised", False) else 0
+        traits = algorithm.traits.replay
+        if traits and not roles.experiment.learners[name].frozen:
+            example, rows, num_envs = require_protocol(algorithm, Replays, f"learner {name!r}").replay_shape(spec)
+            priority = PRIORITY_BYTES if traits.prioritised else 0
             sizes[name] = num_bytes(example, 1, 1) + priority, rows * num_envs
     trainings, room = roles.experiment.num_seeds * points, device_bytes()
     total = sum(step * steps for step, steps in sizes.values()) * trainings / memories

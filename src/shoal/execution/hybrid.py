@@ -83,7 +83,7 @@ class Hybrid:
         for name, (algorithm, spec) in roles.learners.items():
             if roles.experiment.learners[name].frozen:
                 continue
-            if not algorithm.replays:
+            if algorithm.traits.replay is None:
                 raise OptionError(
                     f"ERL: the learner {name!r} has the algorithm {algorithm.name!r}, which has no replay and cannot "
                     "learn from the population. Use ddpg, sac or dqn (--algo ddpg)."
@@ -153,7 +153,7 @@ class Hybrid:
         whole = closed(whole, self._last(played, worlds), self.learning)
         learners, losses = dict(state.learners), dict(state.losses)
         for i, (name, (algorithm, spec)) in enumerate(self.learning.items()):
-            own = whole.replace(tracks={group: whole.tracks[group] for group in spec.groups})
+            own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
             use = jax.random.fold_in(jax.random.fold_in(key, state.pieces), i)
             learners[name], results = algorithm.update(learners[name], own, use)
             for loss, value in results.items():
@@ -177,9 +177,9 @@ def closed(whole: Experience, last: jax.Array, learning: dict[str, Any]) -> Expe
         return old.at[-1].set(jnp.where(mask, seen, old[-1]))
 
     groups = {group for _, spec in learning.values() for group in spec.groups}
-    tracks = dict(whole.tracks)
+    tracks = dict(whole.trajectories)
     for name in groups:
         track = tracks[name]
         views = jax.tree.map(final, track.final_observation, track.last_observation)
         tracks[name] = track.replace(final_observation=views)
-    return whole.replace(tracks=tracks, truncated=whole.truncated.at[-1].set(whole.truncated[-1] | cut))
+    return whole.replace(trajectories=tracks, truncated=whole.truncated.at[-1].set(whole.truncated[-1] | cut))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from shoal.core.agents import over_agents
-from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec
+from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Stochastic, supports
 from shoal.core.by_policy import by_policy
 from shoal.core.keys import Use, use_key
 from shoal.core.types import Observation, PyTree
@@ -42,7 +42,7 @@ class Seated(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Opponents:
+class Opponents(Algorithm):
     """Plays each of its groups with policies drawn from a bank. Never learns.
 
     algorithm: of the policies. capacity: how many policies a bank holds. explore: whether they play as in training.
@@ -54,17 +54,9 @@ class Opponents:
     name: ClassVar[str] = "opponents"
 
     @property
-    def needs_state(self) -> bool:
-        return False  # critics are not asked
-
-    @property
-    def replays(self) -> bool:
-        return False
-
-    @property
     def _samples(self) -> bool:
-        """Whether actions are drawn. A policy without chances of its own (values, noise) plays what it thinks best."""
-        return self.explore and hasattr(self.algorithm, "chances")
+        """Whether actions are drawn. A policy that is no distribution (values, noise) plays what it thinks best."""
+        return self.explore and supports(self.algorithm, Stochastic)
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> State:
         """Banks full of the same fresh policy; the first is drawn always."""

@@ -14,7 +14,7 @@ from flax import struct
 from jax import lax
 
 from shoal.core.agents import mover_index, over_agents, pick, pick_observation, place
-from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Track
+from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Trajectory
 from shoal.core.errors import OptionError
 from shoal.core.keys import Use, agent_keys, use_key
 from shoal.core.rows import for_rows
@@ -95,7 +95,7 @@ class Policies:
 
     @property
     def replayed(self) -> tuple[str, ...]:
-        return tuple(name for name, algorithm in self.algorithms.items() if algorithm.replays)
+        return tuple(name for name, algorithm in self.algorithms.items() if algorithm.traits.records_final_observations)
 
     def initial_memory(self, params: dict[str, PyTree], num_envs: int) -> PyTree:
         memory = {}
@@ -160,19 +160,11 @@ class Policies:
 
 
 @dataclasses.dataclass(frozen=True)
-class Uniform:
+class Uniform(Algorithm):
     """Uniformly random legal actions, as an algorithm that never learns: the baseline, and what `bench` plays."""
 
     action: ActionSpace
     name: ClassVar[str] = "uniform"
-
-    @property
-    def needs_state(self) -> bool:
-        return False
-
-    @property
-    def replays(self) -> bool:
-        return False
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> Any:
         raise OptionError("uniformly random play cannot be trained; choose an algorithm")
@@ -269,7 +261,7 @@ def rollout(
 def experience(steps: Step, memory: PyTree, worlds: Worlds, last_memory: PyTree) -> Experience:
     """Stacked steps as learners want them; `memory` is from before the first, `last_memory` from after the last."""
     tracks = {
-        name: Track(
+        name: Trajectory(
             observation=steps.observation[name],
             action=steps.action[name],
             reward=steps.reward[name],

@@ -118,7 +118,7 @@ def rebuild(
     meta = records.read_progress(newest, run.experiment.num_updates) if newest else None
     program = build(devices_of(run, devices))
     if meta and program.mesh.size != meta["devices"]:
-        replays = any(learner.algorithm.replays for learner in run.experiment.learners.values())
+        replays = any(learner.algorithm.traits.replay for learner in run.experiment.learners.values())
         differ = (
             "each device draws from its own part of a replay, so its results will differ from an uninterrupted run's"
             if replays

@@ -176,7 +176,7 @@ def _places(experiment: Experiment, name: str) -> list[tuple[str, str]]:
         unknown = str(unknown_name("option", option, _floats(algorithms)))
         raise OptionError(f"sweep: {unknown}" + ("" if "Known: " in unknown else f" {_can(algorithms)}"))
     for key in having:
-        switch = getattr(algorithms[key], "only_with", {}).get(option)
+        switch = algorithms[key].only_with.get(option)
         if switch and not getattr(algorithms[key], switch):
             raise OptionError(f"sweep: {name} has no effect on learner {key!r}, as its {switch} is off. Switch it on.")
         if kinds[key][option] is not float:

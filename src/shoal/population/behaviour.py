@@ -5,13 +5,11 @@ has in each the memory that its own past decisions left it with. `differences` s
 they do, in such tables or in situations that were gathered by playing.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.algorithm import Algorithm
+from shoal.core.algorithm import Algorithm, Stochastic
 from shoal.core.types import Observation, PyTree
 from shoal.envs.tabular import InformationSets
 
@@ -51,11 +49,11 @@ def differences(chances: np.ndarray, reach: np.ndarray) -> np.ndarray:
 
 
 def action_chances(
-    algorithm: Any, policy: PyTree, seen: Observation, memory: PyTree, explore: bool, actions: int
+    algorithm: Algorithm, policy: PyTree, seen: Observation, memory: PyTree, explore: bool, actions: int
 ) -> tuple[jax.Array, PyTree]:
     """Probabilities `[A]` of one agent's actions, and its memory after."""
-    if explore and hasattr(algorithm, "chances"):
-        return algorithm.chances(policy, seen, memory)
+    if explore and isinstance(algorithm, Stochastic):
+        return algorithm.action_probabilities(policy, seen, memory)
     out = algorithm.act(policy, seen, memory, jax.random.key(0), False)
     return jax.nn.one_hot(out.action, actions), out.memory
 

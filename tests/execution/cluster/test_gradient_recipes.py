@@ -55,7 +55,7 @@ def test_a_gradient_that_travelled_makes_the_same_update():
     made, _ = Copies(rollouts.program_of(experiment), Share(0, ENVS)).roll(policies_of(actor.weights.learners))
     gradients, metrics = actor._gradient(actor.weights.learners, made)
     algorithm = experiment.learners["team"].algorithm
-    applied = algorithm.elapsed(algorithm.apply(learners["team"], gradients["team"]))  # pyright: ignore
+    applied = algorithm.count_update(algorithm.apply(learners["team"], gradients["team"]))  # pyright: ignore
     loss = float(metrics["loss/agent"])
     whole, _, row = learning.learn(learners, tripped, np.int32(0), learning.placed(made))
     assert int(applied.updates) == int(whole["team"].updates) == 1

@@ -63,11 +63,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.core.checks import MAX_COUNT, require_above_zero, require_finite, require_not_negative, require_whole
 from shoal.core.env import Env
 from shoal.core.errors import require
 from shoal.core.spaces import Discrete
 from shoal.core.types import Circles, Group, Lines, Observation, Outcome, Scene
-from shoal.envs._options import MAX_COUNT, require_above_zero, require_finite, require_not_negative, require_whole
 from shoal.envs.battle._field import DX, DY, MOVES, NUM_ACTIONS, REACH, cut_around, formation, room, take
 
 _MAX_SIZE = 1_000

@@ -45,10 +45,10 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core.checks import require_flag
 from shoal.core.env import Env
 from shoal.core.spaces import Discrete
 from shoal.core.types import Group, Observation, Outcome, Scene, Seat
-from shoal.envs._options import require_flag
 from shoal.envs.cards import _table as table
 
 FOLD, CALL, RAISE = 0, 1, 2

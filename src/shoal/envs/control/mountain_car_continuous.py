@@ -23,10 +23,10 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from shoal.core.checks import require_finite, require_whole
 from shoal.core.env import Env
 from shoal.core.spaces import Box
 from shoal.core.types import Group, Observation, Outcome, Scene
-from shoal.envs._options import require_finite, require_whole
 from shoal.envs.control import _hill as hill
 
 _GOAL_REWARD = 100.0

@@ -28,10 +28,10 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core.checks import require_finite, require_whole
 from shoal.core.env import Env
 from shoal.core.spaces import Box
 from shoal.core.types import Group, Observation, Outcome, Scene
-from shoal.envs._options import require_finite, require_whole
 from shoal.envs.control import _drawing as drawing
 from shoal.envs.control._angles import wrapped
 

@@ -47,11 +47,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.core.checks import require_whole
 from shoal.core.env import Env
 from shoal.core.errors import require
 from shoal.core.spaces import Discrete
 from shoal.core.types import Group, Observation, Outcome, Scene
-from shoal.envs._options import require_whole
 from shoal.envs.matrix._payoffs import as_tuples, payoff_tensor
 from shoal.envs.matrix._picture import picture
 

@@ -35,9 +35,9 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core.checks import MAX_COUNT, require_flag, require_whole
 from shoal.core.env import Env
 from shoal.core.types import Group, Observation, Outcome, Scene
-from shoal.envs._options import MAX_COUNT, require_flag, require_whole
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture

@@ -50,11 +50,11 @@ from typing import ClassVar, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core.checks import require_above_zero, require_not_negative, require_whole
 from shoal.core.env import Env
 from shoal.core.errors import require
 from shoal.core.spaces import Discrete
 from shoal.core.types import Group, Observation, Outcome, Scene
-from shoal.envs._options import require_above_zero, require_not_negative, require_whole
 from shoal.envs.pong import _views as views
 
 _NUM_MOVES = 3

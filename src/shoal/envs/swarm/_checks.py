@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from shoal.core.errors import require
-from shoal.envs._options import (
+from shoal.core.checks import (
     MAX_COUNT,
     require_above_zero,
     require_finite,
@@ -11,6 +10,7 @@ from shoal.envs._options import (
     require_not_negative,
     require_whole,
 )
+from shoal.core.errors import require
 from shoal.envs.swarm._arena import room_for_obstacles
 
 if TYPE_CHECKING:

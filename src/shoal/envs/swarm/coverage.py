@@ -37,9 +37,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shoal.core.checks import MAX_COUNT, require_above_zero, require_whole
 from shoal.core.errors import require
 from shoal.core.types import Observation, Outcome, Polygons, Scene
-from shoal.envs._options import MAX_COUNT, require_above_zero, require_whole
 from shoal.envs.swarm._dynamics import Body, Float
 from shoal.envs.swarm._picture import BLUE, GREEN, RED, YELLOW, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState

@@ -46,9 +46,9 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core.checks import MAX_COUNT, require_above_zero, require_not_negative, require_whole
 from shoal.core.errors import require
 from shoal.core.types import Observation, Outcome, Scene
-from shoal.envs._options import MAX_COUNT, require_above_zero, require_not_negative, require_whole
 from shoal.envs.swarm._arena import place_obstacles, room_for_obstacles
 from shoal.envs.swarm._dynamics import Float, norm, squared
 from shoal.envs.swarm._picture import BLUE, ORANGE, PURPLE, TEAL, YELLOW, Marks, draw

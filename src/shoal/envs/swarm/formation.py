@@ -47,9 +47,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.core.checks import MAX_COUNT, require_above_zero, require_not_negative, require_whole
 from shoal.core.errors import require
 from shoal.core.types import Observation, Outcome, Scene
-from shoal.envs._options import MAX_COUNT, require_above_zero, require_not_negative, require_whole
 from shoal.envs.swarm._checks import MAX_SIDE
 from shoal.envs.swarm._dynamics import Float, norm
 from shoal.envs.swarm._picture import BLUE, TEAL, YELLOW, Marks, draw

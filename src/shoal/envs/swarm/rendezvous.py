@@ -34,8 +34,8 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core.checks import MAX_COUNT, require_above_zero, require_not_negative, require_whole
 from shoal.core.types import Observation, Outcome, Scene
-from shoal.envs._options import MAX_COUNT, require_above_zero, require_not_negative, require_whole
 from shoal.envs.swarm._dynamics import Float, norm
 from shoal.envs.swarm._picture import BLUE, TEAL, Marks, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState

@@ -47,11 +47,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.core.env import Env
-from shoal.core.errors import require
-from shoal.core.spaces import MultiDiscrete
-from shoal.core.types import Circles, Group, Lines, Observation, Outcome, Scene
-from shoal.envs._options import (
+from shoal.core.checks import (
     MAX_COUNT,
     require_above_zero,
     require_finite,
@@ -59,6 +55,10 @@ from shoal.envs._options import (
     require_not_negative,
     require_whole,
 )
+from shoal.core.env import Env
+from shoal.core.errors import require
+from shoal.core.spaces import MultiDiscrete
+from shoal.core.types import Circles, Group, Lines, Observation, Outcome, Scene
 from shoal.ops.neighbours import k_nearest
 
 _TWO_PI = 2.0 * math.pi

@@ -43,11 +43,11 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core.checks import MAX_COUNT, require_finite, require_flag, require_whole
 from shoal.core.env import Env
 from shoal.core.errors import require
 from shoal.core.spaces import Discrete
 from shoal.core.types import Circles, Group, Lines, Observation, Outcome, Scene
-from shoal.envs._options import MAX_COUNT, require_finite, require_flag, require_whole
 
 _NUM_MOVES = 5
 _MAX_LENGTH = 32_767  # squared distances must fit into 32 bits

@@ -140,7 +140,7 @@ class GradientActor(Actor):
             for name, (algorithm, spec) in self.program.cast.learners.items():
                 if not experiment.learners[name].frozen:
                     assert isinstance(algorithm, A2C)
-                    own = whole.replace(tracks={group: whole.tracks[group] for group in spec.groups})
+                    own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
                     gradients[name], found = algorithm.gradients(*algorithm.prepare(learners[name], own))
                     metrics |= found
             return gradients, metrics

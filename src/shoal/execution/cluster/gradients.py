@@ -100,7 +100,7 @@ class Applier(Learner):
             learners = dict(learners)
             for name, algorithm in own.items():
                 state = algorithm.apply(learners[name], gradients[name])
-                learners[name] = algorithm.elapsed(state) if last else state
+                learners[name] = algorithm.count_update(state) if last else state
             return learners, checked(tripped, update, learners, {})
 
         return jax.jit(apply, static_argnums=4, donate_argnums=(0, 1))

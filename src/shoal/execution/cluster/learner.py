@@ -104,7 +104,7 @@ class Learning:
             whole, found = experience(made.steps, made.memory, after, made.last_memory), [jnp.float32(0.0)]
             for name, (algorithm, spec) in self.program.cast.learners.items():
                 if isinstance(algorithm, ActorCriticLearner) and not self.program.experiment.learners[name].frozen:
-                    own = whole.replace(tracks={group: whole.tracks[group] for group in spec.groups})
+                    own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
                     state, batches = algorithm.prepare(learners[name], own)
                     for group, batch in batches.items():
                         policy = state.params[group]

@@ -203,8 +203,8 @@ def steps_by_learner(made: Rollout, learners: Mapping[str, tuple[DQN, LearnerSpe
     whole = experience(made.steps, made.memory, after, made.last_memory)
     steps = {}
     for name, (algorithm, spec) in learners.items():
-        own = stored.steps_of(whole.replace(tracks={group: whole.tracks[group] for group in spec.groups}))
-        steps[name] = own if algorithm.needs_state else own.replace(state=None, final_state=None)
+        own = stored.steps_of(whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups}))
+        steps[name] = own if algorithm.traits.needs_global_state else own.replace(state=None, final_state=None)
     return steps
 
 

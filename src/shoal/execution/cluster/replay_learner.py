@@ -83,7 +83,7 @@ class ReplayLearning(Learning):
 
                     learners[name], (found, priorities[name]) = lax.scan(step, learners[name], batches[name])
                     metrics |= jax.tree.map(jnp.mean, found)
-                learners[name] = algorithm.elapsed(learners[name])
+                learners[name] = algorithm.count_update(learners[name])
             return learners, checked(tripped, update, learners, metrics), metrics, priorities
 
         return jax.jit(learn, donate_argnums=(0, 1))

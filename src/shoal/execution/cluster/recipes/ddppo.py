@@ -32,7 +32,7 @@ class DDPPO(Recipe):
 
     def check(self, experiment: Experiment, plan: Plan) -> None:
         super().check(experiment, plan)
-        parts = math.lcm(*(getattr(learner.algorithm, "minibatches", 1) for learner in experiment.learners.values()))
+        parts = math.lcm(*(learner.algorithm.traits.minibatches for learner in experiment.learners.values()))
         if experiment.num_envs % (plan.learners * parts):
             least = -(-experiment.num_envs // (plan.learners * parts)) * plan.learners * parts
             raise OptionError(

@@ -1,6 +1,7 @@
-"""Checks that worlds make on their options when they are built."""
+"""Checks that environments, algorithms and search strategies make on their options when they are built."""
 
 import math
+from typing import Any
 
 from shoal.core.errors import require
 
@@ -42,6 +43,37 @@ def require_flag(owner: str, **options: bool) -> None:
     """Each option must be True or False."""
     for option, got in options.items():
         require(isinstance(got, bool), owner, option, got, "True or False")
+
+
+def check_floats(owner: Any, **limits: tuple[float, float | None]) -> None:
+    """Each named option of `owner` must be within its limits, from the first to the second (None: any finite number).
+
+    Arrays pass: an option that is swept is a tracer, which must not be inspected.
+    """
+    for option, (low, high) in limits.items():
+        got = getattr(owner, option)
+        if isinstance(got, int | float):
+            fits = low <= got and (math.isfinite(got) if high is None else got <= high)
+            bounds = f"at least {low}" + (" and finite" if high is None and got == math.inf else "")
+            bounds += "" if high is None else f" and at most {high}"
+            require(fits, type(owner).__name__, option, got, bounds)
+
+
+def check_positive(owner: Any, *options: str) -> None:
+    """Each named option of `owner` must be greater than 0 and finite; arrays pass."""
+    for option in options:
+        got = getattr(owner, option)
+        if isinstance(got, int | float):
+            fits = not isinstance(got, bool) and 0 < got < math.inf
+            require(fits, type(owner).__name__, option, got, "greater than 0" + " and finite" * (got == math.inf))
+
+
+def check_whole(owner: Any, **least: int) -> None:
+    """Each named option of `owner` must be a whole number, at least so large."""
+    for option, low in least.items():
+        got = getattr(owner, option)
+        whole = isinstance(got, int) and not isinstance(got, bool) and got >= low
+        require(whole, type(owner).__name__, option, got, f"a whole number, at least {low}")
 
 
 def _is_number(value: object) -> bool:

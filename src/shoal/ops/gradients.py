@@ -1,0 +1,111 @@
+"""Gradient steps: gradients in chunks, Adam, schedules, slow copies of weights, and epochs of minibatches."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from shoal.core.types import PyTree
+
+ADAM_EPS = 1e-5
+CPU_CHUNK_SAMPLES = 8192
+
+
+def chunked_gradient(
+    loss: Callable[[PyTree, PyTree], tuple[jax.Array, PyTree]],
+    weights: PyTree,
+    batch: PyTree,
+    take: Callable[[PyTree, jax.Array], PyTree],
+    num_envs: int,
+    samples_per_env: int,
+    chunk_samples: int = 0,
+) -> tuple[PyTree, PyTree]:
+    """Gradient and auxiliary sums of `loss(weights, batch)`, a sum over environments, chunk by chunk.
+
+    take: `take(batch, index)` gives the environments `index` of a batch. chunk_samples: samples whose gradient is
+    computed at once; 0: as many as suits the device. On a CPU the activations of a chunk stay in the cache, which makes
+    the gradient 1.8 times as fast as that of a large batch at once; elsewhere it saves memory.
+    """
+    samples = chunk_samples or (CPU_CHUNK_SAMPLES if jax.default_backend() == "cpu" else 0)
+    gradient = jax.grad(loss, has_aux=True)
+    fits = [n for n in range(1, num_envs + 1) if num_envs % n == 0 and n * samples_per_env <= samples]
+    size = max(fits, default=1) if samples else num_envs
+    if size == num_envs:
+        return gradient(weights, batch)
+
+    def add(total, chunk):
+        return jax.tree.map(jnp.add, total, gradient(weights, take(batch, chunk))), None
+
+    shapes = jax.eval_shape(gradient, weights, batch)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return lax.scan(add, zeros, jnp.arange(num_envs).reshape(-1, size))[0]
+
+
+def sum_over_devices(tree: PyTree, axis: str | None) -> PyTree:
+    """The sum over the devices of a mesh axis; the tree itself if there is none."""
+    return lax.psum(tree, axis) if axis else tree
+
+
+def adam(max_grad_norm: jax.Array | float) -> optax.GradientTransformation:
+    """Adam's direction for gradients scaled down to `max_grad_norm`; the caller scales it by the learning rate."""
+    return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.scale_by_adam(eps=ADAM_EPS))  # pyright: ignore[reportArgumentType]
+
+
+def apply_gradients(
+    weights: PyTree, gradients: PyTree, optimiser: PyTree, max_grad_norm: jax.Array | float, rate: jax.Array | float
+) -> tuple[PyTree, PyTree]:
+    """Weights and optimiser state after one step of Adam of size `rate`."""
+    direction, optimiser = adam(max_grad_norm).update(gradients, optimiser, weights)
+    return jax.tree.map(lambda old, step: old - rate * step, weights, direction), optimiser
+
+
+def anneal(rate: jax.Array | float, updates: jax.Array, total_updates: jax.Array) -> jax.Array:
+    """A learning rate that falls linearly to 0 over the run."""
+    return rate * jnp.maximum(0.0, 1.0 - updates / total_updates)
+
+
+def interpolate(start: jax.Array | float, end: jax.Array | float, done: jax.Array) -> jax.Array:
+    """From `start` to `end` as `done` goes from 0 to 1, then `end`."""
+    return start + (end - start) * jnp.clip(done, 0.0, 1.0)
+
+
+def polyak_update(target: PyTree, weights: PyTree, share: jax.Array | float) -> PyTree:
+    """Slow copies of weights, moved a `share` of the way to them."""
+    return jax.tree.map(lambda slow, fast: slow + share * (fast - slow), target, weights)
+
+
+def over_epochs(
+    step: Callable[[Any, jax.Array], tuple[Any, dict[str, jax.Array]]],
+    state: Any,
+    key: jax.Array,
+    epochs: int,
+    num_envs: int,
+    minibatches: int,
+    axis: str | None,
+) -> tuple[Any, dict[str, jax.Array]]:
+    """`epochs` passes over the environments, each in `minibatches` calls of `step(state, index of environments)`.
+
+    Returns the last state and the means of the metrics over all steps.
+    """
+
+    def epoch(state, key):
+        return lax.scan(step, state, env_minibatches(key, num_envs, minibatches, axis))
+
+    state, metrics = lax.scan(epoch, state, jax.random.split(key, epochs))
+    return state, jax.tree.map(jnp.mean, metrics)
+
+
+def env_minibatches(key: jax.Array, num_envs: int, minibatches: int, axis: str | None) -> jax.Array:
+    """Which environments make up each minibatch: indices `[minibatches, num_envs // minibatches]`.
+
+    Of every `minibatches` neighbours each minibatch gets one, at random. The draw is keyed by the neighbours' global
+    number, so that the minibatches are the same sets of copies on any number of devices.
+    """
+    chunks = num_envs // minibatches
+    first = lax.axis_index(axis) * chunks if axis else 0
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(chunks))
+    order = jax.vmap(lambda key: jax.random.permutation(key, minibatches))(keys)
+    return (order + jnp.arange(chunks)[:, None] * minibatches).T
