@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal import Discrete, Env, Group, Observation, Outcome
 from shoal.algorithms import _judged as judged
-from shoal.algorithms import _replay as stored
+from shoal.algorithms import replay as stored
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
 from tests.algorithms.playing import played

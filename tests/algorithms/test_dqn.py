@@ -7,7 +7,7 @@ import pytest
 
 from shoal import Discrete, MultiDiscrete
 from shoal.algorithms import DQN
-from shoal.algorithms import _replay as stored
+from shoal.algorithms import replay as stored
 from shoal.networks.mixers import mix
 from shoal.ops import buffers
 from tests.algorithms.tables import ONLINE, SLOW, TABLE, errors, learner, learnt, window

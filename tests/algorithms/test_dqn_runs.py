@@ -9,7 +9,7 @@ import pytest
 
 from shoal import Box, Discrete, Group, MultiDiscrete, Observation
 from shoal.algorithms import DDPG, DQN, PQN
-from shoal.algorithms import _replay as stored
+from shoal.algorithms import replay as stored
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
 from shoal.core.errors import OptionError

@@ -13,7 +13,7 @@ import pytest
 
 from shoal import Discrete, Group, Observation
 from shoal.algorithms import DDPG, SAC
-from shoal.algorithms import _replay as stored
+from shoal.algorithms import replay as stored
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.spaces import Box
 from shoal.networks.torsos import Network

@@ -9,7 +9,7 @@ import pytest
 
 from shoal import Observation
 from shoal.algorithms import PQN
-from shoal.algorithms import _value as q
+from shoal.algorithms import q_learning as q
 from shoal.algorithms.pqn import TEAM
 from shoal.core.algorithm import Experience, Trajectory
 from shoal.core.errors import OptionError

@@ -9,8 +9,8 @@ import pytest
 
 from shoal import Discrete, Group, Observation
 from shoal.algorithms import DQN
-from shoal.algorithms import _replay as stored
-from shoal.algorithms import _value as q
+from shoal.algorithms import q_learning as q
+from shoal.algorithms import replay as stored
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.spaces import Box
 from shoal.networks.q_network import QNetwork, init_q_network

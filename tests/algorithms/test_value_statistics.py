@@ -7,7 +7,7 @@ import pytest
 
 from shoal.algorithms import A2C
 from shoal.algorithms._batch import Policy, with_value_head_kept
-from shoal.algorithms._team import Team, mixed_value, with_value_kept
+from shoal.algorithms.vdac import Team, mixed_value, with_value_kept
 from shoal.execution.experiment import Experiment, Learner, cast
 from shoal.execution.train import train
 from shoal.networks.actor_critic import ActorCritic

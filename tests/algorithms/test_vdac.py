@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import A2C, PPO, Impala, _team
-from shoal.algorithms import _actor_critic as ac
+from shoal.algorithms import on_policy as ac
 from shoal.core.errors import OptionError
 from shoal.core.registry import register
 from shoal.execution import checkpoint

@@ -6,7 +6,7 @@ import pytest
 
 from shoal import Observation
 from shoal.algorithms import PPO
-from shoal.algorithms import _actor_critic as ac
+from shoal.algorithms import on_policy as ac
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
 from shoal.core.registry import register

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from shoal.algorithms import _replay as stored
-from shoal.algorithms import _value as q
-from shoal.algorithms._replay import Steps
+from shoal.algorithms import q_learning as q
+from shoal.algorithms import replay as stored
+from shoal.algorithms.replay import Steps
 from shoal.core.errors import OptionError
 from shoal.core.spaces import ActionSpace, Box
 from shoal.core.types import Group, Observation, PyTree

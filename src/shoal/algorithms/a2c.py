@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import jax
 
-from shoal.algorithms import _actor_critic as ac
+from shoal.algorithms import on_policy as ac
 from shoal.core.algorithm import Experience, SplitsUpdate
 
 

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.algorithms._judged import Choice, Policy, any_action, weight_of
-from shoal.algorithms._off_policy import LearnerState, OffPolicyLearner
+from shoal.algorithms.off_policy import LearnerState, OffPolicyLearner
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.errors import require

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from shoal.algorithms import _replay as stored
-from shoal.algorithms import _value as q
+from shoal.algorithms import q_learning as q
+from shoal.algorithms import replay as stored
 from shoal.algorithms._learner import (
     adam,
     annealed,
@@ -33,7 +33,7 @@ from shoal.algorithms._learner import (
     linear,
     towards,
 )
-from shoal.algorithms._replay import Steps
+from shoal.algorithms.replay import Steps
 from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Prioritises, ReplayTraits, Traits
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.options import check_types

@@ -12,7 +12,7 @@ replaces -A log π by PPO's objective on the ratio π / μ; the advantage then g
 Departures: Adam instead of RMSProp; means instead of sums over the batch; returns over own decisions (`ops.returns`);
 λ as in `ops.returns.vtrace`; several epochs of minibatches if wanted; APPO has no target network. The value of a
 truncated episode's final view is the one that the acting policy gave it, and the carry that the view after the rollout
-is valued with is the actor's. With a mixer (see `_team`) the ratio is that of the joint action: the product over the
+is valued with is the actor's. With a mixer (see `vdac`) the ratio is that of the joint action: the product over the
 team.
 Shape letters: `T` time, `E` environments, `n` agents of a group.
 """
@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shoal.algorithms import _actor_critic as ac
-from shoal.algorithms import _team
+from shoal.algorithms import on_policy as ac
+from shoal.algorithms import vdac
 from shoal.algorithms._batch import (
     Batch,
     Last,
@@ -113,7 +113,7 @@ class Impala(ac.ActorCriticLearner):
         weights, judged = lax.stop_gradient((weights, judged))
         policies = {name: state.params[name].replace(weights=weights[name]) for name in batches}
         if state.team is not None:
-            team = state.team.replace(weights=weights.get(_team.MIXER, ()))
+            team = state.team.replace(weights=weights.get(vdac.MIXER, ()))
             return self._team_traced(state.hyper, team, policies, batches, judged)
         return {name: self._traced(state.hyper, policies[name], b, judged[name]) for name, b in batches.items()}
 
@@ -147,7 +147,7 @@ class Impala(ac.ActorCriticLearner):
     def _team_traced(
         self,
         hyper: dict[str, jax.Array],
-        team: _team.Team,
+        team: vdac.Team,
         policies: dict[str, Policy],
         batches: dict[str, Batch],
         judged: dict[str, Any],
@@ -157,11 +157,11 @@ class Impala(ac.ActorCriticLearner):
         states = one.observation.state, one.last.observation.state if one.last else None
         values = {name: value for name, (_, _, value) in judged.items()}
         last_values = {name: self._value_after(policies[name], batch) for name, batch in batches.items()}
-        worth = _team.team_values(self.mixer, team, trails, values, last_values, states)
+        worth = vdac.team_values(self.mixer, team, trails, values, last_values, states)
         ratios = {name: judged[name][0] - batch.log_prob for name, batch in batches.items()}
         joint = sum(jnp.sum(_where(trails[name].active, ratio), -1) for name, ratio in ratios.items())
-        advantage, target = self._vtrace(hyper, jnp.asarray(joint), _team.team_steps(trails), worth)
-        return _team.everybodys(batches, advantage, scaled_target(team.value_stats, target))
+        advantage, target = self._vtrace(hyper, jnp.asarray(joint), vdac.team_steps(trails), worth)
+        return vdac.everybodys(batches, advantage, scaled_target(team.value_stats, target))
 
     def _vtrace(
         self, hyper: dict[str, jax.Array], log_ratio: jax.Array, steps: dict[str, Any], values: dict[str, jax.Array]

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shoal.algorithms import _actor_critic as ac
+from shoal.algorithms import on_policy as ac
 from shoal.core.algorithm import Experience, Traits
 from shoal.core.checks import check_positive
 from shoal.core.errors import require_positive

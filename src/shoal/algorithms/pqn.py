@@ -17,15 +17,15 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from shoal.algorithms import _value as q
+from shoal.algorithms import q_learning as q
 from shoal.algorithms._learner import (
     adam,
     annealed,
     check_exploration,
     descend,
 )
-from shoal.algorithms._replay import team_reward
 from shoal.algorithms.ppo import env_minibatches
+from shoal.algorithms.replay import team_reward
 from shoal.core.agents import over_agents
 from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Traits
 from shoal.core.checks import check_floats, check_whole

@@ -35,9 +35,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shoal.algorithms import _value as q
+from shoal.algorithms import q_learning as q
 from shoal.algorithms._judged import Choice, Policy, weight_of
-from shoal.algorithms._off_policy import LearnerState, OffPolicyLearner
+from shoal.algorithms.off_policy import LearnerState, OffPolicyLearner
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.checks import check_floats
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete

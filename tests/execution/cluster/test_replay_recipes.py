@@ -9,8 +9,8 @@ import pytest
 from shooting import Killer, disturbed
 
 from shoal.algorithms import A2C, DQN
-from shoal.algorithms import _replay as stored
-from shoal.algorithms import _value as q
+from shoal.algorithms import q_learning as q
+from shoal.algorithms import replay as stored
 from shoal.core.errors import OptionError
 from shoal.execution.cluster import rollouts, runner
 from shoal.execution.cluster.fabric import Threads

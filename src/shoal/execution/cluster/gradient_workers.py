@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from shoal.algorithms import _replay as stored
+from shoal.algorithms import replay as stored
 from shoal.algorithms.a2c import A2C
 from shoal.core.types import PyTree
 from shoal.core.vectorise import Worlds

@@ -17,8 +17,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from shoal.algorithms._actor_critic import ActorCriticLearner
 from shoal.algorithms._batch import evaluate
+from shoal.algorithms.on_policy import ActorCriticLearner
 from shoal.algorithms.ppo import approx_kl
 from shoal.core.errors import NonFiniteError
 from shoal.core.types import PyTree

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.algorithms import _replay as stored
-from shoal.algorithms import _value as q
+from shoal.algorithms import q_learning as q
+from shoal.algorithms import replay as stored
 from shoal.algorithms.dqn import DQN
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.types import PyTree

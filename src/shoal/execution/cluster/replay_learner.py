@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shoal.algorithms import _replay as stored
+from shoal.algorithms import replay as stored
 from shoal.core.types import PyTree
 from shoal.execution import latch
 from shoal.execution.cluster.actor import WAIT

@@ -2,7 +2,7 @@
 
 Shape letters: `T` time, `E` environments, `n` agents of a group. The critic sees the agent's own view (independent
 learners, IPPO) or the global state beside it (centralised critic, MAPPO); recurrence is a choice of the network. With a
-mixer, the critics of all agents together value the team (VDAC, see `_team`).
+mixer, the critics of all agents together value the team (VDAC, see `vdac`).
 """
 
 import abc
@@ -15,7 +15,7 @@ import optax
 from flax import struct
 from jax import lax
 
-from shoal.algorithms import _team
+from shoal.algorithms import vdac
 from shoal.algorithms._batch import (
     Batch,
     Policy,
@@ -64,7 +64,7 @@ class LearnerState(struct.PyTreeNode):
     optimiser: PyTree
     hyper: dict[str, jax.Array]
     updates: jax.Array
-    team: _team.Team | None = None
+    team: vdac.Team | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,7 @@ class ActorCriticLearner(Algorithm, Stochastic):
         hyper = self.hyper(spec)
         team = None
         if self.mixer != "none":
-            team = _team.init_team(self.mixer, jax.random.fold_in(key, len(keys)), spec, self.normalise_values)
+            team = vdac.init_team(self.mixer, jax.random.fold_in(key, len(keys)), spec, self.normalise_values)
         optimiser = _optimiser(hyper).init(_weights(params, team))
         return LearnerState(params, optimiser, hyper, jnp.int32(0), team)
 
@@ -145,7 +145,7 @@ class ActorCriticLearner(Algorithm, Stochastic):
         batches = {name: self._batch(params[name], track, experience, state.hyper) for name, track in tracks.items()}
         if state.team is not None:
             team, params, returns = self._team_returns(state, state.team, experience, batches, axis)
-            state, batches = state.replace(team=team), _team.everybodys(batches, *returns)
+            state, batches = state.replace(team=team), vdac.everybodys(batches, *returns)
         for name, track in tracks.items():
             policy, batch = params[name], batches[name]
             if policy.value_stats is not None:
@@ -204,7 +204,7 @@ class ActorCriticLearner(Algorithm, Stochastic):
             rate = rate * jnp.maximum(0.0, 1.0 - state.updates / state.hyper["total_updates"])
         weights = jax.tree.map(lambda old, step: old - rate * step, weights, direction)
         params = {name: policy.replace(weights=weights[name]) for name, policy in state.params.items()}
-        team = state.team and state.team.replace(weights=weights.get(_team.MIXER, ()))
+        team = state.team and state.team.replace(weights=weights.get(vdac.MIXER, ()))
         return state.replace(params=params, optimiser=optimiser, team=team)
 
     def count_update(self, state: LearnerState) -> LearnerState:
@@ -269,7 +269,7 @@ class ActorCriticLearner(Algorithm, Stochastic):
 
     def _team_loss(self, hyper, weights, batches, judged, total):
         values = {name: value for name, (_, _, value) in judged.items()}
-        errors, weight = _team.value_errors(self.mixer, weights.get(_team.MIXER, ()), values, batches)
+        errors, weight = vdac.value_errors(self.mixer, weights.get(vdac.MIXER, ()), values, batches)
         error = weighted_sum(errors, weight) / total
         return 0.5 * hyper["value_coef"] * error, {f"value_loss/{'+'.join(sorted(batches))}": error}
 
@@ -277,17 +277,17 @@ class ActorCriticLearner(Algorithm, Stochastic):
         """Steps that count for the team's value, over all devices; None without a mixer."""
         if self.mixer == "none":
             return None
-        total = jnp.sum(_team.team_weight(batches))
+        total = jnp.sum(vdac.team_weight(batches))
         return jnp.maximum(lax.psum(total, axis) if axis else total, 1.0)
 
     def _team_returns(
         self,
         state: LearnerState,
-        team: _team.Team,
+        team: vdac.Team,
         experience: Experience,
         batches: dict[str, Batch],
         axis: str | None,
-    ) -> tuple[_team.Team, dict[str, Policy], tuple[jax.Array, jax.Array]]:
+    ) -> tuple[vdac.Team, dict[str, Policy], tuple[jax.Array, jax.Array]]:
         """The team and its policies with statistics brought up to date; the team's advantage and target `[T, E]`."""
         tracks, params = experience.trajectories, dict(state.params)
         trails = {name: trail_of(track, experience) for name, track in tracks.items()}
@@ -298,14 +298,14 @@ class ActorCriticLearner(Algorithm, Stochastic):
         }
         values = {name: self._values(state.params[name], tracks[name], batch) for name, batch in batches.items()}
         states = one.observation.state, one.last_observation.state
-        worth = _team.team_values(self.mixer, team, trails, values, last_values, states)
-        steps = _team.team_steps(trails)
+        worth = vdac.team_values(self.mixer, team, trails, values, last_values, states)
+        steps = vdac.team_steps(trails)
         advantage, target = advantages(**steps, **worth, gamma=state.hyper["gamma"], lam=state.hyper["gae_lambda"])
         if team.value_stats is not None:
             weight = as_weight(steps["present"])
             stats = self._new_value_stats(team.value_stats, target, weight, axis)
             sizes = {name: trail.reward.shape[-1] for name, trail in trails.items()}
-            team, params = _team.with_value_kept(self.mixer, team, params, sizes, stats)
+            team, params = vdac.with_value_kept(self.mixer, team, params, sizes, stats)
         return team, params, (advantage, scaled_target(team.value_stats, target))
 
     def _values(self, policy: Policy, track: Trajectory, batch: Batch) -> jax.Array:
@@ -324,11 +324,11 @@ def weights_of(state: LearnerState) -> dict[str, PyTree]:
     return _weights(state.params, state.team)
 
 
-def _weights(params: dict[str, Policy], team: _team.Team | None) -> dict[str, PyTree]:
+def _weights(params: dict[str, Policy], team: vdac.Team | None) -> dict[str, PyTree]:
     weights = {name: policy.weights for name, policy in params.items()}
     if team is None or not jax.tree.leaves(team.weights):
         return weights
-    return weights | {_team.MIXER: team.weights}
+    return weights | {vdac.MIXER: team.weights}
 
 
 def _optimiser(hyper: dict[str, Any]) -> optax.GradientTransformation:

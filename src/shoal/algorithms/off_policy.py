@@ -24,11 +24,11 @@ from flax import struct
 from jax import lax
 
 from shoal.algorithms import _judged as judged
-from shoal.algorithms import _replay as stored
-from shoal.algorithms import _value as q
+from shoal.algorithms import q_learning as q
+from shoal.algorithms import replay as stored
 from shoal.algorithms._judged import Choice, Policy, Read
 from shoal.algorithms._learner import adam, check_burn_in, descend, towards
-from shoal.algorithms._replay import Steps
+from shoal.algorithms.replay import Steps
 from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Replays, ReplayTraits, Traits
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.options import check_types
