@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from shoal import presets
-from shoal.execution.bench import bench_env, bench_train
+from shoal.training.bench import bench_env, bench_train
 
 WORLDS = [  # id, options, copies, steps a call, the peer's env steps per second, who
     ("tag/grid", {}, 2000, 500, 11.1e6, "WarpDrive"),

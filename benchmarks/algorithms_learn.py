@@ -20,11 +20,11 @@ import jax
 import numpy as np
 
 from shoal import presets
-from shoal.execution.bench import versions
-from shoal.execution.devices import use_all_cores
-from shoal.execution.evaluate import evaluate
-from shoal.execution.experiment import cast
-from shoal.execution.train import train
+from shoal.training.bench import versions
+from shoal.training.devices import use_all_cores
+from shoal.training.evaluate import evaluate
+from shoal.training.experiment import cast
+from shoal.training.loop import train
 
 EPISODES = 1024
 POINTS = 100  # of a curve, at most

@@ -29,15 +29,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from shoal.cluster import supervisor as runner
+from shoal.cluster.plan import Plan
+from shoal.cluster.services.journal import read
+from shoal.cluster.transport.launcher import WorkerError
 from shoal.core.files import write_atomically
-from shoal.execution import checkpoint, run_kinds
-from shoal.execution.cluster import runner
-from shoal.execution.cluster.fabric import WorkerError
-from shoal.execution.cluster.journal import read
-from shoal.execution.cluster.plan import Plan
-from shoal.execution.experiment import Experiment, to_plain
-from shoal.execution.run import open_run
 from shoal.presets import resolve
+from shoal.training import checkpoint, run_kinds
+from shoal.training.experiment import Experiment, to_plain
+from shoal.training.run import open_run
 
 UPDATES = 400
 SERVICES = {
@@ -111,7 +111,7 @@ def begun(experiment: Experiment, plan: Plan, folder: Path, fabric: "runner.Fabr
 
 
 def on_ray(plan: Plan, **more):
-    from shoal.execution.cluster.ray_fabric import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayFabric
 
     return RayFabric("local", runner.needs(plan), **more)
 
@@ -144,7 +144,7 @@ def node(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dict:
     """A cluster of two nodes on this machine: one is removed while it works, another one added."""
     from ray.cluster_utils import Cluster
 
-    from shoal.execution.cluster.ray_fabric import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayFabric
 
     random.seed(seed)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
@@ -168,7 +168,7 @@ def node(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dict:
 
 def environment(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dict:
     """An environment in Python goes wrong, once or for ever."""
-    from shoal.execution.cluster.ray_fabric import setting_for
+    from shoal.cluster.transport.ray_launcher import setting_for
 
     random.seed(seed)
     runpy.run_path(str(WORLD))

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from shoal.execution.devices import num_cores, use_all_cores, use_compilation_cache
+from shoal.training.devices import num_cores, use_all_cores, use_compilation_cache
 
 ROWS = {
     "impala/cartpole": ("impala", "impala/cartpole"),
@@ -57,9 +57,9 @@ def main() -> None:
 
 
 def learn(name: str, args: argparse.Namespace) -> dict:
-    from shoal.execution.cluster import runner
-    from shoal.execution.cluster.plan import Plan
-    from shoal.execution.cluster.ray_fabric import RayFabric
+    from shoal.cluster import supervisor as runner
+    from shoal.cluster.plan import Plan
+    from shoal.cluster.transport.ray_launcher import RayFabric
     from shoal.presets import resolve
 
     recipe, preset, *steps = ROWS[name]
@@ -105,8 +105,8 @@ def with_rate(experiment, rate: float):
 
 def played(experiment, policies) -> float:
     """Mean greedy return of 512 episodes, all groups together."""
-    from shoal.execution.evaluate import evaluate
-    from shoal.execution.experiment import cast
+    from shoal.training.evaluate import evaluate
+    from shoal.training.experiment import cast
 
     found = evaluate(cast(experiment), policies, episodes=512)
     return round(float(sum(values.mean() for values in found.returns.values())), 2)
@@ -114,8 +114,8 @@ def played(experiment, policies) -> float:
 
 @functools.cache
 def fused_ppo() -> float:
-    from shoal.execution.train import train
     from shoal.presets import resolve
+    from shoal.training.loop import train
 
     experiment = resolve("ippo/simple_spread")
     return played(experiment, train(experiment).policies)

@@ -124,11 +124,11 @@ def cpu_seconds() -> float:
 
 def ours(args: argparse.Namespace) -> dict[str, float]:
     from shoal.algorithms import PPO
-    from shoal.execution.cluster import runner
-    from shoal.execution.cluster.plan import Plan
-    from shoal.execution.cluster.ray_fabric import RayFabric
-    from shoal.execution.experiment import Experiment, Learner
+    from shoal.cluster import supervisor as runner
+    from shoal.cluster.plan import Plan
+    from shoal.cluster.transport.ray_launcher import RayFabric
     from shoal.networks.torsos import Network
+    from shoal.training.experiment import Experiment, Learner
 
     learner = Learner(PPO(epochs=EPOCHS, minibatches=args.minibatches, network=Network(hidden=HIDDEN)))
     experiment = Experiment(

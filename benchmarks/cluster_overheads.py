@@ -21,13 +21,13 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from shoal.cluster.services.dataset import Item, Queue
+from shoal.cluster.services.parameters import ParameterService
+from shoal.cluster.tasks.board import Task
+from shoal.cluster.tasks.pool import MOST, Crew, Team
+from shoal.cluster.transport.launcher import Handle, Store
+from shoal.cluster.transport.ray_launcher import RayFabric
 from shoal.core.version import VERSION
-from shoal.execution.cluster.dataset import Item, Queue
-from shoal.execution.cluster.fabric import Handle, Store
-from shoal.execution.cluster.parameters import ParameterService
-from shoal.execution.cluster.pool import MOST, Crew, Team
-from shoal.execution.cluster.ray_fabric import RayFabric
-from shoal.execution.cluster.tasks import Task
 
 RESULTS = Path(__file__).parent / "results" / "cluster_overheads.json"
 GOALS = {"tasks_per_s": 2000, "pull_1mb_ms": 3.0, "push_10mb_ms": 30.0}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import jax
 
-from shoal.execution.devices import num_cores, use_all_cores, use_compilation_cache
+from shoal.training.devices import num_cores, use_all_cores, use_compilation_cache
 
 SKIPPED = 5
 """Updates before the clock starts."""
@@ -88,9 +88,9 @@ class Clock:
 
 
 def on_cluster(args: argparse.Namespace, experiment) -> float:
-    from shoal.execution.cluster import runner
-    from shoal.execution.cluster.plan import Plan
-    from shoal.execution.cluster.ray_fabric import RayFabric
+    from shoal.cluster import supervisor as runner
+    from shoal.cluster.plan import Plan
+    from shoal.cluster.transport.ray_launcher import RayFabric
 
     plan, clock = Plan(args.recipe, actors=args.actors, learner_cpus=args.learner_cpus), Clock()
     with tempfile.TemporaryDirectory() as folder:
@@ -101,7 +101,7 @@ def on_cluster(args: argparse.Namespace, experiment) -> float:
 
 
 def fused(experiment) -> float:
-    from shoal.execution.train import train
+    from shoal.training.loop import train
 
     clock = Clock()
     train(experiment, listener=clock)

@@ -34,7 +34,7 @@ def main() -> None:
     if args.side:
         print(json.dumps(theirs(args)))
         return
-    from shoal.execution.devices import num_cores, use_all_cores, use_compilation_cache
+    from shoal.training.devices import num_cores, use_all_cores, use_compilation_cache
 
     use_all_cores()
     use_compilation_cache()
@@ -65,9 +65,9 @@ def arguments() -> argparse.Namespace:
 def ours(name: str, actors: int, steps: int | None) -> dict:
     from cluster_speed import Clock
 
-    from shoal.execution.cluster import runner
-    from shoal.execution.cluster.plan import Plan
-    from shoal.execution.cluster.ray_fabric import RayFabric
+    from shoal.cluster import supervisor as runner
+    from shoal.cluster.plan import Plan
+    from shoal.cluster.transport.ray_launcher import RayFabric
     from shoal.presets import resolve
 
     preset, recipe, total = ROWS[name]
@@ -92,8 +92,8 @@ def ours(name: str, actors: int, steps: int | None) -> dict:
 
 def played(experiment, policies) -> dict[str, float]:
     """Mean greedy returns of each group; in pong the right player plays at random."""
-    from shoal.execution.evaluate import evaluate
-    from shoal.execution.experiment import cast
+    from shoal.training.evaluate import evaluate
+    from shoal.training.experiment import cast
 
     chosen = {name: policy for name, policy in policies.items() if name != "right"} if policies else {}
     found = evaluate(cast(experiment), chosen or None, episodes=EPISODES)
@@ -127,7 +127,7 @@ def theirs(args: argparse.Namespace) -> dict:
     ray.init(num_cpus=args.side + 1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
 
     def make(_=None):
-        from shoal.bridges.to_pettingzoo import parallel_env
+        from shoal.bridges.outgoing.pettingzoo import parallel_env
 
         return ParallelPettingZooEnv(parallel_env("pong"))
 

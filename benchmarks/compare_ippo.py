@@ -15,12 +15,12 @@ from pathlib import Path
 import jax
 from plain_ippo import NUM_STEPS, Plain
 
-from shoal.execution.devices import use_all_cores
+from shoal.training.devices import use_all_cores
 
 use_all_cores()
 
 from shoal import presets  # noqa: E402
-from shoal.execution.bench import bench_train, versions  # noqa: E402
+from shoal.training.bench import bench_train, versions  # noqa: E402
 
 
 def main() -> None:

@@ -145,8 +145,8 @@ def spread(copies: int = 8) -> tuple[dict, int]:
 def ours(id: str, options: dict, copies: int, actions: dict[str, np.ndarray]) -> dict:
     """The host runner's ways: in its own process, and in one to eight others."""
     from shoal.core.registry import make
-    from shoal.execution.env_workers import InWorkers, Source
-    from shoal.execution.host_stages import Apart
+    from shoal.training.env_workers import InWorkers, Source
+    from shoal.training.host_stages import Apart
 
     env, seeds = make(id, **options), list(range(copies))
     stages = {"Shoal, in one process": Apart(env, env.open(copies).envs, seeds)}

@@ -20,13 +20,13 @@ from pathlib import Path
 import jax
 
 from shoal import presets
-from shoal.execution.bench import versions
-from shoal.execution.devices import use_all_cores
-from shoal.execution.evaluate import evaluate
-from shoal.execution.evolution import Evolution
-from shoal.execution.evolve import evolve
-from shoal.execution.experiment import Experiment, cast
-from shoal.population.strategies import make_strategy
+from shoal.populations.evolution.program import Evolution
+from shoal.populations.evolution.run import evolve
+from shoal.populations.evolution.strategies import make_strategy
+from shoal.training.bench import versions
+from shoal.training.devices import use_all_cores
+from shoal.training.evaluate import evaluate
+from shoal.training.experiment import Experiment, cast
 
 EPISODES = 1024
 WORLDS = {

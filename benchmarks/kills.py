@@ -38,20 +38,25 @@ from typing import Any
 import jax
 
 from shoal.algorithms import A2C
+from shoal.cluster import supervisor as runner
+from shoal.cluster.plan import Plan
+from shoal.cluster.tasks import evolution as cluster_evolution
+from shoal.cluster.tasks import pbt as cluster_pbt
+from shoal.cluster.tasks import populations
+from shoal.cluster.tasks.pool import Team
+from shoal.cluster.transport.launcher import Threads
 from shoal.core.files import write_atomically
-from shoal.execution import checkpoint, evolve, pbt, psro_run, run_kinds, sweep, train
-from shoal.execution.cluster import evolution as cluster_evolution
-from shoal.execution.cluster import pbt as cluster_pbt
-from shoal.execution.cluster import populations, runner
-from shoal.execution.cluster.fabric import Threads
-from shoal.execution.cluster.plan import Plan
-from shoal.execution.cluster.pool import Team
-from shoal.execution.evolution import Evolution
-from shoal.execution.experiment import Experiment, Learner
-from shoal.execution.run import open_run
 from shoal.networks.torsos import Network
-from shoal.population.psro import PSRO
+from shoal.populations import psro_run
+from shoal.populations.evolution import run as evolve
+from shoal.populations.evolution.program import Evolution
+from shoal.populations.pbt import run as pbt
+from shoal.populations.psro import PSRO
 from shoal.presets import resolve
+from shoal.training import checkpoint, run_kinds, sweep
+from shoal.training import loop as train
+from shoal.training.experiment import Experiment, Learner
+from shoal.training.run import open_run
 
 TIMES = ("seconds", "_s")
 """How the names of what may differ between two runs end."""

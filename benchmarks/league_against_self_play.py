@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.execution.devices import use_all_cores, use_compilation_cache
+from shoal.training.devices import use_all_cores, use_compilation_cache
 
 EPISODES = 4096
 
@@ -39,7 +39,7 @@ def main() -> None:
     use_all_cores()
     use_compilation_cache()
     from shoal.core.files import write_atomically
-    from shoal.execution.bench import versions
+    from shoal.training.bench import versions
 
     args.folder.mkdir(parents=True, exist_ok=True)
     sizes = {name: value for name, value in vars(args).items() if name != "folder"}
@@ -51,9 +51,9 @@ def main() -> None:
 
 
 def compare(args: argparse.Namespace, seed: int) -> dict:
-    from shoal.execution.game import Game
-    from shoal.execution.matches import Matches
-    from shoal.population import league
+    from shoal.populations import league
+    from shoal.populations.game import Game
+    from shoal.populations.matches import Matches
 
     leagued = grow(args, seed, "league", 1)
     lanes = sum(len(league.trained(i + 1, args.exploit_every)) for i in range(args.iterations))
@@ -92,8 +92,8 @@ def compare(args: argparse.Namespace, seed: int) -> dict:
 
 
 def grow(args: argparse.Namespace, seed: int, solver: str, times: float):
-    from shoal.execution import psro_run
-    from shoal.population.psro import PSRO
+    from shoal.populations import psro_run
+    from shoal.populations.psro import PSRO
 
     alone = solver == "last"
     options = {} if alone else {"exploit_every": args.exploit_every}

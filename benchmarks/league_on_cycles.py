@@ -56,11 +56,10 @@ def main() -> None:
 
 def grow(args: argparse.Namespace, preset: str, seed: int, solver: str) -> dict:
     """Trains one population, and measures its newest agents after every iteration."""
-    from shoal.execution import psro_run
-    from shoal.execution.devices import use_compilation_cache
-    from shoal.population import league
-    from shoal.population.psro import PSRO
+    from shoal.populations import league, psro_run
+    from shoal.populations.psro import PSRO
     from shoal.presets import resolve
+    from shoal.training.devices import use_compilation_cache
 
     use_compilation_cache()
     alone = solver == "last"

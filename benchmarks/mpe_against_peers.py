@@ -161,8 +161,8 @@ def shoal_call(scenario: str, continuous: bool) -> Callable[[], float]:
     import jax
 
     import shoal
+    from shoal.batching.vectorise import Vectorised
     from shoal.core.spaces import action_shape
-    from shoal.core.vectorise import Vectorised
 
     env = shoal.make(f"mpe/{scenario}", continuous=continuous)
     copies = Vectorised(env, NUM_ENVS)

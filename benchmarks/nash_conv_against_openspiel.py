@@ -18,8 +18,8 @@ import pyspiel
 import shoal
 from shoal.core.files import write_atomically
 from shoal.envs.tabular import TabularGame, tabulate
-from shoal.execution import psro_run
-from shoal.execution.oracles import Learned
+from shoal.populations import psro_run
+from shoal.populations.oracles import Learned
 
 GAMES = {"cards/kuhn": "kuhn_poker", "cards/leduc": "leduc_poker"}
 

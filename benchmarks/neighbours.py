@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.execution.bench import versions
 from shoal.ops.neighbours import _kernel, plain_k_nearest
+from shoal.training.bench import versions
 
 CHECKED = [
     (9, 1, 4),

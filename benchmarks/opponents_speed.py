@@ -3,7 +3,7 @@
     python benchmarks/opponents_speed.py OUT.json
 
 Milliseconds of one forward pass of a two-layer network (64, 64) on Leduc's view for every copy, by the number of copies
-and of policies. `blocks` is `shoal.core.by_policy`; `gather` moves the weights of each copy's policy; `all` runs every
+and of policies. `blocks` is `batching.grouped`; `gather` moves the weights of each copy's policy; `all` runs every
 policy on every copy and picks; `one` is a single policy for all, the least that it can take.
 """
 
@@ -16,9 +16,9 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from shoal.core.by_policy import by_policy
+from shoal.batching.grouped import by_policy
 from shoal.core.files import write_atomically
-from shoal.execution.bench import versions
+from shoal.training.bench import versions
 
 VIEW, HIDDEN, ACTIONS = 30, 64, 3
 STEPS = 20

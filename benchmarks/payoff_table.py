@@ -14,15 +14,15 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from shoal.execution.devices import use_all_cores
+from shoal.training.devices import use_all_cores
 
 use_all_cores()
 
 from shoal.core.files import write_atomically  # noqa: E402
-from shoal.execution import psro_run  # noqa: E402
-from shoal.execution.bench import versions  # noqa: E402
-from shoal.execution.game import Game  # noqa: E402
-from shoal.execution.matches import Matches  # noqa: E402
+from shoal.populations import psro_run  # noqa: E402
+from shoal.populations.game import Game  # noqa: E402
+from shoal.populations.matches import Matches  # noqa: E402
+from shoal.training.bench import versions  # noqa: E402
 
 
 def main() -> None:

@@ -20,17 +20,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.execution.devices import use_all_cores
+from shoal.training.devices import use_all_cores
 
 use_all_cores()
 
 from shoal import presets  # noqa: E402
 from shoal.core.files import write_atomically  # noqa: E402
-from shoal.execution.bench import versions  # noqa: E402
-from shoal.execution.fused import MAX_UPDATES, build  # noqa: E402
-from shoal.execution.pbt import PBT, Range  # noqa: E402
-from shoal.execution.pbt import build as build_pbt  # noqa: E402
-from shoal.execution.pbt_program import SOURCE  # noqa: E402
+from shoal.populations.pbt.program import SOURCE  # noqa: E402
+from shoal.populations.pbt.run import PBT, Range  # noqa: E402
+from shoal.populations.pbt.run import build as build_pbt  # noqa: E402
+from shoal.training.bench import versions  # noqa: E402
+from shoal.training.fused import MAX_UPDATES, build  # noqa: E402
 
 ENDLESS = 1_000_000
 """Updates of a run that is not over while it is timed."""

@@ -24,7 +24,7 @@ if hasattr(os, "sched_setaffinity"):
 import numpy as np
 from mpe2 import simple_spread_v3
 
-from shoal.bridges.to_pettingzoo import parallel_env
+from shoal.bridges.outgoing.pettingzoo import parallel_env
 
 EPISODE = 25
 GOAL = 3_700

@@ -333,10 +333,10 @@ def run_ours(args: argparse.Namespace, settings: Ours) -> None:
 
 
 def grow(args: argparse.Namespace, settings: Ours) -> list[dict[str, float]]:
-    from shoal.execution import psro_run
-    from shoal.execution.devices import use_compilation_cache
-    from shoal.population.psro import PSRO
+    from shoal.populations import psro_run
+    from shoal.populations.psro import PSRO
     from shoal.presets import resolve
+    from shoal.training.devices import use_compilation_cache
 
     use_compilation_cache()
     experiment = resolve("psro/leduc")

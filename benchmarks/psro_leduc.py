@@ -16,7 +16,7 @@ from pathlib import Path
 
 import jax
 
-from shoal.execution.devices import use_all_cores, use_compilation_cache
+from shoal.training.devices import use_all_cores, use_compilation_cache
 
 GOALS = (1.0, 0.5)
 
@@ -43,15 +43,15 @@ def main() -> None:
     use_compilation_cache()
     seeds = [grow(args, seed) for seed in range(args.first_seed, args.first_seed + args.seeds)]
     args.folder.mkdir(parents=True, exist_ok=True)
-    from shoal.execution.bench import versions
+    from shoal.training.bench import versions
 
     record = {"seeds": seeds, "device": jax.devices()[0].device_kind, "devices": len(jax.devices())}
     (args.folder / "result.json").write_text(json.dumps(record | {"versions": versions()}, indent=1) + "\n")
 
 
 def grow(args: argparse.Namespace, seed: int) -> dict:
-    from shoal.execution import psro_run
-    from shoal.population.psro import PSRO
+    from shoal.populations import psro_run
+    from shoal.populations.psro import PSRO
     from shoal.presets import resolve
 
     experiment = dataclasses.replace(resolve("psro/leduc"), seed=seed)

@@ -15,14 +15,14 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from shoal.execution.devices import use_all_cores
+from shoal.training.devices import use_all_cores
 
 use_all_cores()
 
 from shoal import presets  # noqa: E402
-from shoal.execution.bench import versions  # noqa: E402
-from shoal.execution.evaluate import evaluate  # noqa: E402
-from shoal.execution.fused import MAX_UPDATES, build, policies_of  # noqa: E402
+from shoal.training.bench import versions  # noqa: E402
+from shoal.training.evaluate import evaluate  # noqa: E402
+from shoal.training.fused import MAX_UPDATES, build, policies_of  # noqa: E402
 
 POINTS = 12
 

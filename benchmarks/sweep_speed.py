@@ -16,15 +16,15 @@ from pathlib import Path
 
 import jax
 
-from shoal.execution.devices import use_all_cores
+from shoal.training.devices import use_all_cores
 
 use_all_cores()
 
 from shoal import presets  # noqa: E402
 from shoal.core.files import write_atomically  # noqa: E402
-from shoal.execution.bench import versions  # noqa: E402
-from shoal.execution.fused import MAX_UPDATES, Program, build  # noqa: E402
-from shoal.execution.sweep import Range, Sweep  # noqa: E402
+from shoal.training.bench import versions  # noqa: E402
+from shoal.training.fused import MAX_UPDATES, Program, build  # noqa: E402
+from shoal.training.sweep import Range, Sweep  # noqa: E402
 
 
 class Timed:

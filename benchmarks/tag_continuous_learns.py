@@ -12,10 +12,10 @@ import json
 from pathlib import Path
 
 from shoal import presets
-from shoal.execution.bench import versions
-from shoal.execution.evaluate import evaluate
-from shoal.execution.experiment import cast
-from shoal.execution.train import train
+from shoal.training.bench import versions
+from shoal.training.evaluate import evaluate
+from shoal.training.experiment import cast
+from shoal.training.loop import train
 from shoal.viz import draw_curves
 
 

@@ -16,9 +16,9 @@ import jax
 
 from shoal.algorithms import DQN
 from shoal.core.files import write_atomically
-from shoal.execution.bench import bench_train, versions
-from shoal.execution.experiment import Experiment, Learner
 from shoal.networks.torsos import Network
+from shoal.training.bench import bench_train, versions
+from shoal.training.experiment import Experiment, Learner
 
 COMMON = {
     "gamma": 0.9,

@@ -19,11 +19,11 @@ import numpy as np
 
 import shoal
 from shoal import presets
-from shoal.core.regroup import sides
-from shoal.execution.bench import versions
-from shoal.execution.evaluate import evaluate
-from shoal.execution.experiment import cast
-from shoal.execution.train import train
+from shoal.batching.regroup import sides
+from shoal.training.bench import versions
+from shoal.training.evaluate import evaluate
+from shoal.training.experiment import cast
+from shoal.training.loop import train
 
 
 def main() -> None:

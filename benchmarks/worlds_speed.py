@@ -16,14 +16,14 @@ from pathlib import Path
 
 import jax
 
-from shoal.execution.devices import use_all_cores
+from shoal.training.devices import use_all_cores
 
 use_all_cores()
 
 import shoal  # noqa: E402
 import shoal.envs  # noqa: E402
 from shoal.core.env import describe  # noqa: E402
-from shoal.execution.bench import bench_env, versions  # noqa: E402
+from shoal.training.bench import bench_env, versions  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 PUBLISHED = Path(shoal.envs.__file__).parent / "speeds.json"

@@ -17,12 +17,12 @@ import jax
 
 import shoal
 import shoal.envs
-from shoal.cli.listings import action_text, shapes_text, view_shapes
+from shoal.batching.rollout import random_policies, rollout
+from shoal.batching.vectorise import Vectorised
+from shoal.cli.commands.listings import action_text, shapes_text, view_shapes
 from shoal.cli.terminal import count
 from shoal.core.env import Env, describe
 from shoal.core.registry import world_class
-from shoal.core.vectorise import Vectorised
-from shoal.execution.rollout import random_policies, rollout
 from shoal.viz import draw_scene
 
 FOLDER = Path(__file__).parent / "worlds"

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.distributions import Categorical
 
-from shoal.bridges.to_gymnasium import make_vec
+from shoal.bridges.outgoing.gymnasium import make_vec
 
 NUM_ENVS, NUM_STEPS, EPOCHS, MINIBATCH = 64, 32, 4, 512
 GAMMA, LAMBDA, CLIP, ENTROPY, LEARNING_RATE = 0.99, 0.95, 0.2, 0.01, 2.5e-3

@@ -9,9 +9,9 @@ import pyspiel
 import torch
 
 from shoal.algorithms import PPO
-from shoal.bridges.openspiel import bot, policy_bot
-from shoal.execution.experiment import Experiment, Learner, cast
-from shoal.execution.train import train
+from shoal.bridges.incoming.openspiel import bot, policy_bot
+from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.loop import train
 
 GAME = "kuhn_poker(players=3)"
 HANDS = slice(3, 7)  # in a view: which of the four cards one has

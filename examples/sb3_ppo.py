@@ -9,7 +9,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
-from shoal.bridges.to_gymnasium import make_env, make_vec
+from shoal.bridges.outgoing.gymnasium import make_env, make_vec
 
 
 class Copies(VecEnv):

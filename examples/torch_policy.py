@@ -10,8 +10,7 @@ import torch
 
 import shoal
 from shoal.algorithms import PPO
-from shoal.bridges.torch import TorchWorlds
-from shoal.bridges.torch_match import play_match
+from shoal.bridges.torch import TorchWorlds, play_match
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
 

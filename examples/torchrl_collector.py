@@ -7,7 +7,7 @@ from torchrl.collectors import Collector
 from torchrl.modules import MultiAgentMLP, ProbabilisticActor
 from torchrl.objectives import ClipPPOLoss, ValueEstimators
 
-from shoal.bridges.to_torchrl import ShoalEnv
+from shoal.bridges.outgoing.torchrl import ShoalEnv
 
 GROUP = "agent"
 

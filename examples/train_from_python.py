@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 
 from shoal import presets
-from shoal.execution.devices import use_all_cores
-from shoal.execution.evaluate import evaluate
-from shoal.execution.run import load_policies
-from shoal.execution.train import train
+from shoal.training.devices import use_all_cores
+from shoal.training.evaluate import evaluate
+from shoal.training.loop import train
+from shoal.training.run import load_policies
 
 
 def main(total_env_steps=300_000):

@@ -14,16 +14,16 @@ from shoal.algorithms import ALGORITHMS
 from shoal.cli import main
 from shoal.cli.app import COMMANDS, FAMILIES
 from shoal.cli.arguments import parse
-from shoal.cli.bench import BenchTrainOptions
-from shoal.cli.cluster import ClusterOptions, ScaleOptions, StatusOptions
-from shoal.cli.evaluate import EvalOptions
-from shoal.cli.evolve import parse_plan
-from shoal.cli.export import ExportOptions
-from shoal.cli.psro import LeagueOptions, PsroOptions, translated
-from shoal.cli.sweep import SweepOptions
+from shoal.cli.commands.bench import BenchTrainOptions
+from shoal.cli.commands.cluster import ClusterOptions, ScaleOptions, StatusOptions
+from shoal.cli.commands.evaluate import EvalOptions
+from shoal.cli.commands.evolve import parse_plan
+from shoal.cli.commands.export import ExportOptions
+from shoal.cli.commands.psro import LeagueOptions, PsroOptions, translated
+from shoal.cli.commands.sweep import SweepOptions
+from shoal.cli.commands.train import ResumeOptions
+from shoal.cli.commands.watch import WatchOptions
 from shoal.cli.targets import parse_target
-from shoal.cli.train import ResumeOptions
-from shoal.cli.watch import WatchOptions
 from shoal.core.registry import import_file, world_class
 from shoal.testing import check_env
 

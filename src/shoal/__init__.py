@@ -14,23 +14,23 @@ from shoal.core.version import VERSION
 
 if TYPE_CHECKING:
     from shoal.algorithms import A2C, PPO
-    from shoal.execution.evaluate import evaluate
-    from shoal.execution.experiment import Experiment, Learner, cast
-    from shoal.execution.train import resume, train
     from shoal.networks.torsos import Network
+    from shoal.training.evaluate import evaluate
+    from shoal.training.experiment import Experiment, Learner, cast
+    from shoal.training.loop import resume, train
 
 __version__ = VERSION
 
 _LATE = {  # imported when first used: a world's author needs none of them
     "A2C": "shoal.algorithms",
     "PPO": "shoal.algorithms",
-    "Experiment": "shoal.execution.experiment",
-    "Learner": "shoal.execution.experiment",
+    "Experiment": "shoal.training.experiment",
+    "Learner": "shoal.training.experiment",
     "Network": "shoal.networks.torsos",
-    "cast": "shoal.execution.experiment",
-    "evaluate": "shoal.execution.evaluate",
-    "resume": "shoal.execution.train",
-    "train": "shoal.execution.train",
+    "cast": "shoal.training.experiment",
+    "evaluate": "shoal.training.evaluate",
+    "resume": "shoal.training.loop",
+    "train": "shoal.training.loop",
 }
 
 

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from shoal import Discrete, Group, Observation
+from shoal.batching.rollout import Policies, experience, rollout
+from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import Experience, LearnerSpec, Trajectory
 from shoal.core.env import describe
 from shoal.core.spaces import Box
-from shoal.core.vectorise import Vectorised
-from shoal.execution.rollout import Policies, experience, rollout
 
 
 def fresh(algorithm, env, seed=0):

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.algorithms import A2C, DDPG, DQN, PPO, PQN, SAC, Impala
+from shoal.batching.rollout import Policies
 from shoal.core.registry import register
-from shoal.execution.evaluate import play
-from shoal.execution.experiment import Experiment, Learner, cast
-from shoal.execution.fused import MAX_UPDATES, build
-from shoal.execution.rollout import Policies
 from shoal.networks.torsos import Network
+from shoal.training.evaluate import play
+from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.fused import MAX_UPDATES, build
 from tests.worlds.bandit import Bandit, Target, Truncation, TwoStep
 from tests.worlds.memory import Memory
 from tests.worlds.messages import Messages

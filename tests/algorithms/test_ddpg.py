@@ -13,10 +13,10 @@ from shoal.algorithms.ddpg import straight_through
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.errors import OptionError
 from shoal.core.registry import register
-from shoal.execution.evaluate import evaluate
-from shoal.execution.experiment import Experiment, Learner, cast
-from shoal.execution.train import train
 from shoal.networks.torsos import Network
+from shoal.training.evaluate import evaluate
+from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.loop import train
 from tests.algorithms.playing import played
 from tests.algorithms.replaying import (
     Match,

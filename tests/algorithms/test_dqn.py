@@ -9,7 +9,7 @@ from shoal import Discrete, MultiDiscrete
 from shoal.algorithms import DQN
 from shoal.algorithms import replay as stored
 from shoal.networks.mixers import mix
-from shoal.ops import buffers
+from shoal.ops import replay as buffers
 from tests.algorithms.tables import ONLINE, SLOW, TABLE, errors, learner, learnt, window
 
 learnt_once = jax.jit(lambda algorithm, state: algorithm.learn_once(state, jax.random.key(0)), static_argnums=0)

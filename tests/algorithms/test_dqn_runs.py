@@ -14,12 +14,12 @@ from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
 from shoal.core.errors import OptionError
 from shoal.core.registry import register
-from shoal.execution import checkpoint, fused
-from shoal.execution.experiment import Experiment, Learner, cast
-from shoal.execution.fused import build
-from shoal.execution.train import restore
 from shoal.networks.torsos import Network
-from shoal.ops import buffers
+from shoal.ops import replay as buffers
+from shoal.training import checkpoint, fused
+from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.fused import build
+from shoal.training.loop import restore
 from tests.algorithms.playing import played
 from tests.algorithms.tables import learner
 from tests.worlds.bandit import Target, Truncation

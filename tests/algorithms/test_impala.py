@@ -11,11 +11,11 @@ import pytest
 from shoal.algorithms import A2C, Impala, algorithm_class
 from shoal.core.errors import OptionError
 from shoal.core.registry import register
-from shoal.execution.evaluate import evaluate
-from shoal.execution.experiment import Experiment, Learner, cast
-from shoal.execution.fused import build
-from shoal.execution.train import train
 from shoal.networks.torsos import Network
+from shoal.training.evaluate import evaluate
+from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.fused import build
+from shoal.training.loop import train
 from tests.algorithms.playing import blank, by_hand, experience_by_hand, fresh, played
 from tests.worlds.bandit import Bandit, Truncation, TwoStep
 from tests.worlds.last_card import LastCard

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import DDPG, DQN, SAC
-from shoal.execution.experiment import Experiment, Learner
-from shoal.execution.fused import build, policies_of
 from shoal.networks.torsos import Network
+from shoal.training.experiment import Experiment, Learner
+from shoal.training.fused import build, policies_of
 from tests.algorithms.replaying import biggest, same
 
 SMALL = {"network": Network(hidden=(8,), filters=(4,)), "buffer_size": 512, "batch_size": 16, "gradient_steps": 1}

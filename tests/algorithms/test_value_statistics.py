@@ -8,12 +8,12 @@ import pytest
 from shoal.algorithms import A2C
 from shoal.algorithms._batch import Policy, with_value_head_kept
 from shoal.algorithms.vdac import Team, mixed_value, with_value_kept
-from shoal.execution.experiment import Experiment, Learner, cast
-from shoal.execution.train import train
 from shoal.networks.actor_critic import ActorCritic
 from shoal.networks.mixers import init_mixer
 from shoal.networks.torsos import Network
 from shoal.ops import normalisation
+from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.loop import train
 from tests.algorithms import probes as _probes  # registers the probe worlds
 
 del _probes

@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.algorithms import A2C, PPO, Impala, _team
+from shoal.algorithms import A2C, PPO, Impala, vdac
 from shoal.algorithms import on_policy as ac
 from shoal.core.errors import OptionError
 from shoal.core.registry import register
-from shoal.execution import checkpoint
-from shoal.execution.evaluate import evaluate
-from shoal.execution.experiment import Experiment, Learner, cast
-from shoal.execution.fused import build
-from shoal.execution.train import restore
 from shoal.networks.mixers import init_mixer, mix
 from shoal.networks.torsos import Network
+from shoal.training import checkpoint
+from shoal.training.evaluate import evaluate
+from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.fused import build
+from shoal.training.loop import restore
 from tests.algorithms.playing import blank, by_hand, experience_by_hand, fresh, played
 from tests.worlds.coordination import Coordination, Endless
 from tests.worlds.last_card import LastCard
@@ -156,7 +156,7 @@ def test_fresh_experience_makes_impala_a2c(env, kind, recurrent):
     expected, _ = gradients(a2c, state, whole)
     got, _ = gradients(impala, state.replace(hyper=fresh(impala, env).hyper), whole)
     if kind == "monotonic":
-        assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected[_team.MIXER])) > 1e-3
+        assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected[vdac.MIXER])) > 1e-3
     close(got, expected)
 
 
@@ -169,7 +169,7 @@ def test_nothing_comes_after_everybody_has_left():
     for values, zero in ((gone, True), (here, False)):
         track, flags = by_hand(np.zeros((1, 1, 3)), final_value=values, present=np.ones((2, 1, 3)))
         trail = ac.trail_of(track, experience_by_hand(player=(track, flags)))
-        worth = _team.team_values(
+        worth = vdac.team_values(
             "monotonic", team, {"player": trail}, {"player": here}, {"player": values[0]}, (state, state[0])
         )
         assert float(worth["value"][0, 0]) != 0

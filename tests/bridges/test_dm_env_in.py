@@ -11,7 +11,7 @@ dm_env = pytest.importorskip("dm_env", reason="dm_env is not installed: pip inst
 
 from dm_env import specs  # noqa: E402
 
-from shoal.bridges.dm_env import make  # noqa: E402
+from shoal.bridges.incoming.dm_env import make  # noqa: E402
 
 SEED = 3
 

@@ -12,7 +12,7 @@ gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is not installed:
 
 from gymnasium import spaces  # noqa: E402
 
-from shoal.bridges.gymnasium import make  # noqa: E402
+from shoal.bridges.incoming.gymnasium import make  # noqa: E402
 
 SEED = 7
 

@@ -13,14 +13,14 @@ import pytest
 
 import shoal
 from shoal.algorithms import PPO
-from shoal.bridges._jax_worlds import box_actions, gym_like_actions, silenced, some_legal, tidy
+from shoal.bridges.incoming._jax_worlds import box_actions, gym_like_actions, silenced, some_legal, tidy
 from shoal.core.env import describe
 from shoal.core.errors import OptionError
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
-from shoal.execution.experiment import Experiment, Learner
-from shoal.execution.train import train
 from shoal.networks.torsos import Network
 from shoal.testing import check_env
+from shoal.training.experiment import Experiment, Learner
+from shoal.training.loop import train
 
 IDS = ["gymnax:CartPole-v1", "jumanji:Game2048-v1", "jaxmarl:switch_riddle"]
 

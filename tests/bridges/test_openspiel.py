@@ -20,7 +20,7 @@ pyspiel = pytest.importorskip("pyspiel", reason="OpenSpiel is not installed: pip
 from open_spiel.python import policy  # noqa: E402
 from open_spiel.python.algorithms import cfr, expected_game_score, exploitability  # noqa: E402
 
-from shoal.bridges import openspiel  # noqa: E402
+from shoal.bridges.incoming import openspiel  # noqa: E402
 
 
 def opened(name, **options):

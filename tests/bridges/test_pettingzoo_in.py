@@ -15,7 +15,7 @@ pytest.importorskip("pettingzoo", reason="PettingZoo is not installed: pip insta
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
-from shoal.bridges.pettingzoo import make
+from shoal.bridges.incoming.pettingzoo import make
 
 SEED = 5
 SEED_OF_COPY = int(np.random.SeedSequence(SEED).generate_state(1)[0])

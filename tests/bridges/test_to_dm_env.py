@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.batching.vectorise import Vectorised
 from shoal.core.errors import OptionError, UnknownNameError
-from shoal.core.vectorise import Vectorised
 
 pytest.importorskip("dm_env", reason="dm_env is not installed: pip install dm_env")
 pytest.importorskip("absl.testing.absltest", reason="absl is not installed: pip install absl-py")
@@ -14,7 +14,7 @@ pytest.importorskip("absl.testing.absltest", reason="absl is not installed: pip 
 from absl.testing import absltest
 from dm_env import test_utils
 
-from shoal.bridges.to_dm_env import make_env
+from shoal.bridges.outgoing.dm_env import make_env
 from tests.worlds.fair import Fair
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.batching.vectorise import Vectorised
 from shoal.core.errors import OptionError, UnknownNameError
-from shoal.core.vectorise import Vectorised
 
 pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
 
@@ -18,8 +18,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
-from shoal.bridges._one import ResetNeeded
-from shoal.bridges.to_gymnasium import make_env, make_vec
+from shoal.bridges.outgoing._single import ResetNeeded
+from shoal.bridges.outgoing.gymnasium import make_env, make_vec
 from tests.worlds.fair import Fair
 
 # Of the worlds: views have no bounds, Pendulum's torque goes to 2, and there is nothing to render.

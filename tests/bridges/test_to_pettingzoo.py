@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.batching.vectorise import Vectorised
 from shoal.core.errors import OptionError, UnknownNameError
-from shoal.core.vectorise import Vectorised
 
 pytest.importorskip("pettingzoo", reason="PettingZoo is not installed: pip install pettingzoo")
 
@@ -19,8 +19,8 @@ with warnings.catch_warnings():
     from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
     from pettingzoo.utils.wrappers import TerminateIllegalWrapper
 
-from shoal.bridges._one import ResetNeeded
-from shoal.bridges.to_pettingzoo import aec_env, parallel_env
+from shoal.bridges.outgoing._single import ResetNeeded
+from shoal.bridges.outgoing.pettingzoo import aec_env, parallel_env
 from tests.worlds.fair import Fair
 
 WORLDS = {

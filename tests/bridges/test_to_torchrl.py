@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.batching.vectorise import Vectorised
 from shoal.core.errors import OptionError, UnknownNameError
-from shoal.core.vectorise import Vectorised
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 pytest.importorskip("torchrl", reason="TorchRL is not installed: pip install torchrl")
@@ -14,8 +14,8 @@ pytest.importorskip("torchrl", reason="TorchRL is not installed: pip install tor
 import torch
 from torchrl.envs.utils import check_env_specs
 
-from shoal.bridges._one import ResetNeeded
-from shoal.bridges.to_torchrl import ShoalEnv
+from shoal.bridges.outgoing._single import ResetNeeded
+from shoal.bridges.outgoing.torchrl import ShoalEnv
 from tests.worlds.fair import Fair
 
 WORLDS = {

@@ -12,20 +12,24 @@ import numpy as np
 import pytest
 
 import shoal
+from shoal.batching.regroup import regroup
+from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import ActOutput, Traits
 from shoal.core.errors import OptionError, ShoalError
 from shoal.core.host import StandIn
-from shoal.core.regroup import regroup
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
 from shoal.core.types import Group, Observation, Outcome
-from shoal.core.vectorise import Vectorised
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 
-from shoal.bridges import _dlpack  # noqa: E402
-from shoal.bridges._torch_actions import check_values  # noqa: E402
-from shoal.bridges.torch import TorchWorlds, to_jax, to_torch  # noqa: E402
-from shoal.bridges.torch_match import TorchSeat, play_match  # noqa: E402
+from shoal.bridges.torch._actions import check_values  # noqa: E402
+from shoal.bridges.torch.env import (  # noqa: E402
+    TorchWorlds,
+    _dlpack,
+    to_jax,
+    to_torch,
+)
+from shoal.bridges.torch.match import TorchSeat, play_match  # noqa: E402
 
 
 def both_have_cuda():

@@ -10,7 +10,7 @@ from shoal.core.spaces import Box, Discrete, MultiDiscrete
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
 vmas = pytest.importorskip("vmas", reason="VMAS is not installed: pip install vmas")
 
-from shoal.bridges.vmas import make  # noqa: E402
+from shoal.bridges.incoming.vmas import make  # noqa: E402
 
 
 def direct(name, count, **options):

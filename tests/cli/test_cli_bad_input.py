@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from shoal.execution import checkpoint
+from shoal.training import checkpoint
 
 from .conftest import SMALL, assert_refused
 
@@ -251,7 +251,7 @@ def test_unexpected_errors_keep_their_traceback(shoal, monkeypatch):
     def bug(*args):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("shoal.cli.listings.envs", bug)
+    monkeypatch.setattr("shoal.cli.commands.listings.envs", bug)
     with pytest.raises(ZeroDivisionError):
         shoal("envs")
 
@@ -269,5 +269,5 @@ def test_running_out_of_device_memory(shoal, monkeypatch):
     def full(*args):
         raise JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 99 bytes.")
 
-    monkeypatch.setattr("shoal.cli.listings.envs", full)
+    monkeypatch.setattr("shoal.cli.commands.listings.envs", full)
     assert_refused(shoal("envs"), "out of memory", "--num-envs")

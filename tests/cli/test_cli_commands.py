@@ -15,18 +15,19 @@ import jax
 import pytest
 
 import shoal as package
-from shoal.cli import progress, runs, watch
+from shoal.cli import progress, runs
+from shoal.cli.commands import watch
+from shoal.cli.commands.train import TrainOptions
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, counted
-from shoal.cli.train import TrainOptions
 from shoal.core.registry import import_file
-from shoal.execution import checkpoint
-from shoal.execution.evaluate import evaluate
-from shoal.execution.experiment import Experiment, cast
-from shoal.execution.logging import read_metrics
-from shoal.execution.run import Run, open_run
-from shoal.execution.train import Result
 from shoal.presets import names, share
+from shoal.training import checkpoint
+from shoal.training.evaluate import evaluate
+from shoal.training.experiment import Experiment, cast
+from shoal.training.loop import Result
+from shoal.training.metrics import read_metrics
+from shoal.training.run import Run, open_run
 
 from .conftest import SMALL, assert_refused
 
@@ -145,7 +146,7 @@ def test_eval_reports_per_group_and_in_all(shoal, world, trained):
 
 def test_watch_writes_a_page(shoal, world, trained, tmp_path, monkeypatch):
     opened = []
-    monkeypatch.setattr("shoal.cli.watch.webbrowser.open", lambda url: opened.append(url) or True)
+    monkeypatch.setattr("shoal.cli.commands.watch.webbrowser.open", lambda url: opened.append(url) or True)
     page = tmp_path / "page.html"
     outcome = shoal("watch", trained, "--import", world, "--output", page, "--open")
     assert (outcome.code, outcome.out) == (0, f"{page}\n")
@@ -308,7 +309,7 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_anew(shoal, world, tra
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("shoal.execution.train.Loop.run", interrupt)
+        patch.setattr("shoal.training.loop.Loop.run", interrupt)
         stopped = shoal("train", "test/tiny", "--import", world, "--run-dir", run, *SMALL)
     assert stopped.code == 130
     assert f"Go on with: shoal resume {run}" in stopped.out
@@ -321,7 +322,7 @@ def test_interrupting_before_anything_happened(shoal, monkeypatch):
     def interrupt(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shoal.cli.listings.envs", interrupt)
+    monkeypatch.setattr("shoal.cli.commands.listings.envs", interrupt)
     outcome = shoal("envs")
     assert (outcome.code, outcome.out) == (130, "")
 

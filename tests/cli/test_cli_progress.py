@@ -7,7 +7,7 @@ from rich.console import Console
 
 from shoal.cli.progress import Meter, returns, showing, sparkline, summary
 from shoal.cli.terminal import count, duration, size
-from shoal.execution.train import Progress
+from shoal.training.loop import Progress
 
 
 @pytest.mark.parametrize(

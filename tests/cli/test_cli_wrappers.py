@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from shoal.cli.commands.train import TrainOptions
 from shoal.cli.targets import parse_target
-from shoal.cli.train import TrainOptions
 from shoal.core.env import describe
 from shoal.envs.wrappers import AgentIds, FrameStack, Pad, TimeLimit
-from shoal.execution.experiment import Experiment, cast, make_world
+from shoal.training.experiment import Experiment, cast, make_world
 
 from .conftest import SMALL, assert_refused
 

@@ -10,8 +10,12 @@ import types
 
 import pytest
 
-from shoal.cli import bench, doctor, evaluate, listings, main, pictures, site, sweep, watch
-from shoal.execution import evolve, pbt, psro_run, train
+from shoal.cli import main, pictures, site
+from shoal.cli.commands import bench, doctor, evaluate, listings, sweep, watch
+from shoal.populations import psro_run
+from shoal.populations.evolution import run as evolve
+from shoal.populations.pbt import run as pbt
+from shoal.training import loop as train
 
 from .command_lines import command_line
 

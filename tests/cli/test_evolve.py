@@ -7,9 +7,9 @@ import sys
 import matplotlib.image
 import pytest
 
-from shoal.cli.evolve import parse_plan
-from shoal.execution import checkpoint
-from shoal.population.strategies import ARS, ERL, Evosax, OpenES, SeedChainGA
+from shoal.cli.commands.evolve import parse_plan
+from shoal.populations.evolution.strategies import ARS, ERL, Evosax, OpenES, SeedChainGA
+from shoal.training import checkpoint
 
 from .conftest import assert_refused
 

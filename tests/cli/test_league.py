@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from shoal.execution import psro_run
-from shoal.execution.leagues import League
-from shoal.execution.population_view import look
-from shoal.population.psro import PSRO
+from shoal.populations import psro_run
+from shoal.populations.league_oracle import League
+from shoal.populations.psro import PSRO
+from shoal.populations.view import look
 from shoal.presets import resolve
 
 from .conftest import assert_refused

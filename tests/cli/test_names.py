@@ -18,11 +18,12 @@ from shoal.core import origin, registry
 from shoal.core.errors import OptionError, RunError
 from shoal.core.files import file_stem
 from shoal.envs.wrappers import FrameStack
-from shoal.execution import checkpoint, psro_run
-from shoal.execution.experiment import Experiment, Learner, cast
-from shoal.execution.run import create, open_run
 from shoal.networks.torsos import Network
+from shoal.populations import psro_run
 from shoal.presets import _registry
+from shoal.training import checkpoint
+from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.run import create, open_run
 from tests.cli.conftest import assert_refused
 
 NAMES = ["../../out", "/tmp/shoal_out", "..", "red/left", "a\\b", "%2F", "a b", ".hidden", "", "\ud800", "x\x00y\n"]
@@ -87,7 +88,7 @@ def test_a_folder_does_not_decide_which_other_run_is_read(command, elsewhere, wo
     run, other = elsewhere
     if command == "resume":
         next((run / "checkpoints").iterdir()).unlink()
-    monkeypatch.setattr("shoal.execution.train.weights_from", lambda *args: pytest.fail("it was read"))
+    monkeypatch.setattr("shoal.training.loop.weights_from", lambda *args: pytest.fail("it was read"))
     over = ["--over", "learning_rate=1e-4,1e-3"] if command == "sweep" else []
     outcome = shoal(command, run, "--import", world, *over)
     assert outcome.code == 2
@@ -133,7 +134,7 @@ def test_a_population_grows_in_the_world_that_was_named(tmp_path, shoal, monkeyp
     import_files([str(file)])
     assert presets.response_preset("my/pong") is None
     settings = []
-    monkeypatch.setattr("shoal.cli.psro._grown", lambda found, *rest: settings.append(found) or 0)
+    monkeypatch.setattr("shoal.cli.commands.psro._grown", lambda found, *rest: settings.append(found) or 0)
     for command in ("psro", "league"):
         assert_refused(shoal(command, "foo/pong"), "unknown world or preset 'foo/pong'", "--import FILE")
         assert shoal(command, "my/pong", "--import", file).code == 0
@@ -174,7 +175,7 @@ OTHERS = {
 @pytest.mark.parametrize("what", OTHERS)
 def test_what_a_folder_cannot_give_back_is_refused_when_a_run_begins(what, tmp_path, monkeypatch):
     experiment = Experiment("pong", **OTHERS[what])
-    monkeypatch.setattr("shoal.execution.train.build", lambda *args: pytest.fail("it was begun"))
+    monkeypatch.setattr("shoal.training.loop.build", lambda *args: pytest.fail("it was begun"))
     with pytest.raises(OptionError, match=r"is of the class (Mine|Named|Wide|Stack), which a run folder cannot name"):
         package.train(experiment, tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -3,10 +3,10 @@
 import pytest
 
 from shoal.cli import main
-from shoal.cli.evaluate import _dealt, _divided
+from shoal.cli.commands.evaluate import _dealt, _divided
 from shoal.core.registry import import_file
-from shoal.execution.experiment import Experiment, cast
 from shoal.presets import share
+from shoal.training.experiment import Experiment, cast
 
 from .conftest import SMALL, assert_refused
 

@@ -7,9 +7,9 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from shoal.cli.pbt import parse_plan
-from shoal.execution import checkpoint
-from shoal.execution.pbt import Range
+from shoal.cli.commands.pbt import parse_plan
+from shoal.populations.pbt.run import Range
+from shoal.training import checkpoint
 
 from .conftest import SMALL, assert_refused
 

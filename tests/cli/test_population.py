@@ -12,17 +12,17 @@ import pytest
 
 from shoal.algorithms import PPO
 from shoal.cli import main
-from shoal.execution import psro_run
-from shoal.execution.game import Game
-from shoal.execution.oracles import Learned
-from shoal.execution.population_view import look, seated
-from shoal.execution.psro_run import Settings
-from shoal.execution.responses import Responses
+from shoal.games.exploitability import expected
+from shoal.games.payoff import PayoffTable
 from shoal.networks.torsos import Network
-from shoal.population.bank import Member
-from shoal.population.exploitability import expected
-from shoal.population.payoff import PayoffTable
-from shoal.population.psro import PSRO, begin
+from shoal.populations import psro_run
+from shoal.populations.bank import Member
+from shoal.populations.game import Game
+from shoal.populations.oracles import Learned
+from shoal.populations.psro import PSRO, begin
+from shoal.populations.psro_run import Settings
+from shoal.populations.responses import Responses
+from shoal.populations.view import look, seated
 from shoal.presets import resolve
 
 from .conftest import assert_refused

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from shoal.execution import psro_run
-from shoal.execution.evolution import Evolution
-from shoal.execution.experiment import Experiment
-from shoal.execution.run import create
+from shoal.populations import psro_run
+from shoal.populations.evolution.program import Evolution
 from shoal.presets import resolve
+from shoal.training.experiment import Experiment
+from shoal.training.run import create
 
 from .conftest import assert_refused
 
@@ -82,7 +82,15 @@ def test_options_without_a_meaning_are_not_shown(shoal):
 
 def test_a_training_imports_nothing_of_populations():
     """Solvers of games take half a second to import, which `shoal train` would have to wait for."""
-    names = ("scipy", "shoal.population", "shoal.execution.psro_run", "shoal.execution.pbt", "shoal.execution.evolve")
-    code = f"import sys, shoal.cli.train, shoal.cli.evaluate; print([n for n in {names} if n in sys.modules])"
+    names = (
+        "scipy",
+        "shoal.games",
+        "shoal.populations",
+        "shoal.populations.psro_run",
+        "shoal.populations.pbt.run",
+        "shoal.populations.evolution.run",
+    )
+    commands = "shoal.cli.commands.train, shoal.cli.commands.evaluate"
+    code = f"import sys, {commands}; print([n for n in {names} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -15,11 +15,11 @@ from shoal.cli.terminal import complain, console, say
 from shoal.core import origin, registry
 from shoal.core.errors import OptionError, RunError
 from shoal.core.origin import USER, Origin, claimed
-from shoal.execution.experiment import Experiment
-from shoal.execution.pbt import PBT, Range
-from shoal.execution.psro_run import Settings, to_plain
-from shoal.execution.run import load_policies, open_run
-from shoal.execution.sweep import Sweep
+from shoal.populations.pbt.run import PBT, Range
+from shoal.populations.psro_run import Settings, to_plain
+from shoal.training.experiment import Experiment
+from shoal.training.run import load_policies, open_run
+from shoal.training.sweep import Sweep
 from tests.cli.conftest import assert_refused
 
 for library in ("gymnasium", "pettingzoo", "dm_env"):
@@ -317,7 +317,7 @@ def lying() -> str:
 
 
 def test_how_a_function_is_seen_to_make_an_environment(tmp_path, monkeypatch):
-    from shoal.bridges import _makers, pettingzoo
+    from shoal.bridges.incoming import _makers, pettingzoo
 
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "own_kit.py").write_text(KIT)

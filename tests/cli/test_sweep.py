@@ -9,11 +9,11 @@ import matplotlib.image
 import pytest
 
 from shoal.cli import progress
-from shoal.cli.sweep import _draw, parse_values
+from shoal.cli.commands.sweep import _draw, parse_values
 from shoal.core.errors import OptionError
-from shoal.execution import run_kinds
-from shoal.execution.experiment import Experiment
-from shoal.execution.sweep import Range, Sweep
+from shoal.training import run_kinds
+from shoal.training.experiment import Experiment
+from shoal.training.sweep import Range, Sweep
 
 from .conftest import SMALL, assert_refused
 

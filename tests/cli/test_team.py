@@ -8,14 +8,14 @@ import pytest
 from shoal.cli.runs import ResumeOptions
 from shoal.cli.site import Site
 from shoal.cli.team import hired, team_of
+from shoal.cluster import supervisor as cluster
+from shoal.cluster.plan import Plan
+from shoal.cluster.services.scaling import check_told, want, wanted_of
+from shoal.cluster.tasks.pool import Crew, Team
+from shoal.cluster.transport.launcher import Threads
 from shoal.core.errors import OptionError, RunError
-from shoal.execution.cluster import runner as cluster
-from shoal.execution.cluster.fabric import Threads
-from shoal.execution.cluster.plan import Plan
-from shoal.execution.cluster.pool import Crew, Team
-from shoal.execution.cluster.scaling import check_told, want, wanted_of
-from shoal.execution.experiment import Experiment
-from shoal.execution.run import Run
+from shoal.training.experiment import Experiment
+from shoal.training.run import Run
 
 from .conftest import SMALL, assert_refused
 

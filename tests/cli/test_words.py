@@ -13,16 +13,16 @@ import pytest
 
 import shoal as package
 from shoal.algorithms import A2C, ALGORITHMS, DDPG, DQN, NAMES, PPO, SAC, named
-from shoal.cli import doctor
 from shoal.cli.arguments import whole_number
-from shoal.cli.psro import PsroOptions, translated
+from shoal.cli.commands import doctor
+from shoal.cli.commands.psro import PsroOptions, translated
+from shoal.cli.commands.train import TrainOptions
 from shoal.cli.start import Hints
 from shoal.cli.targets import parse_target
-from shoal.cli.train import TrainOptions
 from shoal.core.errors import OptionError, UnknownNameError, shell_command
-from shoal.execution.experiment import Experiment, Learner, cast
-from shoal.execution.mismatch import differing_options, differing_shapes
 from shoal.networks.torsos import Network
+from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.mismatch import differing_options, differing_shapes
 
 from .conftest import SMALL, assert_refused
 
@@ -212,7 +212,7 @@ def test_doctor_knows_every_optional_package(shoal, monkeypatch):
             raise importlib.metadata.PackageNotFoundError(name)
         return real(name)
 
-    monkeypatch.setattr("shoal.cli.doctor.importlib.metadata.version", missing)
+    monkeypatch.setattr("shoal.cli.commands.doctor.importlib.metadata.version", missing)
     said = shoal("doctor").out
     assert "ray (training on a cluster: --cluster auto). To have it: pip install 'shoal[cluster]'" in said
     assert "all is well" not in said

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from shoal.core.agents import over_agents
+from shoal.batching.agents import over_agents
 from shoal.core.algorithm import ActOutput, Algorithm
 from shoal.ops.distributions import distribution, num_parameters
 from shoal.ops.returns import advantages

@@ -12,12 +12,12 @@ import pytest
 
 import shoal
 from shoal.algorithms import PPO
-from shoal.core.agents import AGENT_AXES
+from shoal.batching.agents import AGENT_AXES
+from shoal.batching.rollout import Acts, Policies, experience, rollout
+from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
 from shoal.core.keys import Use, agent_keys, use_key
-from shoal.core.vectorise import Vectorised
-from shoal.execution.rollout import Acts, Policies, experience, rollout
 from shoal.networks.torsos import Network
 
 BANK, COPIES, STEPS = 64, 96, 60

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from shoal.core.registry import register
-from shoal.execution.experiment import Experiment, Learner, cast
-from shoal.execution.train import train
+from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.loop import train
 from tests.contracts.joint_critic import JointCritic
 from tests.worlds.two_teams import TwoTeams
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import PPO
-from shoal.execution.experiment import Experiment, Learner, cast
-from shoal.execution.fused import build
-from shoal.execution.rollout import Policies, Step, experience, step
+from shoal.batching.rollout import Policies, Step, experience, step
 from shoal.networks.torsos import Network
+from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.fused import build
 
 UPDATES = 5
 

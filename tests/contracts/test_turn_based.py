@@ -7,15 +7,15 @@ import pytest
 from shoal import Observation
 from shoal.algorithms import PPO
 from shoal.algorithms import on_policy as ac
+from shoal.batching.rollout import Policies, experience, rollout
+from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
 from shoal.core.registry import register
-from shoal.core.vectorise import Vectorised
-from shoal.execution.evaluate import evaluate
-from shoal.execution.experiment import Experiment, Learner, cast
-from shoal.execution.rollout import Policies, experience, rollout
-from shoal.execution.train import train
 from shoal.networks.torsos import Network
+from shoal.training.evaluate import evaluate
+from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.loop import train
 from tests.worlds.last_card import FOLD, LastCard
 
 register("test/last_card", LastCard)

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import ALGORITHMS, DQN, PPO, SAC
+from shoal.cluster.plan import Plan
 from shoal.core.errors import OptionError
 from shoal.core.options import check_types
 from shoal.envs.wrappers import WRAPPERS, FrameStack
-from shoal.execution.cluster.plan import Plan
-from shoal.execution.experiment import Experiment, Learner
-from shoal.execution.pbt_plan import PBT
-from shoal.execution.sweep_plan import Range
 from shoal.networks.torsos import Network
-from shoal.population.psro import PSRO
-from shoal.population.strategies import STRATEGIES
+from shoal.populations.evolution.strategies import STRATEGIES
+from shoal.populations.pbt.plan import PBT
+from shoal.populations.psro import PSRO
+from shoal.training.experiment import Experiment, Learner
+from shoal.training.sweep_plan import Range
 
 SETTINGS = [*ALGORITHMS.values(), Network, Learner, *WRAPPERS.values(), *STRATEGIES.values(), Plan, PSRO]
 WRONG = {float: "fast", int: 2.5, bool: 1, str: 3}

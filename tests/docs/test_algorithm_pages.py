@@ -13,14 +13,14 @@ import pytest
 import shoal
 from shoal import presets
 from shoal.algorithms import ALGORITHMS, DQN, SAC
-from shoal.cli.sweep import SweepOptions
+from shoal.cli.commands.sweep import SweepOptions
+from shoal.cli.commands.train import TrainOptions
 from shoal.cli.targets import parse_target
-from shoal.cli.train import TrainOptions
-from shoal.execution.experiment import cast
-from shoal.execution.fused import build
-from shoal.execution.run import load_policies
 from shoal.networks.torsos import Network
-from shoal.ops.buffers import num_bytes
+from shoal.ops.replay import num_bytes
+from shoal.training.experiment import cast
+from shoal.training.fused import build
+from shoal.training.run import load_policies
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "algorithms"

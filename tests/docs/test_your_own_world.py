@@ -12,9 +12,9 @@ import pytest
 import shoal
 from shoal.cli import main
 from shoal.cli.arguments import parse
+from shoal.cli.commands.train import TrainOptions
+from shoal.cli.commands.watch import WatchOptions
 from shoal.cli.targets import parse_target
-from shoal.cli.train import TrainOptions
-from shoal.cli.watch import WatchOptions
 from shoal.core import registry
 from shoal.envs.wrappers import WRAPPERS
 from shoal.presets import _registry as preset_registry

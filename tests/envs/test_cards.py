@@ -15,7 +15,7 @@ from shoal.core.errors import OptionError
 from shoal.envs.cards.kuhn import Kuhn
 from shoal.envs.cards.leduc import CALL, FOLD, RAISE, Leduc
 from shoal.envs.tabular import tabulate
-from shoal.execution.train import train
+from shoal.training.loop import train
 
 
 class Node(NamedTuple):

@@ -13,13 +13,13 @@ import pytest
 
 import shoal
 from shoal.cli import main
-from shoal.cli.bench import BenchTrainOptions
+from shoal.cli.commands.bench import BenchTrainOptions
 from shoal.cli.targets import parse_target
 from shoal.core import registry
 from shoal.core.errors import OptionError
 from shoal.envs.tabular import tabulate
-from shoal.execution.experiment import Experiment, cast
 from shoal.testing import check_env
+from shoal.training.experiment import Experiment, cast
 
 CLASSICS = {
     "matrix/rock_paper_scissors": "matrix_rps",

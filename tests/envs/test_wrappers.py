@@ -9,9 +9,9 @@ import pytest
 from tests.worlds.last_card import LastCard
 from tests.worlds.two_teams import TwoTeams
 
+from shoal.batching.regroup import regroup
 from shoal.core.env import Env, describe
 from shoal.core.errors import OptionError, UnknownNameError, WorldError
-from shoal.core.regroup import regroup
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
 from shoal.core.types import Group, Observation, Outcome
 from shoal.envs.mpe.simple_tag import SimpleTag

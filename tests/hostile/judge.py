@@ -18,10 +18,10 @@ import matplotlib.font_manager  # noqa: F401, which makes folders of its own whe
 import numpy as np
 
 from shoal.cli import main
+from shoal.cluster.plan import Plan
+from shoal.cluster.services.coordinator import Coordinator
+from shoal.cluster.tasks.ledger import Ledger
 from shoal.core.errors import ShoalError
-from shoal.execution.cluster.coordinator import Coordinator
-from shoal.execution.cluster.ledger import Ledger
-from shoal.execution.cluster.plan import Plan
 
 ACCEPTED = "stopped here: the folder was read"
 SECONDS = 60
@@ -94,16 +94,16 @@ def stub(monkeypatch):
     """What follows once a folder was read is left out."""
     monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=Board))
     for where in (
-        *("shoal.execution.fused.Program.compiled", "shoal.execution.evolution.Program.compiled"),
-        *("shoal.execution.pbt_program.Program.compiled", "shoal.execution.host.HostProgram.compiled"),
-        *("shoal.execution.fused.Program.init", "shoal.execution.evolution.Program.init"),
-        *("shoal.execution.pbt_program.Program.init", "shoal.execution.psro_run._grow"),
-        *("shoal.cli.evaluate.evaluate", "shoal.cli.pictures.record", "shoal.cli.population.record"),
-        "shoal.execution.psro_run.beginning",
+        *("shoal.training.fused.Program.compiled", "shoal.populations.evolution.program.Program.compiled"),
+        *("shoal.populations.pbt.program.Program.compiled", "shoal.training.host.HostProgram.compiled"),
+        *("shoal.training.fused.Program.init", "shoal.populations.evolution.program.Program.init"),
+        *("shoal.populations.pbt.program.Program.init", "shoal.populations.psro_run._grow"),
+        *("shoal.cli.commands.evaluate.evaluate", "shoal.cli.pictures.record", "shoal.cli.commands.population.record"),
+        "shoal.populations.psro_run.beginning",
     ):
         monkeypatch.setattr(where, stop)
     monkeypatch.setattr("shoal.cli.site.Site.fabric", property(stop))
-    monkeypatch.setattr("shoal.cli.population.behaviours", lambda folder: None)
+    monkeypatch.setattr("shoal.cli.commands.population.behaviours", lambda folder: None)
 
 
 def commands(kind, folder, out):

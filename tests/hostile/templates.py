@@ -7,23 +7,25 @@ import jax
 import numpy as np
 
 from shoal import algorithms
-from shoal.execution import checkpoint, latch, psro_run, run_kinds
-from shoal.execution.cluster.plan import Plan
-from shoal.execution.cluster.pool import Team
-from shoal.execution.evolution import Evolution
-from shoal.execution.evolution import build as build_evolution
-from shoal.execution.experiment import Experiment, Learner, to_plain
-from shoal.execution.fused import build as build_training
-from shoal.execution.logging import Aggregator
-from shoal.execution.pbt import PBT, Range
-from shoal.execution.pbt import build as build_pbt
-from shoal.execution.psro_run import beginning
-from shoal.execution.run import create
-from shoal.execution.sweep import Sweep, prepare
+from shoal.cluster.plan import Plan
+from shoal.cluster.tasks.pool import Team
+from shoal.games.payoff import PayoffTable
 from shoal.networks.torsos import Network
-from shoal.population.bank import Member, PolicyBank
-from shoal.population.payoff import PayoffTable
-from shoal.population.psro import PSRO, State
+from shoal.populations import psro_run
+from shoal.populations.bank import Member, PolicyBank
+from shoal.populations.evolution.program import Evolution
+from shoal.populations.evolution.program import build as build_evolution
+from shoal.populations.pbt.run import PBT, Range
+from shoal.populations.pbt.run import build as build_pbt
+from shoal.populations.psro import PSRO, State
+from shoal.populations.psro_run import beginning
+from shoal.training import checkpoint, run_kinds
+from shoal.training import nan_guard as latch
+from shoal.training.experiment import Experiment, Learner, to_plain
+from shoal.training.fused import build as build_training
+from shoal.training.metrics import Aggregator
+from shoal.training.run import create
+from shoal.training.sweep import Sweep, prepare
 
 WORLD = "matrix/matching_pennies"
 LEARNER = {"all": Learner(algorithms.A2C(network=Network(hidden=(4,))))}
@@ -78,7 +80,7 @@ def evolution(path):
 
 
 def _policies():
-    from shoal.execution.experiment import cast
+    from shoal.training.experiment import cast
 
     return cast(EXPERIMENT).spec.groups
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.ops import buffers
+from shoal.ops import replay as buffers
 
 NUMBER = jax.ShapeDtypeStruct((), jnp.int32)
 add = jax.jit(buffers.add, static_argnums=2)

@@ -6,7 +6,7 @@ from shoal import presets
 from shoal.algorithms import A2C, PPO
 from shoal.core import registry
 from shoal.core.errors import OptionError, UnknownNameError
-from shoal.execution.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner, cast
 
 
 @pytest.mark.parametrize("name", presets.names())

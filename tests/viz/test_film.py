@@ -67,7 +67,7 @@ def test_what_is_no_picture_is_refused(tmp_path):
 def test_an_environment_is_filmed_by_its_own_render(tmp_path, monkeypatch):
     pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
     from shoal.cli.pictures import replay
-    from shoal.execution.experiment import Experiment, cast
+    from shoal.training.experiment import Experiment, cast
 
     monkeypatch.setattr(registry, "_files", {})
     registry.import_file(FILE)
@@ -87,8 +87,8 @@ def test_an_environment_is_filmed_by_its_own_render(tmp_path, monkeypatch):
 
 def test_what_cannot_be_filmed_says_how():
     pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
-    from shoal.execution.experiment import Experiment, cast
-    from shoal.execution.film import film
+    from shoal.training.experiment import Experiment, cast
+    from shoal.training.film import film
 
     roles = cast(Experiment("gymnasium:CartPole-v1", {"vectorisation_mode": "sync"}, num_envs=2, num_steps=2))
     with pytest.raises(

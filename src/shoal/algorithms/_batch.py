@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from shoal.core.agents import AGENT_AXES, mover_index, pick, pick_observation
+from shoal.batching.agents import AGENT_AXES, mover_index, pick, pick_observation
 from shoal.core.algorithm import Experience, Trajectory
 from shoal.core.types import Observation, PyTree
 from shoal.networks.actor_critic import ActorCritic

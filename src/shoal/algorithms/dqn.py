@@ -40,7 +40,7 @@ from shoal.core.options import check_types
 from shoal.core.types import Observation, PyTree
 from shoal.networks.mixers import MixerKind, init_mixer
 from shoal.networks.torsos import Network
-from shoal.ops import buffers
+from shoal.ops import replay as buffers
 from shoal.ops.returns import n_step_returns
 
 

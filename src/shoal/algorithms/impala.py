@@ -38,7 +38,7 @@ from shoal.algorithms._batch import (
     trail_of,
 )
 from shoal.algorithms.ppo import approx_kl, clipped_objective, minibatch_epochs
-from shoal.core.agents import pick, place
+from shoal.batching.agents import pick, place
 from shoal.core.algorithm import Experience, Traits, Trajectory
 from shoal.core.checks import check_positive
 from shoal.core.errors import require_positive

@@ -36,7 +36,7 @@ from shoal.core.spaces import ActionSpace
 from shoal.core.types import Observation, PyTree
 from shoal.networks.critics import CriticKind, Join
 from shoal.networks.torsos import Network
-from shoal.ops import buffers
+from shoal.ops import replay as buffers
 from shoal.ops.returns import n_step_returns
 
 

@@ -36,7 +36,7 @@ from shoal.algorithms._batch import (
     weighted_sum,
     with_value_head_kept,
 )
-from shoal.core.agents import over_agents
+from shoal.batching.agents import over_agents
 from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Stochastic, Traits, Trajectory
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.options import check_types

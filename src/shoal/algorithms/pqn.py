@@ -26,7 +26,7 @@ from shoal.algorithms._learner import (
 )
 from shoal.algorithms.ppo import env_minibatches
 from shoal.algorithms.replay import team_reward
-from shoal.core.agents import over_agents
+from shoal.batching.agents import over_agents
 from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Traits
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.options import check_types

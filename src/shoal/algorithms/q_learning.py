@@ -13,9 +13,9 @@ from flax import struct
 from jax import lax
 
 from shoal.algorithms._learner import linear
+from shoal.batching.masked import for_rows
 from shoal.core.algorithm import ActOutput, LearnerSpec
 from shoal.core.errors import OptionError
-from shoal.core.rows import for_rows
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
 from shoal.core.types import Observation, PyTree
 from shoal.networks.mixers import MixerKind, mix

@@ -15,7 +15,7 @@ from shoal.core.algorithm import Experience, LearnerSpec
 from shoal.core.errors import OptionError
 from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import Observation, PyTree
-from shoal.ops import buffers
+from shoal.ops import replay as buffers
 
 
 class Steps(struct.PyTreeNode):

@@ -4,16 +4,16 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from shoal.batching.regroup import original
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError
 from shoal.core.host import StandIn
-from shoal.core.regroup import original
 from shoal.core.types import PyTree
-from shoal.execution.evaluate import record
-from shoal.execution.experiment import Cast, make_world
-from shoal.execution.film import film
-from shoal.execution.logging import read_metrics
-from shoal.execution.run import Run
+from shoal.training.evaluate import record
+from shoal.training.experiment import Cast, make_world
+from shoal.training.film import film
+from shoal.training.metrics import read_metrics
+from shoal.training.run import Run
 from shoal.viz import MissingMatplotlibError, draw_curves, write_film, write_replay
 from shoal.viz.palette import scene_colours
 

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.terminal import count, duration, say, size
-from shoal.execution.devices import memory_in_use
-from shoal.execution.train import Listener, Progress
+from shoal.training.devices import memory_in_use
+from shoal.training.loop import Listener, Progress
 
 LINE_SECONDS = 3.0
 """Plain lines are at least this far apart."""

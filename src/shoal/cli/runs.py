@@ -29,12 +29,12 @@ from shoal.cli.terminal import console, count, counted, duration, emit, placed, 
 from shoal.cli.worlds import blame, import_files
 from shoal.core.errors import OptionError, require_positive
 from shoal.core.types import PyTree
-from shoal.execution import checkpoint, records
-from shoal.execution.experiment import cast
-from shoal.execution.logging import read_metrics
-from shoal.execution.run import Run, load_policies
-from shoal.execution.run_kinds import KINDS, TRAINING, kind_of
-from shoal.execution.train import Result
+from shoal.training import checkpoint, records
+from shoal.training.experiment import cast
+from shoal.training.loop import Result
+from shoal.training.metrics import read_metrics
+from shoal.training.run import Run, load_policies
+from shoal.training.run_kinds import KINDS, TRAINING, kind_of
 
 INTERRUPTED = 130
 """Exit code of a run that was stopped and can be resumed."""
@@ -91,7 +91,7 @@ def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
     kind = KINDS[kind_of(placed(options.run)) or TRAINING]  # which refuses what is no run folder
     if kind is not KINDS[TRAINING] and stepping_of(options.env_workers, options.env_timeout):
         raise OptionError(f"{options.run} is {kind.what}: leave out --env-workers and --env-timeout")
-    return importlib.import_module(f"shoal.cli.{kind.command}").go_on(options)
+    return importlib.import_module(f"shoal.cli.commands.{kind.command}").go_on(options)
 
 
 def names_run(args: Sequence[str], kind: str) -> bool:

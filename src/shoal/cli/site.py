@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
-from shoal.execution.cluster.fabric import Fabric
+from shoal.cluster.transport.launcher import Fabric
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Site:
 
     @functools.cached_property
     def fabric(self) -> Fabric:
-        from shoal.execution.cluster.ray_fabric import RayFabric, setting_for
+        from shoal.cluster.transport.ray_launcher import RayFabric, setting_for
 
         return RayFabric(self.address, self.needs, setting_for(self.world, self.imports))
 

@@ -12,9 +12,9 @@ from shoal.cli.terminal import counted, placed, shown
 from shoal.core.errors import OptionError, RunError, UnknownNameError, require_positive, shell_command
 from shoal.core.origin import claimed
 from shoal.core.registry import build, is_foreign, world_class
-from shoal.execution.devices import use_all_cores, use_compilation_cache
-from shoal.execution.experiment import Experiment, make_world
-from shoal.execution.run import Run, open_run
+from shoal.training.devices import use_all_cores, use_compilation_cache
+from shoal.training.experiment import Experiment, make_world
+from shoal.training.run import Run, open_run
 
 Devices = Annotated[DisallowNone[int | None], arg(metavar="N")]
 OWN_FILE = "If it is a world of your own, name the file that registers it: --import FILE."

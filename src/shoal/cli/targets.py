@@ -29,9 +29,9 @@ from shoal.core.env import Env
 from shoal.core.errors import OptionError, UnknownNameError, unknown_name
 from shoal.core.origin import USER, trust
 from shoal.core.registry import is_foreign
-from shoal.execution.experiment import Experiment, Learner, check_storable, make_world
-from shoal.execution.run import check_weights
 from shoal.presets import Sharing, describe, foreign_experiment, names, resolve, share, targets
+from shoal.training.experiment import Experiment, Learner, check_storable, make_world
+from shoal.training.run import check_weights
 
 NOT_OPTIONS = ("env", "env_options", "wrappers", "learners", "origin")
 """Fields of an experiment that other options stand for."""

@@ -11,11 +11,11 @@ from shoal.cli.runs import ResumeOptions
 from shoal.cli.site import Site
 from shoal.cli.start import WorkOptions
 from shoal.cli.terminal import counted
+from shoal.cluster.advice import team_from as team_from_plain
+from shoal.cluster.services.scaling import check_told, wanted_of
+from shoal.cluster.tasks.pool import STATUS, Team
 from shoal.core.errors import OptionError
 from shoal.core.files import read_json
-from shoal.execution.cluster.advice import team_from as team_from_plain
-from shoal.execution.cluster.pool import STATUS, Team
-from shoal.execution.cluster.scaling import check_told, wanted_of
 
 Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
 Number = Annotated[DisallowNone[float | None], arg(metavar="FLOAT")]

@@ -9,8 +9,8 @@ from shoal.core.env import Env
 from shoal.core.errors import ShoalError, WorldError
 from shoal.core.origin import Origin
 from shoal.core.registry import build, import_named, is_foreign, world_class
-from shoal.execution.experiment import Experiment, cast, make_world
 from shoal.testing.structure import check_structure, in_words
+from shoal.training.experiment import Experiment, cast, make_world
 
 
 def import_files(files: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from tyro.conf import UseAppendAction, arg
 from shoal.cli.arguments import whole_number
 from shoal.core.errors import OptionError, require
 from shoal.envs.wrappers import WRAPPERS, Wrapper, wrapper_class
-from shoal.execution.experiment import make_wrapper
+from shoal.training.experiment import make_wrapper
 
 HELP = f"put a wrapper around the world ({', '.join(WRAPPERS)}); may be repeated, the innermost first"
 _SHOWN = arg(name="wrap", metavar="NAME[:OPTION=VALUE,...]", help=HELP, help_behavior_hint="")

@@ -30,7 +30,7 @@ LIBRARIES = {
     "jumanji": "jumanji:Game2048-v1",
     "gymnax": "gymnax:CartPole-v1",
 }
-"""Whose environments can be named `library:name`, and an example of each; `shoal.bridges` has a module for each."""
+"""Whose environments can be named `library:name`, and an example of each; `bridges.incoming` has a module for each."""
 PACKAGES = {"pyspiel": "open_spiel"}
 """Packages whose name is not that of their module."""
 _foreigners: dict[tuple[str, str], Env] = {}
@@ -152,7 +152,7 @@ def _opened(id: str, options: dict[str, Any]) -> Env:
     if "name" in options:
         raise OptionError(f"{id}: name is not an option here: it is what follows `{library}:`")
     try:
-        bridge = importlib.import_module(f"shoal.bridges.{library}")
+        bridge = importlib.import_module(f"shoal.bridges.incoming.{library}")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("shoal"):
             raise

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from shoal.core import registry
 from shoal.core.errors import OptionError, unknown_name
-from shoal.execution.experiment import Experiment
+from shoal.training.experiment import Experiment
 
 _NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
 _presets: dict[str, "Preset"] = {}

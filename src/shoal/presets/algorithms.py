@@ -7,9 +7,9 @@ import dataclasses
 from typing import Any
 
 from shoal.algorithms import A2C, DDPG, DQN, PPO, PQN, SAC, Impala
-from shoal.execution.experiment import Experiment, Learner
 from shoal.networks.torsos import Network
 from shoal.presets._registry import preset
+from shoal.training.experiment import Experiment, Learner
 
 RELU = Network(hidden=(64, 64), activation="relu")
 NORMED = dataclasses.replace(RELU, layer_norm=True)

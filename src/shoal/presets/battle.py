@@ -1,9 +1,9 @@
 """Default experiments of the battles."""
 
 from shoal.algorithms import PPO
-from shoal.execution.experiment import Experiment, Learner
 from shoal.networks.torsos import Network
 from shoal.presets._registry import preset
+from shoal.training.experiment import Experiment, Learner
 
 
 @preset("battle/open", "sixteen against sixteen on a small field: PPO, one policy a side, two minutes on two cores")

@@ -5,8 +5,8 @@ far a policy is from equilibrium. A strong entropy bonus keeps self-play near it
 """
 
 from shoal.algorithms import PPO
-from shoal.execution.experiment import Experiment, Learner
 from shoal.presets._registry import preset
+from shoal.training.experiment import Experiment, Learner
 
 
 def _self_play(env: str, total_env_steps: int) -> Experiment:

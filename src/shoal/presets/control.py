@@ -1,8 +1,8 @@
 """Default experiments of the control worlds."""
 
 from shoal.algorithms import PPO
-from shoal.execution.experiment import Experiment, Learner
 from shoal.presets._registry import preset
+from shoal.training.experiment import Experiment, Learner
 
 
 @preset("control/cartpole", "keep a pole upright: PPO, half a minute")

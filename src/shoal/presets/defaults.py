@@ -7,10 +7,10 @@ from typing import Any
 from shoal.core import registry
 from shoal.core.errors import unknown_name
 from shoal.core.host import StandIn
-from shoal.execution.experiment import Experiment
 from shoal.presets import _registry
 from shoal.presets.populations import FAMILY
 from shoal.presets.sharing import share
+from shoal.training.experiment import Experiment
 
 
 def resolve(target: str) -> Experiment:

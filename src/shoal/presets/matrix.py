@@ -8,9 +8,9 @@ circles. In a dilemma, learning lowers the return: each does what is better for 
 import dataclasses
 
 from shoal.algorithms import PPO
-from shoal.execution.experiment import Experiment, Learner
 from shoal.networks.torsos import Network
 from shoal.presets._registry import preset
+from shoal.training.experiment import Experiment, Learner
 
 _NETWORK = Network(hidden=(16,))
 

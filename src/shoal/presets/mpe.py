@@ -3,8 +3,8 @@
 import dataclasses
 
 from shoal.algorithms import PPO
-from shoal.execution.experiment import Experiment, Learner
 from shoal.presets._registry import preset
+from shoal.training.experiment import Experiment, Learner
 
 _PPO = PPO(learning_rate=1e-3, gamma=0.95, gae_lambda=0.95, anneal=True, normalise_values=True)
 

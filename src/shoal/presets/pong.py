@@ -6,10 +6,10 @@ shows against somebody else; with `--sharing group` each side learns a policy of
 """
 
 from shoal.algorithms import PPO
-from shoal.execution.experiment import Experiment, Learner
 from shoal.networks.torsos import Network
 from shoal.presets._registry import preset
 from shoal.presets.sharing import SHARED
+from shoal.training.experiment import Experiment, Learner
 
 
 @preset("pong", "two paddles, one ball: PPO against itself, one policy for both sides")

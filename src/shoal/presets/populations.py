@@ -6,9 +6,9 @@ Short trainings with a shared torso and a large step: against a fixed mixture th
 import dataclasses
 
 from shoal.algorithms import PPO
-from shoal.execution.experiment import Experiment, Learner
 from shoal.networks.torsos import Network
 from shoal.presets._registry import preset
+from shoal.training.experiment import Experiment, Learner
 
 FAMILY = "psro"
 _NETWORK = Network(hidden=(64, 64), activation="relu", share_torso=True)

@@ -6,10 +6,10 @@ their hidden layers, and for tag/grid the ReLU, the value coefficient and the en
 """
 
 from shoal.algorithms import A2C, PPO
-from shoal.execution.experiment import Experiment, Learner
 from shoal.networks.torsos import Network
 from shoal.presets._registry import preset
 from shoal.presets.sharing import SHARED
+from shoal.training.experiment import Experiment, Learner
 
 
 @preset("reference/simple_spread_ippo", "the usual IPPO set-up for simple_spread: 64-64 tanh, 128 steps, 1,024 copies")

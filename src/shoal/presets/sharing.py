@@ -7,7 +7,7 @@ from typing import Literal
 from shoal.core.env import groups_of
 from shoal.core.errors import require
 from shoal.core.types import Group
-from shoal.execution.experiment import Experiment, Learner, make_world
+from shoal.training.experiment import Experiment, Learner, make_world
 
 Sharing = Literal["group", "all", "none"]
 SHARED = "shared"

@@ -1,8 +1,8 @@
 """Default experiments of the swarm worlds."""
 
 from shoal.algorithms import PPO
-from shoal.execution.experiment import Experiment, Learner
 from shoal.presets._registry import preset
+from shoal.training.experiment import Experiment, Learner
 
 
 @preset("swarm/rendezvous", "eight agents that see their three nearest learn to meet: PPO, one policy for all")

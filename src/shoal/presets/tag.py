@@ -1,9 +1,9 @@
 """Default experiments of the tag worlds: smaller and quicker than the published set-ups (see `reference`)."""
 
 from shoal.algorithms import PPO
-from shoal.execution.experiment import Experiment, Learner
 from shoal.networks.torsos import Network
 from shoal.presets._registry import preset
+from shoal.training.experiment import Experiment, Learner
 
 
 @preset("tag/grid", "taggers surround a runner on a grid: PPO, one policy a side")

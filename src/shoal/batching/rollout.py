@@ -1,0 +1,289 @@
+"""The one rollout function: training, evaluation and benchmarks all step worlds through it.
+
+An `Actor` says what the agents do; `rollout` scans it and the worlds for a number of steps. Memory (recurrent carries,
+or whatever an actor keeps per copy) is reset where an episode begins and stands still while an agent is inactive.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+
+from shoal.batching.agents import mover_index, over_agents, pick, pick_observation, place
+from shoal.batching.masked import for_rows
+from shoal.batching.vectorise import Vectorised, Worlds
+from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Trajectory
+from shoal.core.errors import OptionError
+from shoal.core.keys import Use, agent_keys, use_key
+from shoal.core.spaces import ActionSpace, Box
+from shoal.core.types import Group, Observation, PyTree
+from shoal.ops.distributions import distribution, num_parameters
+
+
+class Acts(struct.PyTreeNode):
+    """What all agents do in one step, by group: actions `[E, n, ...]`, new memory, and what is to be recorded."""
+
+    action: dict[str, jax.Array]
+    memory: PyTree
+    extras: dict[str, dict[str, jax.Array]]
+    held: dict[str, PyTree] = struct.field(default_factory=dict)
+    """The memory that they acted with, of groups whose learners have a replay."""
+
+
+class Episodes(struct.PyTreeNode):
+    """Sums over the episodes that ended: how many, their returns by group, their lengths."""
+
+    count: jax.Array
+    returns: dict[str, jax.Array]
+    length: jax.Array
+
+
+class Step(struct.PyTreeNode):
+    """All that one step of all copies brought: leaves are `[E, ...]`."""
+
+    observation: dict[str, Observation]
+    action: dict[str, jax.Array]
+    extras: dict[str, dict[str, jax.Array]]
+    reward: dict[str, jax.Array]
+    final_value: dict[str, jax.Array]
+    first: jax.Array
+    terminated: jax.Array
+    truncated: jax.Array
+    metrics: dict[str, jax.Array]
+    episodes: Episodes
+    final_observation: dict[str, Observation] = struct.field(default_factory=dict)
+    held: dict[str, PyTree] = struct.field(default_factory=dict)
+
+
+class Actor(Protocol):
+    """What the agents do. Static; whatever changes is in `params` and `memory`."""
+
+    def initial_memory(self, params: PyTree, num_envs: int) -> PyTree: ...
+
+    def act(self, params: PyTree, memory: PyTree, worlds: Worlds) -> Acts: ...
+
+    def final_value(self, params: PyTree, rows: tuple[dict[str, Observation], PyTree]) -> dict[str, jax.Array]:
+        """Values `[K, n]` by group of final observations, given them and the memory after the last step."""
+        ...
+
+    @property
+    def replayed(self) -> tuple[str, ...]:
+        """The groups whose final observations and memories are recorded."""
+        ...
+
+
+@runtime_checkable
+class PlaysBatches(Protocol):
+    """An algorithm that plays all copies at once, such as `opponents.Opponents`. Its memory has a `carry`."""
+
+    def act_batch(
+        self, params: PyTree, observation: Observation, memory: Any, keys: jax.Array, worlds: Worlds, seat: int
+    ) -> tuple[jax.Array, Any]: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Policies:
+    """The usual actor: each group is played by an algorithm's policy. `params` are the policies by group."""
+
+    algorithms: Mapping[str, Algorithm]
+    groups: Mapping[str, Group]
+    explore: bool = True
+
+    @property
+    def replayed(self) -> tuple[str, ...]:
+        return tuple(name for name, algorithm in self.algorithms.items() if algorithm.traits.records_final_observations)
+
+    def initial_memory(self, params: dict[str, PyTree], num_envs: int) -> PyTree:
+        memory = {}
+        for name, algorithm in self.algorithms.items():
+            shape = (num_envs, self.groups[name].size)
+            one = algorithm.initial_memory(params[name])
+            memory[name] = jax.tree.map(lambda leaf, s=shape: jnp.broadcast_to(leaf, s + jnp.shape(leaf)), one)
+        return memory
+
+    def act(self, params: dict[str, PyTree], memory: PyTree, worlds: Worlds) -> Acts:
+        keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
+        fresh = self.initial_memory(params, worlds.first.shape[0])
+        memory = _where(worlds.first, fresh, memory)
+        acts = Acts({}, {}, {}, {name: memory[name] for name in self.replayed})
+        start = 0
+        for number, (name, group) in enumerate(self.groups.items()):
+            own = jax.vmap(lambda key, s=start, n=group.size: agent_keys(key, s, n))(keys)
+            start += group.size
+            observation, algorithm = worlds.observation[name], self.algorithms[name]
+            if isinstance(algorithm, PlaysBatches):
+                action, after = algorithm.act_batch(params[name], observation, memory[name], own, worlds, number)
+                acts.action[name], acts.extras[name] = action, {}
+                carry = _keep_inactive(observation.active, memory[name].carry, after.carry)
+                acts.memory[name] = after.replace(carry=carry)
+            else:
+                acts.action[name], acts.memory[name], acts.extras[name] = self._act(
+                    name, params[name], observation, memory[name], own
+                )
+        return acts
+
+    def final_value(
+        self, params: dict[str, PyTree], rows: tuple[dict[str, Observation], PyTree]
+    ) -> dict[str, jax.Array]:
+        observation, memory = rows
+        values = {}
+        for name, algorithm in self.algorithms.items():
+            value = over_agents(algorithm.value)(params[name], observation[name], memory[name])
+            present = observation[name].present
+            values[name] = value if present is None else jnp.where(present, value, 0.0)
+        return values
+
+    def _act(self, name, params, observation, memory, keys):
+        algorithm, movers = self.algorithms[name], self.groups[name].movers
+
+        def act(params, observation, memory, key):
+            return algorithm.act(params, observation, memory, key, self.explore)
+
+        if movers is None or observation.active is None:
+            out = over_agents(act)(params, observation, memory, keys)
+            return out.action, _keep_inactive(observation.active, memory, out.memory), out.extras
+        index = mover_index(observation.active, movers)
+        chosen = pick_observation(observation, index)
+        held = pick(memory, index)
+        out = over_agents(act)(params, chosen, held, pick(keys, index))
+        memory = place(_keep_inactive(chosen.active, held, out.memory), index, memory)
+        size = observation.active.shape
+
+        def spread(leaf):
+            return place(leaf, index, jnp.zeros(size + leaf.shape[2:], leaf.dtype))
+
+        return spread(out.action), memory, jax.tree.map(spread, out.extras)
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform(Algorithm):
+    """Uniformly random legal actions, as an algorithm that never learns: the baseline, and what `bench` plays."""
+
+    action: ActionSpace
+    name: ClassVar[str] = "uniform"
+
+    def init(self, key: jax.Array, spec: LearnerSpec) -> Any:
+        raise OptionError("uniformly random play cannot be trained; choose an algorithm")
+
+    def initial_memory(self, params: PyTree) -> PyTree:
+        return ()
+
+    def act(self, params: PyTree, observation: Observation, memory: PyTree, key: jax.Array, explore: bool) -> ActOutput:
+        if observation.legal is None or isinstance(self.action, Box):
+            return ActOutput(self.action.sample(key), memory)
+        logits = jnp.zeros(num_parameters(self.action))
+        return ActOutput(distribution(self.action, logits, observation.legal).sample(key), memory)
+
+    def value(self, params: PyTree, observation: Observation, memory: PyTree) -> jax.Array:
+        return jnp.float32(0.0)
+
+    def update(self, state: Any, experience: Experience, key: jax.Array, axis: str | None = None) -> Any:
+        return state, {}
+
+
+def random_policies(groups: Mapping[str, Group]) -> Policies:
+    """The actor that plays every group at random; its params are empty, by group."""
+    return Policies({name: Uniform(group.action) for name, group in groups.items()}, groups)
+
+
+def step(
+    vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, memory: PyTree
+) -> tuple[Worlds, PyTree, Step]:
+    """One step of all copies: act, step, value the final views of truncated episodes, begin new ones."""
+    acts = actor.act(params, memory, worlds)
+    following, record = carried_out(vectorised, actor, params, worlds, acts)
+    return following, acts.memory, record
+
+
+def carried_out(
+    vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, acts: Acts
+) -> tuple[Worlds, Step]:
+    """The part of a step that comes after the decisions."""
+    following, outcome, ended = vectorised.step(worlds, acts.action)
+    kept = {name: worlds.observation[name] for name in actor.replayed}
+    zeros = jax.tree.map(jnp.zeros_like, (outcome.reward, kept))
+    cut = outcome.truncated & ~outcome.terminated
+
+    def final(params: PyTree, rows: tuple[jax.Array, PyTree, PyTree, PyTree]) -> tuple[dict, dict]:
+        first, settings, state, memory = rows
+        observation = vectorised.observe(settings, state, first.shape[0])
+        return actor.final_value(params, (observation, memory)), {name: observation[name] for name in kept}
+
+    rows = (worlds.first, ended.params, ended.state, acts.memory)  # `first` only tells how many rows these are
+    final_value, final_observation = for_rows(final, cut, params, rows, zeros)
+    weight = ended.mask.astype(jnp.float32)
+    episodes = Episodes(
+        count=jnp.sum(weight),
+        returns={name: jnp.sum(value * weight) for name, value in ended.returns.items()},
+        length=jnp.sum(ended.length * weight),
+    )
+    record = Step(
+        observation=worlds.observation,
+        action=acts.action,
+        extras=acts.extras,
+        reward=outcome.reward,
+        final_value=final_value,
+        first=worlds.first,
+        terminated=outcome.terminated,
+        truncated=outcome.truncated,
+        metrics=outcome.metrics,
+        episodes=episodes,
+        final_observation=final_observation,
+        held=acts.held,
+    )
+    return following, record
+
+
+def rollout(
+    vectorised: Vectorised,
+    actor: Actor,
+    params: PyTree,
+    worlds: Worlds,
+    memory: PyTree,
+    num_steps: int,
+    keep: Callable[[Step], Any] = lambda step: step,
+) -> tuple[Worlds, PyTree, Any]:
+    """Steps all copies `num_steps` times and stacks what `keep` takes of each step along a leading axis `[T]`."""
+
+    def body(carry, _):
+        worlds, memory = carry
+        worlds, memory, record = step(vectorised, actor, params, worlds, memory)
+        return (worlds, memory), keep(record)
+
+    (worlds, memory), kept = lax.scan(body, (worlds, memory), length=num_steps)
+    return worlds, memory, kept
+
+
+def experience(steps: Step, memory: PyTree, worlds: Worlds, last_memory: PyTree) -> Experience:
+    """Stacked steps as learners want them; `memory` is from before the first, `last_memory` from after the last."""
+    tracks = {
+        name: Trajectory(
+            observation=steps.observation[name],
+            action=steps.action[name],
+            reward=steps.reward[name],
+            extras=steps.extras[name],
+            final_value=steps.final_value[name],
+            memory=memory[name],
+            last_observation=worlds.observation[name],
+            last_memory=last_memory[name],
+            final_observation=steps.final_observation.get(name),
+            memories=steps.held.get(name, ()),
+        )
+        for name in steps.reward
+    }
+    return Experience(tracks, steps.first, steps.terminated, steps.truncated)
+
+
+def _where(mask: jax.Array, new: PyTree, old: PyTree) -> PyTree:
+    def select(new, old):
+        return jnp.where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
+
+    return jax.tree.map(select, new, old)
+
+
+def _keep_inactive(active: jax.Array | None, old: PyTree, new: PyTree) -> PyTree:
+    return new if active is None else _where(active, new, old)

@@ -1,0 +1,144 @@
+"""Many copies of a world at once, with auto-reset: the one place where episodes end and begin.
+
+Only the copies whose episode ended are reset (see `rows.for_rows`), and every episode starts from an independent
+draw. Views are made once a step, after the resets. The final state of an ended episode is handed out beside the new
+one; `Vectorised.observe` makes its view where that is wanted, to bootstrap from its value.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from shoal.batching.masked import for_rows
+from shoal.batching.regroup import side_rewards, sides
+from shoal.core.env import Env
+from shoal.core.errors import require_positive
+from shoal.core.keys import Use, copy_keys, use_key
+from shoal.core.types import Observation, Outcome, PyTree
+
+
+class Worlds(struct.PyTreeNode):
+    """The copies of a world; leaves are `[E, ...]`, but for the clock.
+
+    key: each copy's own chain. clock: uint32 steps since the start. params: each copy's own, or None when all have the
+    default ones. first: an episode begins here. returns: rewards of the episode so far, summed over each side (see
+    `regroup.sides`). length: its steps so far.
+    """
+
+    key: jax.Array
+    clock: jax.Array
+    params: PyTree
+    state: PyTree
+    observation: dict[str, Observation]
+    first: jax.Array
+    returns: dict[str, jax.Array]
+    length: jax.Array
+
+
+class Ended(struct.PyTreeNode):
+    """What is known of the episodes that a step ended; leaves are `[E, ...]`, meaningful where `mask` holds."""
+
+    mask: jax.Array
+    params: PyTree  # of the episode that ended
+    state: PyTree  # the final one, before the new episode began
+    returns: dict[str, jax.Array]
+    length: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Vectorised:
+    """`num_envs` copies of `env`. With `randomise`, each episode draws its own params from `sample_params`.
+
+    `with_state` fills in `Observation.state` for centralised critics.
+    """
+
+    env: Env
+    num_envs: int
+    randomise: bool = False
+    with_state: bool = False
+
+    def __post_init__(self):
+        require_positive("Vectorised", num_envs=self.num_envs)
+
+    def reset(self, key: jax.Array, copy_ids: jax.Array | None = None, params: PyTree = None) -> Worlds:
+        """Fresh copies.
+
+        `copy_ids` are global: a device or an actor that holds some of the copies passes theirs. `params`, if given,
+        has a leading axis `[E]`: each copy keeps its own.
+        """
+        copy_ids = jnp.arange(self.num_envs, dtype=jnp.uint32) if copy_ids is None else copy_ids
+        count = copy_ids.shape[0]
+        keys = copy_keys(key, copy_ids)
+        params, state = self._begin((jnp.zeros(count, jnp.uint32), keys, params))
+        return Worlds(
+            key=keys,
+            clock=jnp.uint32(1),
+            params=params,
+            state=state,
+            observation=self.observe(params, state, count),
+            first=jnp.ones(count, bool),
+            returns={name: jnp.zeros(count) for name in sides(self.env)},
+            length=jnp.zeros(count, jnp.int32),
+        )
+
+    def step(self, worlds: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, Outcome, Ended]:
+        """Steps every copy and begins a new episode where one ended."""
+        count = worlds.first.shape[0]
+        keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.STEP))(worlds.key)
+        state, outcome = self._each(self.env.step, count, worlds.params, keys, worlds.state, actions)
+        gained = side_rewards(self.env, outcome.reward)
+        returns = {name: worlds.returns[name] + gained[name] for name in worlds.returns}
+        ended = Ended(outcome.terminated | outcome.truncated, worlds.params, state, returns, worlds.length + 1)
+        params, state = self._renewed(worlds, ended)
+        worlds = Worlds(
+            key=worlds.key,
+            clock=worlds.clock + 1,
+            params=params,
+            state=state,
+            observation=self.observe(params, state, count),
+            first=ended.mask,
+            returns={name: jnp.where(ended.mask, 0.0, value) for name, value in returns.items()},
+            length=jnp.where(ended.mask, 0, ended.length),
+        )
+        return worlds, outcome, ended
+
+    def observe(self, params: PyTree, state: PyTree, count: int) -> dict[str, Observation]:
+        """What `count` copies in these states see."""
+        return self._each(self._observe, count, params, state)
+
+    def _renewed(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree]:
+        """Params and state, those of a new episode in the copies that ended."""
+        # The clock travels with the rows: it is the same for all, but a vmap over seeds would map it if it were shared.
+        rows = (jnp.broadcast_to(worlds.clock, ended.mask.shape), worlds.key, worlds.params)
+        default = (worlds.params, ended.state)
+        return for_rows(lambda _, rows: self._begin(rows), ended.mask, (), rows, default)
+
+    def _begin(self, rows: tuple[jax.Array, jax.Array, PyTree]) -> tuple[PyTree, PyTree]:
+        clock, keys, params = rows
+        keys = jax.vmap(lambda key, clock: use_key(key, clock, Use.RESET))(keys, clock)
+        if self.randomise:
+            keys, draw = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
+            params = jax.vmap(self.env.sample_params)(draw)
+        return params, self._each(self.env.reset, clock.shape[0], params, keys)
+
+    def _observe(self, state: PyTree, params: PyTree) -> dict[str, Observation]:
+        observation = self.env.observe(state, params)
+        if self.with_state:
+            whole = self.env.global_state(state, params)
+            observation = {name: obs.replace(state=whole) for name, obs in observation.items()}
+        return observation
+
+    def _each(self, method: Callable, count: int, params: PyTree, *args: PyTree) -> Any:
+        """`method(*args, params)` for each copy; default params are constants, so that the compiler folds them."""
+        if params is None:
+            return jax.vmap(lambda *args: method(*args, self.env.default_params()), axis_size=count)(*args)
+        return jax.vmap(method, axis_size=count)(*args, params)
+
+
+def vectorise(env: Env, num_envs: int, randomise: bool = False, with_state: bool = False) -> Vectorised:
+    """`num_envs` copies of a world, stepped as one."""
+    return Vectorised(env, num_envs, randomise, with_state)

@@ -1,0 +1,220 @@
+"""PettingZoo's agents dealt to our groups, and what all environments of theirs have in common here."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from shoal.bridges.incoming._parts import Misfit
+from shoal.bridges.incoming._reports import CHECKED_STEPS, Place
+from shoal.bridges.incoming._spaces import Spaces, same_space
+from shoal.bridges.incoming._told import observation, one_reward, outcome
+from shoal.core.errors import OptionError
+from shoal.core.host import Observations
+from shoal.core.spaces import Discrete
+from shoal.core.types import Group, Outcome, Seat
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Roster:
+    """Who sits where. members: the agents of each group. turns: one agent acts at a time."""
+
+    name: str
+    members: dict[str, tuple[Any, ...]]
+    spaces: dict[str, Spaces]
+    turns: bool
+    by_agent: bool
+    masked: bool = False
+
+    @staticmethod
+    def of(env: Any, name: str, turns: bool, by_agent: bool) -> "Roster":
+        """Deals the agents: those of one name but for the number (`agent_0`, `agent_1`), with equal spaces, together.
+
+        Where the spaces of such agents differ, each set of equal ones is named after its first agent.
+        """
+        agents = list(getattr(env, "possible_agents", ()))
+        if not agents:
+            raise OptionError(f"{name}: its possible_agents are empty or missing: list all agents that may ever appear")
+        kinds: dict[str, list[list[Any]]] = {}
+        for agent in agents:
+            sets = kinds.setdefault(_stem(agent), [])
+            alike = [own for own in sets if _spaces(env, own[0]) == _spaces(env, agent)]
+            (alike[0] if alike else _added(sets)).append(agent)
+        members = {stem if len(sets) == 1 else str(own[0]): tuple(own) for stem, sets in kinds.items() for own in sets}
+        spaces = {
+            group: Spaces.of(*_spaces(env, own[0]), f"{name}, agent {own[0]!r}") for group, own in members.items()
+        }
+        return Roster(name, members, spaces, turns, by_agent)
+
+    @property
+    def seats(self) -> dict[Any, Seat]:
+        return {agent: (group, i) for group, own in self.members.items() for i, agent in enumerate(own)}
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        movers = 1 if self.turns else None
+        return {
+            group: Group(len(own), self.spaces[group].acts.space, self.spaces[group].view.observation, movers)
+            for group, own in self.members.items()
+        }
+
+    @property
+    def players(self) -> dict[str, tuple[Seat, ...]]:
+        if self.by_agent:
+            return {str(agent): (seat,) for agent, seat in self.seats.items()}
+        return {group: tuple((group, i) for i in range(len(own))) for group, own in self.members.items()}
+
+
+class Seated:
+    """An environment of PettingZoo's: what both of their interfaces share. gone: when each agent was done."""
+
+    def __init__(self, env: Any, roster: Roster, check: bool):
+        self.env, self.roster, self.check = env, roster, check
+        self.seats = roster.seats
+        self.place = Place(roster.name)
+        self.gone: dict[Any, int] = {}
+        self.compared: dict[Any, tuple[Any, Any]] = {}
+
+    @property
+    def name(self) -> str:
+        return self.roster.name
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        return self.roster.groups
+
+    @property
+    def players(self) -> dict[str, tuple[Seat, ...]]:
+        return self.roster.players
+
+    @property
+    def masked(self) -> bool:
+        return self.roster.masked
+
+    @property
+    def leaving(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.env.close()
+
+    def decoded(self, agent: Any, actions: Mapping[str, np.ndarray]) -> Any:
+        """What an agent does, in their terms."""
+        group, i = self.seats[agent]
+        return self.roster.spaces[group].acts.decode(actions[group][i])
+
+    def all_decoded(self, agents: Collection[Any], actions: Mapping[str, np.ndarray]) -> dict[Any, Any]:
+        """What several agents do. Plain choices are turned into theirs for a whole group at once."""
+        spaces = self.roster.spaces
+        plain = {
+            group: spaces[group].acts.decode(rows)
+            for group, rows in actions.items()
+            if isinstance(spaces[group].acts.space, Discrete)
+        }
+        acts = {}
+        for agent in agents:
+            group, i = self.seats[agent]
+            acts[agent] = plain[group][i] if group in plain else self.decoded(agent, actions)
+        return acts
+
+    def begun(self) -> None:
+        """A new episode: nobody is gone. Refuses one without agents."""
+        self.gone = {}
+        if not self.env.agents:
+            raise Misfit("an episode began without agents: `agents` is empty after reset")
+
+    def living(self, done: Callable[[Any], bool]) -> list[Any]:
+        """Who may still act. Refuses agents that nobody has heard of, and those that were done before."""
+        agents = [agent for agent in self.env.agents if not done(agent)]
+        for agent in agents:
+            if agent not in self.seats:
+                raise Misfit(f"agent {agent!r} appears, but possible_agents has only {list(self.seats)}")
+            if agent in self.gone and self.check:
+                raise Misfit(f"agent {agent!r} was done at step {self.gone[agent]}, but acts again")
+        return [agent for agent in agents if agent not in self.gone]
+
+    def seen(
+        self, values: Mapping[Any, Any], infos: Mapping[Any, Any], active: Collection[Any], present: Collection[Any]
+    ) -> Observations:
+        """Observations by group: views of those in `values`, zeros for others."""
+        check = self.check and self.place.total <= CHECKED_STEPS
+        observations = {}
+        for group, own in self.roster.members.items():
+            spaces = self.roster.spaces[group]
+            legal = np.ones((len(own), spaces.width), bool) if self.masked and spaces.width else None
+            there = np.array([agent in present for agent in own])
+            acting = np.array([agent in active for agent in own])
+            view = None if check or legal is not None else spaces.view.rows([values.get(agent) for agent in own])
+            if view is not None:  # nothing is amiss, and there is nothing else to look at
+                observations[group] = observation(view, None, acting, there)
+                continue
+            view = spaces.view.blank(len(own))
+            for i, agent in enumerate(own):
+                if agent in values:
+                    self._put(view, legal, i, agent, values[agent], infos, check)
+                elif agent in present:
+                    raise Misfit(f"agent {agent!r} is alive, but has no observation")
+            observations[group] = observation(view, legal, acting, there)
+        return observations
+
+    def outcome(self, gains: Mapping[Any, Any], over: bool, cut: Collection[Any]) -> Outcome:
+        """What a step led to. An episode that is over was cut short if anybody in it was, else it terminated."""
+        reward = {group: np.zeros(len(own), np.float32) for group, own in self.roster.members.items()}
+        for agent, gain in gains.items():
+            amount = one_reward(gain, f"the reward of agent {agent!r}")
+            if agent in self.gone:
+                self._unpaid(agent, amount)
+            elif agent in self.seats:
+                group, i = self.seats[agent]
+                reward[group][i] = amount
+        truncated = over and bool(cut)
+        return outcome(reward, over and not truncated, truncated)
+
+    def _put(self, view: Any, legal: Any, i: int, agent: Any, value: Any, infos: Mapping, check: bool) -> None:
+        spaces = self.roster.spaces[self.seats[agent][0]]
+        try:
+            if check:
+                self._compare(agent, spaces)
+            own = spaces.see(value, check=check)
+            if legal is not None:
+                legal[i] = spaces.legal(value, infos.get(agent))
+        except Misfit as error:
+            raise type(error)(f"agent {agent!r}: {error}") from error
+        if isinstance(view, dict):
+            for name, leaf in own.items():
+                view[name][i] = leaf
+        else:
+            view[i] = own
+
+    def _compare(self, agent: Any, spaces: Spaces) -> None:
+        """Refuses spaces that have changed. To compare two takes long: those that were found equal are remembered."""
+        now = (self.env.observation_space(agent), self.env.action_space(agent))
+        known = self.compared.get(agent)
+        if known is not None and known[0] is now[0] and known[1] is now[1]:
+            return
+        same_space("observation", spaces.observation, now[0])
+        same_space("action", spaces.action, now[1])
+        self.compared[agent] = now
+
+    def _unpaid(self, agent: Any, amount: float) -> None:
+        if amount and self.check:
+            raise Misfit(f"agent {agent!r} was done at step {self.gone[agent]}, but is still paid ({amount:g})")
+
+
+def _stem(agent: Any) -> str:
+    text = str(agent)
+    if text.isdigit():
+        return "agent"
+    match = re.fullmatch(r"(.+?)[_\- ]?\d+", text)
+    return match[1] if match else text
+
+
+def _spaces(env: Any, agent: Any) -> tuple[Any, Any]:
+    return env.observation_space(agent), env.action_space(agent)
+
+
+def _added(sets: list[list[Any]]) -> list[Any]:
+    sets.append([])
+    return sets[-1]

@@ -1,0 +1,154 @@
+"""dm_env environments as worlds: `dm_env:my.module:make_catch`, a function that makes one (see `_makers`), with the
+options.
+
+The one agent is the group `agent`. The last step of an episode terminated it if its discount is 0, and else cut it
+short. Discounts between those of other steps than the last cannot be handed on: they must be 1.
+
+dm_env has no seeds. A function with a parameter `seed` is called anew with each seed that is asked for; without one,
+episodes cannot be repeated. With `check`, observations are compared with their specs for the first 1,000 steps.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+from shoal.bridges.incoming._batches import gated
+from shoal.bridges.incoming._makers import Kind, check_maker
+from shoal.bridges.incoming._parts import WIDEST, Acts, Choices, Misfit, Numbers, Path, Tree, View, keys, whole_numbers
+from shoal.bridges.incoming._reports import CHECKED_STEPS, Place, called, found
+from shoal.bridges.incoming._told import mapped, observation, one_reward, outcome
+from shoal.core.env import Env
+from shoal.core.errors import OptionError, require
+from shoal.core.host import Observations, StandIn
+from shoal.core.types import Group, Outcome, Seat
+
+_AGENT = "agent"
+_PARTS = ("reset", "step", "observation_spec", "action_spec")
+_KIND = Kind((dm_env.Environment,), _PARTS, ("dm_env", "dm_control"), "a dm_env.Environment")
+_SUPPORTED = "Array, BoundedArray, DiscreteArray, and dicts, tuples and lists of these"
+
+
+def make(name: str, *, check: bool = True, **options: Any) -> Env:
+    """A stand-in for the dm_env environment that the function `name`, `module:function`, makes."""
+    owner = f"dm_env:{name}"
+    require(isinstance(check, bool), owner, "check", check, "true or false")
+    path, _, wanted = name.partition(":")
+    require(bool(path and wanted), owner, "the name", name, "module:function, such as my.module:make_catch")
+    function = getattr(found("dm_env", path), wanted, None)
+    if not callable(function):
+        raise OptionError(f"{owner}: the module {path!r} has no function {wanted!r}")
+    check_maker(owner, function, _KIND)
+    seeded = "seed" in inspect.signature(function).parameters and "seed" not in options
+
+    def build(seed: int | None) -> dm_env.Environment:
+        given = {**options, "seed": seed} if seeded and seed is not None else options
+        env = called(owner, function, given)
+        if not hasattr(env, "observation_spec") or not hasattr(env, "action_spec"):
+            raise OptionError(f"{owner}: it made {type(env).__name__}, which is not a dm_env.Environment")
+        return env
+
+    first = Hosted(owner, build, seeded, check)
+    stand_in = StandIn.of(first, lambda: Hosted(owner, build, seeded, check))
+    first.close()
+    return gated(stand_in)
+
+
+class Hosted:
+    """A dm_env environment as a `HostEnv`."""
+
+    def __init__(self, name: str, build: Callable[[int | None], dm_env.Environment], seeded: bool, check: bool):
+        self.name, self.build, self.seeded, self.check = name, build, seeded, check
+        self.env = build(None)
+        self.observation_spec, self.action_spec = self.env.observation_spec(), self.env.action_spec()
+        self.view = View.of(_tree(self.observation_spec, name, "observation", ()), name)
+        self.acts = Acts.of(_tree(self.action_spec, name, "action", ()), name)
+        self.place = Place(name)
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        return {_AGENT: Group(1, self.acts.space, self.view.observation)}
+
+    @property
+    def players(self) -> dict[str, tuple[Seat, ...]]:
+        return {_AGENT: ((_AGENT, 0),)}
+
+    @property
+    def masked(self) -> bool:
+        return False
+
+    @property
+    def leaving(self) -> bool:
+        return False
+
+    def reset(self, seed: int | None) -> Observations:
+        self.place.begin()
+        with self.place.inside("reset"):
+            if seed is not None and self.seeded:
+                self.env.close()
+                self.env = self.build(seed)
+            return self._seen(self.env.reset().observation)
+
+    def step(self, actions: Mapping[str, np.ndarray]) -> tuple[Observations, Outcome]:
+        self.place.advance()
+        with self.place.inside("step"):
+            told = self.env.step(self.acts.decode(actions[_AGENT][0]))
+            discount = 1.0 if told.discount is None else one_reward(told.discount, "the discount")
+            self._goes_on(told, discount)
+            reward = np.array([one_reward(told.reward)], np.float32)
+            terminated = told.last() and discount == 0.0
+            ends = terminated, told.last() and not terminated
+            return self._seen(told.observation), outcome({_AGENT: reward}, *ends)
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _goes_on(self, told: dm_env.TimeStep, discount: float) -> None:
+        if told.first():
+            raise Misfit("a step of the type FIRST came out of `step`: its last one was not said to be the LAST")
+        if self.check and told.mid() and discount != 1.0:
+            raise Misfit(f"the discount of a step within the episode is {discount:g}: it cannot be handed on")
+
+    def _seen(self, value: Any) -> Observations:
+        check = self.check and self.place.total <= CHECKED_STEPS
+        if check and self.env.observation_spec() != self.observation_spec:
+            now = self.env.observation_spec()
+            raise Misfit(f"the observation spec was {self.observation_spec} and is {now} now: specs must not change")
+        return {_AGENT: observation(mapped(lambda leaf: leaf[None], self.view.encode(value, check=check)))}
+
+
+def _tree(spec: Any, owner: str, role: str, path: Path) -> Tree:
+    match spec:
+        case specs.DiscreteArray():
+            if spec.num_values <= WIDEST:
+                return Choices(path, np.array(spec.num_values), np.array(0), np.dtype(spec.dtype))
+            raise _unmappable(spec, owner, role, path, f"it has more than {WIDEST} choices")
+        case specs.Array() if np.dtype(spec.dtype).kind in "biuf":
+            return _numbers(spec, owner, role, path)
+        case Mapping():
+            return {key: _tree(part, owner, role, (*path, key)) for key, part in spec.items()}
+        case tuple() | list():
+            return tuple(_tree(part, owner, role, (*path, i)) for i, part in enumerate(spec))
+    raise _unmappable(spec, owner, role, path, "it has no numbers")
+
+
+def _numbers(spec: specs.Array, owner: str, role: str, path: Path) -> Tree:
+    dtype = np.dtype(spec.dtype)
+    bounds = (spec.minimum, spec.maximum) if isinstance(spec, specs.BoundedArray) else (-np.inf, np.inf)
+    low, high = (np.array(np.broadcast_to(bound, spec.shape)) for bound in bounds)
+    numbers = Numbers(path, low, high, dtype)
+    if role == "observation" or np.issubdtype(dtype, np.floating):
+        return numbers
+    choices = whole_numbers(numbers)
+    if choices is None:
+        why = f"whole numbers can be chosen among {WIDEST} at most, and within bounds"
+        raise _unmappable(spec, owner, role, path, why)
+    return choices
+
+
+def _unmappable(spec: Any, owner: str, role: str, path: Path, why: str) -> OptionError:
+    where = f" {keys(path)}" if path else ""
+    return OptionError(f"{owner}: {role} spec{where} is {spec}: {why}; supported: {_SUPPORTED}")

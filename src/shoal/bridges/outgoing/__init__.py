@@ -1,0 +1,1 @@
+"""Our environments as other libraries expect them."""

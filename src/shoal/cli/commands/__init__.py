@@ -1,0 +1,1 @@
+"""The subcommands of shoal, one file each."""

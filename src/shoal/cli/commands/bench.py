@@ -1,0 +1,134 @@
+"""`shoal bench env WORLD` and `shoal bench train TARGET`: how fast it goes here."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from rich.table import Table
+from tyro.conf import OmitArgPrefixes, arg
+
+from shoal.cli.arguments import Flag, Imports, parse, scan
+from shoal.cli.start import OWN_FILE, Devices, check_devices, outline, prepare
+from shoal.cli.targets import ForeignOptions, check_env_options, parse_env_options, parse_target
+from shoal.cli.terminal import console, count, counted, emit, say
+from shoal.cli.worlds import blame, build_world, check_world, has_options, import_files, options_of
+from shoal.cli.wrappers import Wraps, parse_wrappers
+from shoal.core.env import Env
+from shoal.core.errors import OptionError, UnknownNameError, require_positive, shell_command
+from shoal.core.host import StandIn
+from shoal.core.origin import USER
+from shoal.core.registry import ids, is_foreign
+from shoal.training.bench import bench_env, bench_train
+from shoal.training.experiment import Experiment
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchEnvOptions:
+    """Step a world with random actions, its views and rewards consumed."""
+
+    num_envs: int = 1024  # copies of the world
+    num_steps: int = 1000  # steps of each copy in one call of the compiled program
+    seconds: float = 5.0  # measure for about this long
+    seed: int = 0  # seed of the worlds and the actions
+    devices: Devices = None  # use only the first N devices (on a CPU, cores)
+    wrap: Wraps = ()
+    imports: Imports = ()  # a Python file that registers worlds
+    json: Flag = False  # one JSON object on stdout
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchTrainOptions:
+    """Train without saving anything, and time it."""
+
+    seconds: float = 10.0  # measure for about this long
+    devices: Devices = None  # use only the first N devices (on a CPU, cores)
+    imports: Imports = ()  # a Python file that registers worlds or presets
+    json: Flag = False  # one JSON object on stdout
+
+
+def env(args: Sequence[str]) -> int:
+    """Measures a world."""
+    prepare()
+    import_files(scan(args, "--import"))
+    world, rest = _split(args)
+    foreign = world is not None and is_foreign(world)
+    named = parse_env_options(scan(rest, "--env-option")) if foreign else {}
+    try:
+        default = None if world is None else build_world(USER, world, named)
+    except UnknownNameError as error:
+        raise UnknownNameError(f"{error} {OWN_FILE}") from error
+    check_env_options(world or "-", scan(rest, "--env-option"), f"shoal bench env {world or 'WORLD'}")
+    if isinstance(default, StandIn):
+        raise OptionError(
+            f"{world} runs on the host, in Python, at its own speed; what is measured here is compiled. "
+            f"`{shell_command('train', world)}` prints env steps/s."
+        )
+    options = parse(_options_class(default, foreign), rest, f"shoal bench env {world or 'WORLD'}")
+    if world is None:
+        raise OptionError(f"shoal bench env: which world? Known: {', '.join(ids())}.")
+    chosen = options_of(options.env) if hasattr(options, "env") else named
+    own = options.run
+    check_devices(own.devices)
+    require_positive("shoal bench env", num_envs=own.num_envs, num_steps=own.num_steps, seconds=own.seconds)
+    wrappers = parse_wrappers(own.wrap)
+    check_world(Experiment(env=world, env_options=chosen, wrappers=wrappers))
+    out = console(own.json)
+    say(out, f"{world}: {counted(own.num_envs, 'copy', 'copies')}, random actions; compiling ...")
+    with blame(world, "stepping it"):
+        result = bench_env(
+            world,
+            chosen,
+            wrappers,
+            num_envs=own.num_envs,
+            num_steps=own.num_steps,
+            devices=own.devices,
+            seconds=own.seconds,
+            seed=own.seed,
+        )
+    _finish(result, own.json)
+    return 0
+
+
+def train(args: Sequence[str]) -> int:
+    """Measures training."""
+    prepare()
+    experiment, options = parse_target(BenchTrainOptions, args, "shoal bench train")
+    check_devices(options.devices)
+    require_positive("shoal bench train", seconds=options.seconds)
+    check_world(experiment)
+    say(console(options.json), f"{outline(experiment)}; compiling ...")
+    result = bench_train(experiment, devices=options.devices, seconds=options.seconds)
+    _finish(result, options.json)
+    return 0
+
+
+def _split(args: Sequence[str]) -> tuple[str | None, list[str]]:
+    known = ids()
+    for place, argument in enumerate(args):
+        if argument in known or (place == 0 and not argument.startswith("-")):
+            return argument, [*args[:place], *args[place + 1 :]]
+    return None, list(args)
+
+
+def _options_class(world: Env | None, foreign: bool) -> type[Any]:
+    fields: list[Any] = [("run", OmitArgPrefixes[BenchEnvOptions], BenchEnvOptions())]
+    if foreign:
+        fields.append(("env_option", ForeignOptions, ()))
+    elif world is not None and has_options(world):
+        fields.append(("env", Annotated[type(world), arg(help="Options of the world.")], world))
+    return dataclasses.make_dataclass("Options", fields, frozen=True)
+
+
+def _finish(result: dict[str, Any], json: bool) -> None:
+    if json:
+        emit(result)
+        return
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right")
+    table.add_column()
+    table.add_row(f"{count(result['env_steps_per_s'])}", "env steps/s")
+    table.add_row(f"{count(result['agent_steps_per_s'])}", f"agent steps/s ({result['agents']} agents)")
+    table.add_row(f"{count(result['env_steps_per_cpu_s'])}", "env steps per CPU second")
+    table.add_row(f"{result['compile_s']:.2f} s", "to compile")
+    table.add_row(str(result["devices"]), f"x {result['device']}")
+    console().print(table)

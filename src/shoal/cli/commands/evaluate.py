@@ -1,0 +1,187 @@
+"""`shoal eval RUN`: the mean return of many episodes."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from rich.table import Table
+from tyro.conf import UseAppendAction, arg
+
+from shoal.batching.regroup import Part, Regrouped, original, parse_seats
+from shoal.cli.arguments import Flag, Imports, RunFolder, parse
+from shoal.cli.start import Seconds, Workers, opened, pairs, prepare, stepping_of
+from shoal.cli.terminal import console, count, emit, say
+from shoal.cli.worlds import blame, import_files
+from shoal.core.errors import OptionError, UnknownNameError, unknown_name
+from shoal.core.types import PyTree, Seat
+from shoal.training.evaluate import Evaluation, evaluate
+from shoal.training.experiment import Cast, cast
+from shoal.training.run import Run, load_policies, weights_from, weights_sha256
+
+Opponents = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="WHO=RUN")]
+
+ALL = "all"
+"""In results, the sum over all groups."""
+RANDOM = "random"
+"""In place of a run folder: random play."""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalOptions:
+    """Play episodes with the newest checkpoint of a run and report the mean return."""
+
+    run: RunFolder  # folder of the run
+    episodes: int = 1024  # episodes to play
+    seed: int = 0  # seed of the episodes
+    explore: Flag = False  # sample actions as in training, instead of taking the likeliest
+    random: Flag = False  # play at random, for comparison
+    opponent: Opponents = ()
+    """who plays otherwise, a policy, a player or seats such as agent[1]: as in another run, or at random: WHO=random"""
+    env_workers: Workers = None
+    """processes that step environments of other libraries, and are replaced when they hang or die (0: this process)"""
+    env_timeout: Seconds = None  # after which an environment counts as hung in one step (60)
+    imports: Imports = ()  # a Python file that registers worlds, or an id that the run may name
+    json: Flag = False  # one JSON object on stdout
+
+
+def run(args: Sequence[str]) -> int:
+    """Evaluates a run."""
+    prepare()
+    options = parse(EvalOptions, args, "shoal eval")
+    import_files(options.imports)
+    folder = opened(options.run)
+    opponents = parse_opponents(options.opponent)
+    if options.random and opponents:
+        raise OptionError("--random plays everybody at random: leave out --opponent")
+    stepping = stepping_of(options.env_workers, options.env_timeout)
+    with blame(folder.experiment.env, "evaluation"):
+        trained = [load_with(folder, index, opponents) for index in range(folder.experiment.num_seeds)]
+        results = [
+            evaluate(
+                roles, None if options.random else policies, options.episodes, options.seed, options.explore, **stepping
+            )
+            for roles, policies, _ in trained
+        ]
+    result = _result(folder, options, trained, results)
+    if options.json:
+        emit(result)
+    else:
+        _show(folder, result)
+    return 0
+
+
+def parse_opponents(texts: Sequence[str]) -> dict[str, str]:
+    """Who plays otherwise, and the run folder that says how."""
+    return pairs(texts, "--opponent", "WHO=RUN, a policy, a player or seats, and a run folder")
+
+
+def load_with(run: Run, index: int, opponents: dict[str, str]) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
+    """The policies of one of the seeds, some of them, or some of their seats, given to others."""
+    roles, trained, meta = load_policies(run.path, index)
+    given: dict[Seat, str] = {}
+    for who, other in opponents.items():
+        given |= dict.fromkeys(_seats(who, roles), other)
+    roles, parts = _divided(roles, given)
+    policies = {}
+    for name, (policy, other) in parts.items():
+        if other is None:
+            policies[name] = trained[policy]
+        elif other != RANDOM:  # whoever has no policy plays at random
+            policies[name] = weights_from(str(Path(other)), {policy: trained[policy]})[policy]
+    return roles, policies, meta
+
+
+def _seats(who: str, roles: Cast) -> list[Seat]:
+    """The seats of a policy, of a player of the world, or by their group: `agent`, `agent[1]`, `agent[1:3]`."""
+    world, dealt = original(roles.env), _dealt(roles)
+    if who in dealt:
+        return dealt[who]
+    if who in world.players:
+        return list(world.players[who])
+    try:
+        part = parse_seats(who, world.groups)
+    except UnknownNameError as error:
+        known = {*dealt, *world.players, *world.groups}
+        raise OptionError(f"--opponent: {unknown_name('policy, player or seat', who, known)}") from error
+    return [(part.group, i) for i in range(part.start, part.stop)]
+
+
+def _dealt(roles: Cast) -> dict[str, list[Seat]]:
+    """The seats of the world that each policy plays."""
+    env = roles.env
+    plan = env.plan if isinstance(env, Regrouped) else [(n, (Part(n, 0, g.size),)) for n, g in env.groups.items()]
+    return {name: [(part.group, i) for part in parts for i in range(part.start, part.stop)] for name, parts in plan}
+
+
+def _divided(roles: Cast, given: dict[Seat, str]) -> tuple[Cast, dict[str, tuple[str, str | None]]]:
+    """Policies of which only some seats are given away are divided: the roles, and what each name then stands for."""
+    parts: dict[str, tuple[str, str | None]] = {}
+    seats: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in roles.experiment.learners}
+    learner_of = {policy: name for name, (_, spec) in roles.learners.items() for policy in spec.groups}
+    for policy, own in _dealt(roles).items():
+        sources = list(dict.fromkeys(given.get(seat) for seat in own))
+        for other in sources:
+            name = policy if len(sources) == 1 or other is None else f"{policy}={other}"
+            parts[name] = (policy, other)
+            kept = tuple(f"{group}[{i}]" for group, i in own if given.get((group, i)) == other)
+            seats[learner_of[policy]][name] = kept
+    if set(parts) == set(roles.algorithms):
+        return roles, parts
+    experiment = roles.experiment
+    learners = {name: dataclasses.replace(one, policies=seats[name]) for name, one in experiment.learners.items()}
+    return cast(dataclasses.replace(experiment, learners=learners)), parts
+
+
+def _result(run: Run, options: EvalOptions, trained: list[Any], results: list[Evaluation]) -> dict[str, Any]:
+    means = [_figures(evaluation, np.mean) for evaluation in results]
+    errors = [_figures(evaluation, lambda x: np.std(x) / np.sqrt(len(x))) for evaluation in results]
+    hashes = [weights_sha256(policies) for _, policies, _ in trained]
+    meta = trained[0][2]
+    return {
+        "run_dir": str(run.path),
+        "env": run.experiment.env,
+        "mean_return": _by_seed(means),
+        "standard_error": _by_seed(errors),
+        "mean_length": _by_seed([{ALL: float(np.mean(evaluation.lengths))} for evaluation in results])[ALL],
+        "episodes": results[0].episodes,
+        "policy": RANDOM if options.random else "explore" if options.explore else "greedy",
+        "updates": meta["update"],
+        "env_steps": meta["env_steps"],
+        "weights_sha256": hashes[0] if len(hashes) == 1 else hashes,
+    }
+
+
+def _figures(evaluation: Evaluation, reduce: Any) -> dict[str, float]:
+    every = evaluation.returns | {ALL: np.sum(list(evaluation.returns.values()), axis=0)}
+    return {name: float(reduce(values)) for name, values in every.items()}
+
+
+def _by_seed(results: list[dict[str, float]]) -> dict[str, Any]:
+    """Plain numbers for one seed, lists with one entry a seed for several."""
+    if len(results) == 1:
+        return dict(results[0])
+    return {name: [result[name] for result in results] for name in results[0]}
+
+
+def _show(run: Run, result: dict[str, Any]) -> None:
+    out = console()
+    table = Table(
+        title=f"{run.experiment.env}, {result['episodes']:,} {result['policy']} episodes", title_justify="left"
+    )
+    table.add_column("group")
+    table.add_column("mean return", justify="right")
+    table.add_column("standard error", justify="right")
+    for name, mean in result["mean_return"].items():
+        table.add_row(name, _number(mean), _number(result["standard_error"][name]))
+    out.print(table)
+    say(out, f"episode length {_number(result['mean_length'])}")
+    say(out, f"after {result['updates']:,} updates, {count(result['env_steps'])} env steps")
+    hashes = result["weights_sha256"]
+    for text in hashes if isinstance(hashes, list) else [hashes]:
+        say(out, f"weights sha256 {text}")
+
+
+def _number(value: float | list[float]) -> str:
+    return "  ".join(f"{entry:.3f}" for entry in (value if isinstance(value, list) else [value]))

@@ -1,0 +1,62 @@
+"""`shoal export RUN FOLDER`: trained policies as plain numpy, one `.npz` file each."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from shoal.bridges import plain_policy
+from shoal.bridges.numpy_policy import export
+from shoal.cli.arguments import Flag, Imports, RunFolder, parse
+from shoal.cli.start import opened, prepare
+from shoal.cli.terminal import console, emit, say
+from shoal.cli.worlds import blame, import_files
+from shoal.core.errors import OptionError, require
+from shoal.core.files import file_stem
+from shoal.training.run import load_policies
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportOptions:
+    """Write the policies of a run's newest checkpoint as plain numpy: FOLDER/<policy>.npz, which needs no JAX.
+
+    In names of files, `/` and the like are written as %2F.
+    """
+
+    run: RunFolder  # folder of the run
+    folder: Positional[Annotated[str, arg(metavar="FOLDER")]]  # where to write; made if it is not there
+    training: int = 0  # which of several trainings side by side to take, counted from 0
+    force: Flag = False  # replace files that are there already
+    imports: Imports = ()  # a Python file that registers worlds, or an id that the run may name
+    json: Flag = False  # one JSON object on stdout
+
+
+def run(args: Sequence[str]) -> int:
+    """Exports every policy of a run."""
+    prepare()
+    options = parse(ExportOptions, args, "shoal export")
+    import_files(options.imports)
+    found = opened(options.run)
+    seeds = found.experiment.num_seeds
+    require(0 <= options.training < seeds, "shoal export", "training", options.training, f"between 0 and {seeds - 1}")
+    with blame(found.experiment.env, "export"):
+        roles, policies, meta = load_policies(found.path, options.training)
+        plain = {name: export(policy, roles.spec.groups[name].observation) for name, policy in policies.items()}
+    folder = Path(options.folder)
+    files = {name: folder / f"{file_stem(name)}.npz" for name in plain}
+    taken = [str(file) for file in files.values() if file.exists()]
+    if taken and not options.force:
+        raise OptionError(f"{', '.join(taken)} is there already: choose another folder, or replace it with --force")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, policy in plain.items():
+        policy.save(files[name])
+    if options.json:
+        emit({"files": {name: str(file) for name, file in files.items()}, "updates": meta["update"]})
+    else:
+        out = console()
+        for name, file in files.items():
+            say(out, f"{name}: {file}")
+        say(out, f"run them anywhere with {plain_policy.__file__}, which needs numpy alone: load(FILE)(view).action")
+    return 0

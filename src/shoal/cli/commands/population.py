@@ -1,0 +1,191 @@
+"""`shoal population RUN`: what is in a population, as figures, a picture, a page, and replays of its line-ups."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import DisallowNone, arg
+
+from shoal.cli.arguments import Flag, Imports, RunFolder, parse
+from shoal.cli.pictures import player_colours
+from shoal.cli.start import Devices, Folder, check_devices, prepare
+from shoal.cli.terminal import console, duration, emit, say
+from shoal.cli.worlds import blame, import_files
+from shoal.core.errors import OptionError, RunError, UnknownNameError, WorldError
+from shoal.games.exploitability import Gain, nash_conv_bound
+from shoal.populations.diversity import behaviours
+from shoal.populations.view import View, described, exploit, look, require_networks, seated
+from shoal.training.evaluate import record
+from shoal.training.experiment import make_world
+from shoal.viz import MissingMatplotlibError, draw_population, write_population, write_replay
+
+SHOWN = 8
+"""Members of each player that are listed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PopulationOptions:
+    """Show a population made by `shoal psro` or `shoal league`: figures, population.png and population.html."""
+
+    run: RunFolder  # folder of the run
+    watch: Annotated[DisallowNone[str | None], arg(metavar="I,J")] = None
+    """write a page that plays an episode of these policies, one number a player"""
+    exploit: Flag = False  # train one more best response a player, and say what it gains: minutes
+    total_env_steps: DisallowNone[int | None] = None  # of each training of --exploit, if not those of the run
+    out: Folder = None  # where to write; by default the run folder
+    seed: int = 0  # seed of the episode to watch
+    devices: Devices = None  # for --exploit, use only the first N devices (on a CPU, cores)
+    imports: Imports = ()  # a Python file that registers worlds, or an id that the run may name
+    json: Flag = False  # everything as one JSON object on stdout
+
+
+def run(args: Sequence[str]) -> int:
+    """Shows a population."""
+    prepare()
+    options = parse(PopulationOptions, args, "shoal population")
+    check_devices(options.devices)
+    import_files(options.imports)
+    folder, out = Path(options.run), console(options.json)
+    if not folder.is_dir():
+        raise RunError(f"{folder} is not a run folder: no such folder")
+    view = look(folder)
+    if options.exploit:
+        require_networks(view.settings, "exploit")
+    elif options.total_env_steps is not None:
+        raise OptionError("--total-env-steps is for the trainings of --exploit: add --exploit, or leave it out")
+    data = described(view)
+    data["colours"] = _colours(view, data["env"])
+    target = Path(options.out) if options.out else folder
+    target.mkdir(parents=True, exist_ok=True)
+    files = {}
+    if options.watch is not None:
+        files["replay"] = _watch(folder, target, options.watch, options.seed, data["env"])
+    data["behaviour"] = _behaviour(folder, view, out)
+    files |= _pictures(folder, target, data, out)
+    result = {"run": str(folder)} | data | {name: str(path) for name, path in files.items()}
+    _show(out, data)
+    if options.exploit:
+        say(out, "training best responses to the mixtures ...")
+        with blame(data["env"], "a best response"):
+            gains = exploit(folder, options.devices, options.total_env_steps)
+        _show_gains(out, gains)
+        result["exploit"] = _plain(gains)
+    for path in files.values():
+        say(out, str(path))
+    if options.json:
+        emit(result)
+    return 0
+
+
+def _colours(view: View, env: str) -> dict[str, int]:
+    """The colours of the players; none, where the code of their world is not at hand."""
+    try:
+        with blame(env, "scene"):
+            return player_colours(make_world(view.settings.experiment))
+    except (OptionError, UnknownNameError, WorldError):  # `_behaviour` says so
+        return {}
+
+
+def _behaviour(folder: Path, view: View, out: Console) -> dict[str, Any] | None:
+    """How differently policies behave, as data; None if that cannot be told."""
+    try:
+        found = behaviours(folder)
+    except (OptionError, UnknownNameError, WorldError) as error:  # the rest can be shown without it
+        say(out, f"behaviour is not compared: {error}")
+        return None
+    return None if found is None else found.plain(view.mixtures)
+
+
+def _pictures(folder: Path, target: Path, data: Mapping[str, Any], out: Console) -> dict[str, Path]:
+    files = {"page": target / "population.html"}
+    write_population(files["page"], data, title=data["env"], run=str(folder))
+    picture = target / "population.png"
+    try:
+        draw_population(picture, data, title=data["env"])
+    except MissingMatplotlibError as error:  # the page needs none: a picture less is no failure
+        say(out, f"no picture: {error}")
+        return files
+    return files | {"picture": picture}
+
+
+def _watch(folder: Path, target: Path, text: str, seed: int, env: str) -> Path:
+    """Records an episode of a line-up."""
+    try:
+        lineup = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise OptionError(f"--watch must be policies' numbers, one a player, such as 3,5, got {text!r}") from None
+    path = target / f"replay-{'-'.join(map(str, lineup))}.html"
+    with blame(env, "the episode"):
+        roles, policies, explore = seated(folder, lineup)
+        recording = record(roles, policies, seed=seed, explore=explore)
+    write_replay(
+        path,
+        recording.frames,
+        title=env,
+        subtitle=", ".join(f"{player}: policy {number}" for player, number in zip(policies, lineup, strict=True)),
+        series={f"return of {name}": values for name, values in recording.returns.items()},
+    )
+    return path
+
+
+def _show(out: Console, data: Mapping[str, Any]) -> None:
+    sizes = " x ".join(map(str, data["sizes"]))
+    about = f"{data['meta_solver']}, {data['oracle']} responses, {duration(data['seconds'])}"
+    say(out, f"{data['env']}: {sizes} policies after {data['iteration']} iterations; {about}", style="bold")
+    if data["nash_conv"] is not None:
+        say(out, f"NashConv {data['nash_conv']:.4f}, exploitability {data['exploitability']:.4f}")
+    values = zip(data["players"], data["value"], data["value_error"], strict=True)
+    say(out, "value " + ", ".join(f"{player} {_amount(value, error)}" for player, value, error in values))
+    if data["effective"]:
+        varied = ", ".join(f"{player} {count:.1f}" for player, count in data["effective"].items())
+        say(out, f"effectively different policies, by what they earn: {varied}")
+    if data["behaviour"]:
+        found = data["behaviour"]
+        apart = (f"{p} {value:.3f} (mixture {found['expected'][p]:.3f})" for p, value in found["diversity"].items())
+        say(out, f"mean distance of two policies by what they do, from 0 to 1: {', '.join(apart)}")
+    out.print(_members(data))
+
+
+def _members(data: Mapping[str, Any]) -> Table:
+    """Those of each player with most weight."""
+    table = Table(title=f"members with most weight, at most {SHOWN} a player", title_justify="left")
+    for name in ("player", "policy", "weight", "Elo", "α-rank", "born", "from", "earned"):
+        table.add_column(name, justify="left" if name == "player" else "right")
+    for player, weights in data["mixtures"].items():
+        best = sorted(range(len(weights)), key=lambda i, w=weights: (-w[i], -i))[:SHOWN]
+        for i in best:
+            member = data["members"][player][i]
+            started = "afresh" if member["parent"] is None else str(member["parent"])
+            strength = f"{data['elo'][player][i]:.0f}" if data["elo"] else "-"
+            rank = f"{data['alpha_rank'][player][i]:.3f}" if data["alpha_rank"] else "-"
+            earned = member["info"].get("earned")
+            shown = "-" if earned is None else f"{earned:+.3f}"
+            name = f"{i} {member['info'].get('role', '')}".strip()
+            table.add_row(player, name, f"{weights[i]:.3f}", strength, rank, str(member["born"]), started, shown)
+    return table
+
+
+def _show_gains(out: Console, gains: Sequence[Gain]) -> None:
+    for gain in gains:
+        say(
+            out,
+            f"{gain.player}: the mixture earns {_amount(gain.value, gain.value_error)}, a trained best response "
+            f"{_amount(gain.earned, gain.earned_error)}: gain {_amount(gain.gain, gain.error)}",
+        )
+    least, error = nash_conv_bound(gains)
+    say(out, f"so NashConv is at least {least:.4f} ± {error:.4f}", style="bold")
+
+
+def _plain(gains: Sequence[Gain]) -> dict[str, Any]:
+    least, error = nash_conv_bound(gains)
+    found = {gain.player: dataclasses.asdict(gain) | {"gain": gain.gain, "error": gain.error} for gain in gains}
+    return {"gains": found, "nash_conv_at_least": least, "nash_conv_error": error}
+
+
+def _amount(value: float | None, error: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:+.4f}" if error is None or error < 1e-6 else f"{value:+.4f} ± {error:.4f}"

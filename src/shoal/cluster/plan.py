@@ -1,0 +1,76 @@
+"""What a cluster run is made of: how many of each, how tightly they are kept together, how patient everybody is."""
+
+import dataclasses
+from typing import Literal
+
+from shoal.cluster.services.scaling import MOST
+from shoal.core.errors import OptionError, require, require_positive
+from shoal.core.options import check_types
+from shoal.training.experiment import Experiment
+
+Sync = Literal["sync", "async", "stale"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The cluster's side of an experiment. Round-trips to JSON, beside the experiment, in `config.json`."""
+
+    recipe: str = "sync"  # the architecture; see `shoal.cluster.recipes`
+    actors: int = 2  # processes that step worlds
+    learners: int = 1  # processes that learn from them
+    backups: int = 0  # actors more than a synchronous update waits for: the slowest are left behind
+    max_staleness: int = 2  # updates that experience may be behind (stale-synchronous)
+    max_divergence: float = 0.0  # and how far, as KL, the policy may have moved since; 0: any
+    shards: int = 1  # services that keep replays
+    queue: int = 0  # rollouts that may wait for the learner; 0: two an actor, one if nobody waits
+    patience: float = 60.0  # seconds that a task may take before its worker is taken for hung, and replaced
+    retries: int = 5  # times in a row that a worker may fail at its task before the run gives up
+    commit_seconds: float = 2.0  # time between states that survive anything
+    actor_cpus: float = 1.0  # of each actor
+    learner_cpus: float = 1.0  # of each learner
+    actor_gpus: float = 0.0  # of each actor
+    learner_gpus: float = 0.0  # of each learner
+
+    def __post_init__(self):
+        check_types(self, "cluster")
+        require_positive("cluster", actors=self.actors, learners=self.learners, patience=self.patience)
+        require(self.shards >= 1, "cluster", "shards", self.shards, "at least 1")
+        require(self.backups >= 0, "cluster", "backups", self.backups, "0 or more")
+        together = "actors, backups, learners and shards together"
+        require(self.processes <= MOST, "cluster", together, self.processes, f"{MOST} at most")
+        require(self.max_staleness >= 0, "cluster", "max_staleness", self.max_staleness, "0 or more")
+        require(self.max_divergence >= 0, "cluster", "max_divergence", self.max_divergence, "0 or more")
+        require(self.queue >= 0, "cluster", "queue", self.queue, "0 or more")
+        require(self.retries >= 1, "cluster", "retries", self.retries, "at least 1")
+        for name in ("actor_cpus", "learner_cpus", "actor_gpus", "learner_gpus"):
+            require(getattr(self, name) >= 0, "cluster", name, getattr(self, name), "0 or more")
+        if self.backups and self.sync_mode != "sync":
+            raise OptionError(f"cluster: backups are for synchronous recipes; {self.recipe} waits for nobody")
+
+    @property
+    def sync_mode(self) -> Sync:
+        """Whether learners wait for all actors, for none, or keep them within `max_staleness`."""
+        from shoal.cluster.recipes import recipe_of
+
+        return recipe_of(self.recipe).sync
+
+    @property
+    def processes(self) -> int:
+        """Processes that it asks for, but for the few that every run has."""
+        return self.actors + self.backups + self.learners + self.shards
+
+    @property
+    def capacity(self) -> int:
+        """Rollouts that the queue holds."""
+        each = 1 if self.sync_mode == "async" else 2  # what waits grows old
+        return self.queue or each * (self.actors + self.backups)
+
+    def share(self, experiment: Experiment) -> int:
+        """Copies of one actor."""
+        if experiment.num_envs % self.actors:
+            least = -(-experiment.num_envs // self.actors) * self.actors
+            raise OptionError(
+                f"cluster: num_envs must be a multiple of the number of actors, {self.actors}, got "
+                f"{experiment.num_envs}. Try {least}."
+            )
+        return experiment.num_envs // self.actors

@@ -1,0 +1,55 @@
+"""A3C (Mnih et al. 2016): every actor learns from what it did; only gradients travel.
+
+    actors --gradients--> queue --one after the other--> learner --weights--> parameters --> actors
+
+Each actor computes the gradient of its own rollout with the weights that it acted with. The learner applies gradients
+as they come, and so to weights that others have moved on meanwhile; what is more than `max_staleness` updates behind is
+dropped. Running statistics of views and values would have to travel too: they are refused.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from shoal.algorithms.a2c import A2C
+from shoal.cluster.plan import Plan
+from shoal.cluster.recipes._recipe import Recipe
+from shoal.cluster.workers.gradient_workers import GradientActor
+from shoal.cluster.workers.gradients import Gradients, RolloutGradientLearner
+from shoal.core.errors import OptionError
+from shoal.training.experiment import Experiment
+
+if TYPE_CHECKING:
+    from shoal.cluster.supervisor import Supervisor
+
+
+@dataclasses.dataclass(frozen=True)
+class RolloutGradients(Recipe):
+    """Actors push gradients instead of rollouts."""
+
+    def check(self, experiment: Experiment, plan: Plan) -> None:
+        super().check(experiment, plan)
+        for name, learner in experiment.learners.items():
+            algorithm = learner.algorithm
+            for option in ("normalise_views", "normalise_values"):
+                if isinstance(algorithm, A2C) and getattr(algorithm, option) and not learner.frozen:
+                    raise OptionError(
+                        f"cluster: the recipe {self.name} sends gradients only, but learner {name!r} keeps running "
+                        f"statistics ({option}=True). Add --algo.no-{option.replace('_', '-')}."
+                    )
+
+    def start(self, site: "Supervisor") -> None:
+        self.services(site)
+        site.service("dataset", Gradients, site.plan.queue or 1)  # who waits in line grows stale
+        made = (site.experiment.to_dict(), site.path, site.plan, site.services, site.fabric.store)
+        site.learner(RolloutGradientLearner, *made)
+        for number in range(site.plan.actors):
+            self.actor(site, number)
+
+    def actor(self, site: "Supervisor", number: int) -> None:
+        share = site.plan.share(site.experiment)
+        site.actor(number, GradientActor, site.experiment.to_dict(), number, share, site.services, site.fabric.store)
+
+
+RECIPE = RolloutGradients(
+    "a3c", "actors send gradients of their own rollouts", "async", ("a2c",), takes=("max_staleness",)
+)

@@ -1,0 +1,64 @@
+r"""DD-PPO (Wijmans et al. 2020): no centre. Every learner steps its own copies; gradients are averaged among them.
+
+    learner-0 <--gradients, averaged--> learner-1 <--gradients, averaged--> learner-2 ...
+       \________________________ meeting: who is there, who has finished ________/
+
+No rollouts and no weights travel: all learners begin with the same weights and make the same updates. It gives the
+weights of one learner on the same copies, however many there are. With `backups`, an update does not wait for the
+slowest so many (the paper's preemption: 2 of 5 learners are its 60 %): they stop early, see `group`.
+"""
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+from shoal.cluster.plan import Plan
+from shoal.cluster.recipes._recipe import Recipe
+from shoal.cluster.services.coordinator import Coordinator
+from shoal.cluster.workers.group import GroupLearner, Meeting
+from shoal.core.errors import OptionError
+from shoal.training.experiment import Experiment
+
+if TYPE_CHECKING:
+    from shoal.cluster.supervisor import Supervisor
+
+
+@dataclasses.dataclass(frozen=True)
+class DDPPO(Recipe):
+    """Learners, and a place to meet."""
+
+    def share(self, experiment: Experiment, plan: Plan) -> int:
+        return experiment.num_envs // plan.learners
+
+    def check(self, experiment: Experiment, plan: Plan) -> None:
+        super().check(experiment, plan)
+        parts = math.lcm(*(learner.algorithm.traits.minibatches for learner in experiment.learners.values()))
+        if experiment.num_envs % (plan.learners * parts):
+            least = -(-experiment.num_envs // (plan.learners * parts)) * plan.learners * parts
+            raise OptionError(
+                f"cluster: num_envs must be a multiple of {plan.learners * parts} ({plan.learners} learners x {parts} "
+                f"minibatches), got {experiment.num_envs}. Try {least}."
+            )
+        if plan.backups >= plan.learners:
+            raise OptionError(
+                f"cluster: backups must be less than the number of learners, {plan.learners}, got {plan.backups}"
+            )
+
+    def start(self, site: "Supervisor") -> None:
+        """All learners are alike, but for the first one, which writes down what all have done."""
+        plan, experiment = site.plan, site.experiment
+        site.service("coordinator", Coordinator, site.path, plan, experiment.num_updates)
+        site.service("meeting", Meeting, plan.learners)
+        for rank in range(plan.learners):
+            args = (experiment.to_dict(), site.path, plan, site.services, site.fabric.store, rank, site.fabric.private)
+            site.learner(GroupLearner, *args, number=rank)
+
+
+RECIPE = DDPPO(
+    "ddppo",
+    "learners that step their own copies and average gradients",
+    "sync",
+    ("ppo",),
+    acts=False,
+    takes=("learners", "backups"),
+)

@@ -1,0 +1,63 @@
+"""Gorila (Nair et al. 2015): actors fill a replay, workers compute gradients from it, one learner applies them.
+
+    actors --steps--> replay shards --windows--> workers --gradients--> queue --one by one--> learner
+       ^                                            ^                                            |
+       +-------------------- parameters ------------+<-------------------weights-----------------+
+
+`learners` counts the workers (`learner-1`, `learner-2`, ...); the one that applies, `learner-0`, comes on top, computes
+next to nothing and asks for no processor. Gradients more than `max_staleness` updates behind are dropped. Actors
+explore as the learner's schedule says; windows are drawn uniformly, or by priority if the learner is `prioritised`.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, ClassVar
+
+from shoal.cluster.plan import Plan
+from shoal.cluster.recipes.apex import Replayed
+from shoal.cluster.replay.actor import replaying
+from shoal.cluster.workers.gradient_workers import GradientWorker
+from shoal.cluster.workers.gradients import Gradients, ReplayGradientLearner
+from shoal.core.errors import OptionError
+from shoal.training.experiment import Experiment, cast
+
+if TYPE_CHECKING:
+    from shoal.cluster.supervisor import Supervisor
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowGradients(Replayed):
+    """Workers between the replay and the learner."""
+
+    judged: ClassVar[bool] = False
+
+    def check(self, experiment: Experiment, plan: Plan) -> None:
+        super().check(experiment, plan)
+        steps = {name: pair[0].gradient_steps for name, pair in replaying(cast(experiment)).items()}
+        if len(set(steps.values())) > 1:
+            raise OptionError(
+                f"cluster: with the recipe gorila all learners make as many gradient_steps, got {steps}. Choose one "
+                "number for all of them."
+            )
+
+    def start(self, site: "Supervisor") -> None:
+        from shoal.cluster.supervisor import Watched
+
+        self.services(site)
+        self.replay(site)
+        site.service("dataset", Gradients, site.plan.queue or site.plan.learners)
+        experiment, store = site.experiment.to_dict(), site.fabric.store
+        made = (ReplayGradientLearner, experiment, site.path, site.plan, site.services, store)
+        site.workers["learner-0"] = Watched(site.fabric.start("learner-0", *made))
+        for number in range(1, site.plan.learners + 1):
+            site.learner(GradientWorker, experiment, number, site.services, store, number=number)
+        for number in range(site.plan.actors):
+            self.actor(site, number)
+
+
+RECIPE = WindowGradients(
+    "gorila",
+    "actors fill a replay, workers send gradients of it",
+    "async",
+    ("dqn",),
+    takes=("learners", "shards", "max_staleness"),
+)

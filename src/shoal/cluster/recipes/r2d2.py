@@ -1,0 +1,34 @@
+"""R2D2 (Kapturowski et al. 2019): Ape-X with memory. What the network remembered is stored with every step.
+
+    actors --steps, memories and priorities--> replay shards --sequences--> learner --weights--> parameters --> actors
+                                                    ^----------priorities------+
+
+Windows are sequences; the first `burn_in` steps of each bring the stored memory up to date with the weights that learn.
+"""
+
+import dataclasses
+
+from shoal.cluster.plan import Plan
+from shoal.cluster.recipes.apex import Replayed
+from shoal.cluster.replay.actor import replaying
+from shoal.core.errors import OptionError
+from shoal.training.experiment import Experiment, cast
+
+
+@dataclasses.dataclass(frozen=True)
+class Sequences(Replayed):
+    """A replay of sequences for networks with a memory."""
+
+    def check(self, experiment: Experiment, plan: Plan) -> None:
+        super().check(experiment, plan)
+        for name, (algorithm, _) in replaying(cast(experiment)).items():
+            if algorithm.network.recurrent == "none":
+                raise OptionError(
+                    f"cluster: the recipe r2d2 is for networks with a memory, but learner {name!r} has "
+                    "network.recurrent='none'. Set it to 'gru' (--algo.network.recurrent gru), or choose --recipe apex."
+                )
+
+
+RECIPE = Sequences(
+    "r2d2", "Ape-X with recurrent networks, stored memories and burn-in", "async", ("dqn",), takes=("shards",)
+)

@@ -1,0 +1,1 @@
+"""A replay in shards, and the actors and learners around it."""

@@ -1,0 +1,226 @@
+"""The learner of a replay: it draws windows from all shards, makes gradient steps, and writes priorities back.
+
+An update stands for `num_envs * num_steps` new env steps, as everywhere, and makes `gradient_steps` gradient steps. The
+learner begins one when so many have come since the last, wherever they came from; those who make steps may be `LEAD`
+updates ahead of it. Until `warm_up` steps were made, updates pass without a gradient step, as in the fused runner.
+
+The windows of the next update are asked for before this one is computed, so that drawing and learning overlap. The
+staleness of a batch is the age of what it holds: updates since the weights that acted in it.
+"""
+
+import functools
+import time
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shoal.algorithms import replay as stored
+from shoal.cluster.plan import Plan
+from shoal.cluster.replay.actor import MIXERS, is_mean, replaying
+from shoal.cluster.replay.shards import Batch, Shards, shards_of
+from shoal.cluster.transport.launcher import Handle, Store, insist
+from shoal.cluster.workers.actor import WAIT
+from shoal.cluster.workers.learner import Learner, Learning
+from shoal.core.types import PyTree
+from shoal.training import nan_guard as latch
+from shoal.training.experiment import Experiment, cast
+from shoal.training.fused import Carry, Program, mesh_of
+
+LEAD = 2
+"""Updates that those who make steps may be ahead."""
+
+
+class WithoutReplay(Program):
+    """The program of an experiment whose replay is elsewhere: learners have none, nor do checkpoints."""
+
+    def _init(self, seed: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> Carry:
+        carry = super()._init(seed, floats)
+        own = replaying(self.cast)
+        learners = {n: s.replace(replay=None) if n in own else s for n, s in carry.learners.items()}
+        return carry.replace(learners=learners)
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        return Program(self.cast, self.mesh).names
+
+
+class ReplayLearning(Learning):
+    """What learns from windows, compiled."""
+
+    def __init__(self, experiment: Experiment):
+        super().__init__(experiment, 1)
+        self.program = WithoutReplay(cast(experiment), mesh_of(experiment, 1))
+        self.own = replaying(self.program.cast)
+        self.structures = {
+            name: jax.tree.structure(algorithm.replay_shape(spec)[0]) for name, (algorithm, spec) in self.own.items()
+        }
+
+    @functools.cached_property
+    def learn_windows(self):
+        """`(learners, latch, update, batches) -> learners, latch, metrics, priorities`; donates the first two.
+
+        batches: by learner, windows `[G, W, B, ...]` and their odds `[G, B]` for G gradient steps; a learner that has
+        none lets the update pass. priorities: `[G, B]`.
+        """
+
+        def learn(learners: PyTree, tripped: PyTree, update: jax.Array, batches: Mapping[str, Any]):
+            learners, metrics, priorities = dict(learners), {}, {}
+            for name, (algorithm, _) in self.own.items():
+                if name in batches:
+
+                    def step(state, drawn, algorithm=algorithm):
+                        batch, odds = drawn
+                        gradients, (metrics, error) = algorithm.gradients(
+                            state, batch, algorithm.importance(state, odds)
+                        )
+                        priority = stored.priorities(error, state.hyper["priority_exponent"])
+                        return algorithm.apply(state, gradients), (metrics, priority)
+
+                    learners[name], (found, priorities[name]) = lax.scan(step, learners[name], batches[name])
+                    metrics |= jax.tree.map(jnp.mean, found)
+                learners[name] = algorithm.count_update(learners[name])
+            return learners, checked(tripped, update, learners, metrics), metrics, priorities
+
+        return jax.jit(learn, donate_argnums=(0, 1))
+
+
+def checked(tripped: latch.Latch, update: jax.Array, learners: PyTree, metrics: Mapping[str, Any]) -> latch.Latch:
+    """The latch after a gradient step; what was seen and paid was looked at where it was made."""
+    now, nothing = SimpleNamespace(update=update), SimpleNamespace(metrics={}, reward={})
+    return latch.check(tripped, now, nothing, {}, learners, dict(metrics), 0, None)
+
+
+class Paid(Learner):
+    """A learner whose updates are paid for with new env steps. `row_of` puts what is logged of an update together."""
+
+    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: dict[str, Handle], store: Store):
+        super().__init__(experiment, folder, plan, handles, store)
+        self.own = self.windows.own
+        self.cost = self.experiment.num_envs * self.experiment.num_steps
+        self.shards = Shards(shards_of(self.services), list(self.own), self.experiment.seed)
+        self.credit = 0
+        self.told: dict[str, float] = {}
+        self.pushes = 0
+        self.means: dict[str, float] = {}
+        self.mixed = any(algorithm.mixer == "monotonic" for algorithm, _ in self.own.values())
+
+    @functools.cached_property
+    def learning(self) -> Learning:
+        return self.windows
+
+    @functools.cached_property
+    def windows(self) -> ReplayLearning:
+        """The same, with all that it can do."""
+        return ReplayLearning(self.experiment)
+
+    def run(self) -> dict[str, Any]:
+        ended = super().run()
+        if self.update < self.total and not self.dead.is_set():  # to be resumed
+            self.shards.spill()
+        return ended
+
+    def paid(self) -> bool:
+        """Waits for the env steps of one more update; False if the run is to stop."""
+        began = looked = time.perf_counter()
+        while not self.dead.is_set():
+            room = (LEAD + 1) * self.cost - self.credit  # this update's, and what makers may be ahead
+            self.look(room, max(self.cost - self.credit, 0), WAIT / 4)
+            if self.credit >= self.cost:
+                self.credit -= self.cost
+                self.clock.spend("wait", began)
+                return True
+            if time.perf_counter() - looked > WAIT:
+                looked = time.perf_counter()
+                if self._waits():
+                    return False
+        return False
+
+    def look(self, room: int, enough: int, timeout: float) -> int:
+        """Takes note of what came, and lets `room` more come; how many env steps it were."""
+        came, told, pushes = self.shards.news(room, enough, timeout)
+        self.credit += came
+        self.pushes += pushes
+        for name, value in told.items():
+            self.told[name] = self.told.get(name, 0.0) + value
+        return came
+
+    def warm(self) -> bool:
+        """Whether enough steps were made for all learners to learn from."""
+        return (self.update + 1) * self.cost >= max(algorithm.warm_up for algorithm, _ in self.own.values())
+
+    def row_of(self, metrics: Mapping[str, Any]) -> np.ndarray:
+        """One row of the table of metrics: of the gradient steps, and of the rollouts that came since the last."""
+        told, pushes = self.told, max(self.pushes, 1)
+        self.means |= {name: value / pushes for name, value in told.items() if is_mean(name) and self.pushes}
+        sums = {name: value for name, value in told.items() if not is_mean(name)}
+        self.told, self.pushes = {}, 0
+        fault = float(np.max(jax.device_get(self.tripped.kind)))
+        values = {"fault": fault} | self.means | sums | {name: float(value) for name, value in metrics.items()}
+        return np.array([values.get(name, 0.0) for name in self.learning.program.names], np.float32)
+
+    def _publish(self) -> None:
+        super()._publish()
+        if self.mixed:
+            mixers = jax.device_get({name: self.learners[name].mixer for name in self.own})
+            insist(self.services["parameters"], "push", MIXERS, self.update, mixers, self.epoch)
+
+
+class ReplayLearner(Paid):
+    """Draws, learns, writes priorities back."""
+
+    asked: list[Any] | None = None
+
+    def once(self) -> bool:
+        if not self.paid():
+            return True
+        batches = self._drawn() if self.warm() else {}
+        if batches is None:
+            return True
+        began = time.perf_counter()
+        update = np.int32(self.update)
+        placed = {name: self._placed(name, batch) for name, batch in batches.items()}
+        self.learners, self.tripped, metrics, priorities = self.windows.learn_windows(
+            self.learners, self.tripped, update, placed
+        )
+        metrics, priorities = jax.device_get((metrics, priorities))
+        self.clock.spend("learn", began)
+        for name, batch in batches.items():
+            if self.own[name][0].prioritised:
+                self.shards.reprioritise(name, batch, priorities[name].reshape(-1))
+        ages = [np.maximum(self.update - batch.version, 0) for batch in batches.values()]
+        return self.finish(self.row_of(metrics), np.concatenate(ages).tolist() if ages else [0.0])
+
+    def _drawn(self) -> dict[str, Batch] | None:
+        """One batch for each learner; None if the run is to stop."""
+        began, looked = time.perf_counter(), time.perf_counter()
+        counts = {name: algorithm.gradient_steps * algorithm.batch_size for name, (algorithm, _) in self.own.items()}
+        while not self.dead.is_set():
+            asked = self.asked or self.shards.ask(counts)
+            self.asked = None
+            batches = self.shards.answered(asked)
+            if batches is not None:
+                self.asked = self.shards.ask(counts)
+                self.clock.spend("wait", began)
+                return batches
+            if not self.look((LEAD + 1) * self.cost - self.credit, 1, 0.05):
+                time.sleep(0.05)  # enough has come, but no window is whole yet, or all shards are away
+            if time.perf_counter() - looked > WAIT:
+                looked = time.perf_counter()
+                if self._waits():
+                    return None
+        return None
+
+    def _placed(self, name: str, batch: Batch) -> tuple[PyTree, np.ndarray]:
+        """Windows `[G, W, B, ...]` and odds `[G, B]` for so many gradient steps."""
+        steps, size = self.own[name][0].gradient_steps, self.own[name][0].batch_size
+
+        def cut(leaf: np.ndarray) -> np.ndarray:
+            return np.moveaxis(leaf.reshape(leaf.shape[0], steps, size, *leaf.shape[2:]), 1, 0)
+
+        windows = jax.tree.unflatten(self.windows.structures[name], [cut(leaf) for leaf in batch.leaves])
+        return windows, batch.odds.reshape(steps, size)

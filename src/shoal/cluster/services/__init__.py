@@ -1,0 +1,1 @@
+"""What workers share: coordinator, parameters, dataset, journal."""

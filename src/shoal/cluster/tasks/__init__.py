@@ -1,0 +1,1 @@
+"""Tasks for a pool of workers: population training, best responses, evolution."""

@@ -1,0 +1,337 @@
+"""The task board: what is to be done, who is doing it, and what came of it, which is on disk before it counts.
+
+    add      tasks, each with the ids of those that must be done before it
+    trade    a worker hands in what it has done and is given what is next, in one message
+    results  of tasks that are done, from disk
+
+Results are written ahead (see `ledger`); only then is a task done. What is handed out is not written: it is a lease,
+which ends when its worker begins anew, is known to be dead, or takes too long, and the task is handed out again. A
+second result of a task is ignored. A board that is made anew reads back what is done and never hands it out again; what
+was open is added again by whoever waits for it. So an id must say what is to be done so well that a result that is
+found under it is the one wanted.
+"""
+
+import dataclasses
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shoal.cluster.tasks.ledger import Ledger, Result
+from shoal.cluster.transport.launcher import Failure
+from shoal.core.errors import require
+
+__all__ = ["Broken", "Result", "Task", "TaskBoard", "Waiting"]
+
+FOLDER = "tasks"
+"""Where a run keeps results, beside its checkpoints."""
+FIRST_TASK = 5.0
+"""A worker's first task of a kind compiles: it may take so many times as long."""
+LOOK_SECONDS = 0.2
+"""How often leases are looked at while somebody has nothing to do."""
+
+
+class Task(NamedTuple):
+    """Something to be done. payload: whatever its kind needs; large values by reference (see `fabric.Store`).
+
+    after: ids of tasks that must be done first. limit: seconds that it may take; None: as the board says.
+    """
+
+    id: str
+    kind: str
+    payload: Any = None
+    after: tuple[str, ...] = ()
+    limit: float | None = None
+
+
+class Waiting(NamedTuple):
+    """Where some tasks stand: how many are done, which the board has never heard of, and the first that cannot be."""
+
+    done: int
+    unknown: list[str]
+    broken: "Broken | None" = None
+
+
+class Broken(NamedTuple):
+    """A task that failed too often: where it failed last, how often, and how."""
+
+    id: str
+    worker: str
+    times: int
+    failure: Failure
+
+
+@dataclasses.dataclass
+class _Lease:
+    worker: str
+    since: float
+    limit: float
+
+
+@dataclasses.dataclass
+class _Known:
+    """What is known of a worker. ticket: of its present life; an earlier one is given nothing."""
+
+    ticket: str
+    kinds: set[str] = dataclasses.field(default_factory=set)
+    done: int = 0
+    begun: int = 0
+
+
+class TaskBoard:
+    """Tasks of one run, in memory; results in `folder`. limit: seconds of a task. retries: of one that fails."""
+
+    def __init__(self, folder: str | Path, limit: float = 600.0, retries: int = 3):
+        require(limit > 0, "task board", "limit", limit, "a positive number of seconds")
+        require(retries >= 0, "task board", "retries", retries, "0 or more")
+        self.limit, self.retries = limit, retries
+        self._changed = threading.Condition()
+        self._tasks: dict[str, Task] = {}
+        self._before: dict[str, set[str]] = {}  # what each task still waits for
+        self._then: dict[str, list[str]] = {}  # who waits for it
+        self._ready: dict[str, deque[tuple[int, str]]] = {}
+        self._leases: dict[str, _Lease] = {}
+        self._failures: dict[str, int] = {}
+        self._broken: dict[str, Broken] = {}
+        self._workers: dict[str, _Known] = {}
+        self._hung: dict[str, str] = {}
+        self._writing: set[str] = set()
+        self._number, self._looked, self._stopping = 0, 0.0, False
+        self.handed = self.repeated = self.ignored = 0
+        self._done = Ledger(Path(folder))
+
+    def die(self) -> None:
+        """Nothing more is written by a board that is given up, and nobody waits for it."""
+        self._done.close()
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Takes tasks in. Those that are known, or done already, are left as they are."""
+        with self._changed:
+            for task in tasks:
+                if task.id in self._tasks or task.id in self._done:
+                    continue
+                self._tasks[task.id] = task
+                waits = {id for id in task.after if id not in self._done}
+                for id in waits:
+                    self._then.setdefault(id, []).append(task.id)
+                if waits:
+                    self._before[task.id] = waits
+                else:
+                    self._put(task.id)
+            self._changed.notify_all()
+
+    def _put(self, id: str, first: bool = False) -> None:
+        """Among those that can be handed out; what was handed out before comes first."""
+        self._number += 1
+        queue = self._ready.setdefault(self._tasks[id].kind, deque())
+        if first:
+            queue.appendleft((-self._number, id))
+        else:
+            queue.append((self._number, id))
+
+    def hello(self, worker: str, ticket: str) -> None:
+        """A worker is there, for the first time or again: what it was given before is given to somebody else."""
+        with self._changed:
+            known = self._workers.setdefault(worker, _Known(ticket, begun=-1))
+            known.ticket, known.kinds = ticket, set()
+            known.begun += 1
+            self._let_go(worker)
+
+    def release(self, worker: str) -> None:
+        """A worker is known to be dead."""
+        with self._changed:
+            self._workers.setdefault(worker, _Known("")).ticket = ""
+            self._let_go(worker)
+
+    def _let_go(self, worker: str) -> None:
+        self._hung.pop(worker, None)
+        for id in [id for id, lease in self._leases.items() if lease.worker == worker]:
+            self._again(id)
+        self._changed.notify_all()
+
+    def _again(self, id: str) -> None:
+        del self._leases[id]
+        self.repeated += 1
+        self._put(id, first=True)
+
+    def trade(
+        self,
+        worker: str,
+        ticket: str,
+        kinds: Sequence[str],
+        results: Sequence[Result] = (),
+        count: int = 1,
+        timeout: float = 0.0,
+        group: str = "",
+    ) -> list[Task] | None:
+        """Takes results in and hands out up to `count` tasks of these kinds (of any, if none is named).
+
+        group: if it is given, a kind: of others no more than one at a time is handed out, and none with it. Waits up to
+        `timeout` seconds for one. None: the ticket is not, or no longer, the worker's; say hello first. A task of the
+        kind `stop` says that there will be no more.
+        """
+        if results:
+            self.report(worker, results)
+        end = time.monotonic() + timeout
+        with self._changed:
+            while True:
+                known = self._workers.setdefault(worker, _Known(ticket))
+                if known.ticket != ticket:
+                    return None
+                if self._stopping:
+                    return [Task("", "stop")]
+                found = self._hand_out(worker, known, kinds, count, group)
+                left = end - time.monotonic()
+                if found or left <= 0:
+                    return found
+                self._changed.wait(min(left, LOOK_SECONDS))
+
+    def _hand_out(self, worker: str, known: _Known, kinds: Sequence[str], count: int, group: str) -> list[Task]:
+        now, found = time.monotonic(), []
+        while len(found) < count:
+            id = self._pop(kinds)
+            if id is None:
+                break
+            task = self._tasks[id]
+            first = 1.0 if task.kind in known.kinds else FIRST_TASK
+            self._leases[id] = _Lease(worker, now, first * (task.limit or self.limit))
+            found.append(task)
+            kinds, count = ((group,), count if task.kind == group else 1) if group else (kinds, count)
+        self.handed += len(found)
+        if not found and now - self._looked > LOOK_SECONDS:
+            self._looked = now
+            self._call_in(now)
+            if any(self._ready.values()):
+                return self._hand_out(worker, known, kinds, count, group)
+        return found
+
+    def _pop(self, kinds: Sequence[str]) -> str | None:
+        """The oldest task of these kinds that nobody has done meanwhile."""
+        while True:
+            queues = [queue for kind, queue in self._ready.items() if queue and (not kinds or kind in kinds)]
+            if not queues:
+                return None
+            _, id = min(queues, key=lambda queue: queue[0]).popleft()
+            if id in self._tasks and id not in self._leases:
+                return id
+
+    def _call_in(self, now: float) -> None:
+        """Tasks that take too long may be done by somebody else too; whoever is first counts."""
+        for id in [id for id, lease in self._leases.items() if now - lease.since > lease.limit]:
+            self._hung[self._leases[id].worker] = id
+            self._again(id)
+
+    def report(self, worker: str, results: Sequence[Result]) -> None:
+        """Returns when the results are on disk; only then are the tasks done."""
+        with self._changed:
+            fresh = {
+                result.id: result
+                for result in results
+                if result.id not in self._done and result.id not in self._writing
+            }
+            self.ignored += len(results) - len(fresh)
+            self._writing |= fresh.keys()
+        try:
+            entries = self._done.write(list(fresh.values()))
+        except BaseException:
+            with self._changed:
+                self._writing -= fresh.keys()
+            raise
+        with self._changed:
+            self._writing -= fresh.keys()
+            self._hung.pop(worker, None)
+            known = self._workers.setdefault(worker, _Known(""))
+            known.done += len(entries)
+            for entry in entries:
+                self._finish(entry, known)
+            self._changed.notify_all()
+
+    def _finish(self, entry: dict[str, Any], worker: _Known) -> None:
+        id = entry["done"]
+        self._done.count([entry])
+        if id in self._tasks:
+            worker.kinds.add(self._tasks[id].kind)
+        for known in (self._tasks, self._leases, self._failures, self._broken, self._before):
+            known.pop(id, None)
+        for other in self._then.pop(id, []):
+            waits = self._before.get(other, set())
+            waits.discard(id)
+            if not waits and self._before.pop(other, None) is not None:
+                self._put(other)
+
+    def failed(self, worker: str, id: str, failure: Failure) -> None:
+        """A worker could not do a task: somebody tries again, but not for ever."""
+        with self._changed:
+            if id not in self._tasks:
+                return
+            times = self._failures[id] = self._failures.get(id, 0) + 1
+            if times > self.retries:
+                self._leases.pop(id, None)
+                self._broken[id] = Broken(id, worker, times, failure)
+            elif id in self._leases and self._leases[id].worker == worker:
+                self._again(id)
+            self._changed.notify_all()
+
+    def wait(self, ids: Sequence[str], timeout: float = 0.0) -> Waiting:
+        """Waits up to `timeout` seconds until all are done, or one cannot be, or is not known."""
+        with self._changed:
+            unknown = [id for id in ids if id not in self._done and id not in self._tasks]
+            left, wanted = list(ids), set(ids)
+
+            def settled() -> bool:
+                while left and left[-1] in self._done:
+                    left.pop()
+                return not left or self._stopping or not wanted.isdisjoint(self._broken)
+
+            if not unknown:
+                self._changed.wait_for(settled, timeout)
+            done = sum(id in self._done for id in ids)
+            return Waiting(done, unknown, next((self._broken[id] for id in ids if id in self._broken), None))
+
+    def results(self, ids: Sequence[str]) -> list[Result]:
+        """What came of tasks that are done, read from disk where it is arrays."""
+        return [self._done.read(id) for id in ids]
+
+    def forget(self, ids: Sequence[str]) -> None:
+        """Results that are safe elsewhere are thrown away."""
+        with self._changed:
+            self._done.forget(ids)
+
+    def stop(self) -> None:
+        """Every worker is told to stop when it asks next."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def figures(self) -> dict[str, int]:
+        """How many tasks there are in which state."""
+        with self._changed:
+            return {
+                "open": len(self._tasks) - len(self._leases),
+                "leased": len(self._leases),
+                "done": len(self._done),
+                "broken": len(self._broken),
+                "handed": self.handed,
+                "repeated": self.repeated,
+                "ignored": self.ignored,
+            }
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """For each worker, how much it has done, what it does, for how long, and whether that is too long."""
+        with self._changed:
+            now = time.monotonic()
+            told: dict[str, dict[str, Any]] = {
+                name: {"done": known.done, "restarts": known.begun, "task": "", "busy_s": 0.0, "hangs": False}
+                for name, known in self._workers.items()
+            }
+            for id, lease in self._leases.items():
+                busy = round(now - lease.since, 3)
+                told[lease.worker] |= {"task": id, "busy_s": busy, "hangs": busy > lease.limit}
+            for name, id in self._hung.items():
+                told[name] |= {"task": id, "hangs": True}
+            return told

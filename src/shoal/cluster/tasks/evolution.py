@@ -1,0 +1,282 @@
+"""Evolution on a cluster (Salimans et al. 2017): members play everywhere, and only seeds and returns travel.
+
+    driver    adds the tasks of every generation, follows, keeps metrics and checkpoints
+       |  which members play (a seed and a range)            ^  what they returned
+    workers   each has a copy of the search, makes all members of a generation from the seed, plays some of them;
+              then it hears what all the others' members returned, and takes the same step as everybody
+
+No weights travel, but once to workers that join a run that is resumed. A worker that died begins with the seed and
+hears all returns since; they are in the task board's journal. Where views are normalised, the sums that their
+statistics are made of travel with the returns. All copies must be equal to the bit: every task brings a digest of the
+copy that it was played with, and one that differs ends the run. So all workers have to be of the same kind (processor,
+accelerator, versions). ERL has learners besides and is not for clusters.
+"""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shoal.cluster.tasks.board import Result, Task
+from shoal.cluster.tasks.pool import Crew, Team
+from shoal.cluster.tasks.populations import bared, digest, unbared
+from shoal.cluster.transport.launcher import Fabric, Handle, insist
+from shoal.core.errors import OptionError, RunError
+from shoal.populations.evolution import run as one_machine
+from shoal.populations.evolution.members import copy_ids, nothing_played, play, with_stats
+from shoal.populations.evolution.plan import Evolution
+from shoal.populations.evolution.program import Carry, Program, build
+from shoal.populations.evolution.strategies import ERL
+from shoal.training.experiment import Experiment
+from shoal.training.fused import MAX_UPDATES, policies_of
+from shoal.training.loop import Listener
+from shoal.training.loop import Result as Trained
+
+MOST_SLICES = 16
+"""Tasks of a generation, at most: of a run, not of a team, so that workers may come and go."""
+AHEAD = 2
+"""Generations whose tasks are on the board before the one that is followed is over."""
+
+
+def evolve(
+    plan: Evolution,
+    run_dir: str | Path,
+    team: Team,
+    fabric: Fabric,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> Trained:
+    """Evolves from the start on a cluster; ends what the fabric has started."""
+    check(plan)
+    start = functools.partial(one_machine.evolve, plan, run_dir)
+    return _elsewhere(start, run_dir, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
+
+
+def resume(
+    run_dir: str | Path,
+    team: Team,
+    fabric: Fabric,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> Trained:
+    """Goes on with an evolution, wherever it was begun."""
+    check(one_machine.open_evolution(Path(run_dir))[1])
+    start = functools.partial(one_machine.resume, run_dir)
+    return _elsewhere(start, run_dir, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
+
+
+def _elsewhere(start: Any, run_dir: str | Path, team: Team, fabric: Fabric, **more: Any) -> Trained:
+    """What `start` does on one machine, its members played by others."""
+    crews = _Crews(Path(run_dir).absolute(), team, fabric)
+    try:
+        return start(devices=1, spread=crews.spread, **more)
+    finally:
+        crews.close()
+
+
+def check(plan: Evolution) -> None:
+    """Refuses what cannot be told by returns alone."""
+    if isinstance(plan.strategy, ERL):
+        raise OptionError(
+            "evolution: the strategy erl trains by gradients besides, so more than returns would have to travel. "
+            "Choose another strategy, such as open_es, or leave out --cluster."
+        )
+
+
+def num_slices(population: int) -> int:
+    """The largest number of equal shares of a population, up to a limit."""
+    return max(count for count in range(1, MOST_SLICES + 1) if population % count == 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Copy:
+    """A search that hears of returns only; pure functions of its carry, compiled."""
+
+    program: Program
+
+    @property
+    def slices(self) -> int:
+        return num_slices(self.program.plan.population)
+
+    @property
+    def size(self) -> int:
+        """Members that one task plays."""
+        return self.program.plan.population // self.slices
+
+    @functools.cached_property
+    def play(self) -> Callable[[Carry, jax.Array, bool], dict[str, Any]]:
+        """`play(carry, first, centre) -> figures`: some members of this generation, and the centre, if asked for."""
+        return jax.jit(self._play, static_argnums=2)
+
+    @functools.cached_property
+    def tell(self) -> Callable[..., tuple[Carry, dict[str, Any]]]:
+        """`tell(carry, figures) -> carry, metrics`: the next generation. figures: of all slices, in their order."""
+        return jax.jit(self._tell)
+
+    def _keys(self, carry: Carry) -> jax.Array:
+        return jax.random.split(jax.random.fold_in(carry.key, carry.generation), 4)
+
+    def _play(self, carry: Carry, first: jax.Array, centre: bool) -> dict[str, Any]:
+        program, plan, keys = self.program, self.program.plan, self._keys(carry)
+        vectors, search = plan.strategy.ask(keys[0], carry.search, plan.population)
+        own = lax.dynamic_slice_in_dim(vectors, first, self.size)
+        ids = copy_ids(first, self.size, plan.episodes, plan.common_starts)
+        if centre:
+            own = jnp.concatenate([own, plan.strategy.centre(search)[None]])
+            ids = jnp.concatenate([ids, copy_ids(0, 1, plan.episodes, True)])
+        policies = {name: () if name in program._at_random else p for name, p in policies_of(carry.learners).items()}  # pyright: ignore[reportPrivateUsage]
+        vectorised = program.cast.vectorised(ids.shape[0])
+        played = play(vectorised, program.actor, (own, policies), keys[1], ids, plan.max_steps)
+        rows = self.size * plan.episodes
+        each = jnp.mean(played.fitness.reshape(-1, plan.episodes), axis=1)
+        sums = {"episodes": jnp.float32(rows), "length": jnp.sum(played.length[:rows])}
+        sums |= {f"return/{side}": jnp.sum(value[:rows]) for side, value in played.returns.items()}
+        views = jax.tree.leaves(played.stats)
+        return {"returns": each[: self.size], "centre": each[self.size :], "sums": sums, "views": views}
+
+    def _tell(self, carry: Carry, figures: Sequence[dict[str, Any]]) -> tuple[Carry, dict[str, Any]]:
+        program, plan, keys = self.program, self.program.plan, self._keys(carry)
+        strategy, policies = plan.strategy, policies_of(carry.learners)
+        fitness = jnp.concatenate([part["returns"] for part in figures])
+        vectors, search = strategy.ask(keys[0], carry.search, plan.population)
+        search = strategy.tell(keys[3], vectors, fitness, search)
+        for part in figures:
+            policies = with_stats(policies, self._stats(policies, part["views"]), None)
+        centre = strategy.centre(search)
+        learners = program._saved(carry.learners, policies, centre)  # pyright: ignore[reportPrivateUsage]
+        metrics: dict[str, Any] = {name: sum(part["sums"][name] for part in figures) for name in figures[0]["sums"]}
+        metrics |= {"fitness/best": jnp.max(fitness), "fitness/mean": jnp.mean(fitness)}
+        metrics |= {"fitness/std": jnp.std(fitness), "fitness/policy": figures[0]["centre"][0]}
+        finite = jnp.all(jnp.isfinite(fitness)) & jnp.all(jnp.isfinite(centre))
+        metrics["fault"] = 1.0 - finite
+        return Carry(learners, search, carry.gradient, carry.key, carry.generation + 1), metrics
+
+    def _stats(self, policies: dict[str, Any], leaves: Sequence[jax.Array]) -> dict[str, Any]:
+        """Statistics of views from their bare numbers."""
+        vectorised = self.program.cast.vectorised(1)
+        like = jax.eval_shape(lambda: nothing_played(vectorised, 1, policies, self.program.genome.names).stats)
+        return jax.tree.unflatten(jax.tree.structure(like), list(leaves))
+
+    def read(self, result: Result) -> dict[str, Any]:
+        """The figures of a task as arrays."""
+        told = result.figures
+        return {
+            "returns": np.array(told["returns"], np.float32),
+            "centre": np.array(told["centre"], np.float32),
+            "sums": {name: np.float32(value) for name, value in told["sums"].items()},
+            "views": [np.array(view, np.float32) for view in told["views"]],
+        }
+
+    def tasks(self, generation: int, begun: int = 0) -> list[Task]:
+        """Those of one generation; it begins when the one before is over. begun: the first that workers play."""
+        before = tuple(self.ids(generation - 1)) if generation > begun else ()
+        common = {"generation": generation, "seed": self.program.experiment.seed}
+        return [
+            Task(id, "generation", common | {"first": i * self.size}, before)
+            for i, id in enumerate(self.ids(generation))
+        ]
+
+    def ids(self, generation: int) -> list[str]:
+        return [f"generation/{generation}/{number}" for number in range(self.slices)]
+
+
+class Carrier:
+    """A worker's copy of the search. base: leaves of the carry to begin with; None: the seed is enough."""
+
+    def __init__(self, experiment: dict[str, Any], plan: dict[str, Any], base: list[np.ndarray] | None):
+        self.copy = Copy(build(Evolution.from_dict(Experiment.from_dict(experiment), plan), 1, base is not None))
+        self.base = base
+        self.carry = self._begin()
+
+    def _begin(self) -> Carry:
+        program = self.copy.program
+        if self.base is None:
+            return program.init()
+        return unbared(self.base, program.shapes())
+
+    def carry_out(self, task: Task, board: Handle) -> tuple[dict[str, Any], None]:
+        """Plays some members, after all that was told of the generations before."""
+        generation = task.payload["generation"]
+        if int(self.carry.generation) > generation:
+            self.carry = self._begin()
+        for past in range(int(self.carry.generation), generation):
+            results = insist(board, "results", self.copy.ids(past))
+            self.carry, _ = self.copy.tell(self.carry, [self.copy.read(result) for result in results])
+        first = task.payload["first"]
+        found = jax.device_get(self.copy.play(self.carry, jnp.int32(first), first == 0))
+        plain = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32).tolist(), found)
+        return plain | {"copy": fingerprint(self.carry)}, None
+
+
+def fingerprint(carry: Carry) -> str:
+    """A digest of all weights and statistics of a copy."""
+    return digest(bared(carry.learners))
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread(Program):
+    """A program whose generations are played by a crew; this process follows as one more copy."""
+
+    crews: "_Crews | None" = None
+
+    def compiled(self, carry: Any) -> Any:
+        assert self.crews is not None
+        begun = int(carry.generation)
+        return functools.partial(self._follow, Copy(self), self.crews.hired(self, carry), begun)
+
+    def _follow(self, copy: Copy, crew: Crew, begun: int, carry: Carry, count: jax.Array) -> tuple[Carry, jax.Array]:
+        table = np.zeros((MAX_UPDATES, len(self.names)), np.float32)
+        for row in range(int(count)):
+            generation = int(carry.generation)
+            last = min(generation + AHEAD, self.plan.generations - 1)
+            ahead = [task for later in range(generation + 1, last + 1) for task in copy.tasks(later, begun)]
+            results = crew.carry_out(copy.tasks(generation, begun), ahead)
+            own = fingerprint(carry)
+            for result in results:
+                _compare(own, result, generation)
+            carry, metrics = copy.tell(carry, [copy.read(result) for result in results])
+            table[row] = [float(metrics[name]) for name in self.names]
+        return carry, jnp.asarray(table)
+
+
+def _compare(own: str, result: Result, generation: int) -> None:
+    if result.figures["copy"] != own:
+        raise RunError(
+            f"evolution: in generation {generation} the worker of task {result.id} had other weights than the driver. "
+            "Copies stay equal only on machines of the same kind with the same versions: leave out the odd ones."
+        )
+
+
+class _Crews:
+    """Hires a crew when an evolution begins, once its folder is there."""
+
+    def __init__(self, folder: Path, team: Team, fabric: Fabric):
+        self.folder, self.team, self.fabric = folder, team, fabric
+        self.crew: Crew | None = None
+
+    def spread(self, program: Program) -> Program:
+        return Spread(program.plan, program.cast, program.mesh, program.start, self)
+
+    def hired(self, program: Program, carry: Carry) -> Crew:
+        begun = int(carry.generation) > 0
+        leaves = bared(carry) if begun else None
+        plan = json.loads(json.dumps(program.plan.to_dict()))
+        args = (program.plan.experiment.to_dict(), plan, leaves)
+        self.crew = Crew(self.folder, self.fabric, self.team, Carrier, *args, most=1)
+        copy = Copy(program)
+        self.crew.forget([id for past in range(int(carry.generation)) for id in copy.ids(past)])
+        return self.crew
+
+    def close(self) -> None:
+        try:
+            if self.crew is not None:
+                self.crew.close()
+        finally:
+            self.fabric.stop()

@@ -1,0 +1,174 @@
+"""Those who compute gradients, with the newest weights that they can get, and push them to the one who applies them.
+
+worker (Gorila): windows of the replay -> gradient        actor (A3C): its own rollout -> gradient
+"""
+
+import functools
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from shoal.algorithms import replay as stored
+from shoal.algorithms.a2c import A2C
+from shoal.batching.rollout import experience
+from shoal.batching.vectorise import Worlds
+from shoal.cluster.replay.actor import told_of
+from shoal.cluster.replay.learner import ReplayLearning
+from shoal.cluster.replay.service import LIFE
+from shoal.cluster.replay.shards import Shards, shards_of
+from shoal.cluster.services.dataset import Item
+from shoal.cluster.transport.launcher import Handle, Store, insist
+from shoal.cluster.workers import rollouts
+from shoal.cluster.workers.actor import WAIT, Actor
+from shoal.cluster.workers.gradients import GRADIENT, Weights
+from shoal.cluster.workers.rollouts import Rollout, Share
+from shoal.core.types import PyTree
+from shoal.training.experiment import Experiment
+from shoal.training.fused import policies_of
+
+
+class GradientWorker:
+    """Gorila's worker: draws windows, computes one gradient, pushes it; then again with the newest weights."""
+
+    def __init__(
+        self, experiment: dict[str, Any], number: int, handles: dict[str, Handle], store: Store, max_wait: float = WAIT
+    ):
+        self.name, self.number, self.store, self.max_wait = f"learner-{number}", number, store, max_wait
+        self.services = {name: handle.by("worker") for name, handle in handles.items()}
+        self.experiment = Experiment.from_dict(experiment)
+        self.learning = ReplayLearning(self.experiment)
+        self.own = self.learning.own
+        self.cost = self.experiment.num_envs * self.experiment.num_steps
+        self.shards = Shards(shards_of(self.services), list(self.own), self.experiment.seed + number)
+        self.weights = Weights(self.learning.program, self.services["parameters"], store)
+        self.per_update = max(algorithm.gradient_steps for algorithm, _ in self.own.values())
+        self.dead = threading.Event()
+
+    def die(self) -> None:
+        self.dead.set()
+
+    def run(self) -> str:
+        """Works until told to stop; returns why."""
+        number = insist(self.services["coordinator"], "hello", self.name) * LIFE
+        looked = time.monotonic()
+        while not self.dead.is_set():
+            if time.monotonic() - looked > self.max_wait:
+                looked = time.monotonic()
+                if self._stopping():
+                    return "stopped"
+            number += self._once(number)
+        return "died"
+
+    def _once(self, number: int) -> bool:
+        """One gradient, if there is something to compute it from; whether it was pushed."""
+        if not (self.weights.pull() and self._warm()):
+            time.sleep(0.02)
+            return False
+        batches = self.shards.answered(self.shards.ask({name: one.batch_size for name, (one, _) in self.own.items()}))
+        if batches is None:
+            time.sleep(0.02)
+            return False
+        windows = {
+            name: (jax.tree.unflatten(self.learning.structures[name], batch.leaves), batch.odds)
+            for name, batch in batches.items()
+        }
+        gradients, metrics, priorities = jax.device_get(self._gradient(self.weights.learners, windows))
+        for name, batch in batches.items():
+            if self.own[name][0].prioritised:
+                self.shards.reprioritise(name, batch, priorities[name])
+        told = {name: float(value) for name, value in metrics.items()}
+        item = gradient_item(self, number, gradients, told, 0)
+        while not insist(self.services["dataset"], "push", item, WAIT, give_up=self.dead.is_set):
+            if self.dead.is_set() or self._stopping():
+                return False
+        return True
+
+    def _stopping(self) -> bool:
+        """Says that it is there; whether it is to stop."""
+        nowhere = (-1, -1, [])  # it does not know where the run stands
+        return bool(insist(self.services["coordinator"], "standing", self.name, *nowhere, give_up=self.dead.is_set))
+
+    def _warm(self) -> bool:
+        update = self.weights.version // self.per_update
+        return (update + 1) * self.cost >= max(algorithm.warm_up for algorithm, _ in self.own.values())
+
+    @functools.cached_property
+    def _gradient(self):
+        def gradient(learners: PyTree, windows: Mapping[str, Any]):
+            gradients, metrics, priorities = {}, {}, {}
+            for name, (algorithm, _) in self.own.items():
+                state, (batch, odds) = learners[name], windows[name]
+                weight = algorithm.importance(state, odds)
+                gradients[name], (found, error) = algorithm.gradients(state, batch, weight)
+                priorities[name] = stored.priorities(error, state.hyper["priority_exponent"])
+                metrics |= found
+            return gradients, metrics, priorities
+
+        return jax.jit(gradient)
+
+
+def gradient_item(maker: Any, number: int, gradients: PyTree, told: Mapping[str, float], env_steps: int) -> Item:
+    """A gradient on its way: its maker has a `name`, a `number`, a `store` and the `weights` that it is of."""
+    weights, ref = maker.weights, maker.store.put((gradients, dict(told)))
+    size = rollouts.num_bytes(gradients)
+    return Item(maker.name, maker.number, number, weights.version, ref, GRADIENT, size, env_steps, weights.epoch)
+
+
+class GradientActor(Actor):
+    """A3C's actor: acts, computes the gradient of what happened with the weights that it acted with, pushes that."""
+
+    def __init__(self, experiment: dict[str, Any], number: int, copies: int, handles: dict[str, Handle], store: Store):
+        super().__init__(experiment, number, copies, handles, store)
+        self.weights = Weights(self.program, self.services["parameters"], store)
+        self.made = 0
+
+    def _held(self, share: Share) -> Any:
+        self.made = share.anew * LIFE
+        return super()._held(share)
+
+    @functools.cached_property
+    def _gradient(self):
+        experiment, key = self.experiment, jax.random.key(0)
+
+        def gradient(learners: PyTree, made: Rollout):
+            after = Worlds(key, made.clock, None, None, made.last, made.steps.first[0], {}, made.clock)
+            whole = experience(made.steps, made.memory, after, made.last_memory)
+            gradients, metrics = {}, {}
+            for name, (algorithm, spec) in self.program.cast.learners.items():
+                if not experiment.learners[name].frozen:
+                    assert isinstance(algorithm, A2C)
+                    own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
+                    gradients[name], found = algorithm.gradients(*algorithm.prepare(learners[name], own))
+                    metrics |= found
+            return gradients, metrics
+
+        return jax.jit(gradient)
+
+    def _roll(self, held: Any, task: dict[str, Any]) -> dict[str, Any]:
+        began = time.perf_counter()
+        if not self.weights.pull(task["epoch"]):
+            return {}
+        pulled = time.perf_counter()
+        made, sound = held.roll(policies_of(self.weights.learners))
+        rolled = time.perf_counter()
+        made = self._sound(made, sound)
+        gradients, metrics = jax.device_get(self._gradient(self.weights.learners, made))
+        told = told_of(made) | {name: float(value) for name, value in metrics.items()}
+        steps = self.copies * self.experiment.num_steps
+        item = gradient_item(self, self.made, gradients, told, steps)
+        self.made += 1
+        computed = time.perf_counter()
+        while not insist(self.services["dataset"], "push", item, WAIT, give_up=self.dead.is_set):
+            insist(self.services["coordinator"], "waiting", self.name, give_up=self.dead.is_set)
+            if self.dead.is_set():
+                return {}
+        seconds = {"pull": pulled - began, "roll": rolled - pulled, "gradient": computed - rolled}
+        return {
+            "round": task["round"],
+            "epoch": task["epoch"],
+            "env_steps": steps,
+            "seconds": seconds | {"push": time.perf_counter() - computed},
+        } | self._health(held)

@@ -1,0 +1,159 @@
+"""Environments of the host in an actor: stepped in Python, decided on in batches by one compiled program.
+
+Where decisions are made on an accelerator, the share's environments are cut into two parts: while those of one are
+stepped in Python, the other's decisions are made; a call of a compiled program returns at once, and is only waited for
+when its part's turn has come. On a CPU both are done by the same core, and one call for all is cheaper than two.
+
+Where environments are stepped one by one, each has the seed that the host runner gives it, whichever actor holds it, so
+synchronous training gives the host runner's weights. Batches that step themselves (vector environments) stay whole,
+and have a seed for each share. An actor that begins anew begins other episodes.
+
+What becomes of an environment that tells NaN is said in `host_stages`. One that raises ends the rollout with an error
+that says which one it was.
+"""
+
+import functools
+import itertools
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.batching.regroup import original
+from shoal.batching.rollout import Policies
+from shoal.batching.vectorise import Worlds
+from shoal.cluster.workers.rollouts import Rollout, Share, joined
+from shoal.core.host import Copies as OneByOne
+from shoal.core.host import StandIn, check_told
+from shoal.core.interrupts import listening
+from shoal.core.types import PyTree
+from shoal.training.fused import Program
+from shoal.training.host import Played
+from shoal.training.host_stages import Apart, Stage, Together
+
+BUFFERS = {"cpu": 1}
+"""Parts that a share is cut into, by where decisions are made; two where nothing is said.
+
+On a CPU most of a decision is the call itself, which nothing can overlap: two parts of 32 took 8 % more CPU time for a
+step of `mpe2`'s simple_spread than one of 64.
+"""
+
+
+class HostCopies:
+    """A share of the copies of a host environment."""
+
+    def __init__(self, program: Program, share: Share, buffers: int | None = None):
+        self.share, self.experiment = share, program.experiment
+        buffers = buffers or BUFFERS.get(jax.default_backend(), 2)
+        env = original(program.cast.env)
+        assert isinstance(env, StandIn)
+        self._stages = _stages(env, share, self.experiment.seed, buffers)
+        try:
+            with listening():
+                self._parts = self._begun(program)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begun(self, program: Program) -> list["_Part"]:
+        roles = program.cast
+        actor = Policies(roles.algorithms, roles.spec.groups)
+        key = jax.random.split(jax.random.key(self.experiment.seed), 3)[0]  # as every runner has it
+        if self.share.anew:
+            key = jax.random.fold_in(key, self.share.anew)
+        played: dict[int, Played] = {}  # parts of one size share what is compiled
+        parts, first = [], self.share.first
+        for stage in self._stages:
+            plays = played.setdefault(stage.num_envs, Played(roles, actor, stage.num_envs))
+            ids = jnp.arange(first, first + stage.num_envs, dtype=jnp.uint32)
+            parts.append(_Part(plays, stage, jax.jit(plays.worlds.reset)(key, ids)))
+            first += stage.num_envs
+        return parts
+
+    def roll(self, policies: PyTree) -> tuple[Rollout, np.ndarray]:
+        """`num_steps` steps of all copies with these policies, and which `[E]` of them are to be learnt from."""
+        policies = jax.device_put(policies)  # once, not with every step
+        while True:
+            for part in self._parts:
+                part.begin(policies, self.experiment.num_steps)
+            with listening():
+                for t in range(self.experiment.num_steps):
+                    for part in self._parts:
+                        part.step(policies, t)
+            sound = np.concatenate([part.sound for part in self._parts])
+            if sound.any() or self.out.all():
+                return joined([part.made() for part in self._parts]), sound
+
+    @property
+    def out(self) -> np.ndarray:
+        """Which copies `[E]` are left out for good."""
+        return np.concatenate([stage.out for stage in self._stages])
+
+    @property
+    def resets(self) -> int:
+        """How often a copy was begun anew because of NaN."""
+        return sum(stage.restarts for stage in self._stages)
+
+    def close(self) -> None:
+        """Closes the environments. One that cannot be closed must not cost what was learnt."""
+        for stage in self._stages:
+            try:
+                stage.close()
+            except Exception as error:  # the environment's own code may raise anything
+                said = f"{self.experiment.env}: its close raised {type(error).__name__}: {error}"
+                warnings.warn(said, RuntimeWarning, stacklevel=2)
+
+
+class _Part:
+    """Some of the copies, and what was decided for them last."""
+
+    def __init__(self, played: Played, stage: Stage, worlds: Worlds):
+        self.played, self.stage = played, stage
+        told = stage.reset()
+        check_told(played.stand_in, told.observation)
+        self.worlds: Worlds = played._begun(worlds, told)  # pyright: ignore[reportPrivateUsage]
+        self.memory: PyTree = None
+
+    @functools.cached_property
+    def _rows(self):
+        return jax.jit(self.played.buffer, static_argnums=3)
+
+    def begin(self, policies: PyTree, num_steps: int) -> None:
+        """The first decisions of a rollout; they are on their way when this returns."""
+        if self.memory is None:
+            self.memory = self.played.actor.initial_memory(policies, self.played.num_envs)
+        self.sound = np.ones(self.played.num_envs, bool)
+        self.start = (self.memory, self.worlds.clock)
+        self.acts, self.actions = self.played.decide(policies, self.memory, self.worlds)
+        # A new one for each rollout: whoever takes the rollout may look at this very memory.
+        self.buffer = self._rows(policies, self.worlds, self.memory, num_steps)
+
+    def step(self, policies: PyTree, t: int) -> None:
+        """Carries decisions out; the next ones are on their way when this returns."""
+        told = self.stage.step(jax.device_get(self.actions))
+        self.sound &= self.stage.sound
+        self.memory = self.acts.memory
+        self.worlds, self.buffer, self.acts, self.actions = self.played.tick(
+            policies, self.worlds, self.acts, told, self.buffer, np.int32(t)
+        )
+
+    def made(self) -> Rollout:
+        """The rollout, in numpy."""
+        memory, clock = self.start
+        return jax.device_get(Rollout(self.buffer, memory, self.worlds.observation, self.memory, clock))
+
+
+def _stages(env: StandIn, share: Share, seed: int, buffers: int) -> list[Apart | Together]:
+    """The share's environments, open, in parts that are stepped in turn."""
+    batch = env.open(share.size)
+    sequence = np.random.SeedSequence((seed, share.anew) if share.anew else seed)
+    if not isinstance(batch, OneByOne):
+        whole = not share.first and not share.anew
+        return [Together(env, batch, seed if whole else int(sequence.generate_state(share.first + 1)[-1]))]
+    seeds = sequence.generate_state(share.first + share.size)[share.first :].tolist()  # as `core.host.Copies` has them
+    ends = np.linspace(0, share.size, min(buffers, share.size) + 1).astype(int).tolist()
+    return [
+        Apart(env, batch.envs[start:end], seeds[start:end], share.first + start)
+        for start, end in itertools.pairwise(ends)
+    ]

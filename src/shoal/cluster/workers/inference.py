@@ -1,0 +1,266 @@
+"""Central inference: one service has the weights and decides for all actors, who only step their environments.
+
+An actor sends what its copies see, all of them at once, and gets their actions back. Requests of several actors are
+answered in one compiled call: the first to come waits a moment for the others. The server sees everything that a
+rollout is made of, so it keeps the recurrent memory of every copy, records the steps and pushes the rollouts; weights
+reach nobody else.
+
+Its state may be lost at any time. Every request says whose copies it is about and which step they are at, so a server
+that began anew starts a new rollout with the next request: only rollouts in the making, and memories, are lost.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.batching.rollout import Acts, Episodes, Policies, Step
+from shoal.batching.vectorise import Worlds
+from shoal.cluster.services.dataset import Item
+from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
+from shoal.cluster.workers import rollouts
+from shoal.cluster.workers.actor import POLICIES, WAIT
+from shoal.cluster.workers.rollouts import Rollout, Share
+from shoal.core.keys import copy_keys
+from shoal.core.types import Observation, PyTree
+from shoal.training.experiment import Experiment
+
+PATIENCE = 0.003
+"""Seconds that a request waits for those of other actors."""
+RECENT = 1.0
+"""An actor that has not asked for so many seconds is not waited for."""
+
+
+class Told(NamedTuple):
+    """What a step of some copies led to; leaves are `[E, ...]`. final: final views, or None if no episode was cut."""
+
+    reward: dict[str, np.ndarray]
+    terminated: np.ndarray
+    truncated: np.ndarray
+    metrics: dict[str, np.ndarray]
+    episodes: Episodes
+    final: dict[str, Observation] | None
+
+
+class Request(NamedTuple):
+    """What some copies see. share: which; clock: the steps that they have made; told: what the last one led to."""
+
+    actor: str
+    share: Share
+    clock: int
+    observation: dict[str, Observation]
+    first: np.ndarray
+    told: Told | None
+    sick: tuple[int, ...] = ()  # whose last steps are not to be learnt from
+
+
+class Newest(NamedTuple):
+    """Weights, on the device."""
+
+    policies: PyTree
+    version: int
+    epoch: int
+
+
+class Slot:
+    """The copies of one kind of request, and their rollout in the making."""
+
+    def __init__(self, share: Share, memory: PyTree):
+        self.share = share
+        self.memory = memory  # before the decision that is asked for
+        self.asked: Request | None = None
+        self.acts: Acts | None = None  # what was answered last
+        self.rows: list[Step] = []
+        self.version = 0
+        self.start: tuple[PyTree, int] = (memory, 0)
+        self.item: Item | None = None  # made, but not pushed yet
+
+    def restart(self) -> None:
+        """The steps so far are of no use."""
+        self.rows, self.acts = [], None
+
+    def taken(self, num_steps: int, last: Request) -> Rollout:
+        """The rollout that is complete now."""
+        steps = jax.tree.map(lambda *rows: np.stack(rows), *self.rows)
+        memory, clock = self.start
+        self.rows = []
+        return Rollout(steps, memory, last.observation, self.memory, np.uint32(clock))
+
+
+class InferenceServer:
+    """Answers requests. `act` may be called from many threads at once."""
+
+    def __init__(self, experiment: dict[str, Any], handles: dict[str, Handle], store: Store):
+        self.experiment, self.store = Experiment.from_dict(experiment), store
+        self.services = {name: handle.by("inference") for name, handle in handles.items()}
+        program = rollouts.program_of(self.experiment)
+        self.layout = rollouts.layout_of(program)
+        self.actor = Policies(program.cast.algorithms, program.cast.spec.groups)
+        self.key = jax.random.split(jax.random.key(self.experiment.seed), 3)[0]  # as the fused runner has it
+        self.newest: Newest | None = None
+        self.slots: dict[int, Slot] = {}
+        self.seen: dict[str, float] = {}
+        self.pending: list[Slot] = []
+        self.requests = self.batches = self.made = 0
+        self.dead, self.there = threading.Event(), threading.Event()
+        self._came, self._deciding = threading.Condition(), False
+        self._act, self._value = jax.jit(jax.vmap(self._one, (None, 0))), jax.jit(self.actor.final_value)
+        threading.Thread(target=self._follow, daemon=True, name="weights").start()
+
+    def die(self) -> None:
+        self.dead.set()
+
+    def act(self, request: Request) -> Any:
+        """Actions `[E, n, ...]` by group; None if the learner is behind, or not there yet: then ask once more."""
+        if not self.there.wait(WAIT):
+            return None
+        slot = self._slot(request)
+        self._take_in(slot, request)
+        if slot.item is not None and not self._pushed(slot):
+            return None
+        self._decide(slot)
+        assert slot.acts is not None
+        return slot.acts.action
+
+    def figures(self) -> dict[str, float]:
+        """How many requests came, in how many batches they were answered, and what was made of it."""
+        mean = self.requests / max(1, self.batches)
+        version = self.newest.version if self.newest else -1
+        return {"requests": self.requests, "batch": round(mean, 2), "rollouts": self.made, "version": version}
+
+    def _follow(self) -> None:
+        """Brings the weights up to date, all the time."""
+        while not self.dead.is_set():
+            version, epoch = (self.newest.version, self.newest.epoch) if self.newest else (-1, -1)
+            asked = (POLICIES, version, 0, WAIT, epoch)
+            try:
+                found = insist(self.services["parameters"], "pull", *asked, give_up=self.dead.is_set)
+                leaves = None if found is None else self.store.get(found.ref)
+            except Gone:  # they died with the service, and are pushed again
+                continue
+            if found is not None and leaves is not None:
+                self.newest = Newest(jax.device_put(self.layout.unpack(leaves)), found.version, found.epoch)
+                self.there.set()
+
+    def _slot(self, request: Request) -> Slot:
+        """Where the copies of a request are kept; empty if they, or the server, have begun anew."""
+        share = request.share
+        found = self.slots.get(share.first)
+        if found is None or found.share != share:
+            assert self.newest is not None
+            memory = jax.device_get(self.actor.initial_memory(self.newest.policies, share.size))
+            found = self.slots[share.first] = Slot(share, memory)
+        self.seen[request.actor] = time.monotonic()
+        return found
+
+    def _take_in(self, slot: Slot, request: Request) -> None:
+        """Records the step that led to a request, unless that has been done; a whole rollout is made ready to go."""
+        before, slot.asked = slot.asked, request
+        if before is not None and before.clock == request.clock:
+            return
+        if before is None or request.clock != before.clock + 1 or request.told is None or slot.acts is None:
+            slot.restart()
+            return
+        slot.rows.append(self._recorded(before, slot.acts, request.told))
+        slot.memory = slot.acts.memory
+        if len(slot.rows) == self.experiment.num_steps:
+            if len(request.sick) == slot.share.size:  # nothing in it is of use
+                slot.rows = []
+                return
+            slot.item = self._made(slot, request)
+
+    def _recorded(self, before: Request, acts: Acts, told: Told) -> Step:
+        """A step: what was seen and decided, and what it led to."""
+        final = {name: np.zeros_like(reward) for name, reward in told.reward.items()}
+        if told.final is not None:
+            assert self.newest is not None
+            cut = (told.truncated & ~told.terminated)[:, None]
+            values = jax.device_get(self._value(self.newest.policies, (told.final, acts.memory)))
+            final = {name: np.where(cut, value, final[name]) for name, value in values.items()}
+        parts: dict[str, Any] = {
+            "reward": told.reward,
+            "final_value": final,
+            "first": before.first,
+            "terminated": told.terminated,
+            "truncated": told.truncated,
+            "metrics": told.metrics,
+            "episodes": told.episodes,
+        }
+        return Step(observation=before.observation, action=acts.action, extras=acts.extras, **parts)
+
+    def _made(self, slot: Slot, request: Request) -> Item:
+        made = slot.taken(self.experiment.num_steps, request)
+        if request.sick:
+            well = np.isin(np.arange(slot.share.size), request.sick, invert=True)
+            made = rollouts.replaced(made, well, self.experiment.env)
+        self.made += 1
+        assert self.newest is not None
+        # A number that never comes again, however often actors and server begin anew.
+        number = (slot.share.anew << 32) + request.clock
+        place = (request.actor, slot.share.first, number, slot.version)
+        steps = slot.share.size * self.experiment.num_steps
+        return Item(*place, self.store.put(made), "rollout", rollouts.num_bytes(made), steps, self.newest.epoch)
+
+    def _pushed(self, slot: Slot) -> bool:
+        if not insist(self.services["dataset"], "push", slot.item, WAIT, give_up=self.dead.is_set):
+            return False
+        slot.item = None
+        return True
+
+    def _decide(self, slot: Slot) -> None:
+        """Waits for others, then decides for all who wait; or finds that another has done so."""
+        slot.acts = None
+        with self._came:
+            self.pending.append(slot)
+            self._came.notify_all()
+            self._came.wait_for(lambda: slot.acts is not None or not self._deciding)
+            if slot.acts is not None:
+                return
+            self._deciding = True
+            self._came.wait_for(self._all_asked, PATIENCE)
+            batch, self.pending = self.pending, []
+        try:
+            self._answer(batch if slot in batch else [*batch, slot])  # whoever was to decide for it may have failed
+        finally:
+            with self._came:
+                self._deciding = False
+                self._came.notify_all()
+
+    def _all_asked(self) -> bool:
+        """Whether every actor that is about waits for an answer."""
+        now = time.monotonic()
+        waiting = {slot.asked.actor for slot in self.pending if slot.asked is not None}
+        return waiting >= {actor for actor, when in list(self.seen.items()) if now - when < RECENT}
+
+    def _answer(self, batch: Sequence[Slot]) -> None:
+        """One compiled call for all; filled up with repeats to a power of two, so that few programs are compiled."""
+        assert self.newest is not None
+        policies, version, _ = self.newest
+        rows = [self._asked(slot) for slot in batch]
+        rows += rows[-1:] * ((1 << (len(rows) - 1).bit_length()) - len(rows))
+        acts = jax.device_get(self._act(policies, jax.tree.map(lambda *leaves: np.stack(leaves), *rows)))
+        for i, slot in enumerate(batch):
+            if not slot.rows:
+                assert slot.asked is not None
+                slot.start, slot.version = (slot.memory, slot.asked.clock), version
+            slot.acts = jax.tree.map(lambda leaf, i=i: leaf[i], acts)
+        self.requests += len(batch)
+        self.batches += 1
+
+    def _asked(self, slot: Slot) -> PyTree:
+        request = slot.asked
+        assert request is not None
+        share = np.array([slot.share.first, slot.share.anew], np.uint32)
+        return share, np.uint32(request.clock), request.observation, request.first, slot.memory
+
+    def _one(self, policies: PyTree, asked: PyTree) -> Acts:
+        """What the copies of one request do. Keys are those that they would have on an actor of their own."""
+        (start, anew), clock, observation, first, memory = asked
+        key = jnp.where(anew > 0, jax.random.fold_in(self.key, anew), self.key)
+        keys = copy_keys(key, start + jnp.arange(first.shape[0], dtype=jnp.uint32))
+        worlds = Worlds(keys, clock, None, None, observation, first, {}, clock)
+        return self.actor.act(policies, memory, worlds).replace(held={})

@@ -1,0 +1,342 @@
+"""The learner: takes rollouts from the queue, makes updates, publishes weights, and keeps what it did safe on disk.
+
+The update is the fused runner's, fed from outside. An update counts as committed once a checkpoint that holds it is on
+disk; whatever happens later, a learner goes on from there. It is the only one who writes checkpoints and metrics.
+"""
+
+import functools
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shoal.algorithms._batch import evaluate
+from shoal.algorithms.on_policy import ActorCriticLearner
+from shoal.algorithms.ppo import approx_kl
+from shoal.batching.rollout import experience
+from shoal.batching.vectorise import Worlds
+from shoal.cluster.plan import Plan
+from shoal.cluster.services.clock import Clock
+from shoal.cluster.services.dataset import Item
+from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
+from shoal.cluster.workers import rollouts
+from shoal.cluster.workers.actor import POLICIES, WAIT
+from shoal.cluster.workers.rollouts import Rollout
+from shoal.core.errors import NonFiniteError
+from shoal.core.types import PyTree
+from shoal.training import checkpoint, records
+from shoal.training import nan_guard as latch
+from shoal.training.devices import AXIS
+from shoal.training.experiment import Experiment, cast
+from shoal.training.fused import Carry, Program, mesh_of, policies_of
+from shoal.training.loop import LINES, with_weights
+from shoal.training.metrics import Aggregator, MetricsLog
+
+FIGURES = ("staleness", "staleness_max", "nan_resets")
+"""What is logged of every update besides what the fused runner logs. The last: copies begun anew since the last one."""
+
+
+class Learning:
+    """What learns, compiled: `learn` makes one update from the rollouts of all copies."""
+
+    def __init__(self, experiment: Experiment, devices: int | None = None):
+        self.program = Program(cast(experiment), mesh_of(experiment, devices))
+        self.key = jax.random.split(jax.random.key(experiment.seed), 3)[2]  # as the fused runner has it
+        mesh = self.program.mesh
+        self.size = mesh.size
+        whole, split, rows = (NamedSharding(mesh, spec) for spec in (P(), P(AXIS), P(None, AXIS)))
+        self.whole, self.split, self.rows = whole, split, rows
+
+    def fresh(self) -> tuple[PyTree, PyTree]:
+        """Learners before the first update, and a latch that has not tripped."""
+        carry = with_weights(self.program, self.program.init())
+        return carry.learners, carry.latch
+
+    def put(self, learners: PyTree) -> PyTree:
+        """Learners that were stored, on the devices."""
+        return jax.device_put(learners, self.program.shardings.learners)
+
+    @functools.cached_property
+    def learn(self):
+        """`learn(learners, latch, update, rollout) -> learners, latch, row of metrics`; donates the first two."""
+        axis = AXIS if self.size > 1 else None
+
+        def local(learners: PyTree, tripped: PyTree, update: jax.Array, made: Rollout):
+            before = Worlds(self.key, made.clock, None, None, {}, made.steps.first[0], {}, made.clock)
+            carry = Carry(before, made.memory, learners, self.key, update, tripped)
+            after = before.replace(observation=made.last)
+            carry, metrics = self.program._taught(carry, after, made.last_memory, made.steps, axis)  # pyright: ignore[reportPrivateUsage]
+            row = jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.program.names])
+            return carry.learners, carry.latch, row
+
+        if axis is None:
+            return jax.jit(local, donate_argnums=(0, 1))
+        specs = self.program._specs()  # pyright: ignore[reportPrivateUsage]
+
+        def shaped(learners: PyTree, tripped: PyTree, update: jax.Array, made: Rollout):
+            return jax.shard_map(
+                local,
+                mesh=self.program.mesh,
+                in_specs=(specs.learners, specs.latch, P(), _specs_of(made)),
+                out_specs=(specs.learners, specs.latch, P()),
+                check_vma=False,
+            )(learners, tripped, update, made)
+
+        places = self.program.shardings
+        return jax.jit(shaped, donate_argnums=(0, 1), out_shardings=(places.learners, places.latch, self.whole))
+
+    @functools.cached_property
+    def divergence(self):
+        """`divergence(learners, rollout)`: the largest KL, over the groups, of the policy that acted from the newest.
+
+        Estimated from the decisions in the rollout, as ratio - 1 - log ratio; for learners that record how likely their
+        decisions were.
+        """
+
+        def largest(learners: PyTree, made: Rollout) -> jax.Array:
+            after = Worlds(self.key, made.clock, None, None, made.last, made.steps.first[0], {}, made.clock)
+            whole, found = experience(made.steps, made.memory, after, made.last_memory), [jnp.float32(0.0)]
+            for name, (algorithm, spec) in self.program.cast.learners.items():
+                if isinstance(algorithm, ActorCriticLearner) and not self.program.experiment.learners[name].frozen:
+                    own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
+                    state, batches = algorithm.prepare(learners[name], own)
+                    for group, batch in batches.items():
+                        policy = state.params[group]
+                        log_prob = evaluate(policy, policy.weights, batch)[0]
+                        weight = jnp.ones_like(log_prob) if batch.actor_weight is None else batch.actor_weight
+                        moved = weight * approx_kl(log_prob - batch.log_prob)
+                        found.append(jnp.sum(moved) / jnp.maximum(jnp.sum(weight), 1.0))
+            return jnp.max(jnp.stack(found))
+
+        return jax.jit(largest)
+
+    def placed(self, made: Rollout) -> Rollout:
+        """A rollout of all copies on the devices."""
+        if self.size == 1:
+            return jax.device_put(made)
+        episodes = jax.tree.map(lambda leaf: np.asarray(leaf) / self.size, made.steps.episodes)  # they are summed
+        made = made.replace(steps=made.steps.replace(episodes=episodes))
+        places = jax.tree.map(lambda spec: NamedSharding(self.program.mesh, spec), _specs_of(made))
+        return jax.device_put(made, places)
+
+
+def _specs_of(made: Rollout) -> Rollout:
+    """Which parts of a rollout are split over the devices: those with an axis of copies."""
+
+    def fill(tree: PyTree, spec: P) -> PyTree:
+        return jax.tree.map(lambda _: spec, tree)
+
+    steps = fill(made.steps, P(None, AXIS)).replace(episodes=fill(made.steps.episodes, P()))
+    rest = {name: fill(getattr(made, name), P(AXIS)) for name in ("memory", "last", "last_memory")}
+    return Rollout(steps=steps, clock=P(), **rest)
+
+
+class Learner:
+    """The one learner of a run. `run` works until all updates are made, or it is told to stop."""
+
+    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: dict[str, Handle], store: Store):
+        self.name, self.plan, self.store, self.folder = "learner-0", plan, store, Path(folder)
+        self.services = {name: handle.by("learner") for name, handle in handles.items()}
+        self.experiment = Experiment.from_dict(experiment)
+        self.total = self.experiment.num_updates
+        self.dead = threading.Event()
+        self.clock = Clock()
+        self.newest: dict[str, Any] | None = None
+        self.left_out = 0
+        self.resets, self.known_resets = 0, 0  # of copies that gave NaN: all that were told of, and those in metrics
+
+    @functools.cached_property
+    def learning(self) -> Learning:
+        return Learning(self.experiment)
+
+    @functools.cached_property
+    def layout(self) -> rollouts.Layout:
+        return rollouts.layout_of(self.learning.program)
+
+    def die(self) -> None:
+        self.dead.set()
+
+    def run(self) -> dict[str, Any]:
+        """Makes the updates that are missing; returns how it ended."""
+        self.epoch = insist(self.services["coordinator"], "hello", self.name)
+        self._restore()
+        log = MetricsLog(self.folder, keep_until=self.update)
+        try:
+            if self.update == 0:
+                self._commit(log)
+            self._publish()
+            if "dataset" in self.services:
+                insist(self.services["dataset"], "clear", self.epoch)
+            insist(self.services["coordinator"], "began", self.update, self.epoch)
+            self._updates(log)
+            if not self.dead.is_set():
+                self._commit(log)
+        finally:
+            log.close()
+        return {"update": self.update, "line": self.newest} | self.clock.figures
+
+    def _updates(self, log: MetricsLog) -> None:
+        saved = time.monotonic()
+        while self.update < self.total and not self.dead.is_set():
+            if self.once():
+                break
+            if time.monotonic() - saved >= self.plan.commit_seconds:
+                self._commit(log)
+                saved = time.monotonic()
+
+    def once(self) -> bool:
+        """Makes one update, if what it needs is there; whether the run is to stop. Recipes have ways of their own."""
+        items = self._taken()
+        if items is None:
+            return True
+        values = self._fetched(items)
+        if values is None:
+            return False
+        began = time.perf_counter()
+        made = self.learning.placed(rollouts.joined(values))
+        there = time.perf_counter()
+        if self._diverged(made):
+            return False
+        behind = [max(0, self.update - item.version) for item in items]
+        learners, tripped, row = self.learning.learn(self.learners, self.tripped, np.int32(self.update), made)
+        self.learners, self.tripped = learners, tripped
+        row = np.asarray(row)
+        self.clock.spend("join", began, there)
+        self.clock.spend("learn", there)
+        return self.finish(row, behind)
+
+    def _diverged(self, made: Rollout) -> bool:
+        """Whether a rollout is left out because the policy has moved too far since it acted."""
+        if self.plan.sync_mode != "stale" or not self.plan.max_divergence:
+            return False
+        far = float(self.learning.divergence(self.learners, made)) > self.plan.max_divergence
+        self.left_out += far
+        return far
+
+    def finish(self, row: np.ndarray, behind: Sequence[float]) -> bool:
+        """Counts an update whose row of metrics and staleness are given, publishes weights; whether to stop."""
+        self.update += 1
+        self.clock.updated()
+        if row[self.learning.program.names.index("fault")]:
+            self._check()
+        anew, self.known_resets = max(0, self.resets - self.known_resets), self.resets
+        row = np.concatenate([row, [np.mean(behind), max(behind), anew]]).astype(np.float32)
+        self.lines += self._add(row)
+        began = time.perf_counter()
+        self._publish()
+        self.clock.spend("publish", began)
+        figures = {
+            "staleness": [float(np.mean(behind)), float(max(behind))],
+            "update": self.update,
+            "left_out": self.left_out,
+            "line": self.newest,
+        } | self.clock.figures
+        stopping, self.resets = insist(self.services["coordinator"], "updated", self.update, figures)
+        return bool(stopping)
+
+    def _taken(self) -> list[Item] | None:
+        """One rollout for each share of the copies; None if the run is to stop."""
+        began, plan = time.perf_counter(), self.plan
+        sync = plan.sync_mode
+        least = max(0, self.update - plan.max_staleness) if sync == "stale" else 0
+        wanted = self.update if sync == "sync" else None
+        while not self.dead.is_set():
+            items = insist(self.services["dataset"], "take", plan.actors, least, wanted, WAIT)
+            if items:
+                self.clock.spend("wait", began)
+                return sorted(items, key=lambda item: item.share)
+            if self._waits():
+                return None
+        return None
+
+    def _waits(self) -> bool:
+        """Tells those who may have forgotten where the run stands; whether it is to stop."""
+        self._publish()
+        present = insist(self.services["dataset"], "makers") if "dataset" in self.services else []
+        return bool(insist(self.services["coordinator"], "standing", self.name, self.update, self.epoch, present))
+
+    def _fetched(self, items: list[Item]) -> list[Rollout] | None:
+        """What the items stand for; None if some of it died with its maker, who is asked to make it again."""
+        values, whole = [], []
+        for item in items:
+            try:
+                values.append(self.store.get(item.ref))
+                whole.append(item)
+            except Gone:
+                insist(self.services["coordinator"], "lost", item.maker, item.round)
+        if len(whole) == len(items):
+            return values
+        for item in reversed(whole):  # which wait for the others
+            insist(self.services["dataset"], "back", item)
+        return None
+
+    def _publish(self) -> None:
+        policies = self.layout.pack(policies_of(self.learners))
+        insist(self.services["parameters"], "push", POLICIES, self.update, policies, self.epoch)
+
+    def _restore(self) -> None:
+        newest = checkpoint.latest(self.folder / "checkpoints")
+        self.learners, self.tripped = self.learning.fresh()
+        self.update, self.lines, before = 0, [], 0.0
+        names = (*self.learning.program.names, *FIGURES)
+        steps = self.experiment.num_envs * self.experiment.num_steps
+        self.aggregator = Aggregator(names, max(1, self.total // LINES), steps)
+        if newest is not None:
+            like = {"learners": self.learning.program.shapes().learners}
+            meta = records.read_progress(newest, self.total)
+            stored = checkpoint.load(newest, like, partial=True)["learners"]
+            records.check_finite(newest, {name: learner.params for name, learner in stored.items()})
+            self.learners = self.learning.put(stored)
+            self.update, before = meta["update"], meta["seconds"]
+            pending = meta["pending"]
+            if isinstance(pending, list):  # rows of early versions, of before `nan_resets`
+                pending = [
+                    [*row, *[0.0] * (len(names) - len(row))] if isinstance(row, list) else row for row in pending
+                ]
+            try:
+                self.aggregator.restore(self.update, pending, self.total)
+            except (ValueError, TypeError) as error:
+                raise records.forged(newest, error) from error
+        self.clock = Clock(before)
+
+    def _add(self, row: np.ndarray) -> list[dict[str, Any]]:
+        lines = self.aggregator.add(row[None], self.total)
+        for line in lines:
+            line["seconds"] = round(self.clock.seconds, 3)
+            self.newest = line
+        return lines
+
+    def _commit(self, log: MetricsLog) -> None:
+        """Writes the lines of metrics, then a checkpoint; only then they count.
+
+        Lines after the newest checkpoint are dropped when a learner begins anew. In the other order, a kill between the
+        two would lose lines for good.
+        """
+        began = time.perf_counter()
+        self._check()
+        meta = {
+            "update": self.update,
+            "env_steps": self.update * self.experiment.num_envs * self.experiment.num_steps,
+            "devices": self.learning.size,
+            "seconds": self.clock.seconds,
+            "pending": self.aggregator.pending(),
+        }
+        for line in self.lines:
+            log.write(line)
+        self.lines = []
+        checkpoint.save(self.folder / "checkpoints", self.update, {"learners": self.learners}, meta)
+        insist(self.services["coordinator"], "committed", self.update)
+        self.clock.spend("commit", began)
+
+    def _check(self) -> None:
+        groups = list(self.learning.program.cast.spec.groups)
+        error = latch.report(jax.device_get(self.tripped), self.experiment.env, groups)
+        if error:
+            raise NonFiniteError(f"{error} The last checkpoint in {self.folder} is from before it happened.")

@@ -1,0 +1,218 @@
+"""What actors make and learners take: rollouts of some of the copies, made anywhere, put together again in order.
+
+An actor that holds the copies `first` to `first + count` keeps their key chains, so that which actor steps a copy makes
+no difference to what happens in it.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from shoal.batching.regroup import original
+from shoal.batching.rollout import Policies, Step, rollout
+from shoal.batching.vectorise import Vectorised, Worlds
+from shoal.core.errors import WorldError
+from shoal.core.host import StandIn
+from shoal.core.types import Observation, PyTree
+from shoal.training.devices import make_mesh
+from shoal.training.experiment import Experiment, cast
+from shoal.training.fused import Program, policies_of
+from shoal.training.health import Health
+from shoal.training.memory import need_of, require_room
+
+
+class Rollout(struct.PyTreeNode):
+    """Steps `[T, E, ...]` of some copies; the carries before and after them, and what is seen after the last."""
+
+    steps: Step
+    memory: PyTree
+    last: dict[str, Observation]
+    last_memory: PyTree
+    clock: Any  # of the first step
+
+
+BESIDE = ("memory", "last", "last_memory")
+"""Parts of a rollout whose leaves are `[E, ...]`."""
+
+
+class Share(NamedTuple):
+    """Some of the copies of a world, by their global ids. anew: how often they were begun anew."""
+
+    first: int
+    size: int
+    anew: int = 0
+
+
+class Layout(NamedTuple):
+    """How the weights of all policies are laid out, so that bare arrays can travel."""
+
+    structure: Any
+    shapes: list[Any]
+
+    def pack(self, policies: PyTree) -> list[np.ndarray]:
+        return [np.asarray(leaf) for leaf in jax.device_get(jax.tree.leaves(policies))]
+
+    def unpack(self, leaves: Sequence[np.ndarray]) -> dict[str, PyTree]:
+        return jax.tree.unflatten(self.structure, list(leaves))
+
+
+def program_of(experiment: Experiment) -> Program:
+    """The experiment's parts, on one device; nothing is compiled."""
+    return Program(cast(experiment), make_mesh(experiment.num_envs, 1, 1))
+
+
+def layout_of(program: Program) -> Layout:
+    """The layout of an experiment's policies."""
+    policies = policies_of(program.shapes().learners)
+    return Layout(jax.tree.structure(policies), jax.tree.leaves(policies))
+
+
+class Copies:
+    """A share of the copies of a world of ours, stepped in one compiled program.
+
+    Where NaN is found in a rollout, that copy's part of it is not to be learnt from, and the copy begins anew; one that
+    gives NaN in more than half of its rollouts is left out sooner or later.
+    """
+
+    def __init__(self, program: Program, share: Share):
+        self.share, self.experiment = share, program.experiment
+        roles = program.cast
+        self._actor = Policies(roles.algorithms, roles.spec.groups)
+        self._vectorised = roles.vectorised(share.size)
+        key = jax.random.split(jax.random.key(self.experiment.seed), 3)[0]  # as the fused runner has it
+        if share.anew:
+            key = jax.random.fold_in(key, share.anew)
+        self._key, self._ids = key, jnp.arange(share.first, share.first + share.size, dtype=jnp.uint32)
+        self._check_memory(program)
+        self._worlds: Worlds = jax.jit(self._vectorised.reset)(key, self._ids)
+        self._memory: PyTree = None
+        self._health = Health(share.size, 1.0)
+
+    def _check_memory(self, program: Program) -> None:
+        """Refuses a share that does not fit on this actor's machine; its rollouts are there twice, once to be sent."""
+        policies = policies_of(program.shapes().learners)
+        worlds = jax.eval_shape(self._vectorised.reset, jax.random.key(0))
+        memory = jax.eval_shape(lambda given: self._actor.initial_memory(given, self.share.size), policies)
+        need = need_of((policies, worlds), jax.make_jaxpr(self._roll)(policies, worlds, memory))
+        copies = f"{self.share.size:,} copies x {self.experiment.num_steps:,} steps"
+        what = f"an actor of {self.experiment.env} with {copies}"
+        advice = "Use fewer copies (num_envs) or steps (num_steps), or more actors."
+        require_room(what, dataclasses.replace(need, made=2 * need.made), lambda: advice)
+
+    @functools.cached_property
+    def _roll(self):
+        def roll(policies: PyTree, worlds: Worlds, memory: PyTree) -> tuple[Worlds, PyTree, Rollout, jax.Array]:
+            after, last_memory, steps = rollout(
+                self._vectorised, self._actor, policies, worlds, memory, self.experiment.num_steps
+            )
+            made = Rollout(steps, memory, after.observation, last_memory, worlds.clock)
+            return after, last_memory, made, _healthy(made)
+
+        return jax.jit(roll, donate_argnums=1)
+
+    def roll(self, policies: PyTree) -> tuple[Rollout, np.ndarray]:
+        """`num_steps` steps of all copies with these policies, and which `[E]` of them are to be learnt from."""
+        if self._memory is None:
+            self._memory = self._actor.initial_memory(policies, self.share.size)
+        while True:
+            self._worlds, self._memory, made, sound = self._roll(policies, self._worlds, self._memory)
+            made, sound = jax.device_get((made, sound))
+            self._health.turn(sound | self.out)
+            if not sound.all():
+                self._worlds = renewed(self._vectorised, self._worlds, self._key, self._ids, ~sound)
+                initial = self._actor.initial_memory(policies, self.share.size)
+                self._memory = _put_rows(~sound, initial, self._memory)
+            if sound.any() or self.out.all():
+                return made, sound & ~self.out
+
+    @property
+    def out(self) -> np.ndarray:
+        """Which copies `[E]` are left out for good."""
+        return self._health.out
+
+    @property
+    def resets(self) -> int:
+        """How often a copy was begun anew because of NaN."""
+        return self._health.resets
+
+    def close(self) -> None:
+        """Nothing is held but memory."""
+
+
+def renewed(vectorised: Vectorised, worlds: Worlds, key: jax.Array, ids: jax.Array, which: np.ndarray) -> Worlds:
+    """Worlds of which these copies `[E]` have begun anew. key, ids: those that they were first begun with."""
+    fresh = jax.jit(vectorised.reset)(jax.random.fold_in(key, worlds.clock), ids)
+    return _put_rows(which, fresh.replace(clock=worlds.clock, key=worlds.key), worlds)
+
+
+def _put_rows(which: np.ndarray, new: PyTree, old: PyTree) -> PyTree:
+    """A tree `[E, ...]` with these rows of another one; what has no rows stays."""
+
+    def put(own: jax.Array, other: jax.Array) -> jax.Array:
+        if not own.ndim:
+            return other
+        return jnp.where(jnp.asarray(which).reshape(-1, *[1] * (own.ndim - 1)), own, other)
+
+    return jax.tree.map(put, new, old)
+
+
+def on_host(program: Program) -> bool:
+    """Whether the experiment's environments live on the host."""
+    return isinstance(original(program.cast.env), StandIn)
+
+
+def _healthy(made: Rollout) -> jax.Array:
+    """Which copies `[E]` have seen and been paid finite numbers only."""
+    flags = []
+    for axis, tree in ((1, (made.steps.observation, made.steps.reward, made.steps.final_value)), (0, made.last)):
+        for leaf in jax.tree.leaves(tree):
+            if jnp.issubdtype(leaf.dtype, jnp.floating):
+                rest = tuple(i for i in range(leaf.ndim) if i != axis)
+                flags.append(jnp.all(jnp.isfinite(leaf), axis=rest))
+    return jnp.all(jnp.stack(flags), axis=0)
+
+
+def replaced(made: Rollout, healthy: np.ndarray, world: str) -> Rollout:
+    """The rollout with what sick copies did replaced by what healthy ones did, so that its shape stays."""
+    well = np.flatnonzero(healthy)
+    if not len(well):
+        raise nothing_sound(world)
+    index = np.where(healthy, np.arange(len(healthy)), well[np.arange(len(healthy)) % len(well)])
+    steps, episodes = made.steps, made.steps.episodes
+    parts = jax.tree.map(lambda leaf: leaf[:, index], steps.replace(episodes=None))
+    finite = jax.tree.map(lambda leaf: np.nan_to_num(leaf, posinf=0.0, neginf=0.0), episodes)
+    rest = {name: jax.tree.map(lambda leaf: leaf[index], getattr(made, name)) for name in BESIDE}
+    return Rollout(steps=parts.replace(episodes=finite), clock=made.clock, **rest)
+
+
+def nothing_sound(world: str) -> WorldError:
+    """What there is to say if all copies of an actor are left out."""
+    return WorldError(
+        f"world {world!r}: every copy of an actor gives NaN or infinity, again and again. "
+        "Check its `step` and `observe`."
+    )
+
+
+def joined(parts: Sequence[Rollout]) -> Rollout:
+    """The rollouts of several shares as one, copies in the order given."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def along(axis: int):
+        return lambda *leaves: np.concatenate(leaves, axis=axis)
+
+    sums = jax.tree.map(lambda *leaves: np.sum(np.stack(leaves), axis=0), *(part.steps.episodes for part in parts))
+    steps = jax.tree.map(along(1), *(part.steps.replace(episodes=None) for part in parts))
+    rest = {name: jax.tree.map(along(0), *(getattr(part, name) for part in parts)) for name in BESIDE}
+    return Rollout(steps=steps.replace(episodes=sums), clock=parts[0].clock, **rest)
+
+
+def num_bytes(tree: PyTree) -> int:
+    """What the arrays of a tree take."""
+    return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(tree))

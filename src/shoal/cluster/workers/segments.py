@@ -1,0 +1,100 @@
+"""Rollouts that may end early: made in segments, filled up to their full length, and masked.
+
+What was not made teaches nothing. The last step that was made counts as cut short, with the value of what is seen after
+it as its bootstrap, and the rows after it as nobody's: no agent is active or present there. So an update on it is the
+update on a shorter rollout, and shapes stay as they are.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.batching.rollout import Policies
+from shoal.cluster.workers import rollouts
+from shoal.cluster.workers.host_copies import HostCopies
+from shoal.cluster.workers.rollouts import Copies, Rollout, Share
+from shoal.core.types import Observation, PyTree
+from shoal.training.experiment import Experiment
+
+SEGMENTS = 4
+"""Parts of a rollout after which a slow learner may stop."""
+
+
+class Segments:
+    """Rollouts of a share of the copies, made in parts; one that ends early is filled up and masked."""
+
+    def __init__(self, experiment: Experiment, share: Share, parts: int):
+        self.share, self.parts, self.num_steps = share, parts, experiment.num_steps
+        program = rollouts.program_of(dataclasses.replace(experiment, num_steps=experiment.num_steps // parts))
+        self.held = (HostCopies if rollouts.on_host(program) else Copies)(program, share)
+        self.value = jax.jit(Policies(program.cast.algorithms, program.cast.spec.groups).final_value)
+        self.made = 0  # steps of the last rollout
+
+    @property
+    def out(self) -> np.ndarray:
+        """Which copies `[E]` are left out for good."""
+        return self.held.out
+
+    @property
+    def resets(self) -> int:
+        """How often a copy was begun anew because of NaN."""
+        return self.held.resets
+
+    def roll(self, policies: PyTree, enough: Callable[[bool], bool]) -> tuple[Rollout, np.ndarray]:
+        """A rollout, which ends early if `enough` (called after each part) says so, and which copies are healthy."""
+        found = []
+        for number in range(self.parts):
+            found.append(self.held.roll(policies))
+            if enough(number == self.parts - 1):
+                break
+        healthy = np.all([sound for _, sound in found], axis=0)
+        made = in_a_row([part for part, _ in found])
+        self.made = len(made.steps.first)
+        if self.parts == 1:
+            return made, healthy
+        value = jax.device_get(self.value(policies, (made.last, made.last_memory)))
+        return masked(made, value, self.num_steps), healthy
+
+
+def in_a_row(parts: Sequence[Rollout]) -> Rollout:
+    """Rollouts of the same copies, one after the other, as one."""
+    steps = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(part.steps for part in parts))
+    return parts[-1].replace(steps=steps, memory=parts[0].memory, clock=parts[0].clock)
+
+
+def masked(made: Rollout, value: dict[str, np.ndarray], num_steps: int) -> Rollout:
+    """A rollout filled up to `num_steps`: nobody is there in rows that were not made.
+
+    The last row that was made counts as cut short, its bootstrap the `value` of what is seen after it. Observations say
+    who is active and present even if all are, so that whole rollouts have the same form.
+    """
+    steps, count = made.steps, len(made.steps.first)
+    missing = num_steps - count
+    if missing:
+        going_on = ~(steps.terminated[-1] | steps.truncated[-1])
+        values = {name: np.where(going_on[:, None], value[name], row[-1]) for name, row in steps.final_value.items()}
+        final = {name: np.concatenate([row[:-1], values[name][None]]) for name, row in steps.final_value.items()}
+        truncated = np.concatenate([steps.truncated[:-1], (steps.truncated[-1] | going_on)[None]])
+        steps = steps.replace(final_value=final, truncated=truncated)
+    rows = np.minimum(np.arange(num_steps), count - 1)
+    there = np.arange(num_steps) < count
+    filled = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], steps)
+
+    def kept(leaf: np.ndarray) -> np.ndarray:
+        return np.where(there.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0).astype(leaf.dtype)
+
+    rewards = {name: np.asarray(reward)[rows] for name, reward in steps.reward.items()}
+    observation = {name: _attended(seen, rewards[name], kept) for name, seen in filled.observation.items()}
+    episodes = jax.tree.map(kept, filled.episodes)
+    return made.replace(steps=filled.replace(observation=observation, episodes=episodes))
+
+
+def _attended(seen: Observation, like: np.ndarray, kept: Callable[[np.ndarray], np.ndarray]) -> Observation:
+    """An observation that says who is there, and that nobody is where nothing was made."""
+    everybody: Any = np.ones(like.shape, bool)
+    present = everybody if seen.present is None else seen.present
+    active = present if seen.active is None else seen.active
+    return seen.replace(active=kept(np.asarray(active)), present=kept(np.asarray(present)))

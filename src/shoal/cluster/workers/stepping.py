@@ -1,0 +1,216 @@
+"""Actors that only step environments: what their copies see goes to the inference server, actions come back.
+
+The copies of an actor are cut into two halves: while one half's request is under way, the other half is stepped. Worlds
+of ours are stepped by a compiled program, environments of the host in Python.
+"""
+
+import functools
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shoal.batching.regroup import original, own_actions
+from shoal.batching.rollout import Episodes, Policies
+from shoal.batching.vectorise import Vectorised, Worlds
+from shoal.cluster.transport.launcher import Gone, insist
+from shoal.cluster.workers import host_copies, rollouts
+from shoal.cluster.workers.actor import Actor
+from shoal.cluster.workers.inference import Request, Told
+from shoal.cluster.workers.rollouts import Share
+from shoal.core.host import StandIn, check_told
+from shoal.core.interrupts import listening
+from shoal.core.types import PyTree
+from shoal.training.fused import Program
+from shoal.training.health import Health
+from shoal.training.host import Played
+from shoal.training.host_stages import FORGIVEN
+
+PAUSE = 0.05
+"""Seconds before a server that is not there is asked again."""
+
+
+def num_halves(copies: int) -> int:
+    """Parts that the copies of an actor are cut into."""
+    return 2 if copies % 2 == 0 else 1
+
+
+class Stepper:
+    """`size` copies, compiled once for all parts of an actor."""
+
+    def __init__(self, program: Program, size: int):
+        self.program, self.size = program, size
+        roles = program.cast
+        self.played = None
+        if rollouts.on_host(program):
+            self.played = Played(roles, Policies(roles.algorithms, roles.spec.groups), size)
+        self.vectorised: Vectorised = self.played.worlds if self.played else roles.vectorised(size)
+        self.step = jax.jit(self._step)
+        self.own = jax.jit(functools.partial(own_actions, roles.env))
+
+    def reset(self, share: Share) -> Worlds:
+        return jax.jit(self.vectorised.reset)(*self._begins(share))
+
+    def renewed(self, worlds: Worlds, share: Share, which: np.ndarray) -> Worlds:
+        """Worlds of which these copies `[E]` have begun anew."""
+        return rollouts.renewed(self.vectorised, worlds, *self._begins(share), which)
+
+    def _begins(self, share: Share) -> tuple[jax.Array, jax.Array]:
+        key = jax.random.split(jax.random.key(self.program.experiment.seed), 3)[0]  # as the fused runner has it
+        key = jax.random.fold_in(key, share.anew) if share.anew else key
+        return key, jnp.arange(share.first, share.first + share.size, dtype=jnp.uint32)
+
+    def _step(self, worlds: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, Told, jax.Array]:
+        """One step; what it led to, and which copies `[E]` are sound: free of NaN."""
+        following, outcome, ended = self.vectorised.step(worlds, actions)
+        cut = outcome.truncated & ~outcome.terminated
+
+        def final(following: Worlds) -> PyTree:
+            del following
+            return self.vectorised.observe(ended.params, ended.state, self.size)
+
+        views = lax.cond(jnp.any(cut), final, lambda following: following.observation, following)
+        weight = ended.mask.astype(jnp.float32)
+        returns = {name: jnp.sum(value * weight) for name, value in ended.returns.items()}
+        episodes = Episodes(jnp.sum(weight), returns, jnp.sum(ended.length * weight))
+        told = Told(outcome.reward, outcome.terminated, outcome.truncated, outcome.metrics, episodes, views)  # pyright: ignore[reportArgumentType]
+        return following, told, _sound((following.observation, outcome.reward, views), self.size)
+
+
+class Half:
+    """Some copies of one actor, what they see, and their request that is under way."""
+
+    def __init__(self, stepper: Stepper, actor: str, share: Share):
+        self.stepper, self.actor, self.share = stepper, actor, share
+        self.asked: Any = None
+        self.worlds = stepper.reset(share)
+        self.health = Health(share.size, FORGIVEN)
+        self.wrong = np.full(share.size, -1)  # the clock at which each copy was last not to be learnt from
+        self.stage = None
+        if stepper.played is not None:
+            env = original(stepper.program.cast.env)
+            assert isinstance(env, StandIn)
+            self.stage = host_copies._stages(env, share, stepper.program.experiment.seed, 1)[0]  # pyright: ignore[reportPrivateUsage]
+            with listening():
+                told, self.health = self.stage.reset(), self.stage.health
+            check_told(env, told.observation)
+            self.worlds = stepper.played._begun(self.worlds, told)  # pyright: ignore[reportPrivateUsage]
+        self.clock = int(self.worlds.clock)
+        self.request = self._request(None)
+
+    def step(self, actions: dict[str, np.ndarray]) -> None:
+        """Carries decisions out; the next request is ready then."""
+        worlds = self.worlds
+        if self.stage is not None:
+            own = jax.device_get(self.stepper.own(actions))
+            with listening():
+                worlds = worlds.replace(state=self.stage.step(own))
+        self.worlds, told, sound = self.stepper.step(worlds, actions)
+        cut = np.asarray(told.truncated) & ~np.asarray(told.terminated)
+        told = told if cut.any() else told._replace(final=None)
+        self.clock += 1
+        self.wrong[~self._looked_at(np.asarray(sound))] = self.clock
+        self.request = self._request(jax.device_get(told))
+
+    def _looked_at(self, sound: np.ndarray) -> np.ndarray:
+        """Which copies `[E]` the last step is to be learnt from; worlds of ours that gave NaN begin anew."""
+        if self.stage is not None:
+            return self.stage.sound
+        self.health.turn(sound | self.health.out)
+        if not sound.all():
+            self.worlds = self.stepper.renewed(self.worlds, self.share, ~sound)
+        return sound & ~self.health.out
+
+    def _request(self, told: Told | None) -> Request:
+        seen, first = jax.device_get((self.worlds.observation, self.worlds.first))
+        recent = (self.wrong >= 0) & (self.clock - self.wrong <= self.stepper.program.experiment.num_steps)
+        sick = tuple(int(copy) for copy in np.flatnonzero(recent | self.health.out))
+        return Request(self.actor, self.share, self.clock, seen, first, told, sick)
+
+    def close(self) -> None:
+        if self.stage is not None:
+            self.stage.close()
+
+
+class Halves:
+    """All copies of one actor."""
+
+    def __init__(self, program: Program, actor: str, share: Share):
+        count = num_halves(share.size)
+        size = share.size // count
+        stepper = Stepper(program, size)
+        self.parts = [Half(stepper, actor, Share(share.first + i * size, size, share.anew)) for i in range(count)]
+
+    @property
+    def out(self) -> np.ndarray:
+        """Which copies `[E]` are left out for good."""
+        return np.concatenate([part.health.out for part in self.parts])
+
+    @property
+    def resets(self) -> int:
+        """How often a copy was begun anew because of NaN."""
+        return sum(part.health.resets for part in self.parts)
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+
+
+class SteppingActor(Actor):
+    """An actor without weights. Its tasks are to make so many steps; what comes of them is the server's."""
+
+    def _held(self, share: Share) -> Halves:
+        return Halves(self.program, self.name, share)
+
+    def _roll(self, held: Halves, task: dict[str, Any]) -> dict[str, Any]:
+        spent = {"roll": 0.0, "wait": 0.0}
+        for _ in range(self.experiment.num_steps):
+            for half in held.parts:
+                began = time.perf_counter()
+                actions = self._answer(half)
+                if actions is None:
+                    return {}
+                answered = time.perf_counter()
+                half.step(actions)
+                half.asked = self._ask(half)
+                spent["wait"] += answered - began
+                spent["roll"] += time.perf_counter() - answered
+        if held.out.all():
+            raise rollouts.nothing_sound(self.experiment.env)
+        steps = self.copies * self.experiment.num_steps
+        place = {"round": task["round"], "epoch": task["epoch"]}
+        return place | {"env_steps": steps, "seconds": spent} | self._health(held)
+
+    def _ask(self, half: Half) -> Any:
+        try:
+            return self.services["inference"].ask("act", half.request)
+        except Gone:
+            return None
+
+    def _answer(self, half: Half) -> dict[str, np.ndarray] | None:
+        """The actions of a half; asks again as long as nobody answers. None if this actor is to die."""
+        while not self.dead.is_set():
+            half.asked = self._ask(half) if half.asked is None else half.asked
+            try:
+                found = None if half.asked is None else half.asked.result()
+            except Gone:
+                time.sleep(PAUSE)
+                found = None
+            half.asked = None
+            if found is not None:
+                return found
+            insist(self.services["coordinator"], "waiting", self.name, give_up=self.dead.is_set)
+        return None
+
+
+def _sound(tree: PyTree, size: int) -> jax.Array:
+    """Which copies `[E]` have finite numbers only."""
+    flags = [
+        jnp.all(jnp.isfinite(leaf).reshape(size, -1), axis=1)
+        for leaf in jax.tree.leaves(tree)
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+    ]
+    return jnp.all(jnp.stack(flags), axis=0)

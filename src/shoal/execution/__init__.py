@@ -1,1 +1,0 @@
-"""Runners: they scan, drive or distribute the same `init / act / update`."""

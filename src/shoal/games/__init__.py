@@ -1,0 +1,1 @@
+"""Game theory of normal-form games in numpy: meta-solvers, alpha-rank, ratings, exploitability."""

@@ -1,0 +1,1 @@
+"""Populations of policies: PSRO, leagues, population-based training and evolution."""

@@ -1,0 +1,139 @@
+"""Anytime PSRO (McAleer et al. 2022) with learnt responses: mixtures are found while responses to them are trained.
+
+In each iteration training goes in rounds. After a round, the learner of each player plays every policy of the other
+player's bank; that player's mixture is made anew so that neither this learner, nor what it was in earlier rounds, nor
+any policy of the table earns much (`population.anytime.held_down`); the training goes on against it. In the last
+quarter mixtures stand still, so that each is met by a response of its own. It becomes the mixture of the iteration,
+without the policy that has just been trained, if the most that any policy of the table earns against it, that response
+included, is not more than against the mixture before. Else the one before stays.
+
+What that promises: with best responses and exact payoffs, exploitability never rises. Here responses are trained for so
+long only, and payoffs are sampled. So the worst case that is measured is a lower bound up to sampling noise, and a
+mixture may be preferred because its weakness was not found. Exploitability can rise by about as much.
+
+Departures: the paper's mixtures have no regret against the current learner alone, and are averaged over rounds. Here
+all rounds and the bank count, so that few rounds are enough; and the previous mixture is kept as said.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.core.errors import require, require_positive
+from shoal.core.types import PyTree
+from shoal.populations import psro
+from shoal.populations.anytime import held_down, worst_case
+from shoal.populations.bank import Member
+from shoal.populations.oracles import Learned
+from shoal.populations.responses import Responses
+from shoal.training.fused import Carry
+
+OPTIONS = ("rounds", "episodes")
+STILL = 4
+"""One part in so many of a training is against mixtures that no longer change."""
+
+
+@dataclasses.dataclass
+class Anytime(Learned):
+    """Best responses and, at the same time, the least exploitable mixtures, of a game for two.
+
+    options: `rounds` of a training after which mixtures are made anew; `episodes` of a line-up after a round.
+    """
+
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        super().__post_init__()
+        unknown = sorted(set(self.options) - set(OPTIONS))
+        require(not unknown, "anytime", "solver_options", unknown, " and ".join(OPTIONS))
+        require(len(self.game.players) == 2, "anytime", "the number of players", len(self.game.players), "2")
+        self.rounds: int = self.options.get("rounds", 8)
+        self.probed: int = self.options.get("episodes", max(1, self.episodes // STILL))
+        require_positive("anytime", rounds=self.rounds, episodes=self.probed)
+
+    def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
+        trainer = self._trainer(max(bank.capacity for bank in state.banks.values()))
+        known = known_earnings(state)
+        mixtures = [held_down(table) for table in known]
+        given = self._given(dataclasses.replace(state, mixtures=tuple(mixtures)))
+        carries = trainer.begin(trainer.placed(given))
+        *rounds, still = shares(self.game.experiment.num_updates, self.rounds)
+        for number, updates in enumerate(rounds):
+            carries, _ = trainer.some(carries, updates)
+            probed = self._probe(state, trainer.policies(carries), number)
+            known = [np.column_stack([table, column]) for table, column in zip(known, probed, strict=True)]
+            mixtures = [held_down(table) for table in known]
+            carries = _facing(trainer, carries, state, mixtures)
+        carries, earned = trainer.some(carries, still)
+        parents, policies = self._parents(state), trainer.policies(carries)
+        news = {}
+        for player, mixture in zip(state.players, mixtures, strict=True):
+            info = {"earned": float(earned[player][0]), "mixture": mixture.tolist()}
+            policy = jax.tree.map(lambda leaf: leaf[0], policies[player])
+            news[player] = [psro.Response(policy, info, parents[player])]
+        return news
+
+    def mix(self, state: psro.State) -> list[np.ndarray]:
+        """Each player's mixture of this iteration, or the one before if against that less is known to be earned."""
+        tables, chosen = known_earnings(state), []
+        if not state.mixtures:  # nobody has responded to anything yet
+            return [held_down(table) for table in tables]
+        for bank, table, before in zip(state.banks.values(), tables, state.mixtures, strict=True):
+            found = np.array(bank.members[-1].info["mixture"])
+            best = min(found, before, key=lambda mixture, table=table: worst_case(table, mixture))
+            chosen.append(np.pad(best, (0, len(bank) - len(best))))
+        return chosen
+
+    def measure(self, state: psro.State) -> dict[str, float]:
+        """NashConv where it is known; and the least that it can be, by the policies there are, up to sampling noise."""
+        worst = sum(map(worst_case, known_earnings(state), state.mixtures))
+        return super().measure(state) | {"nash_conv_at_least": float(worst - state.values.sum())}
+
+    def _probe(self, state: psro.State, learners: Mapping[str, PyTree], number: int) -> list[np.ndarray]:
+        """What the other player's learner earns against each policy `[m]` of a player, for both players."""
+        # as if they were in the banks already, for which there is a program sooner or later
+        banks = {
+            player: bank.add(jax.tree.map(lambda leaf: leaf[0], learners[player]), Member("learner")).policies
+            for player, bank in state.banks.items()
+        }
+        rows, columns = (len(bank) for bank in state.banks.values())
+        lineups = np.array([*((i, columns) for i in range(rows)), *((rows, j) for j in range(columns))])
+        first = (state.iteration * self.rounds + number) * len(lineups) * self.probed
+        seed = self.game.experiment.seed + 2
+        mean = self.play(banks, lineups, self.probed, seed, first)[0] / self.probed
+        return [mean[:rows, 1], mean[rows:, 0]]
+
+
+def known_earnings(state: psro.State) -> list[np.ndarray]:
+    """For each player, what every policy of the other earns against every one of its own, `[own, other's]`."""
+    mean = state.table.mean
+    return [mean[1], mean[0].T]
+
+
+def shares(updates: int, rounds: int) -> list[int]:
+    """Updates of each round of a training, as even as can be; the last is that in which mixtures stand still."""
+    still = max(1, updates // STILL)
+    rounds = min(rounds, updates - still)
+    return [*((updates - still) * (k + 1) // rounds - (updates - still) * k // rounds for k in range(rounds)), still]
+
+
+def _facing(
+    trainer: Responses, carries: dict[str, Carry], state: psro.State, mixtures: list[np.ndarray]
+) -> dict[str, Carry]:
+    """Trainings that go on against other mixtures, which are drawn from when an episode begins."""
+    drawn = {
+        player: trainer.placed(bank.mixture(mixture))
+        for (player, bank), mixture in zip(state.banks.items(), mixtures, strict=True)
+    }
+    facing = {}
+    for player, carry in carries.items():
+        learners = dict(carry.learners)
+        for other in state.players:
+            if other != player:
+                bank = learners[other].params[other]
+                learners[other] = learners[other].replace(params={other: bank.replace(mixture=drawn[other])})
+        facing[player] = carry.replace(learners=learners)
+    return facing

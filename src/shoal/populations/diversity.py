@@ -1,0 +1,144 @@
+"""How differently the policies of a population behave.
+
+In games with exact tables policies are compared in all information sets, elsewhere in situations of one batch of
+matches between the players' mixtures. Every policy is shown the same views in the same order, so that one with a memory
+has in each situation what it would remember of them. Actions that are not discrete are not compared.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from shoal.batching.agents import over_agents
+from shoal.batching.rollout import Policies, rollout
+from shoal.core.spaces import Discrete
+from shoal.core.types import Observation, PyTree
+from shoal.populations.behaviour import action_chances, differences
+from shoal.populations.opponents import Bank
+from shoal.populations.oracles import Exact, Learned
+from shoal.populations.psro import State
+from shoal.populations.psro_run import open_settings, oracle_of, restore
+
+STEPS = 128
+"""Steps of the matches whose situations are compared."""
+VIEWS = 2048
+"""Situations of a player at most, if it is a single agent; a large team has more."""
+SEED = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Behaviours:
+    """By player: how far apart its policies are, `[m, m]`; see `population.behaviour.differences`."""
+
+    sampled: bool  # whether situations were gathered by playing
+    situations: dict[str, int]
+    distances: dict[str, np.ndarray]
+
+    def plain(self, mixtures: tuple[np.ndarray, ...]) -> dict[str, Any]:
+        """As data. diversity: mean over pairs of policies. expected: of two that are drawn from the mixture."""
+        return {
+            "sampled": self.sampled,
+            "situations": self.situations,
+            "diversity": {player: mean_difference(table) for player, table in self.distances.items()},
+            "expected": {
+                player: float(mixture @ table @ mixture)
+                for (player, table), mixture in zip(self.distances.items(), mixtures, strict=True)
+            },
+            "distances": {player: table.tolist() for player, table in self.distances.items()},
+        }
+
+
+def mean_difference(distances: np.ndarray) -> float:
+    """The mean distance of two different policies; 0 for a population of one."""
+    return float(distances.sum() / max(1, len(distances) * (len(distances) - 1)))
+
+
+def behaviours(folder: Path) -> Behaviours | None:
+    """How differently the policies of a run's population behave; None where actions are not discrete."""
+    settings = open_settings(folder)
+    oracle = oracle_of(settings)
+    return compare(oracle, restore(folder, settings, oracle))
+
+
+def compare(oracle: Learned | Exact, state: State) -> Behaviours | None:
+    """How differently the policies of a population behave; None where actions are not discrete."""
+    tables = oracle.tables if isinstance(oracle, Exact) else oracle.game.tables
+    if tables is None:
+        assert isinstance(oracle, Learned)
+        return _by_playing(oracle, state)
+    situations, distances = {}, {}
+    for number, (player, plans) in enumerate(zip(state.players, oracle.plans(tables, state), strict=True)):
+        reach = plans[:, tables.sets[number].parent]
+        situations[player] = reach.shape[1]
+        distances[player] = differences(tables.policy(number, plans), reach)
+    return Behaviours(False, situations, distances)
+
+
+def _by_playing(oracle: Learned, state: State) -> Behaviours | None:
+    groups = oracle.matches.roles.spec.groups
+    if not all(isinstance(group.action, Discrete) for group in groups.values()):
+        return None
+    seen, first = _gathered(oracle, state)
+    situations, distances = {}, {}
+    for player, bank in state.banks.items():
+        chances = _replayed(oracle, player, bank.policies, seen[player], first)[: len(bank)]
+        active = seen[player].active
+        met = np.ones(chances.shape[1:-1], bool) if active is None else np.asarray(active)
+        rows = np.asarray(chances, np.float64)[:, met]  # [m, situations, A]
+        situations[player] = rows.shape[1]
+        distances[player] = differences(rows, np.ones(rows.shape[:2]))
+    return Behaviours(True, situations, distances)
+
+
+def _gathered(oracle: Learned, state: State) -> tuple[dict[str, Observation], jax.Array]:
+    """What each player sees, `[T, E, n, ...]`, when all play their mixtures, and where episodes begin, `[T, E]`."""
+    roles = oracle.matches.roles
+    largest = max(group.size for group in roles.spec.groups.values())
+    copies = roles.vectorised(max(1, VIEWS // STEPS // largest))
+    actor = Policies(roles.algorithms, roles.spec.groups, oracle.matches.explore)
+    banks = {
+        player: Bank(bank.policies, bank.mixture(mixture))
+        for (player, bank), mixture in zip(state.banks.items(), state.mixtures, strict=True)
+    }
+
+    @jax.jit
+    def play(banks: dict[str, Bank]) -> Any:
+        worlds = copies.reset(jax.random.key(oracle.game.experiment.seed + SEED))
+        memory = actor.initial_memory(banks, copies.num_envs)
+        return rollout(copies, actor, banks, worlds, memory, STEPS, lambda step: (step.observation, step.first))[2]
+
+    return play(banks)
+
+
+def _replayed(oracle: Learned, player: str, policies: PyTree, seen: Observation, first: jax.Array) -> jax.Array:
+    """How likely each policy `[K, ...]` takes each action in each situation, `[K, T, E, n, A]`."""
+    algorithm = oracle.game.algorithms[player]
+    group = oracle.matches.roles.spec.groups[player]
+    assert isinstance(group.action, Discrete)
+    actions, explore = group.action.n, oracle.matches.explore
+
+    def one(policy: PyTree) -> jax.Array:
+        fresh = Policies({player: algorithm}, {player: group}).initial_memory({player: policy}, first.shape[1])[player]
+
+        def step(memory: PyTree, now: tuple[Observation, jax.Array]) -> tuple[PyTree, jax.Array]:
+            observation, begins = now
+            memory = _where(begins, fresh, memory)
+            act = over_agents(lambda p, o, m: action_chances(algorithm, p, o, m, explore, actions))
+            chances, after = act(policy, observation, memory)
+            return after if observation.active is None else _where(observation.active, after, memory), chances
+
+        return lax.scan(step, fresh, (seen, first))[1]
+
+    return jax.jit(lambda policies: lax.map(one, policies))(policies)
+
+
+def _where(mask: jax.Array, new: PyTree, old: PyTree) -> PyTree:
+    def select(new: jax.Array, old: jax.Array) -> jax.Array:
+        return jnp.where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
+
+    return jax.tree.map(select, new, old)

@@ -1,0 +1,1 @@
+"""Evolution: strategies, genomes, the program that evaluates members, and the run."""

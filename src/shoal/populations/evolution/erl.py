@@ -1,0 +1,111 @@
+"""Evolutionary reinforcement learning: a population and a gradient learner that help each other (Khadka & Tumer 2018).
+
+The population evolves by a genetic algorithm. All that its members live through goes to the replay of an off-policy
+learner, and every `period` generations the learner's actor takes the place of a member: if it is good it will have
+children, if not it is gone a generation later. This file has the population's side, over vectors; the runner plays the
+episodes, trains the learner and calls `inject`.
+
+Departure: crossover exchanges a stretch of the whole vector, where the paper exchanges rows of weight matrices.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+
+from shoal.core.errors import require
+from shoal.core.options import check_types
+from shoal.populations.evolution.search import Draw, check_floats, check_size, check_whole, hyper_of
+
+
+class ERLState(struct.PyTreeNode):
+    """Members `[M, D]` of the next generation, best first as far as they are elites."""
+
+    members: jax.Array
+    generation: jax.Array
+    hyper: dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class ERL:
+    """A genetic algorithm that is given the actor of a gradient learner now and then."""
+
+    name: ClassVar[str] = "erl"
+
+    elite_share: float = 0.2  # members that go on unchanged
+    tournament: int = 3  # the other parents are the best of so many drawn at random
+    crossover_share: float = 0.5  # children that get a stretch of an elite's weights
+    mutated_share: float = 0.9  # children that are mutated
+    gene_share: float = 0.1  # weights of a child that a mutation changes
+    mutation_std: float = 0.1  # by how much, as a share of the weight
+    super_share: float = 0.05  # mutated weights that change by ten times as much
+    reset_share: float = 0.05  # mutated weights that are drawn anew
+    period: int = 1  # generations between two injections of the learner's actor
+    piece: int = 16  # steps of each copy between two updates of the learner
+
+    def __post_init__(self):
+        check_types(self)
+        shares = ("elite_share", "crossover_share", "mutated_share", "gene_share", "super_share", "reset_share")
+        check_floats(self, mutation_std=(0.0, None), **dict.fromkeys(shares, (0.0, 1.0)))
+        check_whole(self, tournament=1, period=1, piece=1)
+        total = self.super_share + self.reset_share
+        require(total <= 1.0, "ERL", "super_share + reset_share", total, "at most 1")
+
+    def check(self, population: int) -> None:
+        check_size("ERL", population)
+
+    def init(self, key: jax.Array, draw: Draw, population: int, generations: int) -> ERLState:
+        # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
+        members = lax.map(draw, jax.random.split(key, population))
+        return ERLState(members, jnp.int32(0), hyper_of(self))
+
+    def ask(self, key: jax.Array, state: ERLState, population: int) -> tuple[jax.Array, ERLState]:
+        return state.members, state
+
+    def tell(self, key: jax.Array, members: jax.Array, fitness: jax.Array, state: ERLState) -> ERLState:
+        """Elites, then children of tournament winners, crossed with elites and mutated."""
+        population = members.shape[0]
+        elites = min(max(1, round(self.elite_share * population)), population - 1)
+        for_fight, for_mate, for_mutation = jax.random.split(key, 3)
+        ranked = members[jnp.argsort(-fitness)]
+        fighters = jax.random.randint(for_fight, (population - elites, self.tournament), 0, population)
+        children = ranked[jnp.min(fighters, axis=1)]  # of those ranked, the first is the best
+        mates = jax.random.split(for_mate, population - elites)
+        children = jax.vmap(lambda k, child: _crossed(k, child, ranked[:elites], state.hyper))(mates, children)
+        keys = jax.random.split(for_mutation, population - elites)
+        children = jax.vmap(lambda k, child: _mutated(k, child, state.hyper))(keys, children)
+        grown = jnp.concatenate([ranked[:elites], children])
+        return state.replace(members=grown, generation=state.generation + 1)
+
+    def inject(self, state: ERLState, actor: jax.Array) -> ERLState:
+        """The learner's actor in place of the last child, every `period` generations."""
+        due = state.generation % self.period == 0
+        return state.replace(members=state.members.at[-1].set(jnp.where(due, actor, state.members[-1])))
+
+    def centre(self, state: ERLState) -> jax.Array:
+        return state.members[0]
+
+
+def _crossed(key: jax.Array, child: jax.Array, elites: jax.Array, hyper: dict[str, jax.Array]) -> jax.Array:
+    """The child with a stretch of the weights of some elite, or as it was."""
+    whether, who, where = jax.random.split(key, 3)
+    elite = elites[jax.random.randint(who, (), 0, elites.shape[0])]
+    start, stop = jnp.sort(jax.random.randint(where, (2,), 0, child.shape[0] + 1))
+    place = jnp.arange(child.shape[0])
+    taken = (place >= start) & (place < stop) & (jax.random.uniform(whether) < hyper["crossover_share"])
+    return jnp.where(taken, elite, child)
+
+
+def _mutated(key: jax.Array, child: jax.Array, hyper: dict[str, jax.Array]) -> jax.Array:
+    """The child with some of its weights changed a little, some of these a lot, or drawn anew; or as it was."""
+    whether, which, how, noise = jax.random.split(key, 4)
+    touched = jax.random.uniform(which, child.shape) < hyper["gene_share"]
+    touched &= jax.random.uniform(whether) < hyper["mutated_share"]
+    kind = jax.random.uniform(how, child.shape)
+    drawn = jax.random.normal(noise, child.shape)
+    strength = jnp.where(kind < hyper["super_share"], 10.0, 1.0) * hyper["mutation_std"]
+    reset = kind > 1.0 - hyper["reset_share"]
+    return jnp.where(touched, jnp.where(reset, drawn, child + strength * child * drawn), child)

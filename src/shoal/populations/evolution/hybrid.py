@@ -1,0 +1,185 @@
+"""ERL's episodes: the population plays, an explorer plays beside it, and a learner is trained by all that happens.
+
+Episodes are played in pieces of a few steps; after each piece the learner stores it in its replay and makes gradient
+steps. When the last episode of a generation is over the others are cut short, bootstrapping from their last view, so
+that no step is ever paired with one of another generation.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+
+from shoal.batching.regroup import side_rewards
+from shoal.batching.rollout import Acts, Policies, Step, experience, step
+from shoal.batching.vectorise import Ended, Vectorised, Worlds
+from shoal.core.algorithm import Experience
+from shoal.core.errors import OptionError
+from shoal.core.types import PyTree
+from shoal.populations.evolution.members import Members, Played, copy_ids, counted, cut_off, nothing_played
+from shoal.training.experiment import Cast
+from shoal.training.fused import check_replays, policies_of
+
+
+@dataclasses.dataclass(frozen=True)
+class WithExplorer:
+    """The members, and as one more of them the learners' own policies, which explore.
+
+    Its params are those of the members and the learners' policies.
+    """
+
+    members: Members
+    explorer: Policies
+
+    @property
+    def replayed(self) -> tuple[str, ...]:
+        return self.members.replayed
+
+    def initial_memory(self, params: PyTree, num_envs: int) -> PyTree:
+        return self.members.initial_memory(params[0], num_envs)
+
+    def act(self, params: PyTree, memory: PyTree, worlds: Worlds) -> Acts:
+        count = worlds.first.shape[0] - self.members.copies
+
+        def some(part: slice) -> tuple[PyTree, Worlds]:
+            rows = (memory, worlds.key, worlds.first, worlds.observation)
+            held, key, first, seen = jax.tree.map(lambda leaf: leaf[part], rows)
+            return held, worlds.replace(key=key, first=first, observation=seen)  # the rest is not read
+
+        theirs = self.members.act(params[0], *some(slice(0, count)))
+        own = self.explorer.act(params[1], *some(slice(count, None)))
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), theirs, own)
+
+    def final_value(self, params: PyTree, rows: tuple[Any, Any]) -> dict[str, jax.Array]:
+        return self.members.final_value(params[0], rows)
+
+
+class _Generation(struct.PyTreeNode):
+    """A generation that is being played."""
+
+    worlds: Worlds
+    memory: PyTree
+    played: Played
+    learners: dict[str, Any]
+    pieces: jax.Array
+    losses: dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Hybrid:
+    """What ERL adds to an evolution: learners of the policies that evolve, trained while the population plays."""
+
+    cast: Cast
+    actor: Members
+    common_starts: bool
+    max_steps: int
+
+    @staticmethod
+    def check(roles: Cast, plan: Any) -> None:
+        """ERL needs learners that can learn from what others did, of all their policies."""
+        for name, (algorithm, spec) in roles.learners.items():
+            if roles.experiment.learners[name].frozen:
+                continue
+            if algorithm.traits.replay is None:
+                raise OptionError(
+                    f"ERL: the learner {name!r} has the algorithm {algorithm.name!r}, which has no replay and cannot "
+                    "learn from the population. Use ddpg, sac or dqn (--algo ddpg)."
+                )
+            if plan.evolve and not set(spec.groups) <= set(plan.evolve):
+                raise OptionError(f"ERL: evolve must have all policies of {name!r} ({', '.join(spec.groups)}) or none")
+        check_replays(roles)
+
+    @property
+    def learning(self) -> dict[str, Any]:
+        """Algorithm and spec of the learners whose policies evolve."""
+        names = set(self.actor.genome.names)
+        return {name: part for name, part in self.cast.learners.items() if names & set(part[1].groups)}
+
+    def init(self, key: jax.Array) -> dict[str, Any]:
+        """Fresh learners."""
+        items = enumerate(self.learning.items())
+        return {name: algorithm.init(jax.random.fold_in(key, i), spec) for i, (name, (algorithm, spec)) in items}
+
+    def play(
+        self, params: PyTree, learners: dict[str, Any], key: jax.Array, learner_key: jax.Array
+    ) -> tuple[Played, dict[str, Any], dict[str, jax.Array]]:
+        """A generation: episodes of the members, the learners after it, and their metrics."""
+        copies, members = self.actor.copies, params[0].shape[0]
+        own = copy_ids(0, members, copies, self.common_starts)
+        ids = jnp.concatenate([own, copy_ids(members, 1, copies, False)])
+        vectorised = self.cast.vectorised(ids.shape[0])
+        explorer = dataclasses.replace(self.actor.policies, explore=True)
+        actor = WithExplorer(self.actor, explorer)
+        worlds = vectorised.reset(key, ids)
+        memory = actor.initial_memory((params, params[1]), ids.shape[0])
+        played = nothing_played(vectorised, ids.shape[0], {}, ())
+        state = _Generation(worlds, memory, played, learners, jnp.int32(0), {})
+
+        def piece(state: _Generation) -> _Generation:
+            return self._piece(vectorised, actor, params, state, learner_key)
+
+        shapes = jax.eval_shape(piece, state).losses
+        state = state.replace(losses=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
+        state = lax.while_loop(lambda state: ~self._last(state.played, state.worlds), piece, state)
+        losses = {name: value / jnp.maximum(state.pieces, 1) for name, value in state.losses.items()}
+        return cut_off(state.played, state.worlds), state.learners, losses
+
+    def _last(self, played: Played, worlds: Worlds) -> jax.Array:
+        """Whether the generation is over; the explorer is not waited for."""
+        members = played.over[: played.over.shape[0] - self.actor.copies]
+        return jnp.all(members) | (worlds.clock > self.max_steps)
+
+    def _piece(
+        self, vectorised: Vectorised, actor: WithExplorer, params: PyTree, state: _Generation, key: jax.Array
+    ) -> _Generation:
+        """Some steps of all copies, then an update of each learner."""
+        everyone = (params, dict(params[1]) | policies_of(state.learners))
+
+        def body(carry: tuple[Worlds, PyTree, Played], _: None) -> tuple[tuple[Worlds, PyTree, Played], Step]:
+            worlds, memory, played = carry
+            following, memory, record = step(vectorised, actor, everyone, worlds, memory)
+            mask = record.terminated | record.truncated
+            gained = side_returns(vectorised, worlds, record)
+            ended = Ended(mask, None, None, gained, worlds.length)
+            played = counted(played, worlds, record.reward, ended, self.actor.genome.names)
+            return (following, memory, played), record
+
+        start = (state.worlds, state.memory, state.played)
+        (worlds, memory, played), steps = lax.scan(body, start, length=self.cast.experiment.num_steps)
+        whole = experience(steps, state.memory, worlds, memory)
+        whole = closed(whole, self._last(played, worlds), self.learning)
+        learners, losses = dict(state.learners), dict(state.losses)
+        for i, (name, (algorithm, spec)) in enumerate(self.learning.items()):
+            own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
+            use = jax.random.fold_in(jax.random.fold_in(key, state.pieces), i)
+            learners[name], results = algorithm.update(learners[name], own, use)
+            for loss, value in results.items():
+                losses[loss] = losses.get(loss, jnp.float32(0.0)) + value
+        return _Generation(worlds, memory, played, learners, state.pieces + 1, losses)
+
+
+def side_returns(vectorised: Vectorised, worlds: Worlds, record: Step) -> dict[str, jax.Array]:
+    """Returns by side of the episodes under way, a step's rewards included."""
+    gained = side_rewards(vectorised.env, record.reward)
+    return {side: worlds.returns[side] + gained[side] for side in gained}
+
+
+def closed(whole: Experience, last: jax.Array, learning: dict[str, Any]) -> Experience:
+    """The experience, its last step cut short if it is the `last` of a generation: nothing follows it."""
+    ended = whole.terminated[-1] | whole.truncated[-1]
+    cut = last & ~ended
+
+    def final(old: jax.Array, seen: jax.Array) -> jax.Array:
+        mask = cut.reshape(cut.shape + (1,) * (seen.ndim - 1))
+        return old.at[-1].set(jnp.where(mask, seen, old[-1]))
+
+    groups = {group for _, spec in learning.values() for group in spec.groups}
+    tracks = dict(whole.trajectories)
+    for name in groups:
+        track = tracks[name]
+        views = jax.tree.map(final, track.final_observation, track.last_observation)
+        tracks[name] = track.replace(final_observation=views)
+    return whole.replace(trajectories=tracks, truncated=whole.truncated.at[-1].set(whole.truncated[-1] | cut))

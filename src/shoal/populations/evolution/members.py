@@ -1,0 +1,173 @@
+"""Episodes of a whole population at once: each member plays its own copies of the world, with its own weights.
+
+Shape letters: `M` members, `K` copies of each, `E = M K` copies in all, member by member.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+
+from shoal.batching.regroup import sides
+from shoal.batching.rollout import Acts, Policies
+from shoal.batching.vectorise import Vectorised, Worlds
+from shoal.core.types import PyTree
+from shoal.ops import normalisation
+from shoal.ops.normalisation import RunningStats
+from shoal.populations.evolution.genome import Genome
+
+
+@dataclasses.dataclass(frozen=True)
+class Members:
+    """The actor of a population: members differ in the weights that evolve and share all else.
+
+    Its params are `(vectors [M, D], policies)`.
+    """
+
+    policies: Policies
+    genome: Genome
+    copies: int
+
+    @property
+    def replayed(self) -> tuple[str, ...]:
+        return self.policies.replayed
+
+    def initial_memory(self, params: PyTree, num_envs: int) -> PyTree:
+        return self.policies.initial_memory(params[1], num_envs)
+
+    def act(self, params: PyTree, memory: PyTree, worlds: Worlds) -> Acts:
+        vectors, shared = params
+        count = vectors.shape[0]
+
+        def one(vector: jax.Array, rows: tuple[Any, ...]) -> Acts:
+            memory, key, first, observation = rows
+            own = worlds.replace(key=key, first=first, observation=observation)  # the rest is not read
+            return self.policies.act(self.genome.express(vector, shared), memory, own)
+
+        rows = (memory, worlds.key, worlds.first, worlds.observation)
+        acts = jax.vmap(one)(vectors, _split(rows, count))
+        return _joined(acts)
+
+    def final_value(self, params: PyTree, rows: tuple[Any, Any]) -> dict[str, jax.Array]:
+        """Nothing: fitness bootstraps from nothing, and learners with a replay value final views themselves."""
+        del params
+        count = jax.tree.leaves(rows)[0].shape[0]
+        return {name: jnp.zeros((count, group.size)) for name, group in self.policies.groups.items()}
+
+
+class Played(struct.PyTreeNode):
+    """What came of the first episode of each copy; leaves are `[E]`.
+
+    fitness: the rewards of those who evolve, summed. returns: by side of the world (see `regroup.sides`). stats: of the
+    views of policies that have statistics, over all these episodes.
+    """
+
+    fitness: jax.Array
+    returns: dict[str, jax.Array]
+    length: jax.Array
+    over: jax.Array
+    stats: dict[str, PyTree]
+
+
+def nothing_played(vectorised: Vectorised, count: int, policies: dict[str, Any], names: tuple[str, ...]) -> Played:
+    """Before the first step; `names` are the policies whose statistics are taken, as far as they have any."""
+    zeros = jnp.zeros(count)
+    stats = {name: _empty(policies[name].view_stats) for name in names if _has_stats(policies[name])}
+    returns = dict.fromkeys(sides(vectorised.env), zeros)
+    return Played(zeros, returns, jnp.zeros(count, jnp.int32), jnp.zeros(count, bool), stats)
+
+
+def counted(played: Played, worlds: Worlds, reward: dict[str, jax.Array], ended: Any, names: tuple[str, ...]) -> Played:
+    """What came of the episodes so far, after a step in `worlds`; what comes after their end does not count."""
+    alive = ~played.over
+    gained = sum(jnp.sum(reward[name], axis=-1) for name in names)
+    last = alive & ended.mask
+    stats = {}
+    for name, old in played.stats.items():
+        seen = worlds.observation[name]
+        shape = reward[name].shape
+        weight = jnp.broadcast_to(alive[:, None], shape)
+        stats[name] = normalisation.update_tree(
+            old, seen.view, weight if seen.present is None else weight & seen.present
+        )
+    return Played(
+        fitness=played.fitness + jnp.where(alive, gained, 0.0),
+        returns={side: jnp.where(last, ended.returns[side], value) for side, value in played.returns.items()},
+        length=played.length + alive,
+        over=played.over | ended.mask,
+        stats=stats,
+    )
+
+
+def play(
+    vectorised: Vectorised, actor: Members, params: PyTree, key: jax.Array, ids: jax.Array, max_steps: int
+) -> Played:
+    """One episode of each copy, `ids` being their global numbers. It ends when the last one does, or is cut off."""
+    names = actor.genome.names
+    worlds = vectorised.reset(key, ids)
+    memory = actor.initial_memory(params, ids.shape[0])
+
+    def unfinished(state: tuple[Worlds, PyTree, Played]) -> jax.Array:
+        worlds, _, played = state
+        return ~jnp.all(played.over) & (worlds.clock <= max_steps)
+
+    def body(state: tuple[Worlds, PyTree, Played]) -> tuple[Worlds, PyTree, Played]:
+        worlds, memory, played = state
+        acts = actor.act(params, memory, worlds)
+        following, outcome, ended = vectorised.step(worlds, acts.action)
+        return following, acts.memory, counted(played, worlds, outcome.reward, ended, names)
+
+    start = nothing_played(vectorised, ids.shape[0], params[1], names)
+    worlds, _, played = lax.while_loop(unfinished, body, (worlds, memory, start))
+    return cut_off(played, worlds)
+
+
+def cut_off(played: Played, worlds: Worlds) -> Played:
+    """Episodes that were cut off count with what they had brought by then."""
+    returns = {side: jnp.where(played.over, value, worlds.returns[side]) for side, value in played.returns.items()}
+    return played.replace(returns=returns)
+
+
+def copy_ids(first: jax.Array | int, members: int, copies: int, common: bool) -> jax.Array:
+    """Global numbers of the copies of members from `first` on. If `common`, all members meet the same chances."""
+    own = jnp.arange(copies, dtype=jnp.uint32)
+    member = jnp.zeros(members, jnp.uint32) if common else jnp.asarray(first, jnp.uint32) + jnp.arange(members)
+    return (member.astype(jnp.uint32)[:, None] * jnp.uint32(copies) + own).reshape(-1)
+
+
+def with_stats(policies: dict[str, Any], found: dict[str, PyTree], axis: str | None) -> dict[str, Any]:
+    """The policies with the statistics of one more generation, found on all devices."""
+    return policies | {
+        name: policies[name].replace(view_stats=_merged(policies[name].view_stats, new, axis))
+        for name, new in found.items()
+    }
+
+
+def _merged(old: PyTree, new: PyTree, axis: str | None) -> PyTree:
+    def one(old: RunningStats, new: RunningStats) -> RunningStats:
+        total = (lambda x: lax.psum(x, axis)) if axis else (lambda x: x)
+        count = old.count + total(new.count)
+        mean = (old.count * old.mean + total(new.count * new.mean)) / jnp.where(count > 0, count, 1.0)
+        apart = old.count * (old.mean - mean) ** 2 + total(new.count * (new.mean - mean) ** 2)
+        return RunningStats(count, mean, old.m2 + total(new.m2) + apart)
+
+    return jax.tree.map(one, old, new, is_leaf=lambda node: isinstance(node, RunningStats))
+
+
+def _empty(stats: PyTree) -> PyTree:
+    return jax.tree.map(jnp.zeros_like, stats)
+
+
+def _has_stats(policy: Any) -> bool:
+    return getattr(policy, "view_stats", None) is not None
+
+
+def _split(tree: PyTree, count: int) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf.reshape(count, leaf.shape[0] // count, *leaf.shape[1:]), tree)
+
+
+def _joined(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), tree)

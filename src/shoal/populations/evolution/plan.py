@@ -1,0 +1,79 @@
+"""What an evolution is, as plain data: an experiment, a strategy, and how many play how much."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from shoal.core.errors import OptionError, require, require_positive, unknown_name
+from shoal.core.options import check_types
+from shoal.populations.evolution.strategies import ERL, OpenES, Strategy, strategy_from_dict, strategy_to_dict
+from shoal.training.experiment import Experiment, Learner
+
+
+@dataclasses.dataclass(frozen=True)
+class Evolution:
+    """All that is needed to reproduce an evolution.
+
+    The experiment says which world, and whose networks: policies of its learners evolve, but for frozen ones, which
+    play as their weights say. Its numbers of copies, steps and env steps are not used.
+    """
+
+    experiment: Experiment
+    strategy: Strategy = dataclasses.field(default_factory=OpenES)  # pyright: ignore[reportAssignmentType]
+    population: int = 4096  # members of a generation
+    generations: int = 100  # how many are bred
+    episodes: int = 1  # that each member plays in each generation
+    evolve: tuple[str, ...] = ()  # the policies that evolve, the others play at random; empty: all
+    common_starts: bool = True  # all members of a generation meet the same start states and chances
+    normalise_views: bool = True  # by running statistics over all generations, of policies that can have any
+    max_steps: int = 10_000  # episodes are cut off after so many
+
+    def __post_init__(self):
+        check_types(self, "evolution")
+        counts = {"generations": self.generations, "episodes": self.episodes, "max_steps": self.max_steps}
+        require_positive("evolution", **counts)
+        for option, got in counts.items():  # the program counts them
+            require(got < 2**31, "evolution", option, got, "less than 2^31")
+        self.strategy.check(self.population)
+        copies = self.population * self.episodes
+        require(copies < 2**31, "evolution", "population", self.population, "less than 2^31, as all of its episodes")
+        seeds = self.experiment.num_seeds
+        require(seeds == 1, "evolution", "num_seeds", seeds, "1: a population is one run; start it once for each seed")
+
+    @functools.cached_property
+    def played(self) -> Experiment:
+        """The experiment as its world is played: the copies are the members' episodes."""
+        hybrid = isinstance(self.strategy, ERL)
+        copies = (self.population + hybrid) * self.episodes
+        steps = self.strategy.piece if isinstance(self.strategy, ERL) else 1
+
+        def adapted(learner: Learner) -> Learner:
+            if learner.frozen or not hasattr(learner.algorithm, "normalise_views"):
+                return learner
+            algorithm: Any = learner.algorithm
+            algorithm = dataclasses.replace(algorithm, normalise_views=self.normalise_views)
+            return dataclasses.replace(learner, algorithm=algorithm)
+
+        return dataclasses.replace(
+            self.experiment,
+            learners={name: adapted(learner) for name, learner in self.experiment.learners.items()},
+            num_envs=copies,
+            num_steps=steps,
+            total_env_steps=copies * steps * self.generations,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data, the experiment apart."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del fields["experiment"]
+        return fields | {"strategy": strategy_to_dict(self.strategy), "evolve": list(self.evolve)}
+
+    @staticmethod
+    def from_dict(experiment: Experiment, data: Mapping[str, Any]) -> "Evolution":
+        """The inverse of `to_dict`; unknown entries are named."""
+        known = [field.name for field in dataclasses.fields(Evolution)]
+        for key in data:
+            if key not in known:
+                raise OptionError(f"evolution: {unknown_name('entry', key, known)}")
+        return Evolution(experiment, **{**data, "strategy": strategy_from_dict(data["strategy"])})

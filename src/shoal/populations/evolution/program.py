@@ -1,0 +1,322 @@
+"""Evolution as one compiled program: thousands of policies are asked for, play, and are told, generation by generation.
+
+Every member of the population plays `episodes` copies of the world, all of them at once; what the strategy makes of
+their returns is part of the same program, whose carry is donated. On several devices (on a CPU, cores) each plays a
+share of the members. From Python:
+
+    from shoal import presets
+    from shoal.populations.evolution.program import Evolution
+    from shoal.populations.evolution.run import evolve
+    from shoal.populations.evolution.strategies import OpenES
+
+    result = evolve(Evolution(presets.get("control/cartpole"), OpenES(), population=4096, generations=20))
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shoal.batching.rollout import Policies, Uniform
+from shoal.core.errors import OptionError, require, unknown_name
+from shoal.core.types import PyTree
+from shoal.populations.evolution.genome import Genome, genome_of
+from shoal.populations.evolution.hybrid import Hybrid
+from shoal.populations.evolution.members import Members, Played, copy_ids, play, with_stats
+from shoal.populations.evolution.plan import Evolution
+from shoal.populations.evolution.strategies import ERL
+from shoal.training.devices import AXIS, make_mesh
+from shoal.training.experiment import Cast, Experiment, cast
+from shoal.training.fused import MAX_UPDATES, check_compiled, policies_of
+from shoal.training.memory import SMALLER, Need, largest, need_of, on_host, require_counts, require_room
+from shoal.training.run import check_weights, weights_from
+
+__all__ = ["Carry", "Evolution", "Program", "build"]
+
+
+class Saved(struct.PyTreeNode):
+    """The policies of one learner, as a run keeps them: what the search would hand over now."""
+
+    params: dict[str, Any]
+
+
+class Carry(struct.PyTreeNode):
+    """All that an evolution is, on the device. learners: policies to play. gradient: ERL's learners, else empty."""
+
+    learners: dict[str, Saved]
+    search: PyTree
+    gradient: dict[str, Any]
+    key: jax.Array
+    generation: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """An evolution, compiled: `init` makes the carry, `advance` breeds generations. Built by `build`.
+
+    start: policies that are not drawn but begin as they are given.
+    """
+
+    plan: Evolution
+    cast: Cast
+    mesh: jax.sharding.Mesh
+    start: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    most: ClassVar[int] = MAX_UPDATES  # updates that one call may make
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.cast.experiment
+
+    @functools.cached_property
+    def genome(self) -> Genome:
+        """Of the policies that evolve."""
+        shapes = jax.eval_shape(lambda: policies_of(self._fresh(jax.random.key(0))))
+        return genome_of(shapes, self.evolving)
+
+    @property
+    def evolving(self) -> tuple[str, ...]:
+        """The names of the policies that evolve."""
+        return self.plan.evolve or _unfrozen(self.cast)
+
+    @functools.cached_property
+    def actor(self) -> Members:
+        """Who plays what: members their own policies, frozen learners theirs, the others at random."""
+        groups = self.cast.spec.groups
+        random = set(_unfrozen(self.cast)) - set(self.evolving)
+        algorithms = {
+            name: Uniform(groups[name].action) if name in random else algorithm
+            for name, algorithm in self.cast.algorithms.items()
+        }
+        return Members(Policies(algorithms, groups, explore=False), self.genome, self.plan.episodes)
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns of the metrics table."""
+        return tuple(self._traced[1])
+
+    @functools.cached_property
+    def _traced(self) -> tuple[Any, dict[str, Any]]:
+        """One generation as a jaxpr, and its metrics' shapes; nothing is computed."""
+        generation = functools.partial(self._generation, axis=None)
+        jaxpr, (_, metrics) = jax.make_jaxpr(generation, return_shape=True)(self.shapes())
+        return jaxpr, metrics
+
+    @functools.cached_property
+    def need(self) -> Need:
+        """What it takes of memory, from its trace; what it holds is on every device."""
+        carry = self.shapes()
+        one = need_of(carry, self._traced[0], carry)
+        return dataclasses.replace(one, held=one.held * self.mesh.size) if on_host() else one
+
+    def init(self) -> Carry:
+        """The carry before the first generation, the same on all devices."""
+        return jax.device_put(jax.jit(self._init)(), self.shardings)
+
+    def shapes(self) -> Carry:
+        """The carry's shapes; nothing is computed."""
+        return jax.eval_shape(self._init)
+
+    @property
+    def shardings(self) -> Carry:
+        return jax.tree.map(lambda _: NamedSharding(self.mesh, P()), self.shapes())
+
+    @functools.cached_property
+    def counts(self) -> list[jax.Array]:
+        """The numbers 0 to MAX_UPDATES on the devices, so that no call of `advance` copies one there."""
+        whole = NamedSharding(self.mesh, P())
+        return [jax.device_put(jnp.int32(count), whole) for count in range(MAX_UPDATES + 1)]
+
+    def compiled(self, carry: Any) -> Any:
+        """`advance`, compiled."""
+        return self.advance.lower(carry, self.counts[0]).compile()
+
+    @functools.cached_property
+    def advance(self):
+        """`advance(carry, count) -> carry, table [MAX_UPDATES, columns]`: breeds generations; donates the carry."""
+        local = functools.partial(self._advance, axis=AXIS if self.mesh.size > 1 else None)
+        spread = jax.shard_map(local, mesh=self.mesh, in_specs=(P(), P()), out_specs=(P(), P()), check_vma=False)
+        whole = NamedSharding(self.mesh, P())
+        return jax.jit(spread, donate_argnums=0, out_shardings=(self.shardings, whole))
+
+    def _fresh(self, key: jax.Array) -> dict[str, Saved]:
+        learners = {}
+        for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
+            state = algorithm.init(jax.random.fold_in(key, i), spec)
+            learners[name] = Saved({policy: self.start.get(policy, own) for policy, own in state.params.items()})
+        return learners
+
+    def draw(self, key: jax.Array) -> jax.Array:
+        """Fresh weights of the policies that evolve, `[D]`."""
+        return self.genome.vector(policies_of(self._fresh(key)))
+
+    def _init(self) -> Carry:
+        for_policies, for_search, for_gradient, key = jax.random.split(jax.random.key(self.experiment.seed), 4)
+        learners = self._fresh(for_policies)
+        plan = self.plan
+        search = plan.strategy.init(for_search, self.draw, plan.population, plan.generations)
+        gradient = self._hybrid.init(for_gradient) if self._hybrid else {}
+        vector = plan.strategy.centre(search)
+        return Carry(self._saved(learners, policies_of(learners), vector), search, gradient, key, jnp.int32(0))
+
+    @functools.cached_property
+    def _hybrid(self) -> Hybrid | None:
+        if not isinstance(self.plan.strategy, ERL):
+            return None
+        return Hybrid(self.cast, self.actor, self.plan.common_starts, self.plan.max_steps)
+
+    def _saved(self, learners: dict[str, Saved], policies: dict[str, Any], vector: jax.Array) -> dict[str, Saved]:
+        policies = self.genome.express(vector, policies)
+        return {name: Saved({policy: policies[policy] for policy in saved.params}) for name, saved in learners.items()}
+
+    def _advance(self, carry: Carry, count: jax.Array, axis: str | None) -> tuple[Carry, jax.Array]:
+        def body(i: jax.Array, state: tuple[Carry, jax.Array]) -> tuple[Carry, jax.Array]:
+            carry, table = state
+            carry, metrics = self._generation(carry, axis)
+            row = jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.names])
+            return carry, table.at[i].set(row)
+
+        return lax.fori_loop(0, count, body, (carry, jnp.zeros((MAX_UPDATES, len(self.names)))))
+
+    def _generation(self, carry: Carry, axis: str | None) -> tuple[Carry, dict[str, jax.Array]]:
+        """Asks for members, lets them play, tells how they did."""
+        strategy = self.plan.strategy
+        keys = jax.random.split(jax.random.fold_in(carry.key, carry.generation), 4)
+        vectors, search = strategy.ask(keys[0], carry.search, self.plan.population)
+        policies = {name: () if name in self._at_random else p for name, p in policies_of(carry.learners).items()}
+        gradient, losses = carry.gradient, {}
+        if isinstance(strategy, ERL) and self._hybrid:
+            played, gradient, losses = self._hybrid.play((vectors, policies), gradient, keys[1], keys[2])
+            fitness, metrics = self._scores(played, self.plan.population, None, None)
+        else:
+            played, fitness, metrics = self._evaluate(vectors, policies, keys[1], strategy.centre(search), axis)
+        search = strategy.tell(keys[3], vectors, fitness, search)
+        if isinstance(strategy, ERL):
+            search = strategy.inject(search, self.genome.vector(policies_of(gradient)))
+        updated = with_stats(policies_of(carry.learners), played.stats, axis)
+        learners = self._saved(carry.learners, updated, strategy.centre(search))
+        finite = jnp.all(jnp.isfinite(fitness)) & jnp.all(jnp.isfinite(strategy.centre(search)))
+        metrics |= losses | {"fault": 1.0 - finite}
+        return Carry(learners, search, gradient, carry.key, carry.generation + 1), metrics
+
+    @functools.cached_property
+    def _at_random(self) -> set[str]:
+        return {name for name, algorithm in self.actor.policies.algorithms.items() if isinstance(algorithm, Uniform)}
+
+    def _evaluate(
+        self, vectors: jax.Array, policies: dict[str, Any], key: jax.Array, centre: jax.Array, axis: str | None
+    ) -> tuple[Played, jax.Array, dict[str, jax.Array]]:
+        """The fitness of all members, each device playing some of them; all play the centre too, to know how it is."""
+        plan = self.plan
+        share = plan.population // self.mesh.size if axis else plan.population
+        first = lax.axis_index(axis) * share if axis else 0
+        own = jnp.concatenate([lax.dynamic_slice_in_dim(vectors, first, share), centre[None]])
+        ids = copy_ids(first, share, plan.episodes, plan.common_starts)
+        ids = jnp.concatenate([ids, copy_ids(0, 1, plan.episodes, True)])
+        vectorised = self.cast.vectorised(ids.shape[0])
+        played = play(vectorised, self.actor, (own, policies), key, ids, plan.max_steps)
+        fitness, metrics = self._scores(played, share, axis, share)
+        return played, fitness, metrics
+
+    def _scores(
+        self, played: Played, share: int, axis: str | None, centre: int | None
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Fitness `[M]`, a mean over episodes, and metrics. centre: which member is no member, but the centre."""
+        episodes = self.plan.episodes
+        rows = share * episodes
+        each = jnp.mean(played.fitness.reshape(-1, episodes), axis=1)
+        sums = {"episodes": jnp.float32(rows), "length": jnp.sum(played.length[:rows])}
+        sums |= {f"return/{side}": jnp.sum(value[:rows]) for side, value in played.returns.items()}
+        fitness = each[:share]
+        if axis:
+            sums, fitness = lax.psum(sums, axis), lax.all_gather(fitness, axis, tiled=True)
+        best, mean, spread = jnp.max(fitness), jnp.mean(fitness), jnp.std(fitness)
+        metrics = sums | {"fitness/best": best, "fitness/mean": mean, "fitness/std": spread}
+        if centre is not None:
+            metrics["fitness/policy"] = each[centre]
+        return fitness, metrics
+
+
+def build(plan: Evolution, devices: int | None = None, begun: bool = False) -> Program:
+    """The program of an evolution, over all local devices or the first few; ERL is on one.
+
+    begun: whether it goes on from a checkpoint, which has everything that it began with.
+    """
+    roles = cast(plan.played)
+    check_compiled(roles)
+    for name in plan.evolve:
+        if name not in roles.spec.groups:
+            raise OptionError(f"evolution: {unknown_name('policy to evolve', name, roles.spec.groups)}")
+        if name not in _unfrozen(roles):
+            raise OptionError(f"evolution: the policy {name!r} belongs to a frozen learner, so it cannot evolve")
+    require(bool(_unfrozen(roles)), "evolution", "learners", "frozen ones only", "such that at least one evolves")
+    _check_sides(plan, roles)
+    if isinstance(plan.strategy, ERL):
+        Hybrid.check(roles, plan)
+        devices = 1
+    if devices is not None and devices > 0 and plan.population % devices:
+        raise OptionError(f"evolution: population must be a multiple of the devices, {devices}, got {plan.population}")
+    require_counts("evolution", population=plan.population, copies=plan.population * plan.episodes)
+    mesh = make_mesh(plan.population, 1, devices)
+    program = Program(plan, roles, mesh, {} if begun else start_of(roles))
+    _check_memory(program)
+    return program
+
+
+def _check_memory(program: Program) -> None:
+    """Refuses a population that does not fit, and says how large a one does."""
+    plan, devices = program.plan, program.mesh.size
+
+    @functools.cache
+    def need(population: int) -> Need:
+        if population == plan.population:
+            return program.need
+        smaller = dataclasses.replace(plan, population=population)
+        return dataclasses.replace(program, plan=smaller, cast=cast(smaller.played)).need
+
+    def advice() -> str:
+        most = largest(need, plan.population, 16 * devices, devices)  # no strategy needs more members than 16
+        return SMALLER if most is None else f"The largest population that fits is {most:,}."
+
+    members = f"{plan.population:,} members x {plan.episodes:,} episodes"
+    require_room(f"{plan.experiment.env} with {members}", program.need, advice, devices)
+
+
+def start_of(roles: Cast) -> dict[str, Any]:
+    """The policies that begin with the weights of other runs, as their learners say."""
+    check_weights(roles.experiment)
+    found = {}
+    for name, (algorithm, spec) in roles.learners.items():
+        run = roles.experiment.learners[name].weights
+        if run is not None:
+            found |= weights_from(run, jax.eval_shape(lambda a=algorithm, s=spec: a.init(jax.random.key(0), s).params))
+    return found
+
+
+def _check_sides(plan: Evolution, roles: Cast) -> None:
+    """Refuses a sum of rewards that is the same whatever is done."""
+    evolving = set(plan.evolve or _unfrozen(roles))
+    players = roles.env.players
+    if roles.env.kind != "competitive" or len(players) < 2:
+        return
+    if all(any(group in evolving for group, _ in seats) for seats in players.values()):
+        raise OptionError(
+            f"evolution: in {plan.experiment.env!r} the players compete, so the returns of all sides add up to nothing "
+            f"that could be improved. Name the side that evolves: evolve=(NAME,), --evolve NAME; its policies are "
+            f"{', '.join(roles.spec.groups)}."
+        )
+
+
+def _unfrozen(roles: Cast) -> tuple[str, ...]:
+    """The policies of the learners that are not frozen, in the order of the world's groups."""
+    learners = roles.experiment.learners
+    owned = {
+        policy for name, (_, spec) in roles.learners.items() if not learners[name].frozen for policy in spec.groups
+    }
+    return tuple(name for name in roles.spec.groups if name in owned)

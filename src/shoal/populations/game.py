@@ -1,0 +1,88 @@
+"""A game: a world among players, and by which algorithm a policy of each is trained."""
+
+import dataclasses
+import functools
+
+import jax
+
+from shoal.batching.regroup import parse_seats
+from shoal.core.algorithm import Algorithm
+from shoal.core.env import Env, describe
+from shoal.core.errors import OptionError
+from shoal.core.types import Seat
+from shoal.envs.tabular import TabularGame, tabulate
+from shoal.training.experiment import Experiment, make_world
+
+
+@dataclasses.dataclass(frozen=True)
+class Game:
+    """A world among players, and how a policy of each is trained.
+
+    experiment: of one best response. Who learns for a seat there says by which algorithm its player learns here.
+    """
+
+    experiment: Experiment
+
+    @property
+    def env(self) -> str:
+        return self.experiment.env
+
+    @functools.cached_property
+    def world(self) -> Env:
+        return make_world(self.experiment)
+
+    @functools.cached_property
+    def algorithms(self) -> dict[str, Algorithm]:
+        """The algorithm of each player."""
+        dealt = seat_learners(self.experiment)
+        return {
+            player: self.experiment.learners[dealt[seats[0]]].algorithm for player, seats in self.world.players.items()
+        }
+
+    @functools.cached_property
+    def seats(self) -> dict[str, tuple[str, ...]]:
+        players = self.world.players
+        if len(players) < 2:
+            raise OptionError(
+                f"world {self.env!r} has one player; a population of opponents needs at least two. For one player or "
+                "one team there are `shoal pbt` and `shoal evolve`."
+            )
+        for player, seats in players.items():
+            if len({group for group, _ in seats}) > 1:
+                raise OptionError(
+                    f"world {self.env!r}: the player {player!r} has seats of several groups, but a policy of a bank "
+                    "plays agents of one kind. Give each group a player of its own."
+                )
+        return {player: tuple(f"{group}[{i}]" for group, i in seats) for player, seats in players.items()}
+
+    @property
+    def players(self) -> tuple[str, ...]:
+        return tuple(self.seats)
+
+    @functools.cached_property
+    def tables(self) -> TabularGame | None:
+        """The exact tables of the game; None if it has none."""
+        return _tables(self.world) if self.has_tables else None
+
+    @property
+    def has_tables(self) -> bool:
+        return hasattr(self.world, "num_deals")
+
+
+@functools.lru_cache(maxsize=4)
+def _tables(world: Env) -> TabularGame:
+    """Worked out once for each world: it takes seconds, and checks, oracles and pages all ask for them."""
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):  # many small programs
+        return tabulate(world)
+
+
+def seat_learners(experiment: Experiment) -> dict[Seat, str]:
+    """The learner that each seat of an experiment's world is dealt to."""
+    groups = describe(make_world(experiment)).groups
+    dealt = {}
+    for name, learner in experiment.learners.items():
+        for chairs in (learner.policies or {group: (group,) for group in groups}).values():
+            for text in chairs:
+                part = parse_seats(text, groups)
+                dealt |= {(part.group, i): name for i in range(part.start, part.stop)}
+    return dealt

@@ -1,0 +1,130 @@
+"""Policies of other runs, frozen: members of a bank from the start, whom the population meets and never trains on.
+
+A run of `shoal train` gives each player the policy that played the player's seats there, from its newest checkpoint; of
+several seeds, the first. Another population gives each player the support of its mixture: who has no weight in it is
+left behind, because every policy more is another row of payoffs to be played. A policy that plays several players'
+seats joins the banks of all of them. The same policy joins a bank once, also if one population took it from another: it
+keeps saying where it first came from.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.batching.regroup import parse_seats
+from shoal.core.env import describe
+from shoal.core.errors import OptionError, RunError
+from shoal.core.types import PyTree, Seat
+from shoal.populations.bank import Member, PolicyBank, check_fits
+from shoal.populations.game import Game
+from shoal.populations.psro import State, shared
+from shoal.training import checkpoint
+from shoal.training.experiment import Experiment, make_world
+from shoal.training.run import latest_checkpoint, load_policies, open_run
+
+SUPPORT = 1e-3
+"""A policy counts from this share of the largest weight in a mixture on."""
+
+
+class Found(NamedTuple):
+    """A policy of another run, and where it was found: what is remembered of it as a member."""
+
+    policy: PyTree
+    info: dict[str, Any]
+
+
+def of_training(path: Path, game: Game) -> dict[str, list[Found]]:
+    """The policies of a run of `shoal train`, by player of the game."""
+    run = open_run(path)
+    _check_world(path, run.experiment, game)
+    file = latest_checkpoint(run).name
+    _, policies, _ = load_policies(path)
+    played, found = _seat_policies(run.experiment), {}
+    for player, seats in game.world.players.items():
+        players = {played.get(seat) for seat in seats}
+        if len(players) != 1 or None in players:
+            raise RunError(f"{path}: the seats of {player} are not played by one policy there")
+        learner, policy = players.pop()  # pyright: ignore[reportGeneralTypeIssues]
+        _check_algorithm(path, run.experiment.learners[learner].algorithm.name, game, player)
+        found[player] = [Found(policies[policy], {"run": str(path), "checkpoint": file, "policy": policy})]
+    return found
+
+
+def of_population(path: Path, state: State, theirs: Game, game: Game, exact: bool) -> dict[str, list[Found]]:
+    """The support of another population's mixtures, by player of the game.
+
+    theirs: the game it was grown in. exact: whether policies are exact plans, which are those of one game alone.
+    """
+    _check_world(path, theirs.experiment, game)
+    if exact and theirs.experiment.env_options != game.experiment.env_options:
+        raise RunError(f"{path} has other options of its world, and exact plans are for one game alone")
+    if state.players != game.players:
+        raise RunError(f"{path}: its players are {', '.join(state.players)}, here they are {', '.join(game.players)}")
+    newest = checkpoint.latest(path / "checkpoints")
+    file, found = newest.name if newest else "", {}
+    for player, mixture in zip(state.players, state.mixtures, strict=True):
+        if not exact:
+            _check_algorithm(path, theirs.algorithms[player].name, game, player)
+        whose = state.players[0] if state.table.symmetric else player
+        where = {"run": str(path), "checkpoint": file, "player": whose}
+        members = state.banks[player].members
+        found[player] = [
+            Found(state.banks[player][i], members[i].info if members[i].frozen else where | {"member": i})
+            for i in np.flatnonzero(mixture > SUPPORT * mixture.max()).tolist()
+        ]
+    return found
+
+
+def gathered(runs: Iterable[Mapping[str, Sequence[Found]]], players: Sequence[str], symmetric: bool) -> dict[str, list]:
+    """What each player gets of several runs; in a symmetric game, what all of them get together."""
+    runs = list(runs)
+    lists: dict[str, list[Found]] = {player: [] for player in players}
+    for player in players:
+        own = lists[players[0] if symmetric else player]
+        new = [one for found in runs for one in found[player]]
+        own.extend(one for i, one in enumerate(new) if all(one.info != other.info for other in [*own, *new[:i]]))
+    return dict.fromkeys(players, lists[players[0]]) if symmetric else lists
+
+
+def joined(state: State, found: Mapping[str, Sequence[Found]]) -> State:
+    """The population with policies of other runs in its banks."""
+    banks = {player: _with(bank, player, found[player]) for player, bank in state.banks.items()}
+    return dataclasses.replace(state, banks=shared(banks) if state.table.symmetric else banks)
+
+
+def _with(bank: PolicyBank, player: str, found: Sequence[Found]) -> PolicyBank:
+    for policy, info in found:
+        try:
+            check_fits(bank.policies, policy, str(info.get("policy", info.get("member"))))
+        except OptionError as error:
+            raise RunError(f"{info['run']} cannot be imported for {player}: {error}") from None
+        bank = bank.add(policy, Member(str(len(bank)), frozen=True, info=info))
+    return bank
+
+
+def _check_world(path: Path, experiment: Experiment, game: Game) -> None:
+    if experiment.env != game.env:
+        raise RunError(f"{path} is a run of another world: of {experiment.env!r}, not of {game.env!r}")
+
+
+def _check_algorithm(path: Path, name: str, game: Game, player: str) -> None:
+    wanted = game.algorithms[player].name
+    if name != wanted:
+        raise RunError(
+            f"{path} cannot be imported for {player}: its policy was trained by {name}, those of this population are "
+            f"trained by {wanted}. Use --oracle {name}"
+        )
+
+
+def _seat_policies(experiment: Experiment) -> dict[Seat, tuple[str, str]]:
+    """The learner and the policy that each seat of an experiment's world is dealt to."""
+    groups = describe(make_world(experiment)).groups
+    dealt = {}
+    for name, learner in experiment.learners.items():
+        for policy, chairs in (learner.policies or {group: (group,) for group in groups}).items():
+            for part in (parse_seats(text, groups) for text in chairs):
+                dealt |= {(part.group, i): (name, policy) for i in range(part.start, part.stop)}
+    return dealt

@@ -1,0 +1,78 @@
+"""Leagues (Vinyals et al. 2019): who meets whom, so that a main agent grows robust and its weaknesses are looked for.
+
+For every player there are three roles, each a policy that is trained on and kept as a snapshot after every iteration:
+
+- *main*: meets the other players' newest mains (`SELF_PLAY` of its games), everybody with priority for whom it loses to
+  (`EVERYBODY`), and the mains of the past (the rest).
+- *main exploiter*: meets the newest mains only, or their past as well while it cannot beat them at all.
+- *league exploiter*: meets everybody, with priority for whom it loses to.
+
+Exploiters begin anew once they win clearly, or after `PATIENCE` stretches: what they found stays in the league. They
+are trained in every `exploit_every`-th iteration only, so that most of the budget is the mains'.
+
+Priorities (prioritised fictitious self-play): with the share x of games that are won, `hard` weighs an opponent by
+(1 - x)², `variance` by x (1 - x). x is the payoff, from 0 for the least in the table to 1 for the most.
+
+Departures: each player has a league of its own, unless all share one bank; one main agent a player; shares of payoffs
+between the extremes of the table stand for shares of games won.
+"""
+
+import numpy as np
+
+from shoal.populations.bank import Member, PolicyBank
+
+ROLES = ("main", "main_exploiter", "league_exploiter")
+SELF_PLAY, EVERYBODY = 0.35, 0.5
+WINS, HOPELESS = 0.7, 0.2
+"""Share of games won from which an exploiter begins anew, and below which it looks for easier opponents."""
+PATIENCE = 8
+EXPLOIT_EVERY = 4
+"""Exploiters of a new league are trained in every fourth iteration, unless told otherwise."""
+
+
+def trained(iteration: int, exploit_every: int) -> tuple[str, ...]:
+    """The roles that are trained in an iteration; the first is number 1."""
+    return ROLES if iteration % exploit_every == 0 else ROLES[:1]
+
+
+def role_of(member: Member) -> str:
+    """The role of a snapshot; the first policy is a main's. Frozen ones have none: they are opponents only."""
+    return "frozen" if member.frozen else member.info.get("role", ROLES[0])
+
+
+def newest(bank: PolicyBank, role: str) -> int:
+    """The newest snapshot of a role; of the main if there is none yet."""
+    found = [i for i, member in enumerate(bank.members) if role_of(member) == role]
+    return found[-1] if found else newest(bank, ROLES[0])
+
+
+def share_won(payoff: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Payoffs on a scale from 0, the least of the table, to 1, the most."""
+    return (payoff - low) / max(high - low, 1e-12)
+
+
+def prioritised(won: np.ndarray, kind: str) -> np.ndarray:
+    """Chances to be met, by the share of games won against each; alike if none matters."""
+    weight = (1.0 - won) ** 2 if kind == "hard" else won * (1.0 - won)
+    total = weight.sum()
+    return weight / total if total > 1e-9 else np.full(len(won), 1.0 / len(won))
+
+
+def opponents(role: str, won: np.ndarray, bank: PolicyBank) -> np.ndarray:
+    """With which chances `[m]` a role meets the policies of another player, of which it wins these shares `[m]`."""
+    mains = np.array([role_of(member) == ROLES[0] for member in bank.members])
+    target = np.eye(len(bank))[newest(bank, ROLES[0])]
+    past = np.where(mains, 1.0, 0.0) / mains.sum()
+    if role == "main":
+        return SELF_PLAY * target + EVERYBODY * prioritised(won, "hard") + (1 - SELF_PLAY - EVERYBODY) * past
+    if role == "main_exploiter":
+        if won @ target >= HOPELESS:
+            return target
+        easier = np.where(mains, won * (1.0 - won), 0.0)
+        return 0.5 * target + 0.5 * (easier / easier.sum() if easier.sum() > 1e-9 else past)
+    return prioritised(won, "hard")
+
+
+def begins_anew(role: str, won: float, age: int) -> bool:
+    """Whether an exploiter has done its work, winning that share against whom it met, or had its time."""
+    return role != "main" and (won > WINS or age >= PATIENCE)

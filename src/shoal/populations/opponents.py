@@ -1,0 +1,124 @@
+"""Opponents from a bank: each copy, when an episode begins, draws the policy that plays a seat for that episode.
+
+`Opponents` stands where an algorithm stands, frozen, so that whatever trains or evaluates against fixed policies trains
+or evaluates against mixtures of many. It plays whole batches (see `core.by_policy`); which policy plays in a copy is
+part of its memory.
+"""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+from shoal.batching.agents import over_agents
+from shoal.batching.grouped import by_policy
+from shoal.batching.vectorise import Worlds
+from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Stochastic, supports
+from shoal.core.keys import Use, use_key
+from shoal.core.types import Observation, PyTree
+
+
+class Bank(struct.PyTreeNode):
+    """Policies `[K, ...]` of a player, how likely each is drawn, `[K]`, or, fixed, which one plays each copy, `[E]`."""
+
+    policies: PyTree
+    mixture: jax.Array | None = None
+    seated: jax.Array | None = None
+
+
+class State(struct.PyTreeNode):
+    """As a learner's: what plays each group."""
+
+    params: dict[str, Bank]
+
+
+class Seated(struct.PyTreeNode):
+    """Memory of an agent: the policy that plays it in this episode, and that policy's own."""
+
+    index: jax.Array
+    carry: PyTree
+
+
+@dataclasses.dataclass(frozen=True)
+class Opponents(Algorithm):
+    """Plays each of its groups with policies drawn from a bank. Never learns.
+
+    algorithm: of the policies. capacity: how many policies a bank holds. explore: whether they play as in training.
+    """
+
+    algorithm: Algorithm
+    capacity: int = 1
+    explore: bool = True
+    name: ClassVar[str] = "opponents"
+
+    @property
+    def _samples(self) -> bool:
+        """Whether actions are drawn. A policy that is no distribution (values, noise) plays what it thinks best."""
+        return self.explore and supports(self.algorithm, Stochastic)
+
+    def init(self, key: jax.Array, spec: LearnerSpec) -> State:
+        """Banks full of the same fresh policy; the first is drawn always."""
+        fresh = self.algorithm.init(key, spec).params
+        first = jnp.zeros(self.capacity).at[0].set(1.0)
+        return State({name: Bank(_repeated(policy, self.capacity), first) for name, policy in fresh.items()})
+
+    def initial_memory(self, params: Bank) -> Seated:
+        return Seated(jnp.int32(0), self.algorithm.initial_memory(_first(params.policies)))
+
+    def act(self, params: Bank, observation: Observation, memory: Seated, key: jax.Array, explore: bool) -> ActOutput:
+        """One agent alone: weights are gathered for it."""
+        policy = jax.tree.map(lambda leaf: leaf[memory.index], params.policies)
+        out = self.algorithm.act(policy, observation, memory.carry, key, self._samples)
+        return ActOutput(out.action, memory.replace(carry=out.memory))
+
+    def act_batch(
+        self, params: Bank, observation: Observation, memory: Seated, keys: jax.Array, worlds: Worlds, seat: int
+    ) -> tuple[jax.Array, Seated]:
+        """Actions of all copies `[E, n, ...]`. All agents of a group are played by the same policy.
+
+        seat: a number that tells the groups of a world apart, so that their draws are independent.
+        """
+        index = params.seated
+        if index is None:
+            assert params.mixture is not None, "a bank has a mixture, or says who plays each copy"
+            index = jnp.where(worlds.first, self._draw(params.mixture, worlds, seat), memory.index[:, 0])
+
+        def one(policy, seen, carry, key):
+            return self.algorithm.act(policy, seen, carry, key, self._samples)
+
+        def act(policy, rows):
+            seen, carry, keys = rows
+            out = over_agents(one)(policy, seen, carry, keys)
+            return out.action, out.memory
+
+        action, carry = by_policy(act, params.policies, index, (observation, memory.carry, keys))
+        return action, Seated(jnp.broadcast_to(index[:, None], memory.index.shape), carry)
+
+    def _draw(self, mixture: jax.Array, worlds: Worlds, seat: int) -> jax.Array:
+        keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.DRAW))(worlds.key)
+        if seat:
+            keys = jax.vmap(lambda key: jax.random.fold_in(key, seat))(keys)
+        return draw(mixture, jax.vmap(jax.random.uniform)(keys))
+
+    def value(self, params: Bank, observation: Observation, memory: Seated) -> jax.Array:
+        return jnp.float32(0.0)
+
+    def update(self, state: State, experience: Experience, key: jax.Array, axis: str | None = None) -> Any:
+        return state, {}
+
+
+def draw(mixture: jax.Array, uniform: jax.Array) -> jax.Array:
+    """Indices drawn with the probabilities `mixture` `[K]` by uniform numbers from 0 to 1, `[E]`; never one of 0."""
+    ends = jnp.cumsum(mixture)
+    last = jnp.max(jnp.where(mixture > 0, jnp.arange(len(mixture)), 0))  # rounding must not lead beyond it
+    return jnp.minimum(jnp.searchsorted(ends, uniform * ends[-1], side="right"), last).astype(jnp.int32)
+
+
+def _first(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[0], tree)
+
+
+def _repeated(tree: PyTree, times: int) -> PyTree:
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (times, *jnp.shape(leaf))), tree)

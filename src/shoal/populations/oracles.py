@@ -1,0 +1,231 @@
+"""What `population.psro` is handed: best responses that are learnt and line-ups that are played, or both exactly."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.core.errors import OptionError
+from shoal.core.types import PyTree
+from shoal.envs.tabular import TabularGame
+from shoal.populations import psro
+from shoal.populations.anytime import least_exploitable
+from shoal.populations.behaviour import behaviour
+from shoal.populations.game import Game
+from shoal.populations.matches import Matches
+from shoal.populations.responses import Given, Responses
+from shoal.populations.symmetry import check_symmetric, exchanges
+
+
+class Hands(Protocol):
+    """Who trains and plays for an oracle, if not this process itself."""
+
+    def train(self, game: Game, capacity: int, given: Given) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
+        """As `Responses.train`, of as many lanes as `given` has."""
+        ...
+
+    def play(
+        self, banks: Mapping[str, PyTree], lineups: np.ndarray, episodes: int, seed: int, first: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `Matches.play`."""
+        ...
+
+
+@dataclasses.dataclass
+class Learned:
+    """Best responses by an algorithm, payoffs by playing. greedy: whether policies of the bank play greedily.
+
+    A class with state only to keep what was compiled, and the plans of policies that are known already.
+    """
+
+    game: Game
+    episodes: int = 2000
+    warm: bool = False  # whether a response starts from the player's newest policy
+    greedy: bool = False
+    devices: int | None = None
+    symmetric: bool = dataclasses.field(default=False, kw_only=True)  # one bank for all; the first player learns
+    hands: Hands | None = dataclasses.field(default=None, kw_only=True)  # who trains and plays; None: this process
+
+    def __post_init__(self):
+        if self.symmetric:
+            check_symmetric(self.game)
+        self._responses: dict[tuple[int, int], Responses] = {}
+        self._plans: dict[tuple[int, int], np.ndarray] = {}
+
+    @functools.cached_property
+    def matches(self) -> Matches:
+        return Matches(self.game, not self.greedy, devices=self.devices)
+
+    def first(self) -> dict[str, PyTree]:
+        """Fresh policies to begin with."""
+        fresh = self._trainer(1).fresh(self.game.experiment.seed)
+        return {player: fresh[player if player in fresh else self.game.players[0]] for player in self.game.players}
+
+    def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
+        capacity = max(bank.capacity for bank in state.banks.values())
+        policies, earned = self.train(capacity, self._given(state))
+        parents = self._parents(state)
+        return {
+            player: [psro.Response(_first(policy), {"earned": float(earned[player][0])}, parents[player])]
+            for player, policy in policies.items()
+        }
+
+    def _given(self, state: psro.State) -> Given:
+        """What one best response of each player to the mixtures begins with."""
+        mixed = dict(zip(state.players, state.mixtures, strict=True))
+        meets = {
+            player: {other: bank.mixture(mixed[other])[None] for other, bank in state.banks.items() if other != player}
+            for player in state.learning
+        }
+        starts = {player: state.banks[player][state.banks[player].newest] for player in state.learning}
+        return Given(
+            banks={player: bank.policies for player, bank in state.banks.items()},
+            meets=meets,
+            seeds=jnp.array([self.game.experiment.seed + 1000 * (state.iteration + 1)], jnp.uint32),
+            starts=jax.tree.map(lambda leaf: leaf[None], starts),
+            warm=jnp.array([self.warm]),
+        )
+
+    def _parents(self, state: psro.State) -> dict[str, int | None]:
+        """The policy that a response of each player starts from, if any."""
+        return {player: bank.newest if self.warm else None for player, bank in state.banks.items()}
+
+    def evaluate(self, state: psro.State, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        banks = {player: bank.policies for player, bank in state.banks.items()}
+        played = int(state.table.count.sum())
+        return *self.play(banks, lineups, self.episodes, self.game.experiment.seed + 1, played), self.episodes
+
+    def train(self, capacity: int, given: Given) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
+        """Whole trainings, by whoever trains (see `Responses.train`)."""
+        if self.hands is not None:
+            return self.hands.train(self.game, capacity, given)
+        return self._trainer(capacity, len(given.seeds)).train(given)
+
+    def play(
+        self, banks: Mapping[str, PyTree], lineups: np.ndarray, episodes: int, seed: int, first: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What line-ups earn, by whoever plays (see `Matches.play`)."""
+        return (self.hands or self.matches).play(banks, lineups, episodes, seed, first)
+
+    def mix(self, state: psro.State) -> list[np.ndarray]:
+        raise OptionError(
+            "anytime: a mixture of learnt responses is found while they are trained, see execution.anytime_oracle; "
+            "this oracle only trains responses to mixtures that payoffs give"
+        )
+
+    def measure(self, state: psro.State) -> dict[str, float]:
+        """NashConv and exploitability of the mixtures, where the game can be tabulated."""
+        tables = self.game.tables
+        if tables is None:
+            return {}
+        return distance(tables, self.plans(tables, state), state.mixtures)
+
+    def plans(self, tables: TabularGame, state: psro.State) -> list[np.ndarray]:
+        """The plans `[m, S]` of the policies of every player's bank."""
+        plans = []
+        for player, bank in enumerate(state.banks.values()):
+            for number in range(len(bank)):
+                if (player, number) not in self._plans:
+                    policy = jax.device_put(jax.device_get(bank[number]), _host())
+                    chances = np.asarray(self._behaviours[player](policy), np.float64)
+                    self._plans[player, number] = tables.plan(player, chances)
+            plans.append(np.stack([self._plans[player, number] for number in range(len(bank))]))
+        return plans
+
+    @functools.cached_property
+    def _behaviours(self) -> list[Any]:
+        """For each player, from a policy to its probabilities."""
+        assert self.game.tables is not None
+        return [
+            jax.jit(lambda policy, a=algorithm, sets=sets: behaviour(a, policy, sets, not self.greedy))
+            for algorithm, sets in zip(self.game.algorithms.values(), self.game.tables.sets, strict=True)
+        ]
+
+    def _trainer(self, capacity: int, lanes: int = 1) -> Responses:
+        if (capacity, lanes) not in self._responses:
+            self._responses[capacity, lanes] = Responses(self.game, capacity, lanes, self.devices, self._learning)
+        return self._responses[capacity, lanes]
+
+    @property
+    def _learning(self) -> tuple[str, ...]:
+        return self.game.players[:1] if self.symmetric else self.game.players
+
+
+def _first(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[0], tree)
+
+
+def _host() -> Any:
+    """The CPU: tables are small, and an accelerator would only compile for longer."""
+    return jax.local_devices(backend="cpu")[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Exact:
+    """Best responses and payoffs worked out from the exact tables of a game. Policies are realisation plans.
+
+    orders: in a symmetric game, how plans of the bank, which are the first player's, are read as each player's.
+    """
+
+    tables: TabularGame
+    orders: Sequence[np.ndarray] | None = None
+
+    @staticmethod
+    def of(game: Game, symmetric: bool = False) -> "Exact":
+        tables = game.tables
+        if tables is None:
+            raise OptionError(
+                f"world {game.env!r} cannot be tabulated, so it has no exact best responses: use a learnt oracle, such "
+                "as ppo, or one of cards/kuhn, cards/leduc and the matrix games"
+            )
+        if symmetric:
+            check_symmetric(game)
+        return Exact(tables, exchanges(tables) if symmetric else None)
+
+    def first(self) -> dict[str, PyTree]:
+        """Uniform play; in a symmetric game, the first player's."""
+        plans = [self.tables.plan(p, self.tables.uniform(p)) for p in range(len(self.tables.players))]
+        return {name: plans[p if self.orders is None else 0] for p, name in enumerate(self.tables.players)}
+
+    def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
+        mixed = [mixture @ plans for mixture, plans in zip(state.mixtures, self._banks(state), strict=True)]
+        responses = {}
+        for player, name in enumerate(state.learning):
+            value, plan = self.tables.best_response(player, mixed)
+            responses[name] = [psro.Response(plan, {"earned": value})]
+        return responses
+
+    def evaluate(self, state: psro.State, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        """Exact payoffs, as of so many episodes that none is ever played again."""
+        reach = np.ones((len(lineups), len(self.tables.payoffs)))
+        for player, bank in enumerate(self._banks(state)):
+            reach *= bank[:, self.tables.sequences[:, player]][lineups[:, player]]
+        value, many = reach @ self.tables.payoffs, 10**9
+        return value * many, value**2 * many, many
+
+    def mix(self, state: psro.State) -> list[np.ndarray]:
+        """The least exploitable mixture of each player."""
+        return [least_exploitable(self.tables, player, plans) for player, plans in enumerate(self._banks(state))]
+
+    def measure(self, state: psro.State) -> dict[str, float]:
+        return distance(self.tables, self._banks(state), state.mixtures)
+
+    def plans(self, tables: TabularGame, state: psro.State) -> list[np.ndarray]:
+        """The plans `[m, S]` of the policies of every player's bank."""
+        del tables  # its own
+        return self._banks(state)
+
+    def _banks(self, state: psro.State) -> list[np.ndarray]:
+        plans = [np.asarray(bank.policies, np.float64)[: len(bank)] for bank in state.banks.values()]
+        return plans if self.orders is None else [own[:, order] for own, order in zip(plans, self.orders, strict=True)]
+
+
+def distance(tables: TabularGame, plans: list[np.ndarray], mixtures: psro.Mixtures) -> dict[str, float]:
+    """How far mixtures of plans `[m, S]` are from equilibrium. Mixing plans weighs policies by reach, as it must be."""
+    mixed = [mixture @ bank for mixture, bank in zip(mixtures, plans, strict=True)]
+    conv = tables.nash_conv(mixed)
+    return {"nash_conv": conv, "exploitability": conv / len(tables.players)}

@@ -1,0 +1,286 @@
+"""Population-based training as one compiled program: all members learn side by side, are compared, and copied.
+
+Members are an axis of the fused program, each with a seed of its own. Every `interval` updates, inside the same donated
+loop, the mean returns of the episodes that ended since the last time decide who becomes a copy of whom (see
+`population.pbt`). A copy takes weights, optimiser, statistics and hyper-parameters of its source. It keeps its own
+worlds, keys and replay, and begins with an empty memory. A member that failed (NaN) takes its source's worlds too, with
+its own keys, and an empty replay: its own may be what is broken.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shoal.batching.regroup import sides
+from shoal.core.errors import OptionError
+from shoal.core.types import PyTree
+from shoal.ops.replay import Replay
+from shoal.populations.pbt.plan import PBT, as_pbt
+from shoal.populations.pbt.select import exploit
+from shoal.training import fused
+from shoal.training.devices import AXIS
+from shoal.training.experiment import Cast, Experiment
+from shoal.training.fused import MAX_UPDATES, Carry, policies_of
+from shoal.training.loop import with_weights
+from shoal.training.sweep import prepare
+
+SCORE, SOURCE = "pbt/score", "pbt/source"
+"""Columns of the metrics table, beside `pbt/OPTION` for each option that is tuned."""
+
+
+class Window(struct.PyTreeNode):
+    """Returns and episodes that have ended since a comparison, summed; `[M]` each."""
+
+    total: jax.Array
+    episodes: jax.Array
+
+    def mean(self, otherwise: jax.Array) -> jax.Array:
+        return jnp.where(self.episodes > 0, self.total / jnp.maximum(self.episodes, 1.0), otherwise)
+
+
+class Record(struct.PyTreeNode):
+    """What is known of the members: their scores when they were last compared (NaN: none), and what came since.
+
+    A copy has the score and the last window of its source: they are about its weights.
+    """
+
+    key: jax.Array
+    score: jax.Array
+    now: Window
+    before: Window
+
+
+class State(struct.PyTreeNode):
+    """All that the training is, on the device. Every leaf of `members` has a leading axis of members."""
+
+    members: Carry
+    record: Record
+
+    @property
+    def learners(self) -> dict[str, Any]:
+        return self.members.learners
+
+
+class Best(struct.PyTreeNode):
+    """The member whose policies would be handed over now: its number, and `params` by learner; scores of all."""
+
+    member: jax.Array
+    scores: jax.Array
+    learners: dict[str, dict[str, PyTree]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Members(fused.Program):
+    """Points of a sweep, each of which has a seed of its own."""
+
+    def _init_all(self) -> Carry:
+        count = fused.num_points(self.overrides)
+        seeds = jnp.arange(count, dtype=jnp.uint32) + jnp.uint32(self.experiment.seed)
+        floats = {name: {k: jnp.asarray(v) for k, v in options.items()} for name, options in self.overrides.items()}
+        # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
+        return lax.map(lambda one: self._init(*one), (seeds, floats))
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A population-based training, compiled: `init` makes the state, `advance` makes updates. Built by `build`.
+
+    measure: the columns whose sum is the return that counts.
+    """
+
+    plan: PBT
+    inner: _Members
+    measure: tuple[str, ...]
+    most: ClassVar[int] = MAX_UPDATES  # updates that one call may make
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.plan.experiment
+
+    @property
+    def cast(self) -> Cast:
+        return self.inner.cast
+
+    @property
+    def mesh(self) -> jax.sharding.Mesh:
+        return self.inner.mesh
+
+    @property
+    def counts(self) -> list[jax.Array]:
+        return self.inner.counts
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns of the metrics table."""
+        return (*self.inner.names, SCORE, *(f"pbt/{name}" for name in self.plan.over), SOURCE)
+
+    def init(self) -> State:
+        """Fresh members, with weights from other runs where learners say so."""
+        state = jax.jit(self._init_all, out_shardings=self.shardings)()
+        return state.replace(members=with_weights(self.inner, state.members))
+
+    def shapes(self) -> State:
+        """The state's shapes; nothing is computed."""
+        return jax.eval_shape(self._init_all)
+
+    @property
+    def shardings(self) -> State:
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self._specs())
+
+    def compiled(self, carry: Any) -> Any:
+        """`advance`, compiled."""
+        return self.advance.lower(carry, self.counts[0]).compile()
+
+    @functools.cached_property
+    def advance(self):
+        """`advance(state, count) -> state, table [M, MAX_UPDATES, columns]`: makes updates; donates the state."""
+        local = functools.partial(self._advance, axis=AXIS if self.mesh.size > 1 else None)
+        specs = self._specs()
+        spread = jax.shard_map(local, mesh=self.mesh, in_specs=(specs, P()), out_specs=(specs, P()), check_vma=False)
+        return jax.jit(spread, donate_argnums=0, out_shardings=(self.shardings, NamedSharding(self.mesh, P())))
+
+    @functools.cached_property
+    def best(self):
+        """`best(state) -> Best`, by the current window or, while that is short, by it and the one before together."""
+        return jax.jit(self._best)
+
+    def values(self, members: Carry) -> dict[str, jax.Array]:
+        """The value of each option that is tuned, `[M]`, by its name in the plan."""
+        first = {name: places[0] for name, places in self.plan.start.places.items()}
+        return {name: members.learners[learner].hyper[option] for name, (learner, option) in first.items()}
+
+    def _init_all(self) -> State:
+        count = self.plan.members
+        empty = Window(jnp.zeros(count), jnp.zeros(count))
+        key = jax.random.fold_in(jax.random.key(self.experiment.seed), count)
+        return State(self.inner._init_all(), Record(key, jnp.full(count, jnp.nan, jnp.float32), empty, empty))
+
+    def _specs(self) -> State:
+        record = jax.tree.map(lambda _: P(), self.shapes().record)
+        return State(self.inner._specs(), record)
+
+    def _advance(self, state: State, count: jax.Array, axis: str | None) -> tuple[State, jax.Array]:
+        def body(i: jax.Array, held: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
+            state, row = self._update(held[0], axis)
+            return state, held[1].at[:, i].set(row)
+
+        table = jnp.zeros((self.plan.members, MAX_UPDATES, len(self.names)))
+        return lax.fori_loop(0, count, body, (state, table))
+
+    def _update(self, state: State, axis: str | None) -> tuple[State, jax.Array]:
+        """One update of every member and, if it is due, a comparison; and a row of metrics, `[M, columns]`."""
+        values = self.values(state.members)
+        members, metrics = jax.vmap(functools.partial(self.inner._update, axis=axis))(state.members)
+        record, failed = state.record, metrics["fault"] > 0
+        gained = sum((metrics[name] for name in self.measure), jnp.zeros(self.plan.members))
+        now = Window(record.now.total + gained, record.now.episodes + metrics["episodes"])
+        record = record.replace(now=now)
+        score = jnp.where(failed, jnp.nan, now.mean(record.score))
+        members, record, source = self._compared(members, record, failed)
+        columns = [metrics[name] for name in self.inner.names] + [score, *values.values(), source]
+        return State(members, record), jnp.stack([jnp.asarray(column, jnp.float32) for column in columns], axis=-1)
+
+    def _compared(self, members: Carry, record: Record, failed: jax.Array) -> tuple[Carry, Record, jax.Array]:
+        """The members after a comparison, if one is due: not after the last update, as no copy would learn any more."""
+        done = members.update[0]
+        due = (done % self.plan.interval == 0) & (done < self.experiment.num_updates)
+        stores = members.learners
+        slim = members.replace(learners=_each_replay(lambda replay: replay.replace(store=()), stores))
+        own = jnp.arange(self.plan.members, dtype=jnp.int32)
+        # The stores of replays must not pass through the branch: they would be copied.
+        slim, record, source = lax.cond(
+            due, self._exchange, lambda *held: (held[0], held[1], own), slim, record, failed
+        )
+        whole = jax.tree.map(
+            lambda new, old: new.replace(store=old.store) if _is_replay(new) else new,
+            slim.learners,
+            stores,
+            is_leaf=_is_replay,
+        )
+        return slim.replace(learners=whole), record, source
+
+    def _exchange(self, members: Carry, record: Record, failed: jax.Array) -> tuple[Carry, Record, jax.Array]:
+        """Compares the members, and makes copies of some of them."""
+        plan = self.plan
+        known = jnp.where(failed, jnp.nan, record.now.mean(record.score))
+        # Whose first episode still lasts is neither good nor bad.
+        scores = jnp.where(failed | ~jnp.isnan(known), known, jnp.nanmedian(known))
+        key = jax.random.fold_in(record.key, members.update[0])
+        steps = plan.fraction, plan.factor, plan.resample
+        source, values = exploit(key, scores, self.values(members), plan.over, *steps)
+        copied = source != jnp.arange(plan.members)
+        mended = copied & failed
+
+        def learnt(leaf: Any) -> Any:
+            if not _is_replay(leaf):
+                return leaf[source]
+            emptied = {"written": _where(mended, jnp.zeros_like(leaf.written), leaf.written)}
+            if leaf.priority is not None:
+                emptied["priority"] = _where(mended, jnp.zeros_like(leaf.priority), leaf.priority)
+            return leaf.replace(**emptied)
+
+        learners = self._with_values(jax.tree.map(learnt, members.learners, is_leaf=_is_replay), values)
+        worlds = jax.tree.map(lambda leaf: _where(mended, leaf[source], leaf), members.worlds)
+        worlds = worlds.replace(key=members.worlds.key)
+        copies = members.worlds.first.shape[1]
+        fresh = jax.vmap(lambda policies: self.inner._actor.initial_memory(policies, copies))(policies_of(learners))
+        memory = jax.tree.map(lambda new, old: _where(copied, new, old), fresh, members.memory)
+        latch = jax.tree.map(lambda leaf: _where(copied, jnp.zeros_like(leaf), leaf), members.latch)
+        members = members.replace(learners=learners, worlds=worlds, memory=memory, latch=latch)
+        before = jax.tree.map(lambda leaf: leaf[source], record.now)
+        record = record.replace(score=known[source], now=jax.tree.map(jnp.zeros_like, before), before=before)
+        return members, record, source
+
+    def _with_values(self, learners: dict[str, Any], values: Mapping[str, jax.Array]) -> dict[str, Any]:
+        for name, places in self.plan.start.places.items():
+            for learner, option in places:
+                hyper = learners[learner].hyper | {option: values[name]}
+                learners = learners | {learner: learners[learner].replace(hyper=hyper)}
+        return learners
+
+    def _best(self, state: State) -> Best:
+        record = state.record
+        since = state.members.update[0] % self.plan.interval
+        short = (since > 0) & (2 * since < self.plan.interval)
+        joined = jax.tree.map(lambda now, before: now + jnp.where(short, before, 0.0), record.now, record.before)
+        score = joined.mean(record.score)
+        failed = jnp.any(state.members.latch.kind > 0, axis=-1)
+        member = jnp.argmax(jnp.where(failed | ~jnp.isfinite(score), -jnp.inf, score))
+        params = {name: {"params": learner.params} for name, learner in state.learners.items()}
+        return Best(member, score, jax.tree.map(lambda leaf: leaf[member], params))
+
+
+def build(plan: PBT, devices: int | None = None) -> Program:
+    """The program of a population-based training, over all local devices or the first few."""
+    with as_pbt():
+        prepared = prepare(plan.start, devices, _Members)
+    inner = prepared.program
+    assert isinstance(inner, _Members)
+    env = inner.cast.env
+    if env.kind == "competitive" and len(prepared.measure) == len(sides(env)) > 1:
+        raise OptionError(
+            f"pbt: in {plan.experiment.env!r} the players compete, so the returns of all sides add up to nothing that "
+            f"members could be compared by. Name one: measure=NAME, --measure NAME; of {', '.join(prepared.measure)}."
+        )
+    return Program(plan, inner, prepared.measure)
+
+
+def _where(mask: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
+    """`new` for the members of the mask."""
+    return jnp.where(mask.reshape(mask.shape + (1,) * (old.ndim - 1)), new, old)
+
+
+def _each_replay(change: Any, tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: change(leaf) if _is_replay(leaf) else leaf, tree, is_leaf=_is_replay)
+
+
+def _is_replay(leaf: Any) -> bool:
+    return isinstance(leaf, Replay)

@@ -1,0 +1,306 @@
+"""Policy-space response oracles (Lanctot et al. 2017): grow a population by best responses to mixtures of itself.
+
+    repeat:  play the missing entries of the payoff table;  mixtures = meta-solver(payoffs);
+             for every player, add a best response to the others' mixtures, broadened by some uniform play
+
+`psro` is the loop alone. It is handed the game's sides as callables: `respond` trains (or computes) a best response of
+every player, `evaluate` plays line-ups, `measure` says how far mixtures are from equilibrium where that is known. It
+yields the state after every iteration, which is all that is needed to go on from there.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.core.errors import OptionError, require, require_positive
+from shoal.core.options import check_types
+from shoal.core.types import PyTree
+from shoal.games.meta_solvers import META_SOLVERS, solve
+from shoal.games.payoff import PayoffTable
+from shoal.populations.bank import ROOM, Member, PolicyBank
+
+Banks = Mapping[str, PolicyBank]
+Mixtures = Sequence[np.ndarray]
+
+
+class Response(NamedTuple):
+    """A new policy of a player, and what is to be remembered of it.
+
+    parent: the member it was trained on from, if any. replaces: the member whose place it takes; None for a new one.
+    """
+
+    policy: PyTree
+    info: dict[str, Any]
+    parent: int | None = None
+    replaces: int | None = None
+
+
+Respond = Callable[["State"], Mapping[str, Sequence[Response]]]
+"""New policies by player: best responses to the state's mixtures."""
+Evaluate = Callable[["State", np.ndarray], tuple[np.ndarray, np.ndarray, int]]
+"""Sums of returns and of squares `[M, players]` of line-ups `[M, players]`, and over how many episodes of each."""
+Mix = Callable[["State"], Sequence[np.ndarray]]
+"""One mixture for each player."""
+Measure = Callable[["State"], dict[str, float]]
+"""Figures such as `nash_conv` of the state's mixtures."""
+
+
+WITHOUT_PAYOFFS = ("uniform", "last", "recent")
+"""Meta-solvers that look at the size of the population alone."""
+BEYOND_PAYOFFS = ("anytime", "league")
+"""What makes mixtures of more than payoffs: see `anytime` and `league`."""
+BREADTH = 0.4
+"""Share of uniform play, unless told. Responses to a mixture alone are arbitrary wherever it never leads, and each such
+hole costs an iteration: on Leduc this share halves the iterations to a NashConv of 1.0 (exact responses: 31 -> 15)."""
+ROUNDING = 1e-6
+"""A gain that is not one: payoffs are sums of many numbers."""
+MOST_ROOM = 64
+"""Places of a bank at the start, at most: more would slow down every draw of an opponent."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PSRO:
+    """How a population grows."""
+
+    meta_solver: str = "fictitious_play"  # what makes mixtures of payoffs
+    solver_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # and its options
+    breadth: float | None = None  # share of uniform play that responses meet; None: 0.4 where payoffs make mixtures
+    iterations: int = 40  # best responses of every player, at most
+    episodes: int = 2000  # played for each entry of the payoff table; 0: no table, where the meta-solver needs none
+    target_error: float | None = None  # and more until the standard error is at most this
+    target_nash_conv: float | None = None  # stop when it is reached
+    patience: int | None = None  # stop after so many best responses in a row that improve nothing
+    improvement: float = 0.0  # what counts: a response must earn so much more than the mixture
+
+    @property
+    def room(self) -> int:
+        """Places for all policies that there will be, if they are not too many: then nothing is compiled twice."""
+        return self.room_for(0)
+
+    def room_for(self, more: int) -> int:
+        """Places for all policies and for so many that are there from the start."""
+        return min(MOST_ROOM, 1 << (self.iterations + more).bit_length())
+
+    def width(self, history: Sequence[Mapping[str, Any]] = ()) -> float:
+        """The share of uniform play that the next responses meet; none after some that gained nothing.
+
+        Only responses to the mixtures themselves tell whether anything is left to be gained.
+        """
+        if history and self.gained_nothing(history[-1]):
+            return 0.0
+        payoffs = self.meta_solver not in (*WITHOUT_PAYOFFS, *BEYOND_PAYOFFS)
+        return self.breadth if self.breadth is not None else BREADTH if payoffs else 0.0
+
+    def gained_nothing(self, line: Mapping[str, Any]) -> bool:
+        """Whether, in an iteration, no player's response improved on its mixture."""
+        gain = line.get("gain")
+        return bool(gain) and max(gain) <= max(self.improvement, ROUNDING)
+
+    def __post_init__(self):
+        check_types(self)
+        names = (*META_SOLVERS, *BEYOND_PAYOFFS)
+        require(self.meta_solver in names, "PSRO", "meta_solver", self.meta_solver, " or ".join(map(repr, names)))
+        require_positive("PSRO", iterations=self.iterations)
+        least = 0 if self.meta_solver in WITHOUT_PAYOFFS else 1
+        if self.breadth is not None:
+            require(0 <= self.breadth <= 1, "PSRO", "breadth", self.breadth, "a share from 0 to 1")
+            narrow = self.meta_solver in BEYOND_PAYOFFS and self.breadth > 0
+            require(not narrow, "PSRO", "breadth", self.breadth, f"0 with {self.meta_solver}, which says who is met")
+        if self.target_nash_conv is not None:
+            require(self.target_nash_conv >= 0, "PSRO", "target_nash_conv", self.target_nash_conv, "0 or more")
+        if self.target_error is not None:
+            require(self.target_error > 0, "PSRO", "target_error", self.target_error, "a positive number")
+        if self.patience is not None:
+            require(self.patience >= 1, "PSRO", "patience", self.patience, "at least 1")
+        require(0 <= self.improvement < np.inf, "PSRO", "improvement", self.improvement, "0 or more")
+        allowed = f"at least 1; only {', '.join(WITHOUT_PAYOFFS)} need no payoffs" if least else "0 or more"
+        require(self.episodes >= least, "PSRO", "episodes", self.episodes, allowed)
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """A population and what is known of it. history: one record of figures for every iteration."""
+
+    banks: Banks
+    table: PayoffTable
+    mixtures: tuple[np.ndarray, ...]
+    iteration: int
+    history: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def players(self) -> tuple[str, ...]:
+        return tuple(self.banks)
+
+    @property
+    def learning(self) -> tuple[str, ...]:
+        """Whose responses are trained: in a symmetric game, where all players share one bank, the first player's."""
+        return self.players[:1] if self.table.symmetric else self.players
+
+    @property
+    def values(self) -> np.ndarray:
+        """What each player expects when all play their mixtures."""
+        value = self.table.mean
+        for mixture in reversed(self.mixtures):
+            value = value @ mixture
+        return value
+
+
+def begin(policies: Mapping[str, PyTree], room: int = ROOM, symmetric: bool = False) -> State:
+    """A population of one policy a player, with room for so many until banks grow.
+
+    symmetric: all players share one bank, which begins with the first player's policy.
+    """
+    if not policies:
+        raise OptionError("a population needs a first policy for each player, got none")
+    banks = {player: PolicyBank.of(policy, Member("0"), room) for player, policy in policies.items()}
+    return State(shared(banks) if symmetric else banks, PayoffTable.empty(len(banks), symmetric), (), 0)
+
+
+def shared(banks: Banks) -> Banks:
+    """The first player's bank, for all players."""
+    return dict.fromkeys(banks, next(iter(banks.values())))
+
+
+def alike(mixtures: Mixtures) -> tuple[np.ndarray, ...]:
+    """The mean of the players' mixtures, for each of them.
+
+    In a symmetric zero-sum game for two an equilibrium stays one: both players have the same set of optimal mixtures,
+    and it is convex. Most solvers give all players the same mixture anyway.
+    """
+    mean = np.mean(mixtures, axis=0)
+    return tuple(mean for _ in mixtures)
+
+
+def solved(plan: "PSRO", payoffs: np.ndarray, symmetric: bool) -> tuple[np.ndarray, ...]:
+    """The mixtures that the plan's meta-solver makes of payoffs `[players, m0, m1, ...]`."""
+    mixtures = tuple(solve(plan.meta_solver, payoffs, **plan.solver_options))
+    return alike(mixtures) if symmetric else mixtures
+
+
+def broadened(mixtures: Mixtures, share: float) -> tuple[np.ndarray, ...]:
+    """Mixtures with that share of uniform play."""
+    return tuple((1 - share) * mixture + share / len(mixture) for mixture in mixtures)
+
+
+def psro(
+    state: State, plan: PSRO, respond: Respond, evaluate: Evaluate, measure: Measure, mix: Mix | None = None
+) -> Iterator[State]:
+    """Grows the population; yields the state whenever its table, its mixtures and its figures are complete.
+
+    mix: makes mixtures of more than payoffs, for plans that name `anytime` or `league`.
+    """
+    settle = _Settle(plan, evaluate, measure, mix)
+    if not state.history:
+        state = settle(state, time.perf_counter(), {})
+        yield state
+    while not finished(state.history, plan):
+        began = time.perf_counter()
+        width = plan.width(state.history)
+        responses = respond(dataclasses.replace(state, mixtures=broadened(state.mixtures, width)))
+        trained = time.perf_counter() - began
+        state = settle(_grown(state, responses), began, {"breadth": width, "respond_s": round(trained, 3)})
+        yield state
+
+
+@dataclasses.dataclass(frozen=True)
+class _Settle:
+    """Completes a state: its table, its mixtures, and a line of history."""
+
+    plan: PSRO
+    evaluate: Evaluate
+    measure: Measure
+    mix: Mix | None
+
+    def __call__(self, state: State, began: float, figures: dict[str, Any]) -> State:
+        start = time.perf_counter()
+        state = self._played(state)
+        played = time.perf_counter() - start
+        figures = figures | _gain(state)
+        state = dataclasses.replace(state, mixtures=self._mixtures(state))
+        before = state.history[-1]["seconds"] if state.history else 0.0
+        line = {"iteration": state.iteration, "population": max(state.table.sizes)} | self.measure(state) | figures
+        if self.plan.episodes:
+            line["value"] = float(state.values[0])
+        line["support"] = [int((mixture > 1e-3).sum()) for mixture in state.mixtures]
+        line["mixtures"] = [mixture.round(6).tolist() for mixture in state.mixtures]
+        seconds = before + time.perf_counter() - began
+        line |= {"evaluate_s": round(played, 3), "seconds": round(seconds, 3)}
+        return dataclasses.replace(state, history=(*state.history, line))
+
+    def _played(self, state: State) -> State:
+        plan, table = self.plan, state.table.grown(tuple(len(bank) for bank in state.banks.values()))
+        while plan.episodes and len(lineups := table.missing(plan.episodes, plan.target_error)):
+            total, squares, episodes = self.evaluate(dataclasses.replace(state, table=table), lineups)
+            if table.symmetric:
+                total, squares = _exchanged(lineups, total), _exchanged(lineups, squares)
+            table = table.added(lineups, total, squares, episodes)
+        return dataclasses.replace(state, table=table)
+
+    def _mixtures(self, state: State) -> tuple[np.ndarray, ...]:
+        plan = self.plan
+        if plan.meta_solver in BEYOND_PAYOFFS:
+            if self.mix is None:
+                raise OptionError(f"{plan.meta_solver} is not made of payoffs alone; give what mixes as `mix`")
+            mixtures = tuple(self.mix(state))
+            return alike(mixtures) if state.table.symmetric else mixtures
+        payoffs = state.table.mean if plan.episodes else np.zeros_like(state.table.total)
+        return solved(plan, payoffs, state.table.symmetric)
+
+
+def _exchanged(lineups: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Sums `[M, players]` in which those who play the same policy in a line-up share alike, as seats do not matter."""
+    same = lineups[:, :, None] == lineups[:, None, :]
+    return (same @ sums[:, :, None])[..., 0] / same.sum(axis=2)
+
+
+def _grown(state: State, responses: Mapping[str, Sequence[Response]]) -> State:
+    """With the new policies in the banks; what was known of those that they replace is forgotten."""
+    banks, table = dict(state.banks), state.table
+    for number, player in enumerate(state.learning):
+        bank = banks[player]
+        for policy, info, parent, replaces in responses[player]:
+            if replaces is None:
+                bank = bank.add(policy, Member(str(len(bank)), parent, state.iteration + 1, info=info))
+                continue
+            bank = bank.replaced(replaces, policy, **info)
+            for axis in range(table.players) if table.symmetric else (number,):
+                table = table.forgotten(axis, replaces)
+        banks[player] = bank
+    banks = shared(banks) if table.symmetric else banks
+    return dataclasses.replace(state, banks=banks, table=table, iteration=state.iteration + 1)
+
+
+def _gain(state: State) -> dict[str, Any]:
+    """How much more than its mixture the best new policy of each player earns against the others' mixtures.
+
+    Those are the mixtures from before the population grew; as payoffs are means over episodes, a gain has errors, too.
+    """
+    if not state.mixtures or not np.isfinite(state.table.mean).all():
+        return {}
+    old, gains = [len(mixture) for mixture in state.mixtures], []
+    padded = [np.pad(m, (0, new - len(m))) for m, new in zip(state.mixtures, state.table.sizes, strict=True)]
+    for player, payoffs in enumerate(state.table.mean):
+        for other in reversed(range(len(padded))):
+            if other != player:
+                payoffs = np.tensordot(payoffs, padded[other], axes=(other, 0))
+        earned = payoffs[old[player] :]
+        if earned.size == 0:
+            return {}
+        gains.append(round(float(earned.max() - payoffs @ padded[player]), 5))
+    return {"gain": gains}
+
+
+def finished(history: Sequence[Mapping[str, Any]], plan: PSRO) -> bool:
+    """Whether nothing is left to be done after these iterations."""
+    if history[-1]["iteration"] >= plan.iterations:
+        return True
+    reached = history[-1].get("nash_conv", np.inf)
+    if plan.target_nash_conv is not None and reached <= plan.target_nash_conv:
+        return True
+    if plan.patience is None or len(history) <= plan.patience:
+        return False
+    last = history[-plan.patience :]
+    return all(plan.gained_nothing(line) and not line.get("breadth") for line in last)

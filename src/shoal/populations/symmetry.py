@@ -1,0 +1,98 @@
+"""Symmetric games: whose players are exchangeable, so that one bank of policies serves all of them.
+
+A game is symmetric if seats can be exchanged without a difference: all players see and do the same kinds of things, by
+the same algorithm, and whoever takes another's seat and policy earns what the other did. Spaces and algorithms are
+always compared. Payoffs and situations are compared where the game has exact tables; where it has none, such as in
+`pong`, whoever calls a game symmetric vouches for it.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.core.errors import OptionError
+from shoal.envs.tabular import InformationSets, TabularGame
+from shoal.populations.game import Game
+from shoal.training.experiment import Learner, cast
+
+_ROUNDING = 1e-6
+
+
+def check_symmetric(game: Game) -> None:
+    """Refuses a game whose players are not exchangeable, as far as that can be told."""
+    learners = {name: Learner(game.algorithms[name], {name: seats}) for name, seats in game.seats.items()}
+    spec = cast(dataclasses.replace(game.experiment, learners=learners, num_seeds=1)).spec
+    first, *others = game.players
+    for other in others:
+        compared = {
+            "agents": (spec.groups[first].size, spec.groups[other].size),
+            "actions": (spec.groups[first].action, spec.groups[other].action),
+            "views": (_shapes(spec.observations[first]), _shapes(spec.observations[other])),
+            "algorithms or networks": (game.algorithms[first], game.algorithms[other]),
+        }
+        for what, (one, two) in compared.items():
+            if one != two:
+                raise _refused(game, f"{first} and {other} have different {what}: {one} and {two}")
+    if game.tables is not None:
+        try:
+            exchanges(game.tables)
+        except OptionError as error:
+            raise _refused(game, str(error)) from None
+
+
+def exchanges(tables: TabularGame) -> list[np.ndarray]:
+    """For each player, the order `[S]` that turns the first player's plans into plans of its own: `plan[order]`.
+
+    Information sets are the same if they look the same. Refuses a game that is not symmetric.
+    """
+    first, names = tables.sets[0], tables.players
+    orders = [_order(first, sets, f"{names[0]} and {name}") for name, sets in zip(names, tables.sets, strict=True)]
+    alike = np.stack([order[tables.sequences[:, p]] for p, order in enumerate(orders)], axis=1)
+    for other in range(1, len(names)):
+        swapped = np.arange(len(names))
+        swapped[[0, other]] = other, 0
+        if not _same_entries(alike, tables.payoffs, alike[:, swapped], tables.payoffs[:, swapped]):
+            raise OptionError(f"{names[0]} and {names[other]} earn different payoffs when they change places")
+    return orders
+
+
+def _order(first: InformationSets, own: InformationSets, who: str) -> np.ndarray:
+    """For each sequence of a player's, the same one of the first player's."""
+    places = {look: i for i, look in enumerate(_looks(first))}
+    looks = _looks(own)
+    if sorted(places) != sorted(looks):
+        raise OptionError(f"{who} do not decide in the same situations")
+    order = np.zeros(own.num_sequences, np.int64)
+    for here, look in enumerate(looks):
+        there, legal = places[look], own.legal[here]
+        order[own.sequence[here, legal]] = first.sequence[there, legal]
+    same = [order[own.parent[here]] == first.parent[places[look]] for here, look in enumerate(looks)]
+    if not all(same):
+        raise OptionError(f"{who} come to the same situations by different decisions")
+    return order
+
+
+def _looks(sets: InformationSets) -> list[bytes]:
+    """What tells information sets apart, and what is legal there."""
+    rows = [*jax.tree.leaves(sets.views), sets.legal]
+    return [b"".join(np.ascontiguousarray(row[i]).tobytes() for row in rows) for i in range(len(sets))]
+
+
+def _same_entries(one: np.ndarray, payoffs: np.ndarray, other: np.ndarray, others: np.ndarray) -> bool:
+    """Whether payoffs `[L, n]` at sequences `[L, n]` are the same but for the order of the entries."""
+    a, b = np.lexsort(one.T), np.lexsort(other.T)
+    return np.array_equal(one[a], other[b]) and np.allclose(payoffs[a], others[b], atol=_ROUNDING)
+
+
+def _shapes(observation: Any) -> list[str]:
+    """Views and what comes with them, as comparable text: names, shapes and types."""
+    leaves = jax.tree_util.tree_leaves_with_path(observation)
+    return [f"{jax.tree_util.keystr(path, simple=True)} {leaf.shape} {leaf.dtype}" for path, leaf in leaves]
+
+
+def _refused(game: Game, why: str) -> OptionError:
+    return OptionError(
+        f"psro: world {game.env!r} is not symmetric: {why}. Without --symmetric each player has a bank of its own"
+    )

@@ -1,0 +1,186 @@
+"""Looking at a population: what its folder tells without building a network, who plays a line-up, who exploits it."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.core.errors import OptionError, RunError, require, shell_command
+from shoal.core.types import PyTree
+from shoal.games.alpha_rank import alpha_rank
+from shoal.games.exploitability import Gain, deviations, expected, expected_error, gains, met_lineups
+from shoal.games.payoff import PayoffTable
+from shoal.games.ratings import elo, expected_cardinality, results
+from shoal.populations.bank import Member
+from shoal.populations.game import Game
+from shoal.populations.oracles import Learned
+from shoal.populations.psro_run import Settings, open_settings, restore
+from shoal.populations.records import read_population
+from shoal.training import checkpoint, records
+from shoal.training.experiment import Cast, Learner, cast
+
+MOST_PROFILES = 20_000
+"""Entries of the largest table whose α-rank is worked out: a picture should take seconds."""
+EPISODES = 2000
+"""Of each line-up that `exploit` plays, where the run has no number of its own."""
+EXACT = "exact"
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """A population as its newest checkpoint describes it, without the policies themselves."""
+
+    settings: Settings
+    members: dict[str, tuple[Member, ...]]
+    table: PayoffTable
+    mixtures: tuple[np.ndarray, ...]
+    history: tuple[dict[str, Any], ...]
+
+    @property
+    def players(self) -> tuple[str, ...]:
+        return tuple(self.members)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self.table.sizes
+
+
+def look(folder: Path) -> View:
+    """Reads a population's members, table, mixtures and history."""
+    settings = open_settings(folder)
+    path = _newest(folder)
+    found = read_population(path)
+    stored = checkpoint.load(path, {"table": found.table}, partial=True)["table"]
+    records.check_finite(path, stored, "payoffs")
+    table = PayoffTable(**stored, symmetric=found.symmetric)
+    return View(settings, found.members, table, found.mixtures, found.history)
+
+
+def described(view: View) -> dict[str, Any]:
+    """All of it as plain data, with ratings: what is printed, drawn and put on the page.
+
+    elo: None for other than two players. alpha_rank: None for huge tables. effective: how many of each player's
+    policies are effectively different, by what they earn. None of these, nor values, where payoffs were never played.
+    """
+    mean, error, last = view.table.mean, view.table.standard_error, view.history[-1]
+    return {
+        "env": view.settings.experiment.env,
+        "oracle": view.settings.oracle,
+        "meta_solver": view.settings.psro.meta_solver,
+        "players": list(view.players),
+        "sizes": list(view.sizes),
+        "iteration": last["iteration"],
+        "seconds": last["seconds"],
+        "nash_conv": last.get("nash_conv"),
+        "exploitability": last.get("exploitability"),
+        "value": _numbers(expected(mean, view.mixtures)),
+        "value_error": _numbers(expected_error(error, view.mixtures)),
+        "payoffs": _numbers(mean),
+        "errors": _numbers(error),
+        "episodes": view.table.count.astype(int).tolist(),
+        "mixtures": {p: mixture.tolist() for p, mixture in zip(view.players, view.mixtures, strict=True)},
+        **_ratings(view, mean),
+        "members": {p: [dataclasses.asdict(member) for member in own] for p, own in view.members.items()},
+        "history": list(view.history),
+    }
+
+
+def seated(folder: Path, lineup: Sequence[int]) -> tuple[Cast, dict[str, PyTree], bool]:
+    """The roles and the policies of a line-up, one number a player, and whether they explore when they play."""
+    view = look(folder)
+    require_networks(view.settings, "watch")
+    owner, sizes = "population", view.sizes
+    require(len(lineup) == len(sizes), owner, "a line-up", tuple(lineup), f"{len(sizes)} numbers, one a player")
+    for player, number, size in zip(view.players, lineup, sizes, strict=True):
+        require(0 <= number < size, owner, f"the policy of {player}", number, f"between 0 and {size - 1}")
+    roles = _roles(Game(view.settings.experiment))
+    path = _newest(folder)
+    capacities = read_population(path).capacities
+    if view.players != tuple(roles.learners):
+        raise records.forged(path, f"its players are {', '.join(view.players)[:80]}")
+    like = {player: _stacked(roles, player, capacities[player]) for player in view.players}
+    banks = checkpoint.load(path, {"banks": like}, partial=True)["banks"]
+    records.check_finite(path, banks)
+    chosen = {
+        player: jax.tree.map(lambda leaf, n=number: leaf[n], banks[player])
+        for player, number in zip(view.players, lineup, strict=True)
+    }
+    return roles, chosen, not view.settings.greedy
+
+
+def exploit(folder: Path, devices: int | None = None, steps: int | None = None) -> list[Gain]:
+    """Trains one more best response of each player against the mixtures, and plays it: as PSRO would go on.
+
+    steps: env steps of each training, if not those of the run: longer ones find more.
+    """
+    settings = open_settings(folder)
+    require_networks(settings, "exploit")
+    episodes = settings.psro.episodes or EPISODES
+    experiment = dataclasses.replace(
+        settings.experiment, total_env_steps=settings.experiment.total_env_steps if steps is None else steps
+    )
+    oracle = Learned(Game(experiment), episodes, settings.warm_start, settings.greedy, devices)
+    state = restore(folder, settings, oracle)
+    # also where players share a bank, each has a response of its own here
+    state = dataclasses.replace(state, table=dataclasses.replace(state.table, symmetric=False))
+    responses = oracle.respond(state)
+    banks = {name: bank.add(responses[name][0].policy, Member("response")) for name, bank in state.banks.items()}
+    table = state.table.grown(tuple(len(bank) for bank in banks.values()))
+    met = met_lineups(state.mixtures)
+    unknown = met[table.count[tuple(met.T)] < 2]  # of self-play without a table, all of them
+    lineups = np.concatenate([unknown, deviations(state.mixtures)])
+    table = table.added(lineups, *oracle.evaluate(dataclasses.replace(state, banks=banks), lineups))
+    return gains(table, state.mixtures, state.players)
+
+
+def require_networks(settings: Settings, doing: str) -> None:
+    """Refuses a population whose policies are exact plans."""
+    if settings.oracle == EXACT:
+        raise OptionError(
+            f"this population has exact responses: its policies are tables of probabilities, not networks, and its "
+            f"NashConv is exact. So there is nothing to {doing}; there is in one with learnt responses (--oracle ppo)."
+        )
+
+
+def _newest(folder: Path) -> Path:
+    path = checkpoint.latest(folder / "checkpoints")
+    if path is None:
+        raise RunError(f"{folder} has no checkpoint yet: go on with `{shell_command('resume', folder)}`")
+    return path
+
+
+def _ratings(view: View, mean: np.ndarray) -> dict[str, Any]:
+    players, sizes = view.players, view.sizes
+    strength = rank = None
+    if not np.isfinite(mean).all():
+        return {"elo": None, "alpha_rank": None, "effective": None}
+    if len(players) == 2:
+        both = elo(results(mean))
+        strength = {players[0]: both[: sizes[0]].tolist(), players[1]: both[sizes[0] :].tolist()}
+    if np.prod(sizes) <= MOST_PROFILES:
+        rank = {player: share.tolist() for player, share in zip(players, alpha_rank(mean), strict=True)}
+    rows = [np.moveaxis(mean[p], p, 0).reshape(size, -1) for p, size in enumerate(sizes)]
+    effective = {player: expected_cardinality(row) for player, row in zip(players, rows, strict=True)}
+    return {"elo": strength, "alpha_rank": rank, "effective": effective}
+
+
+def _roles(game: Game) -> Cast:
+    """Each player's policy at its seats."""
+    learners = {name: Learner(game.algorithms[name], {name: seats}) for name, seats in game.seats.items()}
+    return cast(dataclasses.replace(game.experiment, learners=learners, num_seeds=1))
+
+
+def _stacked(roles: Cast, player: str, room: int) -> PyTree:
+    algorithm, spec = roles.learners[player]
+    policy = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec)).params[player]
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((room, *leaf.shape), leaf.dtype), policy)
+
+
+def _numbers(values: np.ndarray) -> list[Any]:
+    """Nested lists; None where a number is not finite, which JSON cannot say."""
+    entries = values.astype(object)
+    entries[~np.isfinite(values)] = None
+    return entries.tolist()

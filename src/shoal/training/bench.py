@@ -1,0 +1,202 @@
+"""Benchmarks: the very rollout and update that training uses, timed; compilation is measured apart."""
+
+import functools
+import importlib.metadata
+import platform
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shoal.batching.rollout import Step, random_policies, rollout
+from shoal.batching.vectorise import Vectorised, Worlds
+from shoal.core.env import describe
+from shoal.core.errors import require_positive
+from shoal.core.types import PyTree
+from shoal.core.version import VERSION
+from shoal.envs.wrappers import Wrapper
+from shoal.training.devices import AXIS, make_mesh
+from shoal.training.experiment import Experiment, make_world
+from shoal.training.fused import MAX_UPDATES, build
+from shoal.training.memory import SMALLER, Need, largest, need_of, require_counts, require_room
+
+
+class Checksum(struct.PyTreeNode):
+    """Sums over all that a rollout handed out: they prove that it was computed, and that it was the right thing."""
+
+    views: jax.Array
+    rewards: jax.Array
+    ends: jax.Array
+
+
+def checksum(step: Step) -> Checksum:
+    """Consumes one step: views, rewards and ends."""
+
+    def total(tree: PyTree) -> jax.Array:
+        return sum((jnp.sum(leaf.astype(jnp.float32)) for leaf in jax.tree.leaves(tree)), jnp.float32(0))
+
+    views = {name: obs.view for name, obs in step.observation.items()}
+    return Checksum(total(views), total(step.reward), total(step.terminated | step.truncated))
+
+
+def random_rollout(vectorised: Vectorised, worlds: Worlds, num_steps: int) -> tuple[Worlds, Checksum]:
+    """Steps all copies with random actions; checksums `[T]`."""
+    groups = describe(vectorised.env).groups
+    empty = dict.fromkeys(groups, ())
+    worlds, _, sums = rollout(vectorised, random_policies(groups), empty, worlds, empty, num_steps, keep=checksum)
+    return worlds, sums
+
+
+def bench_env(
+    id: str,
+    options: dict[str, Any] | None = None,
+    wrappers: tuple[Wrapper, ...] = (),
+    *,
+    num_envs: int = 1024,
+    num_steps: int = 1000,
+    devices: int | None = None,
+    seconds: float = 5.0,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Speed of a world under random actions, with its views and rewards consumed."""
+    require_positive("bench", num_envs=num_envs, num_steps=num_steps, seconds=seconds)
+    experiment = Experiment(env=id, env_options=options or {}, wrappers=wrappers)
+    env = make_world(experiment)
+    mesh = make_mesh(num_envs, 1, devices)
+    share = Vectorised(env, num_envs // mesh.size)
+    shapes = jax.eval_shape(share.reset, jax.random.key(seed))
+    specs = jax.tree.map(lambda _: P(AXIS), shapes).replace(clock=P())
+    placed = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
+
+    def local(worlds: Worlds) -> tuple[Worlds, Checksum]:
+        worlds, sums = random_rollout(share, worlds, num_steps)
+        sums = jax.tree.map(lambda column: jnp.sum(column), sums)
+        return worlds, jax.lax.psum(sums, AXIS)
+
+    _check_memory(experiment, num_envs, num_steps, mesh.size)
+    program = jax.jit(
+        jax.shard_map(local, mesh=mesh, in_specs=(specs,), out_specs=(specs, P()), check_vma=False), donate_argnums=0
+    )
+    worlds = jax.jit(Vectorised(env, num_envs).reset, out_shardings=placed)(jax.random.key(seed))
+    began = time.perf_counter()
+    compiled = program.lower(worlds).compile()
+    compile_s = time.perf_counter() - began
+    state = [worlds]
+
+    def call() -> Checksum:
+        state[0], sums = compiled(state[0])
+        return sums
+
+    timing = _time(call, seconds)
+    agents = sum(group.size for group in env.groups.values())
+    result = _result(timing, num_envs * num_steps, agents, compile_s, mesh)
+    sums = {name: float(value) for name, value in vars(timing["last"]).items()}
+    return (
+        {"env": id, "options": options or {}, "wrappers": experiment.to_dict()["wrappers"]}
+        | {"num_envs": num_envs, "num_steps": num_steps}
+        | result
+        | {"checksum": sums}
+    )
+
+
+def _check_memory(experiment: Experiment, num_envs: int, num_steps: int, devices: int) -> None:
+    """Refuses copies that do not fit, and says how many do."""
+    require_counts("bench", num_envs=num_envs, num_steps=num_steps)
+    env = make_world(experiment)
+
+    @functools.cache
+    def need(copies: int) -> Need:
+        all_of_them = Vectorised(env, copies)
+        shapes = jax.eval_shape(all_of_them.reset, jax.random.key(0))
+        return need_of(shapes, jax.make_jaxpr(lambda worlds: random_rollout(all_of_them, worlds, num_steps))(shapes))
+
+    def advice() -> str:
+        most = largest(need, num_envs, devices, devices)
+        return SMALLER if most is None else f"The largest num_envs that fits is {most:,}."
+
+    require_room(f"{experiment.env} with {num_envs:,} copies", need(num_envs), advice, devices)
+
+
+def bench_train(experiment: Experiment, *, devices: int | None = None, seconds: float = 10.0) -> dict[str, Any]:
+    """Speed of training: rollouts and updates, as `shoal train` runs them."""
+    program = build(experiment, devices)
+    carry = program.init()
+    began = time.perf_counter()
+    compiled = program.advance.lower(carry, program.counts[1]).compile()
+    compile_s = time.perf_counter() - began
+    state = [compiled(carry, program.counts[1])[0]]
+    began = time.perf_counter()
+    state[0], table = compiled(state[0], program.counts[1])
+    jax.block_until_ready(table)
+    once = time.perf_counter() - began
+    count = int(np.clip(seconds / 8 / once, 1, MAX_UPDATES))
+
+    def call() -> jax.Array:
+        state[0], table = compiled(state[0], program.counts[count])
+        return table
+
+    timing = _time(call, seconds)
+    agents = sum(group.size for group in program.cast.spec.groups.values())
+    steps = count * experiment.num_envs * experiment.num_steps * experiment.num_seeds
+    result = _result(timing, steps, agents, compile_s, program.mesh)
+    return {"experiment": experiment.to_dict()} | result | {"updates": count * timing["calls"]}
+
+
+def versions() -> dict[str, str]:
+    """What a result depends on."""
+    import flax
+    import optax
+
+    return {
+        "shoal": VERSION,
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "jaxlib": importlib.metadata.version("jaxlib"),
+        "flax": flax.__version__,
+        "optax": optax.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def _time(call: Callable[[], Any], seconds: float) -> dict[str, Any]:
+    """Calls until `seconds` have passed, always with one call queued behind the running one."""
+    last = jax.block_until_ready(call())  # warm up
+    calls, cpu, began = 0, time.process_time(), time.perf_counter()
+    queued = call()
+    while True:
+        following = call()
+        last = jax.block_until_ready(queued)
+        queued, calls = following, calls + 1
+        if time.perf_counter() - began >= seconds:
+            break
+    last = jax.block_until_ready(queued)
+    return {
+        "calls": calls + 1,
+        "wall": time.perf_counter() - began,
+        "cpu": time.process_time() - cpu,
+        "last": last,
+    }
+
+
+def _result(timing: dict[str, Any], steps_a_call: int, agents: int, compile_s: float, mesh: Any) -> dict[str, Any]:
+    steps = steps_a_call * timing["calls"]
+    device = mesh.devices.flat[0]
+    return {
+        "env_steps_per_s": steps / timing["wall"],
+        "agent_steps_per_s": steps * agents / timing["wall"],
+        "env_steps_per_cpu_s": steps / timing["cpu"],
+        "compile_s": compile_s,
+        "steps": steps,
+        "wall_s": timing["wall"],
+        "cpu_s": timing["cpu"],
+        "agents": agents,
+        "device": f"{device.platform}: {device.device_kind}",
+        "devices": int(mesh.size),
+        "versions": versions(),
+    }

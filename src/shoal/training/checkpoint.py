@@ -1,0 +1,495 @@
+"""Checkpoints: any pytree of arrays in one file, written atomically, read back to the bit, without pickle.
+
+A checkpoint is an uncompressed `.npz` (numpy's own zip of arrays) with one member per leaf, named by its path in the
+tree, and `manifest.json`: format version, Shoal version, path, shape and dtype of every leaf, and the caller's `meta`.
+So a file can be read without Shoal: `numpy.load("step-0000000042.npz")["params/tagger/kernel"]`.
+
+Two kinds of leaves need help. Types that numpy does not know (bfloat16 and its kin) are stored as unsigned integers of
+the same width; typed PRNG keys are stored as their raw data, with the name of their generator in the manifest.
+
+The structure of the tree is not stored: `load` takes it from `like`, a tree of the same form, so static metadata never
+comes from a file. The zip's comment is a SHA-256 of the whole file (its own digits counted as zeros), because zip's
+checksums cover the arrays and not what stands between them.
+
+The seal tells damage, not forgery: anybody can compute it. So members must be stored as they are, side by side and of
+the sizes that the manifest declares and `like` asks for; all of that is checked before an array is made. What callers
+keep in `meta` is for them to check (see `records`).
+
+One process at a time may write to a folder.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import struct
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, BinaryIO, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.core.errors import OptionError, RunError, require
+from shoal.core.files import check_folder, open_file, parse_json, sync_folder
+from shoal.core.types import PyTree
+from shoal.core.version import VERSION
+from shoal.training.mismatch import differing_shapes
+
+FORMAT_VERSION = 1
+
+_MANIFEST = "manifest.json"
+_NAME = re.compile(r"step-(\d{10,})\.npz")
+_SEAL = b"shoal sha256 "
+_BLANK_SEAL = _SEAL + b"0" * 64
+_MAX_LISTED = 5
+_MOST_MANIFEST = 1 << 27
+"""Bytes. Manifests of early versions held a row of metrics for every update since the last line."""
+_MOST_CENTRAL = 1 << 22
+"""Bytes of the zip's table of contents: some ten thousand leaves."""
+_MOST_DIMENSIONS, _MOST_LENGTH = 32, 1 << 40
+_END, _LOCATOR, _END64 = (struct.Struct(form) for form in ("<4s4H2LH", "<4sLQL", "<4sQ2H2L4Q"))
+"""The records at the end of a zip: the last one, and for large files two more before it."""
+_HEADER = re.compile(
+    rb"\{'descr': '([<>|=]?[a-zA-Z]\d*)', 'fortran_order': (True|False), 'shape': \(([\d, ]*)\), \}\s*"
+)
+_MOST_HEADER = 4096
+_writing = threading.Lock()  # a run may save from a background thread and, on Ctrl-C, from its main thread
+
+
+def save(folder: Path, step: int, tree: PyTree, meta: dict[str, Any], keep: int = 3) -> Path:
+    """Writes `folder/step-<step>.npz` and returns its path; then all but the `keep` newest checkpoints are removed.
+
+    Until the new file is complete and on disk under a temporary name, nothing already there is touched. If the disk
+    is full or the folder is not writable, the temporary file is removed and a `RunError` says so.
+    """
+    require(step >= 0, "checkpoint.save", "step", step, "0 or more")
+    require(keep >= 1, "checkpoint.save", "keep", keep, "1 or more")
+    leaves = _flatten(tree)
+    manifest = _manifest(leaves, meta)
+    arrays = _to_host(leaves)
+    folder = Path(folder)
+    path = folder / f"step-{step:010d}.npz"
+    temporary = path.with_name(path.name + ".tmp")
+    with _writing:
+        try:
+            check_folder(folder)
+            folder.mkdir(exist_ok=True)  # in a run folder that is gone nothing is to be made
+            _remove(folder.glob("step-*.npz.tmp"))  # left behind by a killed process
+            _write(temporary, manifest, arrays)
+            os.replace(temporary, path)
+            sync_folder(folder)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise RunError(
+                f"could not save the checkpoint {path}: {reason}. The earlier checkpoints are intact. "
+                "Make room or give write permission, then resume the run."
+            ) from error
+        finally:
+            _remove([temporary])
+        _prune(folder, path, keep)
+    return path
+
+
+def latest(folder: Path) -> Path | None:
+    """The checkpoint with the highest step, or None. Files that were never finished do not count."""
+    found = _checkpoints(Path(folder))
+    return found[-1] if found else None
+
+
+def load(path: Path, like: PyTree, partial: bool = False) -> PyTree:
+    """The tree stored in a file: numpy arrays (typed keys re-wrapped) in the structure of `like`.
+
+    `like` is a pytree of arrays or `jax.ShapeDtypeStruct`s. A Python number among the leaves comes back as an array.
+    Raises `RunError` if the file is damaged, of a newer format, or does not hold exactly the leaves of `like`;
+    with `partial`, it may hold others too.
+    """
+    path = Path(path)
+    with _opened(path) as archive:
+        stored = _entries(path, archive)
+        wanted = _flatten(like)
+        considered = {name: entry for name, entry in stored.items() if name in wanted} if partial else stored
+        _check_same(path, considered, wanted)
+        leaves = [_read_leaf(path, archive, stored[name]) for name in wanted]
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def restore_latest(folder: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
+    """The tree and the `meta` of the newest checkpoint of a folder.
+
+    A damaged one is an error that names the newest intact one: falling back is for the user to decide.
+    """
+    path = latest(folder)
+    if path is None:
+        raise RunError(f"{folder} holds no checkpoint: the run was stopped before its first one. Start it anew.")
+    return load(path, like), read_meta(path)
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """The `meta` that was handed to `save`."""
+    path = Path(path)
+    with _opened(path) as archive:
+        return _read_manifest(path, archive)["meta"]
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Every leaf by its path in the tree; PRNG keys as their raw data. For looking into a file without its code."""
+    path = Path(path)
+    with _opened(path) as archive:
+        return {name: _read_array(path, archive, entry) for name, entry in _entries(path, archive).items()}
+
+
+class _Entry(NamedTuple):
+    """A leaf as the manifest describes it. `key` is the generator's name if the leaf is a typed PRNG key."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    key: str | None
+
+
+def _flatten(tree: PyTree) -> dict[str, Any]:
+    leaves: dict[str, Any] = {}
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        name = jax.tree_util.keystr(keys, simple=True, separator="/") or "."
+        if name in leaves:
+            raise OptionError(f"checkpoint: two leaves of the tree have the path {name!r}; rename one of them")
+        leaves[name] = leaf
+    return leaves
+
+
+def _dtype(leaf: Any) -> Any:
+    return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(_dtype(leaf), jax.dtypes.prng_key)
+
+
+def _manifest(leaves: dict[str, Any], meta: dict[str, Any]) -> bytes:
+    content = {
+        "format": FORMAT_VERSION,
+        "shoal": VERSION,
+        "leaves": [_describe(name, leaf)._asdict() for name, leaf in leaves.items()],
+        "meta": meta,
+    }
+    try:
+        return json.dumps(content, indent=1, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"checkpoint.save: meta must be plain JSON (no arrays, no NaN): {error}") from error
+
+
+def _describe(name: str, leaf: Any) -> _Entry:
+    if _is_key(leaf):
+        return _Entry(name, np.shape(leaf), "uint32", str(jax.random.key_impl(leaf)))
+    dtype = _dtype(leaf)
+    numeric = jnp.issubdtype(dtype, np.number) or dtype == np.bool_
+    require(numeric, "checkpoint.save", f"the leaf {name!r}", str(dtype), "an array of numbers, booleans or PRNG keys")
+    return _Entry(name, np.shape(leaf), str(dtype), None)
+
+
+def _to_host(leaves: dict[str, Any]) -> dict[str, np.ndarray]:
+    raw = {name: jax.random.key_data(leaf) if _is_key(leaf) else leaf for name, leaf in leaves.items()}
+    arrays = {name: np.asarray(leaf) for name, leaf in jax.device_get(raw).items()}
+    return {name: array.view(_storage_dtype(array.dtype)) for name, array in arrays.items()}
+
+
+def _storage_dtype(dtype: np.dtype) -> np.dtype:
+    """The type that numpy's file format can name: unsigned integers in place of types made outside numpy."""
+    return dtype if dtype.isbuiltin == 1 or dtype.byteorder == ">" else np.dtype(f"u{dtype.itemsize}")
+
+
+class _HashingStream:
+    """Passes everything on to a file and digests it. Without `seek`, so zip writes each byte once and in order."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _write(path: Path, manifest: bytes, arrays: dict[str, np.ndarray]) -> None:
+    with open_file(path, "xb") as file:
+        stream = _HashingStream(cast(BinaryIO, file))
+        with zipfile.ZipFile(cast(IO[bytes], stream), "w", zipfile.ZIP_STORED) as archive:
+            archive.comment = _BLANK_SEAL
+            archive.writestr(zipfile.ZipInfo(_MANIFEST), manifest)  # ZipInfo: a fixed date, so equal trees, equal files
+            for name, array in arrays.items():
+                with archive.open(zipfile.ZipInfo(name + ".npy"), "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+        file.seek(-len(_BLANK_SEAL), os.SEEK_END)
+        file.write(_SEAL + stream.digest.hexdigest().encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Finished checkpoints, oldest first."""
+    if not check_folder(folder):
+        return []
+    named = [(match, path) for path in folder.glob("step-*.npz") if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted((int(match[1]), path) for match, path in named)]
+
+
+def _prune(folder: Path, written: Path, keep: int) -> None:
+    """The file just written stays whatever its step: it is the one known to be good."""
+    others = [path for path in _checkpoints(folder) if path != written]
+    _remove(others[: max(0, len(others) - keep + 1)])
+
+
+def _remove(paths: Any) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):  # a leftover costs room, not correctness
+            path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive, once its seal and its table of contents have been checked."""
+    try:
+        check_folder(path.parent)
+        with open_file(path, "rb") as file:
+            if not _seal_holds(cast(BinaryIO, file)):
+                raise _damaged(path)
+            _check_central(path, cast(BinaryIO, file))
+            with zipfile.ZipFile(file) as archive:
+                _check_members(path, archive, os.fstat(file.fileno()).st_size)
+                yield archive
+    except (zipfile.BadZipFile, EOFError, struct.error) as error:
+        raise _damaged(path) from error
+    except (NotImplementedError, UnicodeDecodeError) as error:  # of a zip that no version of Shoal writes
+        raise _malformed(path, str(error)) from error
+    except OSError as error:
+        raise RunError(f"could not read the checkpoint {path}: {error.strerror or error}") from error
+
+
+def _check_central(path: Path, file: BinaryIO) -> None:
+    """Refuses a table of contents that is huge, before anything is made of it."""
+    place = file.seek(0, os.SEEK_END) - len(_BLANK_SEAL) - _END.size
+    size = _record(file, place, _END, b"PK\5\6")[5]
+    before = place - _LOCATOR.size
+    if before >= _END64.size:
+        file.seek(before)
+        if file.read(4) == b"PK\6\7":
+            size = max(size if size != 0xFFFFFFFF else 0, _record(file, before - _END64.size, _END64, b"PK\6\6")[8])
+    if size > _MOST_CENTRAL:
+        raise _malformed(path, f"its table of contents has {size:,} bytes")
+
+
+def _record(file: BinaryIO, place: int, form: struct.Struct, mark: bytes) -> tuple[Any, ...]:
+    if place < 0:
+        raise zipfile.BadZipFile
+    file.seek(place)
+    found = form.unpack(file.read(form.size))
+    if found[0] != mark:
+        raise zipfile.BadZipFile
+    return found
+
+
+def _check_members(path: Path, archive: zipfile.ZipFile, size: int) -> None:
+    """Members are stored as they are, each under its own name, one after the other within the file."""
+    end, names = 0, set()
+    for member in sorted(archive.infolist(), key=lambda member: member.header_offset):
+        plain = member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 0x41
+        if not plain or member.compress_size != member.file_size:
+            raise _malformed(path, f"{member.filename}: it is compressed or encrypted")
+        if member.filename in names:
+            raise _malformed(path, f"{member.filename}: it is there twice")
+        if member.header_offset < end or member.header_offset + member.file_size > size:
+            raise _malformed(path, f"{member.filename}: it overlaps with another member, or with the end of the file")
+        names.add(member.filename)
+        end = member.header_offset + member.file_size
+
+
+def _seal_holds(file: BinaryIO) -> bool:
+    body = file.seek(0, os.SEEK_END) - len(_BLANK_SEAL)
+    if body < 0:
+        return False
+    file.seek(0)
+    digest = hashlib.sha256()
+    for start in range(0, body, 1 << 20):
+        digest.update(file.read(min(1 << 20, body - start)))
+    digest.update(_BLANK_SEAL)
+    return file.read() == _SEAL + digest.hexdigest().encode()
+
+
+def _damaged(path: Path) -> RunError:
+    return RunError(
+        f"the checkpoint {path} is damaged or cut short (its checksum does not match its content). {_advice(path)}"
+    )
+
+
+def _advice(path: Path) -> str:
+    others = [other for other in _checkpoints(path.parent) if other.name != path.name]
+    for other in reversed(others):
+        with contextlib.suppress(OSError, RunError), open_file(other, "rb") as file:
+            if _seal_holds(cast(BinaryIO, file)):
+                return f"Use the newest intact one, {other.name}: remove the damaged file and resume."
+    return "There is no intact checkpoint beside it: start the run anew."
+
+
+def _read_manifest(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
+    try:
+        size = archive.getinfo(_MANIFEST).file_size
+        if size > _MOST_MANIFEST:
+            raise ValueError(f"{size:,} bytes")
+        manifest = parse_json(archive.read(_MANIFEST), finite=True)
+        version, by = manifest["format"], manifest.get("shoal", "?")
+        if type(version) is not int or not isinstance(by, str):
+            raise ValueError(f"format {version!r} of {by!r}")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _malformed(path, f"{_MANIFEST}: {error!r}") from error
+    if version > FORMAT_VERSION:
+        raise RunError(
+            f"the checkpoint {path} was written by Shoal {by} in format {version}; this Shoal "
+            f"({VERSION}) reads formats up to {FORMAT_VERSION}. Upgrade shoal to read it."
+        )
+    if not isinstance(manifest.get("meta"), dict):
+        raise _malformed(path, f"{_MANIFEST}: it has no meta data")
+    return manifest
+
+
+def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, _Entry]:
+    leaves = _read_manifest(path, archive).get("leaves")
+    entries = {entry.path: entry for entry in map(_entry, leaves) if entry} if isinstance(leaves, list) else {}
+    if not isinstance(leaves, list) or len(entries) < len(leaves):
+        raise _malformed(path, f"{_MANIFEST}: it does not say what its leaves are, each one once")
+    return entries
+
+
+def _entry(data: Any) -> _Entry | None:
+    """A leaf from plain data; None if that does not describe one."""
+    if not isinstance(data, dict) or data.keys() != set(_Entry._fields):
+        return None
+    name, shape, dtype, key = (data[field] for field in _Entry._fields)
+    lengths = isinstance(shape, list) and len(shape) <= _MOST_DIMENSIONS
+    if not lengths or not all(type(length) is int and 0 <= length <= _MOST_LENGTH for length in shape):
+        return None
+    is_key = isinstance(key, str) and dtype == "uint32"
+    if not isinstance(name, str) or not _is_dtype(dtype) or not (key is None or is_key):
+        return None
+    return _Entry(name, tuple(shape), dtype, key)
+
+
+def _is_dtype(name: Any) -> bool:
+    """Whether it is the name of a type of numbers or booleans."""
+    if not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9_]{1,30}", name):
+        return False
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        return False
+    return str(dtype) == name and (jnp.issubdtype(dtype, np.number) or dtype == np.bool_)
+
+
+def _malformed(path: Path, what: str) -> RunError:
+    return RunError(f"{path} is not a checkpoint written by Shoal ({what:.300})")
+
+
+def _check_same(path: Path, stored: dict[str, _Entry], wanted: dict[str, Any]) -> None:
+    missing = [f"{name}: missing from the file" for name in wanted if name not in stored]
+    unexpected = [f"{name}: in the file, but not expected" for name in stored if name not in wanted]
+    other = [
+        f"{name}: the file has {_show_entry(stored[name])}, expected {_show_leaf(leaf)}"
+        for name, leaf in wanted.items()
+        if name in stored and not _fits(stored[name], leaf)
+    ]
+    problems = other + missing + unexpected
+    if problems:
+        more = f"; and {len(problems) - _MAX_LISTED} more" if len(problems) > _MAX_LISTED else ""
+        shapes = {name: np.shape(leaf) for name, leaf in wanted.items()}, {name: e.shape for name, e in stored.items()}
+        said = (
+            differing_shapes(*shapes, "in config.json", "in the checkpoint") or "; ".join(problems[:_MAX_LISTED]) + more
+        )
+        raise RunError(
+            f"{path} is a checkpoint of another network shape or experiment: {said}. Use the options that the run was "
+            "started with."
+        )
+
+
+def _fits(entry: _Entry, leaf: Any) -> bool:
+    if entry.shape != np.shape(leaf) or (entry.key is not None) != _is_key(leaf):
+        return False
+    return entry.dtype == str(_dtype(leaf)) if entry.key is None else _wraps_to(entry.key, _dtype(leaf))
+
+
+def _wraps_to(key: str, dtype: Any) -> bool:
+    """Whether keys of this generator have this dtype; the generator's name is all that the file holds."""
+    try:
+        return jax.eval_shape(lambda: jax.random.key(0, impl=key)).dtype == dtype
+    except ValueError:  # a generator that this version of jax does not know
+        return False
+
+
+def _show_entry(entry: _Entry) -> str:
+    kind = entry.dtype if entry.key is None else f"key<{entry.key}>"
+    return f"{kind}{list(entry.shape)}"
+
+
+def _show_leaf(leaf: Any) -> str:
+    return f"{_dtype(leaf)}{list(np.shape(leaf))}"
+
+
+def _read_leaf(path: Path, archive: zipfile.ZipFile, entry: _Entry) -> Any:
+    if entry.key is None:
+        return _read_array(path, archive, entry)
+    each = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=entry.key))).shape
+    array = _read_array(path, archive, entry, entry.shape + each)
+    return jax.random.wrap_key_data(jax.device_put(array), impl=entry.key)
+
+
+def _read_array(
+    path: Path, archive: zipfile.ZipFile, entry: _Entry, shape: tuple[int, ...] | None = None
+) -> np.ndarray:
+    """One leaf, `shape` being that of its array; the raw data of a key has more axes than the key, if it is not known.
+
+    Nothing is made before the sizes agree: those that the manifest and the array's header declare, and the member's.
+    """
+    try:
+        size = archive.getinfo(entry.path + ".npy").file_size
+        with archive.open(entry.path + ".npy") as member:
+            header, stored, fortran, declared = _read_header(cast(BinaryIO, member))
+            wanted = shape or (entry.shape if entry.key is None else declared)
+            dtype = np.dtype(entry.dtype)
+            if stored != _storage_dtype(dtype) or declared != wanted or declared[: len(entry.shape)] != entry.shape:
+                raise ValueError(f"the array is {stored}{list(declared)}")
+            if size != header + math.prod(declared) * stored.itemsize:
+                raise ValueError(f"{stored}{list(declared)} does not fill {size:,} bytes")
+            array = np.empty(math.prod(declared), stored)
+            filled = array.view(np.uint8)
+            for start in range(0, len(filled), 1 << 20):
+                part = np.frombuffer(member.read(min(1 << 20, len(filled) - start)), np.uint8)
+                filled[start : start + (1 << 20)] = part.reshape(len(filled[start : start + (1 << 20)]))
+            member.read(1)  # at the end of a member, zip compares its checksum
+    except (KeyError, TypeError, ValueError) as error:
+        raise _malformed(path, f"{entry.path}: {error}") from error
+    return (array.reshape(declared[::-1]).T if fortran else array.reshape(declared)).view(dtype)
+
+
+def _read_header(member: BinaryIO) -> tuple[int, np.dtype, bool, tuple[int, ...]]:
+    """Of an array in numpy's format: how long the header is, then type, order and shape.
+
+    Only arrays of numbers and booleans can be described in the form that is understood here.
+    """
+    start = member.read(8)
+    wide = start[6:] != b"\1\0"
+    length = int.from_bytes(member.read(4 if wide else 2), "little")
+    if start[:6] != b"\x93NUMPY" or length > _MOST_HEADER:
+        raise ValueError("it is no array")
+    text = member.read(length)
+    found = _HEADER.fullmatch(text)
+    if not found or found[1][-1:] == b"O":
+        raise ValueError("it is no array of numbers: objects are never loaded")
+    shape = tuple(int(part) for part in found[3].split(b",") if part.strip())
+    return 12 + length if wide else 10 + length, np.dtype(found[1].decode()), found[2] == b"True", shape

@@ -1,0 +1,394 @@
+"""Environments of the host in processes of their own, which may hang or die without taking the run along.
+
+The copies are dealt out to the processes in order. What they do and tell lies in memory that all share, so that a step
+is one short message to each process and one back. Inside, a process steps its copies as the host runner does (`Apart`),
+with the seeds that they have there: as long as nothing fails, the weights are the same to the bit.
+
+A process that dies, or that takes longer than the time-out, is replaced: its copies are cut short where they were last
+seen, begin anew, and are counted. An environment that raises is replaced alone. Whoever keeps failing ends the run.
+
+Processes are forked from a server that has imported what they need and has never computed anything (JAX must not be
+forked once it has), or started afresh where there is no such server. They make their environments by their id, with the
+files that the user named by `--import`.
+"""
+
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing import connection as pipes
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.core.errors import OptionError, ShoalError, WorldError
+from shoal.core.host import Copies, HostEnv, Last, StandIn
+from shoal.core.interrupts import listening
+from shoal.core.processes import SAFE, away_from_current_folder
+from shoal.core.registry import import_file, imported_files, make
+from shoal.core.spaces import action_dtype, action_shape
+from shoal.core.types import PyTree
+from shoal.training.health import Health
+from shoal.training.host_stages import Apart, tell
+
+DEATHS, FORGIVEN = 3, 0.01
+"""Deaths of a process that end the run, and how much of one every step without one makes up for."""
+OPENING = 120.0
+"""Seconds that a process may take to open its environments, where the time-out is not longer."""
+STEP, CLOSE = b"step", b"close"
+"""What a process can be asked for."""
+_ALIGNED = 64  # bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """How environments are made in another process: by their id and options, with files imported before."""
+
+    env: str
+    options: Mapping[str, Any]
+    files: Sequence[str]
+
+    @staticmethod
+    def of(env: str, options: Mapping[str, Any]) -> "Source":
+        return Source(env, dict(options), imported_files())
+
+
+@dataclasses.dataclass(frozen=True)
+class Post:
+    """Which environments a process steps: its `rows` of `count` copies, as number `number` of so many workers."""
+
+    source: Source
+    count: int
+    workers: int
+    number: int
+    rows: slice
+    seeds: tuple[int, ...]
+
+
+class Shared:
+    """Arrays `[E, ...]` of what all copies do and tell, in memory that processes share.
+
+    told: observation, final observation (written where an episode ended) and outcome. out, anew `[E]`: as `Stage` has
+    them. restarts, at `[W]`: of each process, see `Apart`.
+    """
+
+    def __init__(self, stand_in: StandIn, count: int, workers: int, memory: Any):
+        last = stand_in.blank()
+        actions = {
+            name: np.zeros((group.size, *action_shape(group.action)), action_dtype(group.action))
+            for name, group in stand_in.groups.items()
+        }
+        rows = jax.tree.map(lambda leaf: ((count, *np.shape(leaf)), np.asarray(leaf).dtype), (last, actions))
+        flags, numbers = ((count,), np.dtype(bool)), ((workers,), np.dtype(np.int64))
+        self.layout = (*rows, flags, flags, numbers, numbers)
+        leaves, structure = jax.tree.flatten(self.layout, is_leaf=_is_slot)
+        starts = np.cumsum([0, *(_room(*leaf) for leaf in leaves)]).tolist()
+        self.size = starts[-1]
+        if memory is not None:
+            views = [_view(memory, start, *leaf) for start, leaf in zip(starts, leaves, strict=False)]
+            told, self.actions, self.out, self.anew, self.restarts, self.at = structure.unflatten(views)
+            self.told: Last = told
+
+    def put(self, told: Last, rows: slice) -> None:
+        """Writes what some copies told."""
+        final = told.final if told.final is not told.observation else None
+        for mine, theirs in ((self.told.observation, told.observation), (self.told.outcome, told.outcome)):
+            _write(mine, theirs, rows)
+        if final is not None:
+            _write(self.told.final, final, rows)
+
+    def taken(self) -> Last:
+        """What all copies told, in memory that nobody writes to any more."""
+        observation, outcome = jax.tree.map(np.copy, (self.told.observation, self.told.outcome))
+        ended = outcome.terminated | outcome.truncated
+        if not ended.any():
+            return Last(observation, observation, outcome)
+
+        def final(now: np.ndarray, last: np.ndarray) -> np.ndarray:
+            rows = now.copy()
+            rows[ended] = last[ended]
+            return rows
+
+        return Last(observation, jax.tree.map(final, observation, self.told.final), outcome)
+
+
+@dataclasses.dataclass
+class Worker:
+    """A process and its copies."""
+
+    number: int
+    rows: slice
+    process: Any
+    pipe: pipes.Connection
+
+    def __str__(self) -> str:
+        first, last = self.rows.start, self.rows.stop - 1
+        return f"copy {first}" if first == last else f"copies {first} to {last}"
+
+
+class Gone(Exception):
+    """A process has died or hangs; the text says how."""
+
+
+class InWorkers:
+    """Environments in `workers` processes, as a `Stage`."""
+
+    def __init__(self, stand_in: StandIn, source: Source, seeds: Sequence[int], workers: int, timeout: float):
+        count = len(seeds)
+        self.stand_in, self.source, self.seeds, self.timeout = stand_in, source, list(seeds), timeout
+        self.count = min(workers, count)
+        self.context = _context()
+        self.memory = self.context.RawArray("b", Shared(stand_in, count, self.count, None).size)
+        self.shared = Shared(stand_in, count, self.count, self.memory)
+        self.shared.at[:] = -1
+        self.health = Health(self.count, FORGIVEN, DEATHS)  # of the processes
+        self.before = 0  # environments that processes which are gone had replaced
+        self.steps = 0
+        self.anew = np.zeros(count, bool)
+        self._last: PyTree = None
+        self.workers: list[Worker] = []
+
+    @property
+    def num_envs(self) -> int:
+        return len(self.seeds)
+
+    @property
+    def sound(self) -> np.ndarray:
+        return ~self.shared.out
+
+    @property
+    def out(self) -> np.ndarray:
+        return self.shared.out
+
+    @property
+    def restarts(self) -> int:
+        return self.health.resets + self.before + int(self.shared.restarts.sum())
+
+    def reset(self) -> Last:
+        ends = np.linspace(0, self.num_envs, self.count + 1).astype(int).tolist()
+        for number in range(self.count):
+            rows = slice(ends[number], ends[number + 1])
+            self.workers.append(self._started(number, rows, self.seeds[rows]))
+        for number in range(self.count):
+            self._answered_or_replaced(number, opening=True)
+        told = self.shared.taken()
+        self._last = told.observation
+        return Last(told.observation, told.observation, told.outcome)
+
+    def step(self, actions: Mapping[str, np.ndarray]) -> Last:
+        self.steps += 1
+        for name, action in actions.items():
+            self.shared.actions[name][:] = action
+        for worker in self.workers:
+            with contextlib.suppress(OSError):  # it is found dead below
+                worker.pipe.send_bytes(STEP)
+        for number in range(self.count):
+            self._answered_or_replaced(number)
+        self.health.turn(np.ones(self.count, bool))  # those that died have been noted
+        self.anew = self.shared.anew.copy()
+        told = self.shared.taken()
+        self._last = told.observation
+        return told
+
+    def close(self) -> None:
+        """Lets the environments be closed, and ends the processes."""
+        for worker in self.workers:
+            with contextlib.suppress(OSError):
+                worker.pipe.send_bytes(CLOSE)
+        until = time.monotonic() + min(self.timeout, 5.0)
+        for worker in self.workers:
+            worker.process.join(max(until - time.monotonic(), 0.0))
+            _end(worker)
+        self.workers = []
+
+    def _started(self, number: int, rows: slice, seeds: Sequence[int]) -> Worker:
+        here, there = self.context.Pipe()
+        post = Post(self.source, self.num_envs, self.count, number, rows, tuple(seeds))
+        process = self.context.Process(
+            target=serve, args=(there, post, self.memory), name=f"environments {number}", daemon=True
+        )
+        try:
+            with away_from_current_folder():
+                process.start()
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise OptionError(
+                f"{self.stand_in.id}: its options cannot be sent to other processes ({error}): leave out --env-workers"
+            ) from error
+        there.close()  # or the end of the process would not be seen
+        return Worker(number, rows, process, here)
+
+    def _answered_or_replaced(self, number: int, opening: bool = False) -> None:
+        """Waits for a process to have done what it was asked for; one that is gone is replaced until one has."""
+        lost = False
+        while True:
+            worker = self.workers[number]
+            try:
+                self._answered(worker, opening or lost)
+                break
+            except Gone as gone:
+                self._replace(worker, str(gone))
+                lost = True
+        if lost and self.steps:
+            self._cut(worker.rows)
+
+    def _answered(self, worker: Worker, opening: bool) -> None:
+        try:
+            self._wait(worker, max(self.timeout, OPENING) if opening else self.timeout)
+            error, said = worker.pipe.recv()
+        except (EOFError, OSError):
+            worker.process.join(1.0)
+            raise Gone(f"the process of {worker} died ({_ending(worker.process.exitcode)})") from None
+        for text in said:
+            tell(text)
+        if error is not None:
+            raise WorldError(error)
+
+    def _wait(self, worker: Worker, seconds: float) -> None:
+        """Until a process answers, or one environment has taken too long; others may have taken their time before."""
+        before = int(self.shared.at[worker.number])
+        while not worker.pipe.poll(seconds):
+            at, seconds = int(self.shared.at[worker.number]), self.timeout
+            if at == before:
+                which = f"copy {worker.rows.start + at}" if at >= 0 else str(worker)
+                raise Gone(f"{which} did not come back from its {'step' if self.steps else 'reset'} in {seconds:g} s")
+            before = at
+
+    def _replace(self, worker: Worker, why: str) -> None:
+        """Another process in place of one that is gone; an error, if it keeps happening."""
+        _end(worker)
+        number, rows = worker.number, worker.rows
+        said = f"{self.stand_in.id}, step {self.steps}: {why}"
+        self.health.fell(np.arange(self.count) == number)
+        if self.health.out[number]:
+            raise WorldError(f"{said}; it keeps happening")
+        tell(f"{said}. It begins anew.")
+        self.before += int(self.shared.restarts[number])
+        self.shared.restarts[number], self.shared.at[number] = 0, -1
+        anew = np.random.SeedSequence((*self.seeds[rows], self.health.resets))
+        self.workers[number] = self._started(number, rows, anew.generate_state(rows.stop - rows.start).tolist())
+
+    def _cut(self, rows: slice) -> None:
+        """Episodes that were lost with their process end where they were last seen."""
+        blank = self.stand_in.blank().outcome.replace(truncated=np.bool_(True))  # pyright: ignore[reportArgumentType]
+        _write(self.shared.told.outcome, jax.tree.map(lambda leaf: np.asarray(leaf)[None], blank), rows)
+        _write(self.shared.told.final, jax.tree.map(lambda leaf: leaf[rows], self._last), rows)
+        self.shared.anew[rows] = True
+
+
+def serve(pipe: Any, post: Post, memory: Any) -> None:
+    """What a process does."""
+    os.environ.pop(SAFE, None)  # that was for this process: scripts that an environment starts are its own affair
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    jax.config.update("jax_platforms", "cpu")  # should an environment use JAX: the accelerator is the learner's
+    with listening():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
+        try:
+            _serve(pipe, post, memory)
+        except (EOFError, OSError):
+            return  # whoever asked is gone
+        except BaseException as error:
+            pipe.send((str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}", ()))
+
+
+def _serve(pipe: Any, post: Post, memory: Any) -> None:
+    """Opens the environments, then carries out one message after the other."""
+    said: list[str] = []
+    stage, shared = _opened(post, memory, said.append)
+    rows, told = post.rows, stage.reset()
+    while True:
+        shared.put(told, rows)
+        shared.out[rows], shared.anew[rows] = stage.out, stage.anew
+        shared.restarts[post.number] = stage.restarts
+        pipe.send((None, tuple(said)))
+        said.clear()
+        if pipe.recv_bytes() == CLOSE:
+            break
+        told = stage.step({name: action[rows] for name, action in shared.actions.items()})
+    stage.close()
+
+
+def _opened(post: Post, memory: Any, say: Callable[[str], None]) -> tuple[Apart, Shared]:
+    for file in post.source.files:
+        import_file(file)
+    stand_in = make(post.source.env, **post.source.options)  # whoever started this has asked who named it
+    assert isinstance(stand_in, StandIn)
+    shared = Shared(stand_in, post.count, post.workers, memory)
+    at = shared.at[post.number : post.number + 1]
+    envs = _apart(stand_in, post.rows.stop - post.rows.start)
+    return Apart(stand_in, envs, post.seeds, post.rows.start, lambda: _apart(stand_in, 1)[0], at, say), shared
+
+
+def _apart(stand_in: StandIn, count: int) -> list[HostEnv]:
+    """Environments, open; refuses those that step themselves as one batch."""
+    batch = stand_in.open(count)
+    if isinstance(batch, Copies):
+        return batch.envs
+    batch.close()
+    raise OptionError(f"{stand_in.id} steps its copies by itself, as one batch: leave out --env-workers")
+
+
+def check_workers(stand_in: StandIn) -> None:
+    """Refuses what cannot be stepped in processes of its own."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise OptionError(
+            "environments in processes of their own import the script that starts them: put what trains under "
+            "`if __name__ == '__main__':`"
+        )
+    for env in _apart(stand_in, 1):
+        env.close()
+
+
+def _context() -> Any:
+    """Processes come from a server where there is one: it imports this module once, for all of them."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def _end_with_parent() -> None:
+    """Ends this process with the one that started it, also while an environment hangs."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        pipes.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _end(worker: Worker) -> None:
+    worker.process.kill()
+    worker.process.join()
+    worker.pipe.close()
+
+
+def _ending(code: int | None) -> str:
+    if code is None:
+        return "it closed its pipe"
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"exit code {code}"
+
+
+def _is_slot(leaf: Any) -> bool:
+    return isinstance(leaf, tuple) and len(leaf) == 2 and isinstance(leaf[1], np.dtype)
+
+
+def _room(shape: tuple[int, ...], dtype: np.dtype) -> int:
+    size = dtype.itemsize * int(np.prod(shape))
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+def _view(memory: Any, start: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    return np.frombuffer(memory, dtype, int(np.prod(shape)), start).reshape(shape)
+
+
+def _write(mine: PyTree, theirs: PyTree, rows: slice) -> None:
+    for into, leaf in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
+        into[rows] = leaf

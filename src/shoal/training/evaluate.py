@@ -1,0 +1,255 @@
+"""Evaluation: exactly one episode a copy, so that short episodes do not count more often than long ones."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.errors import FlaxError
+from jax import lax
+
+from shoal.batching.regroup import original, side_rewards, sides
+from shoal.batching.rollout import Actor, Policies, Uniform, step
+from shoal.core.env import Env
+from shoal.core.errors import OptionError, ShoalError, WorldError, require_positive, require_type, unknown_name
+from shoal.core.host import StandIn
+from shoal.core.types import PyTree, Scene
+from shoal.training.experiment import Cast
+from shoal.training.host_stages import TIMEOUT
+from shoal.training.memory import SMALLER, Need, fitting, need_of, require_counts, require_room
+
+BATCH = 4096
+"""Episodes played at once at most."""
+MAX_STEPS = 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Returns of many episodes, one entry each, by group of the world, whatever policies its agents share.
+
+    A group's return is the sum over its agents. A group whose seats several players share, as in card games, is told
+    apart by player instead. Of policies of several seeds there is one more axis before that of episodes, and one more
+    number for each seed in what follows from them.
+    """
+
+    returns: dict[str, np.ndarray]
+    lengths: np.ndarray
+
+    @property
+    def episodes(self) -> int:
+        return self.lengths.shape[-1]
+
+    @property
+    def mean_return(self) -> dict[str, Any]:
+        return {name: _by_seed(np.mean(values, axis=-1)) for name, values in self.returns.items()}
+
+    @property
+    def standard_error(self) -> dict[str, Any]:
+        root = math.sqrt(self.episodes)
+        return {name: _by_seed(np.std(values, axis=-1) / root) for name, values in self.returns.items()}
+
+    @property
+    def total_mean_return(self) -> Any:
+        return _by_seed(np.mean(np.sum(list(self.returns.values()), axis=0), axis=-1))
+
+
+def _by_seed(values: np.ndarray) -> float | list[float]:
+    """A plain number, or one for each seed."""
+    return values.tolist()
+
+
+def evaluate(
+    roles: Cast,
+    policies: dict[str, PyTree] | None,
+    episodes: int = 1024,
+    seed: int = 0,
+    explore: bool = False,
+    env_workers: int = 0,
+    env_timeout: float = TIMEOUT,
+) -> Evaluation:
+    """Plays `episodes` episodes with the policies by name; those left out (None: all) play at random.
+
+    Policies of several seeds, as `train` gives them, are played one seed after the other, each in the same episodes.
+    env_workers, env_timeout: how environments of other libraries are stepped; as in `train`.
+    """
+    require_type("evaluate", "roles", roles, Cast, "shoal.cast(experiment) gives one")
+    require_positive("evaluate", episodes=episodes)
+    require_counts("evaluate", episodes=episodes)
+    seeds = num_seeds(roles, policies)
+    if seeds is not None:
+        chosen = [jax.tree.map(lambda leaf, i=i: leaf[i], policies) for i in range(seeds)]
+        more = episodes, seed, explore, env_workers, env_timeout
+        return _stacked([evaluate(roles, one, *more) for one in chosen])
+    from shoal.training import host  # which is built on this module
+
+    stepping = host.Stepping(env_workers, env_timeout)
+    if isinstance(original(roles.env), StandIn):
+        return host.evaluate(roles, policies, episodes, seed, explore, stepping)
+    host.check_stepping(roles.experiment, stepping)
+    actor, policies = seated(roles, policies, explore)
+    played, program = [], play(roles, actor)
+    try:
+        batch = _batch(roles, program, policies, min(BATCH, episodes))
+    except FlaxError as error:
+        reason = str(error).partition(". (")[0]
+        raise OptionError(f"a policy does not fit {roles.experiment.env!r} as it is here: {reason}") from error
+    for start in range(0, episodes, batch):
+        ids = jnp.arange(start, min(start + batch, episodes), dtype=jnp.uint32)
+        returns, lengths, ended = program(policies, jax.random.key(seed), ids)
+        if not bool(jnp.all(ended)):
+            raise WorldError(f"world {roles.experiment.env!r}: an episode did not end within {MAX_STEPS} steps")
+        played.append((jax.tree.map(np.asarray, returns), np.asarray(lengths)))
+    names = played[0][0]
+    return Evaluation(
+        returns={name: np.concatenate([returns[name] for returns, _ in played]) for name in names},
+        lengths=np.concatenate([lengths for _, lengths in played]),
+    )
+
+
+def _stacked(results: list[Evaluation]) -> Evaluation:
+    returns = {name: np.stack([result.returns[name] for result in results]) for name in results[0].returns}
+    return Evaluation(returns, np.stack([result.lengths for result in results]))
+
+
+def _batch(roles: Cast, program: Callable, policies: PyTree, asked: int) -> int:
+    """How many episodes are played at once: fewer where that many copies do not fit into memory."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+
+    @functools.cache
+    def need(copies: int) -> Need:
+        ids = jax.ShapeDtypeStruct((copies,), jnp.uint32)
+        return need_of(policies, jax.make_jaxpr(program)(policies, key, ids))
+
+    return fitting(f"an episode of {roles.experiment.env}", need, asked)
+
+
+def play(roles: Cast, actor: Actor, gains: Callable[[Env, Mapping[str, jax.Array]], dict] = side_rewards):
+    """The compiled program `(policies, key, copy ids) -> returns by side [E], lengths [E], ended [E]`.
+
+    gains: from the rewards of a step `[E, n]` by policy to those that are summed up, `[E]` by name.
+    """
+
+    @jax.jit
+    def program(policies, key, ids):
+        vectorised = roles.vectorised(ids.shape[0])
+        worlds = vectorised.reset(key, ids)
+        memory = actor.initial_memory(policies, ids.shape[0])
+
+        def unfinished(state):
+            return ~jnp.all(state[3]) & (state[0].clock < MAX_STEPS)
+
+        def body(state):
+            worlds, memory, returns, ended, lengths = state
+            worlds, memory, record = step(vectorised, actor, policies, worlds, memory)
+            gained = gains(roles.env, record.reward)
+            returns = {name: value + jnp.where(ended, 0.0, gained[name]) for name, value in returns.items()}
+            lengths = lengths + ~ended
+            return worlds, memory, returns, ended | record.terminated | record.truncated, lengths
+
+        rewards = {name: jnp.zeros((ids.shape[0], group.size)) for name, group in roles.spec.groups.items()}
+        zeros = jax.tree.map(jnp.zeros_like, gains(roles.env, rewards))
+        start = (worlds, memory, zeros, jnp.zeros(ids.shape[0], bool), jnp.zeros(ids.shape[0], jnp.int32))
+        _, _, returns, ended, lengths = lax.while_loop(unfinished, body, start)
+        return returns, lengths, ended
+
+    return program
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """One episode to watch: scenes `[T + 1]` and cumulative returns by group `[T + 1]`."""
+
+    frames: Scene
+    returns: dict[str, np.ndarray]
+
+
+def record(
+    roles: Cast, policies: dict[str, PyTree] | None, seed: int = 0, explore: bool = False, max_steps: int = 2000
+) -> Recording:
+    """Plays one episode and keeps a picture of every step."""
+    seeds = num_seeds(roles, policies)
+    if seeds is not None:
+        raise OptionError(
+            f"these are the policies of {seeds} seeds, and one episode is to be recorded: take those of one seed, "
+            "jax.tree.map(lambda leaf: leaf[0], policies)"
+        )
+    actor, policies = seated(roles, policies, explore)
+    vectorised = roles.vectorised(1)
+
+    def picture(state, params):
+        params = roles.env.default_params() if params is None else jax.tree.map(lambda leaf: leaf[0], params)
+        return roles.env.scene(jax.tree.map(lambda leaf: leaf[0], state), params)
+
+    @functools.partial(jax.jit, static_argnums=3)
+    def some(policies, worlds, memory, length):
+        def body(carry, _):
+            worlds, memory = carry
+            acts = actor.act(policies, memory, worlds)
+            following, outcome, ended = vectorised.step(worlds, acts.action)
+            rewards = {name: value[0] for name, value in side_rewards(roles.env, outcome.reward).items()}
+            return (following, acts.memory), (picture(ended.state, worlds.params), rewards, ended.mask[0])
+
+        return lax.scan(body, (worlds, memory), length=length)
+
+    shapes = jax.eval_shape(vectorised.reset, jax.random.key(seed))
+    memory = actor.initial_memory(policies, 1)
+    traced = jax.make_jaxpr(some, static_argnums=3)(policies, shapes, memory, 50)
+    require_room(f"an episode of {roles.experiment.env}", need_of((policies, shapes), traced), lambda: SMALLER)
+    worlds = jax.jit(vectorised.reset)(jax.random.key(seed))
+    frames = [jax.tree.map(lambda leaf: np.asarray(leaf)[None], jax.jit(picture)(worlds.state, worlds.params))]
+    rewards = [{name: np.zeros(1) for name in sides(roles.env)}]
+    over, played = False, 0
+    while not over and played < max_steps:
+        (worlds, memory), chunk = some(policies, worlds, memory, 50)
+        scenes, gained, ended = jax.tree.map(np.asarray, chunk)
+        over = bool(ended.any())
+        length = int(np.argmax(ended)) + 1 if over else 50
+        played += length
+        frames.append(jax.tree.map(lambda leaf, n=length: leaf[:n], scenes))
+        rewards.append({name: value[:length] for name, value in gained.items()})
+    joined = jax.tree.map(lambda *parts: np.concatenate(parts), *frames)
+    returns = {name: np.cumsum(np.concatenate([part[name] for part in rewards])) for name in rewards[0]}
+    return Recording(joined, returns)
+
+
+def seated(roles: Cast, policies: dict[str, PyTree] | None, explore: bool) -> tuple[Actor, dict[str, PyTree]]:
+    """Who plays: the given policies, and uniformly random play for the groups that have none."""
+    given = policies or {}
+    groups = roles.spec.groups
+    for name in given:
+        if name not in groups:
+            raise unknown_name("policy", name, groups)
+    algorithms = {name: roles.algorithms[name] if name in given else Uniform(groups[name].action) for name in groups}
+    return Policies(algorithms, groups, explore), {name: given.get(name, ()) for name in groups}
+
+
+def num_seeds(roles: Cast, policies: dict[str, PyTree] | None) -> int | None:
+    """Of how many seeds these are the policies, stacked as `train` gives them; None if they are those of one."""
+    found = {name: _leading(name, policy, roles) for name, policy in (policies or {}).items()}
+    if len(set(found.values())) > 1:
+        told = ", ".join(f"{name} of {count or 'one'}" for name, count in found.items())
+        raise OptionError(f"the policies must be those of one seed, or of as many seeds each: {told}")
+    return next(iter(found.values()), None)
+
+
+def _leading(name: str, policy: PyTree, roles: Cast) -> int | None:
+    """The size of the axis that all leaves have before those of the experiment's own network; None without one.
+
+    A policy of another network brings it along, and is taken for that of one seed.
+    """
+    if name not in roles.spec.groups:
+        raise unknown_name("policy", name, roles.spec.groups)
+    algorithm, spec = next(learner for learner in roles.learners.values() if name in learner[1].groups)
+    try:
+        own = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec).params)[name]
+    except ShoalError:  # the experiment could not be trained as it is, but its policies can be played
+        return None
+    if jax.tree.structure(policy) != jax.tree.structure(own):
+        return None
+    pairs = [(np.shape(leaf), wanted.shape) for leaf, wanted in zip(*map(jax.tree.leaves, (policy, own)), strict=True)]
+    sizes = {shape[0] if shape[1:] == wanted else None for shape, wanted in pairs if shape}
+    return sizes.pop() if len(sizes) == 1 else None

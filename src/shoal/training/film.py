@@ -1,0 +1,135 @@
+"""Films an episode of an environment of another library, through its own `render`."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.batching.regroup import side_rewards
+from shoal.core.errors import OptionError, WorldError
+from shoal.core.host import Copies, HostEnv, Observations
+from shoal.core.interrupts import listening
+from shoal.core.types import Group, Outcome, PyTree, Seat
+from shoal.training.evaluate import seated
+from shoal.training.experiment import Cast, cast
+from shoal.training.host import Played
+from shoal.training.host_stages import Apart
+
+RENDERED = {"render_mode": "rgb_array"}
+"""The option with which environments of Gymnasium and PettingZoo give pictures as arrays."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Film:
+    """One episode: pictures `[height, width, 3]` uint8, and cumulative returns by side `[T + 1]`."""
+
+    frames: list[np.ndarray]
+    returns: dict[str, np.ndarray]
+
+
+class Filmed:
+    """A `HostEnv` of which every moment of its first episode is kept as a picture."""
+
+    def __init__(self, env: HostEnv):
+        self.env, self.frames = env, []
+        self.over = False
+
+    @property
+    def name(self) -> str:
+        return self.env.name
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        return self.env.groups
+
+    @property
+    def players(self) -> dict[str, tuple[Seat, ...]]:
+        return self.env.players
+
+    @property
+    def masked(self) -> bool:
+        return self.env.masked
+
+    @property
+    def leaving(self) -> bool:
+        return self.env.leaving
+
+    def reset(self, seed: int | None) -> Observations:
+        seen = self.env.reset(seed)
+        self._look()
+        return seen
+
+    def step(self, actions: Mapping[str, np.ndarray]) -> tuple[Observations, Outcome]:
+        seen, outcome = self.env.step(actions)
+        self._look()
+        self.over |= bool(outcome.terminated or outcome.truncated)
+        return seen, outcome
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _look(self) -> None:
+        if not self.over:
+            picture = np.asarray(self.env.env.render())  # pyright: ignore[reportAttributeAccessIssue]
+            if picture.ndim != 3 or picture.shape[-1] != 3 or picture.dtype != np.uint8:
+                raise WorldError(
+                    f"{self.name}: its render gives {picture.dtype} of shape {picture.shape}, not a picture "
+                    "[height, width, 3] of uint8"
+                )
+            self.frames.append(picture.copy())
+
+
+def film(
+    roles: Cast, policies: dict[str, PyTree] | None, seed: int = 0, explore: bool = False, max_steps: int = 2000
+) -> Film:
+    """Plays one episode, or its first `max_steps` steps, with the policies by name, and films it."""
+    roles = _rendering(roles)
+    actor, given = seated(roles, policies, explore)
+    played = Played(roles, actor, 1)
+    batch = played.stand_in.open(1)
+    if not isinstance(batch, Copies) or not callable(getattr(getattr(batch.envs[0], "env", None), "render", None)):
+        batch.close()
+        raise _no_pictures(roles.experiment.env, "it has no render")
+    filmed = Filmed(batch.envs[0])
+    seeds = np.random.SeedSequence(seed).generate_state(1).tolist()
+    try:
+        with listening():
+            return _filmed(played, Apart(played.stand_in, [filmed], seeds), filmed, given, seed, max_steps)
+    finally:
+        filmed.close()
+
+
+def _filmed(played: Played, stage: Apart, filmed: Filmed, given: PyTree, seed: int, max_steps: int) -> Film:
+    worlds = played.begin(jax.jit(played.worlds.reset)(jax.random.key(seed)), seed, stage)
+    memory = played.actor.initial_memory(given, 1)
+    acts, actions = played.decide(given, memory, worlds)
+    buffer = played.buffer(given, worlds, memory, 1)
+    gained: list[dict[str, float]] = []
+    while not filmed.over and len(gained) < max_steps:
+        told = played.step(actions)
+        worlds, buffer, acts, actions = played.tick(given, worlds, acts, told, buffer, np.int32(0))
+        rewards = jax.device_get(side_rewards(played.cast.env, jax.tree.map(lambda rows: rows[0], buffer.reward)))
+        gained.append({name: float(reward[0]) for name, reward in rewards.items()})
+    names = list(gained[0])
+    return Film(filmed.frames, {name: np.cumsum([0.0, *(step[name] for step in gained)]) for name in names})
+
+
+def _rendering(roles: Cast) -> Cast:
+    """The same, with environments that give pictures."""
+    experiment = roles.experiment
+    if "render_mode" in experiment.env_options:
+        return roles
+    options: dict[str, Any] = {**experiment.env_options, **RENDERED}
+    try:
+        return cast(dataclasses.replace(experiment, env_options=options))
+    except (OptionError, WorldError) as error:
+        raise _no_pictures(experiment.env, f"making it with render_mode='rgb_array' failed ({error})") from error
+
+
+def _no_pictures(name: str, why: str) -> OptionError:
+    return OptionError(
+        f"{name} cannot be filmed: {why}. An environment of Gymnasium's or PettingZoo's is filmed if it takes "
+        "render_mode='rgb_array' and its render() then returns an array [height, width, 3]."
+    )

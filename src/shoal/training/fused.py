@@ -1,0 +1,406 @@
+"""The fused runner: everything from `reset` to the updated weights is one compiled program.
+
+The carry (worlds, memory, learners, counters) is donated, so it is one data store on the device, updated in place; the
+host only says how many updates to make, and later reads a small table of metrics. The copies are sharded over the
+devices; gradients and statistics are summed over them. Several seeds, and several values of float hyper-parameters,
+are a vmap over the whole thing.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shoal.batching.regroup import original
+from shoal.batching.rollout import Policies, Step, experience, rollout
+from shoal.batching.vectorise import Worlds
+from shoal.core.algorithm import Experience, Replays, require_protocol
+from shoal.core.errors import OptionError
+from shoal.core.host import StandIn
+from shoal.core.types import PyTree
+from shoal.ops.replay import Replay, num_bytes
+from shoal.training import nan_guard as nonfinite
+from shoal.training.devices import AXIS, make_mesh
+from shoal.training.experiment import Cast, Experiment, cast
+from shoal.training.memory import Need, device_bytes, largest, need_of, on_host, require_counts, require_room, size
+
+MAX_UPDATES = 256
+"""Updates that one call can make: the rows of the metrics table it returns."""
+REPLAY_SHARE = 0.8
+"""Of the memory of a device, what replays may take: worlds, weights and batches need some too."""
+PRIORITY_BYTES = 4
+"""Of each step in a prioritised replay, beside the step itself."""
+
+Overrides = Mapping[str, Mapping[str, np.ndarray]]
+"""Values `[points]` of float hyper-parameters, by learner and by name; every point is trained with every seed."""
+
+
+class Carry(struct.PyTreeNode):
+    """All that a run is, on the device. Of a stacked program, every leaf has a leading axis of points x seeds."""
+
+    worlds: Worlds
+    memory: PyTree
+    learners: dict[str, Any]
+    key: jax.Array
+    update: jax.Array
+    latch: nonfinite.Latch
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """An experiment, compiled: `init` makes the carry, `advance` makes updates. Built by `build`.
+
+    It is stacked if it holds several trainings side by side: `points` of overridden hyper-parameters, the seeds of one
+    point next to each other. The values are data: other points, as many of them, are the same program.
+    """
+
+    most: ClassVar[int] = MAX_UPDATES  # updates that one call may make
+
+    cast: Cast
+    mesh: jax.sharding.Mesh
+    overrides: Overrides = dataclasses.field(default_factory=dict)
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.cast.experiment
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns of the metrics table."""
+        return tuple(self._traced[1])
+
+    @functools.cached_property
+    def _traced(self) -> tuple[Any, dict[str, Any]]:
+        """One update of one training, as a jaxpr, and its metrics' shapes; nothing is computed."""
+        update = functools.partial(self._update, axis=None)
+        jaxpr, (_, metrics) = jax.make_jaxpr(update, return_shape=True)(self._one())
+        return jaxpr, metrics
+
+    def _one(self) -> Carry:
+        """The shapes of one training's carry."""
+        carry = self.shapes()
+        if not self.stacked:
+            return carry
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), carry)
+
+    @property
+    def trainings(self) -> int:
+        """How many are side by side."""
+        return self.experiment.num_seeds * num_points(self.overrides)
+
+    @functools.cached_property
+    def need(self) -> Need:
+        """What it takes of memory, from its trace."""
+        carry = self._one()
+        whole = () if on_host() else carry.learners  # replays, which are split, apart
+        whole = jax.tree.map(lambda leaf: () if _is_replay(leaf) else leaf, whole, is_leaf=_is_replay)
+        table = 2 * 4 * MAX_UPDATES * len(self.names)  # of the call that runs and of the one that is read
+        one = need_of(carry, self._traced[0], whole)
+        return dataclasses.replace(one, made=one.made + table).times(self.trainings)
+
+    def init(self) -> Carry:
+        """Fresh worlds and learners. Each device makes its share: no one of them could hold a large replay alone."""
+        return jax.jit(self._init_all, out_shardings=self.shardings)()
+
+    def shapes(self) -> Carry:
+        """The carry's shapes; nothing is computed."""
+        return jax.eval_shape(self._init_all)
+
+    @functools.cached_property
+    def advance(self):
+        """`advance(carry, count) -> carry, table [MAX_UPDATES, columns]`: makes `count` updates; donates the carry."""
+        local = functools.partial(self._advance, axis=AXIS if self.mesh.size > 1 else None)
+        if self.stacked:
+            local = jax.vmap(local, (0, None))
+        specs = self._specs()
+        spread = jax.shard_map(local, mesh=self.mesh, in_specs=(specs, P()), out_specs=(specs, P()), check_vma=False)
+        # Saying where results lie keeps the second call from looking like another program.
+        replicated = NamedSharding(self.mesh, P())
+        return jax.jit(spread, donate_argnums=0, out_shardings=(self.shardings, replicated))
+
+    def compiled(self, carry: Carry) -> Any:
+        """`advance`, compiled for a carry like this one."""
+        return self.advance.lower(carry, self.counts[0]).compile()
+
+    @property
+    def shardings(self) -> Carry:
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self._specs())
+
+    @functools.cached_property
+    def counts(self) -> list[jax.Array]:
+        """The numbers 0 to MAX_UPDATES on the devices, so that no call of `advance` copies one there."""
+        replicated = NamedSharding(self.mesh, P())
+        return [jax.device_put(jnp.int32(count), replicated) for count in range(MAX_UPDATES + 1)]
+
+    def incidents(self) -> dict[str, int]:
+        """What went wrong in the worlds so far and was seen to, by name; for the logs."""
+        return {}
+
+    @property
+    def stacked(self) -> bool:
+        """Whether every leaf of the carry has a leading axis of trainings."""
+        return bool(self.overrides) or self.experiment.num_seeds > 1
+
+    def _specs(self) -> Carry:
+        """Which leaves are split over the devices: those with an axis of copies."""
+        carry = self.shapes()
+        lead = (None,) if self.stacked else ()
+        split, whole = P(*lead, AXIS), P()
+
+        def fill(spec, tree):
+            return jax.tree.map(lambda _: spec, tree)
+
+        def replay_specs(leaf):
+            if not _is_replay(leaf):
+                return whole
+            split = P(*lead, None, AXIS)  # rows of time come first
+            priority = None if leaf.priority is None else split
+            return leaf.replace(store=fill(split, leaf.store), priority=priority, written=whole)
+
+        return fill(whole, carry).replace(
+            worlds=fill(split, carry.worlds).replace(clock=whole),
+            memory=fill(split, carry.memory),
+            latch=fill(split, carry.latch),
+            learners=jax.tree.map(replay_specs, carry.learners, is_leaf=_is_replay),
+        )
+
+    def _init_all(self) -> Carry:
+        seed = self.experiment.seed
+        if not self.stacked:
+            return self._init(jnp.uint32(seed), {})
+        seeds = jnp.arange(self.experiment.num_seeds, dtype=jnp.uint32) + jnp.uint32(seed)
+        points = num_points(self.overrides)
+        floats = jax.tree.map(
+            lambda values: jnp.repeat(jnp.asarray(values, jnp.float32), len(seeds)),
+            {name: dict(options) for name, options in self.overrides.items()},
+        )
+        # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
+        return lax.map(lambda one: self._init(*one), (jnp.tile(seeds, points), floats))
+
+    def _init(self, seed: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> Carry:
+        world_key, learner_key, update_key = jax.random.split(jax.random.key(seed), 3)
+        learners = {}
+        for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
+            if name in floats:  # before `init`, which may derive more from them than `hyper`
+                algorithm = dataclasses.replace(algorithm, **floats[name])  # pyright: ignore[reportArgumentType]
+            learners[name] = algorithm.init(jax.random.fold_in(learner_key, i), spec)
+            if self.experiment.learners[name].frozen and algorithm.traits.replay:
+                learners[name] = learners[name].replace(replay=None)  # it will never learn from it
+        worlds = self.cast.vectorised().reset(world_key)
+        memory = self._actor.initial_memory(policies_of(learners), self.experiment.num_envs)
+        return Carry(worlds, memory, learners, update_key, jnp.int32(0), nonfinite.clear(self.mesh.size))
+
+    @functools.cached_property
+    def _actor(self) -> Policies:
+        return Policies(self.cast.algorithms, self.cast.spec.groups)
+
+    def _advance(self, carry: Carry, count: jax.Array, axis: str | None) -> tuple[Carry, jax.Array]:
+        def body(i, state):
+            carry, table = state
+            carry, metrics = self._update(carry, axis)
+            row = jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.names])
+            return carry, table.at[i].set(row)
+
+        table = jnp.zeros((MAX_UPDATES, len(self.names)))
+        return lax.fori_loop(0, count, body, (carry, table))
+
+    def _update(self, carry: Carry, axis: str | None) -> tuple[Carry, dict[str, jax.Array]]:
+        """One rollout of all copies, then one update of every learner that learns."""
+        share = carry.worlds.first.shape[0]
+        vectorised = self.cast.vectorised(share)
+        policies = policies_of(carry.learners)
+        worlds, memory, steps = rollout(
+            vectorised, self._actor, policies, carry.worlds, carry.memory, self.experiment.num_steps
+        )
+        return self._taught(carry, worlds, memory, steps, axis)
+
+    def _taught(
+        self, carry: Carry, worlds: Worlds, memory: PyTree, steps: Step, axis: str | None
+    ) -> tuple[Carry, dict[str, jax.Array]]:
+        """An update of every learner that learns, from a rollout's steps `[T, E, ...]` and what came after it."""
+        share = carry.worlds.first.shape[0]
+        whole = experience(steps, carry.memory, worlds, memory)
+        learners, metrics = self._learn(carry, whole, axis)
+        latch = nonfinite.check(carry.latch, carry, steps, worlds.observation, learners, metrics, share, axis)
+        metrics |= _step_metrics(steps, axis)
+        metrics["fault"] = jnp.max(latch.kind)
+        if axis:
+            metrics["fault"] = lax.pmax(metrics["fault"], axis)
+        return Carry(worlds, memory, learners, carry.key, carry.update + 1, latch), metrics
+
+    def _learn(self, carry: Carry, whole: Experience, axis: str | None) -> tuple[dict[str, Any], dict[str, jax.Array]]:
+        learners, metrics = dict(carry.learners), {}
+        key = jax.random.fold_in(carry.key, carry.update)
+        for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
+            if self.experiment.learners[name].frozen:
+                continue
+            own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
+            learners[name], results = algorithm.update(learners[name], own, jax.random.fold_in(key, i), axis)
+            metrics |= results
+        return learners, metrics
+
+
+def check_compiled(roles: Cast) -> None:
+    """Refuses environments that are stepped in Python: their stand-ins would play, and nothing would ever happen."""
+    if isinstance(original(roles.env), StandIn):
+        raise OptionError(
+            f"{roles.experiment.env} runs on the host, in Python: it cannot be part of a compiled program. "
+            "`shoal train` and `shoal.training.host` train in it."
+        )
+
+
+Built = TypeVar("Built", bound=Program)
+
+
+def build(
+    experiment: Experiment,
+    devices: int | None = None,
+    overrides: Overrides | None = None,
+    kind: Callable[[Cast, jax.sharding.Mesh, Overrides], Built] = Program,
+) -> Built:
+    """The program of an experiment, over all local devices or the first few; `overrides` make it a sweep."""
+    require_counts("experiment", num_envs=experiment.num_envs, num_steps=experiment.num_steps)
+    roles, mesh = cast(experiment), mesh_of(experiment, devices)
+    check_compiled(roles)
+    check_warm_up(experiment)
+    # Cores are devices of their own here, but they share the memory of the machine.
+    memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size
+    check_replays(roles, num_points(overrides or {}), memories)
+    program = kind(roles, mesh, overrides or {})
+    _check_traced(program)
+    check_memory(program)
+    return program
+
+
+def mesh_of(experiment: Experiment, devices: int | None = None) -> jax.sharding.Mesh:
+    """The devices that an experiment runs on: of all local ones, or of the first few, those worth using."""
+    parts = copies_unit(experiment)
+    if experiment.num_envs % parts:
+        raise OptionError(
+            f"num_envs must be a multiple of the number of minibatches, {parts}, got {experiment.num_envs}. "
+            f"Try {math.ceil(experiment.num_envs / parts) * parts}."
+        )
+    return make_mesh(experiment.num_envs, parts, devices)
+
+
+def check_warm_up(experiment: Experiment) -> None:
+    """Refuses a run that would be over before one of its learners begins to learn."""
+    total = experiment.total_env_steps
+    for name, learner in experiment.learners.items():
+        warm_up = learner.algorithm.traits.warm_up
+        if warm_up >= total and not learner.frozen:
+            raise OptionError(
+                f"learner {name!r} would never learn: its warm_up, {warm_up:,} env steps, must be less than "
+                f"total_env_steps, {total:,}. Raise total_env_steps or lower warm_up."
+            )
+
+
+def _check_traced(program: Program) -> None:
+    """An algorithm must have copied what is swept to `state.hyper`, or all points would be the same."""
+    learners = program.shapes().learners
+    for name, options in program.overrides.items():
+        for option in options:
+            if option not in getattr(learners[name], "hyper", {}):
+                algorithm = type(program.experiment.learners[name].algorithm).__name__
+                raise OptionError(f"sweep: {algorithm} does not copy {option} to `state.hyper`, so it cannot be swept")
+
+
+def check_memory(program: Program) -> None:
+    """Refuses a program that does not fit into memory, before it is compiled, and says what would fit."""
+    experiment, devices = program.experiment, program.mesh.size
+
+    @functools.cache
+    def need(num_envs: int) -> Need:
+        if num_envs == experiment.num_envs:
+            return program.need
+        smaller = cast(dataclasses.replace(experiment, num_envs=num_envs))
+        return dataclasses.replace(program, cast=smaller).need
+
+    def advice() -> str:
+        one = dataclasses.replace(program.need, **_divided(program.need, program.trainings))
+        most = largest(one.times, program.trainings, devices=devices)
+        if most is not None:
+            return f"At most {most:,} trainings side by side fit (num_seeds x points)."
+        most = largest(need, experiment.num_envs, copies_unit(experiment) * devices, devices)
+        if most is not None:
+            alone = "" if program.trainings == 1 else " in one training"
+            return f"The largest num_envs that fits{alone} is {most:,}."
+        least = copies_unit(experiment) * devices
+        few = f"Not even {least} cop{'ies' if least > 1 else 'y'} would" if experiment.num_envs > least else "It cannot"
+        return f"{few} fit: use a smaller world (fewer agents), fewer steps (num_steps) or a smaller network."
+
+    copies = f"{experiment.num_envs:,} copies x {experiment.num_steps:,} steps"
+    many = f", {program.trainings:,} trainings side by side" if program.trainings > 1 else ""
+    require_room(f"{experiment.env} with {copies}{many}", program.need, advice, devices)
+
+
+def _divided(need: Need, count: int) -> dict[str, int]:
+    return {name: value // count for name, value in dataclasses.asdict(need).items()}
+
+
+def copies_unit(experiment: Experiment) -> int:
+    """What the number of copies must be a multiple of: the minibatches of all learners."""
+    return math.lcm(*(learner.algorithm.traits.minibatches for learner in experiment.learners.values()))
+
+
+def check_replays(roles: Cast, points: int = 1, memories: int = 1) -> None:
+    """Refuses replays that, all together, take more than their share of memory.
+
+    memories: of how many devices; the copies, and what is stored of their steps, are spread over them.
+    """
+    sizes = {}
+    for name, (algorithm, spec) in roles.learners.items():
+        traits = algorithm.traits.replay
+        if traits and not roles.experiment.learners[name].frozen:
+            example, rows, num_envs = require_protocol(algorithm, Replays, f"learner {name!r}").replay_shape(spec)
+            priority = PRIORITY_BYTES if traits.prioritised else 0
+            sizes[name] = num_bytes(example, 1, 1) + priority, rows * num_envs
+    trainings, room = roles.experiment.num_seeds * points, device_bytes()
+    total = sum(step * steps for step, steps in sizes.values()) * trainings / memories
+    if total <= REPLAY_SHARE * room:
+        return
+    each = ", ".join(f"{name!r}: {steps:,} steps of {step:,} bytes" for name, (step, steps) in sizes.items())
+    many = f"; {trainings} trainings side by side" if trainings > 1 else ""
+    spread = f"; spread over {memories} devices" if memories > 1 else ""
+    update = roles.experiment.num_envs * roles.experiment.num_steps  # sizes are rounded up to whole ones
+    fits = [int(REPLAY_SHARE * room / total * steps) // update * update for _, steps in sizes.values()]
+    lower = f"Lower buffer_size to {' and '.join(f'{most:,}' for most in fits)} or less."
+    raise OptionError(
+        f"replays take {size(total)} of a device ({each}{many}{spread}), but may take at most {REPLAY_SHARE:.0%} of "
+        f"the {size(room)} that are free there. {lower if all(fits) else 'Use fewer copies (num_envs).'}"
+    )
+
+
+def _is_replay(leaf: Any) -> bool:
+    return isinstance(leaf, Replay)
+
+
+def num_points(overrides: Overrides) -> int:
+    """How many points there are; without overrides one, the experiment itself."""
+    sizes = (len(values) for options in overrides.values() for values in options.values())
+    return next(sizes, 1)
+
+
+def policies_of(learners: dict[str, Any]) -> dict[str, PyTree]:
+    """The policies of all learners, by name."""
+    return {name: policy for state in learners.values() for name, policy in state.params.items()}
+
+
+def _step_metrics(steps: Step, axis: str | None) -> dict[str, jax.Array]:
+    """Sums over the episodes that ended in the rollout (means are taken later, over many rows), and world metrics."""
+    sums = {"episodes": steps.episodes.count, "length": steps.episodes.length}
+    sums |= {f"return/{name}": value for name, value in steps.episodes.returns.items()}
+    sums = {name: jnp.sum(value) for name, value in sums.items()}
+    means = {f"world/{name}": jnp.mean(value.astype(jnp.float32)) for name, value in steps.metrics.items()}
+    if axis:
+        sums, means = lax.psum(sums, axis), lax.pmean(means, axis)
+    return sums | means

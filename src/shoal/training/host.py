@@ -1,0 +1,378 @@
+"""The host runner: environments that only exist on the host, stepped in this process, with one compiled `act`.
+
+It is the fused runner with its rollout taken apart. In every step of a rollout the decisions come from the device, the
+environments are stepped in Python, and what they tell goes back in one call, which records the step and decides the
+next one. Steps are written into one buffer on the device, updated in place; the update is the same as everywhere.
+
+Environments are stepped in this process, one after the other, or in others (`env_workers`); what becomes of those that
+fail is said in `host_stages`.
+
+A run can be resumed, but not to the bit: the state of the environments is theirs alone, so episodes begin anew.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.batching.regroup import original, own_actions, side_rewards
+from shoal.batching.rollout import Actor, Acts, Step, carried_out
+from shoal.batching.vectorise import Ended, Vectorised, Worlds
+from shoal.core.errors import NonFiniteWorldError, OptionError, WorldError, require, require_positive
+from shoal.core.host import Copies, Last, StandIn, check_told
+from shoal.core.interrupts import is_users, listening
+from shoal.core.types import PyTree
+from shoal.training.devices import memory_in_use
+from shoal.training.env_workers import InWorkers, Source, check_workers
+from shoal.training.evaluate import MAX_STEPS, Evaluation, seated
+from shoal.training.experiment import Cast, Experiment, cast
+from shoal.training.fused import (
+    MAX_UPDATES,
+    Carry,
+    Program,
+    check_memory,
+    check_replays,
+    check_warm_up,
+    copies_unit,
+    mesh_of,
+    policies_of,
+)
+from shoal.training.host_stages import TIMEOUT, Apart, Stage, Together, Watchdog
+from shoal.training.memory import Need, largest, require_counts, require_room, size
+
+MEASURED = 16
+"""Environments that are opened to see what they take of memory, where there are to be many."""
+LEAST_COPY = 4096
+"""Bytes that an environment takes at least: there is a Python object, and what it told."""
+EVALUATED = 16
+"""Environments that an evaluation plays in at most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Stepping:
+    """How environments are stepped. workers: in so many processes; 0: in this one.
+
+    timeout: seconds that one of them may take for a step. A worker is then replaced; in this process it is only told.
+    """
+
+    workers: int = 0
+    timeout: float = TIMEOUT
+
+    def __post_init__(self):
+        whole = isinstance(self.workers, int) and not isinstance(self.workers, bool) and self.workers >= 0
+        require(whole, "environments", "env_workers", self.workers, "a whole number, 0 (none) or greater")
+        require_positive("environments", env_timeout=self.timeout)
+
+
+IN_THIS_PROCESS = Stepping()
+
+
+@dataclasses.dataclass(frozen=True)
+class Fed(Vectorised):
+    """Copies of a stand-in. Where an episode ends, the next one has begun already: the host says with which view."""
+
+    def _renewed(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree]:
+        del ended
+        return worlds.params, worlds.state
+
+
+@dataclasses.dataclass(frozen=True)
+class Played:
+    """A cast whose environments are on the host: compiled decisions, and environments to carry them out."""
+
+    cast: Cast
+    actor: Actor
+    num_envs: int
+    stepping: Stepping = IN_THIS_PROCESS
+
+    @property
+    def stand_in(self) -> StandIn:
+        env = original(self.cast.env)
+        assert isinstance(env, StandIn)
+        return env
+
+    @functools.cached_property
+    def worlds(self) -> Fed:
+        like = self.cast.vectorised(self.num_envs)
+        return Fed(like.env, like.num_envs, like.randomise, like.with_state)
+
+    @property
+    def stage(self) -> Stage:
+        """The environments, once `begin` has opened them."""
+        return self.__dict__["stage"]
+
+    def _open(self, seed: int) -> Stage:
+        env, experiment = self.stand_in, self.cast.experiment
+        seeds = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
+        if self.stepping.workers:
+            check_workers(env)
+            source = Source.of(experiment.env, experiment.env_options)
+            return InWorkers(env, source, seeds, self.stepping.workers, self.stepping.timeout)
+        batch = env.open(self.num_envs)
+        stage = Apart(env, batch.envs, seeds) if isinstance(batch, Copies) else Together(env, batch, seed)
+        self.__dict__["watchdog"] = Watchdog(stage, self.stepping.timeout)
+        return stage
+
+    def close(self) -> None:
+        """Closes the environments, if they are open. One that cannot be closed must not cost what was learnt."""
+        stage, watchdog = (self.__dict__.pop(name, None) for name in ("stage", "watchdog"))
+        if watchdog is not None:
+            watchdog.close()
+        try:
+            if stage is not None:
+                stage.close()
+        except BaseException as error:  # the environment's own code may raise anything
+            if is_users(error):
+                raise
+            name = self.cast.experiment.env
+            warnings.warn(f"{name}: its close raised {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
+
+    @functools.cached_property
+    def decide(self):
+        """`decide(policies, memory, worlds) -> acts, actions by the environment's own groups`."""
+        return jax.jit(self._decide)
+
+    @functools.cached_property
+    def tick(self):
+        """`tick(policies, worlds, acts, told, buffer, t) -> worlds, buffer, acts, actions`: one step recorded, the next
+        one decided. The buffer is donated.
+        """
+        return jax.jit(self._tick, donate_argnums=4)
+
+    def _decide(self, policies: PyTree, memory: PyTree, worlds: Worlds) -> tuple[Acts, dict[str, jax.Array]]:
+        acts = self.actor.act(policies, memory, worlds)
+        return acts, own_actions(self.cast.env, acts.action)
+
+    def _tick(self, policies: PyTree, worlds: Worlds, acts: Acts, told: Last, buffer: Step, t: jax.Array):
+        worlds, record = carried_out(self.worlds, self.actor, policies, worlds.replace(state=told), acts)
+        buffer = jax.tree.map(lambda rows, row: rows.at[t].set(row), buffer, record)
+        return worlds, buffer, *self._decide(policies, acts.memory, worlds)
+
+    def begin(self, worlds: Worlds, seed: int, stage: Stage | None = None) -> Worlds:
+        """Fresh episodes in all environments, or in those of a stage; keys and the clock go on."""
+        stage = self.__dict__["stage"] = stage or self._open(seed)
+        told = stage.reset()
+        check_told(self.stand_in, told.observation)
+        return self._begun(worlds, told)
+
+    @functools.cached_property
+    def _begun(self) -> Callable[[Worlds, Last], Worlds]:
+        def begun(worlds: Worlds, told: Last) -> Worlds:
+            return worlds.replace(
+                state=told,
+                observation=self.worlds.observe(worlds.params, told, self.num_envs),
+                first=jnp.ones(self.num_envs, bool),
+                returns=jax.tree.map(jnp.zeros_like, worlds.returns),
+                length=jnp.zeros_like(worlds.length),
+            )
+
+        return jax.jit(begun)
+
+    def step(self, actions: dict[str, jax.Array]) -> Last:
+        """Carries decisions out on the host."""
+        return self.stage.step(jax.device_get(actions))
+
+    def buffer(self, policies: PyTree, worlds: Worlds, memory: PyTree, rows: int) -> Step:
+        """Room for so many steps."""
+
+        def one(policies, worlds, memory):
+            acts = self.actor.act(policies, memory, worlds)
+            return carried_out(self.worlds, self.actor, policies, worlds, acts)[1]
+
+        shapes = jax.eval_shape(one, policies, worlds, memory)
+        return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), shapes)
+
+
+@dataclasses.dataclass(frozen=True)
+class HostProgram(Program):
+    """An experiment in host environments: used as `Program` is, but `advance` runs on the host."""
+
+    stepping: Stepping = IN_THIS_PROCESS
+    most: ClassVar[int] = 1  # so that an environment that fails costs the update it fails in, and no other
+
+    @functools.cached_property
+    def played(self) -> Played:
+        return Played(self.cast, self._actor, self.experiment.num_envs, self.stepping)
+
+    def incidents(self) -> dict[str, int]:
+        restarts = self.played.stage.restarts if "stage" in self.played.__dict__ else 0
+        return {"env_restarts": restarts} if restarts else {}
+
+    def close(self) -> None:
+        """Closes the environments, if they are open; for whoever runs the program, when it is done with it."""
+        self.played.close()
+
+    @functools.cached_property
+    def counts(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return range(MAX_UPDATES + 1)
+
+    def compiled(self, carry: Carry) -> Callable[[Carry, Any], tuple[Carry, jax.Array]]:
+        """`advance`, ready to run: environments are open, a first episode has begun in each, programs are compiled."""
+        played, policies = self.played, policies_of(carry.learners)
+        seed = (self.experiment.seed + 7919 * int(carry.update)) % 2**32  # episodes of a resumed run are new ones
+        with listening():
+            begun = [played.begin(carry.worlds, seed)]
+        worlds, memory = begun[0], carry.memory
+        buffers = [played.buffer(policies, worlds, memory, self.experiment.num_steps)]
+        decide = played.decide.lower(policies, memory, worlds).compile()
+        acts, _ = decide(policies, memory, worlds)
+        tick = played.tick.lower(policies, worlds, acts, worlds.state, buffers[0], np.int32(0)).compile()
+        learn = self._learner.lower(carry, worlds, acts.memory, buffers[0]).compile()
+
+        def one(carry: Carry) -> tuple[Carry, jax.Array]:
+            carry = carry.replace(worlds=begun.pop()) if begun else carry
+            policies, buffer = policies_of(carry.learners), buffers.pop()
+            while True:
+                worlds, memory, sound = carry.worlds, carry.memory, np.ones(played.num_envs, bool)
+                acts, actions = decide(policies, memory, worlds)
+                with listening():
+                    for t in range(self.experiment.num_steps):
+                        told = played.step(actions)
+                        sound &= played.stage.sound
+                        memory = acts.memory
+                        worlds, buffer, acts, actions = tick(policies, worlds, acts, told, buffer, np.int32(t))
+                if sound.any() or played.stage.out.all():
+                    break
+                carry = carry.replace(worlds=worlds, memory=memory)  # nothing to learn from: once more
+            carry, row = self._learnt(learn, carry, worlds, memory, buffer, sound)
+            buffers.append(buffer)
+            return carry, row
+
+        def advance(carry: Carry, count: int) -> tuple[Carry, jax.Array]:
+            rows = []
+            for _ in range(count):
+                carry, row = one(carry)
+                rows.append(row)
+            empty = jnp.zeros((MAX_UPDATES - count, len(self.names)))
+            return carry, jnp.concatenate([jnp.stack(rows), empty])
+
+        return advance
+
+    def _learnt(
+        self,
+        learn: Callable[..., tuple[Carry, jax.Array]],
+        carry: Carry,
+        worlds: Worlds,
+        memory: PyTree,
+        steps: Step,
+        sound: np.ndarray,
+    ) -> tuple[Carry, jax.Array]:
+        """An update. Sound copies `[E]` stand in for those that are not to be learnt from, so that shapes stay."""
+        if sound.all():
+            return learn(carry, worlds, memory, steps)
+        well = np.flatnonzero(sound)
+        if not len(well):
+            raise NonFiniteWorldError(f"{self.experiment.env}: every copy keeps telling NaN or infinity")
+        index = np.where(sound, np.arange(len(sound)), well[np.arange(len(sound)) % len(well)])
+
+        def some(tree: PyTree, axis: int) -> PyTree:
+            return jax.tree.map(lambda leaf: jnp.take(leaf, index, axis), tree)
+
+        others = some(steps.replace(episodes=None), 1).replace(episodes=steps.episodes)
+        seen = worlds.replace(observation=some(worlds.observation, 0))
+        after, row = learn(carry.replace(memory=some(carry.memory, 0)), seen, some(memory, 0), others)
+        return after.replace(worlds=worlds, memory=memory), row
+
+    @functools.cached_property
+    def _learner(self):
+        def learn(carry: Carry, worlds: Worlds, memory: PyTree, steps: Step) -> tuple[Carry, jax.Array]:
+            carry, metrics = self._taught(carry, worlds, memory, steps, None)
+            return carry, jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.names])
+
+        return jax.jit(learn)
+
+
+def _check_copies(program: HostProgram) -> None:
+    """Refuses environments that do not fit into memory, from what a few of them take: they are opened one by one."""
+    experiment, few = program.experiment, MEASURED
+    if experiment.num_envs <= 16 * few:
+        return
+    before = memory_in_use()
+    with contextlib.closing(program.played.stand_in.open(few)):
+        each = max(LEAST_COPY, (memory_in_use() - before) // few)
+    most = largest(Need(each, 0).times, experiment.num_envs, copies_unit(experiment))
+    advice = f"The largest num_envs that fits is {most:,}." if most else "Use fewer copies (num_envs)."
+    what = f"{experiment.num_envs:,} environments of {experiment.env}, each of about {size(each)},"
+    require_room(what, Need(each, 0).times(experiment.num_envs), lambda: advice)
+
+
+def build(experiment: Experiment, devices: int | None = None, stepping: Stepping = IN_THIS_PROCESS) -> HostProgram:
+    """The program of an experiment in host environments, on the first device."""
+    if devices is not None and devices > 1:
+        raise OptionError(f"{experiment.env} runs on the host and learns on one device; leave out --devices")
+    if experiment.num_seeds > 1:
+        raise OptionError(
+            f"{experiment.env} runs on the host, one training at a time: num_seeds must be 1, got "
+            f"{experiment.num_seeds}. Start a run for each seed."
+        )
+    if experiment.randomise:
+        raise OptionError(f"{experiment.env} has no sample_params to draw from: leave out --randomise")
+    require_counts("experiment", num_envs=experiment.num_envs, num_steps=experiment.num_steps)
+    roles = cast(experiment)
+    check_warm_up(experiment)
+    check_replays(roles)
+    program = HostProgram(roles, mesh_of(experiment, 1), stepping=stepping)
+    _check_copies(program)
+    check_memory(program)
+    return program
+
+
+def check_stepping(experiment: Experiment, stepping: Stepping) -> None:
+    """Refuses workers for a world that is compiled: it has no steps that a process could make."""
+    if stepping.workers:
+        raise OptionError(
+            f"{experiment.env} is compiled: --env-workers is for environments of other libraries, which are stepped in "
+            "Python; leave it out"
+        )
+
+
+def evaluate(
+    roles: Cast,
+    policies: dict[str, PyTree] | None,
+    episodes: int = 1024,
+    seed: int = 0,
+    explore: bool = False,
+    stepping: Stepping = IN_THIS_PROCESS,
+) -> Evaluation:
+    """As `execution.evaluate.evaluate`, in host environments: as many episodes in each, one after the other."""
+    require_positive("evaluate", episodes=episodes)
+    actor, given = seated(roles, policies, explore)
+    with listening(), contextlib.closing(Played(roles, actor, min(EVALUATED, episodes), stepping)) as played:
+        return _evaluated(played, given, episodes, seed)
+
+
+def _evaluated(played: Played, given: dict[str, PyTree], episodes: int, seed: int) -> Evaluation:
+    roles, count = played.cast, played.num_envs
+    worlds = jax.jit(played.worlds.reset)(jax.random.key(seed))
+    worlds = played.begin(worlds, seed)
+    memory = played.actor.initial_memory(given, count)
+    quota = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
+    acts, actions = played.decide(given, memory, worlds)
+    buffer = played.buffer(given, worlds, memory, 1)
+    returns: list[dict[str, float]] = []
+    lengths: list[int] = []
+    totals, steps = None, np.zeros(count, int)
+    while quota.any():
+        told = played.step(actions)
+        worlds, buffer, acts, actions = played.tick(given, worlds, acts, told, buffer, np.int32(0))
+        gained = jax.device_get(side_rewards(roles.env, jax.tree.map(lambda rows: rows[0], buffer.reward)))
+        totals = gained if totals is None else {name: totals[name] + gained[name] for name in gained}
+        steps += 1
+        if played.stage.out.any():
+            raise NonFiniteWorldError(f"{roles.experiment.env}: a copy keeps telling NaN or infinity")
+        ended = np.asarray(told.outcome.terminated) | np.asarray(told.outcome.truncated)
+        for i in np.flatnonzero(ended & (quota > 0) & ~played.stage.anew):  # whoever failed has not played to an end
+            returns.append({name: float(total[i]) for name, total in totals.items()})
+            lengths.append(int(steps[i]))
+            quota[i] -= 1
+        totals = {name: np.where(ended, 0.0, total) for name, total in totals.items()}
+        steps[ended] = 0
+        if steps.max() > MAX_STEPS:
+            raise WorldError(f"{roles.experiment.env}: an episode did not end within {MAX_STEPS} steps")
+    return Evaluation({name: np.array([one[name] for one in returns]) for name in returns[0]}, np.array(lengths))

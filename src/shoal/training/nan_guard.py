@@ -1,0 +1,157 @@
+"""The latch that NaN and infinity trip: where they first appeared, kept on the device until the host looks.
+
+Whole batches are checked with one pass over memory; the exact place is looked for only if something was found.
+"""
+
+import functools
+from collections.abc import Sized
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import lax
+
+from shoal.core.errors import NonFiniteError
+from shoal.core.types import Observation, PyTree
+from shoal.ops.replay import Replay
+
+KINDS = ("", "observation", "reward", "loss", "weights", "metrics")
+
+
+class Latch(struct.PyTreeNode):
+    """First fault seen by each device, `[devices]`; kind 0 means none. `group` and `agent` count within the world."""
+
+    kind: jax.Array
+    update: jax.Array
+    step: jax.Array
+    copy: jax.Array
+    group: jax.Array
+    agent: jax.Array
+
+
+def clear(devices: int) -> Latch:
+    """Nothing found yet."""
+    return Latch(*(jnp.zeros(devices, jnp.int32) for _ in range(6)))
+
+
+def check(
+    latch: Latch,
+    carry: Any,
+    steps: Any,
+    last: dict[str, Observation],
+    learners: PyTree,
+    metrics: dict[str, jax.Array],
+    share: int,
+    axis: str | None,
+) -> Latch:
+    """The latch after one update; keeps the first fault.
+
+    `last` is the observation after the last step, `metrics` are the learners', `share` is the number of copies on this
+    device.
+    """
+    first_copy = lax.axis_index(axis) * share if axis else 0
+    found = clear(1)
+    # Later checks overwrite earlier ones, so the cause comes last: a bad view makes everything after it bad.
+    for code, leaves in ((5, list(steps.metrics.values())), (4, _floats(learners)), (3, list(metrics.values()))):
+        bad = ~_all_finite(leaves)
+        found = jax.tree.map(lambda old, new, bad=bad: jnp.where(bad, new, old), found, _at(code, carry.update))
+    for number, name in reversed(list(enumerate(sorted(steps.reward)))):
+        found = _located(found, 2, number, [steps.reward[name]], carry, first_copy)
+        # The value of a final view is not finite if the view is not; the views themselves are not kept.
+        found = _located(found, 1, number, [steps.final_value[name]], carry, first_copy, after=1)
+        following = jax.tree.map(lambda leaf: leaf[None], _seen(last[name], lead=1))
+        found = _located(found, 1, number, _floats(following), carry, first_copy, after=steps.first.shape[0])
+        found = _located(found, 1, number, _floats(_seen(steps.observation[name])), carry, first_copy)
+    return jax.tree.map(lambda old, new: jnp.where(latch.kind > 0, old, new), latch, found)
+
+
+def report(latch: Latch, world: str, groups: list[str]) -> NonFiniteError | None:
+    """The error to raise, if the latch has tripped. `latch` is on the host; any leading axes are flattened."""
+    flat = [np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(latch)]
+    faults = [fault for fault in zip(*(column.tolist() for column in flat), strict=True) if fault[0]]
+    if not faults:
+        return None
+    kind, update, step, copy, group, agent = min(faults, key=lambda fault: (fault[1], fault[0], fault[2]))
+    where = f"update {update + 1} of world {world!r}"
+    if len(flat[0]) > 1 and latch.kind.ndim > 1:
+        where += f" (training {int(np.argmax(latch.kind.any(-1)))} of those side by side)"
+    if KINDS[kind] in ("observation", "reward"):
+        name = sorted(groups)[group]
+        place = f"agent {name}[{agent}] in copy {copy} at step {step} of the run"
+        what = f"the {KINDS[kind]} of {place} is NaN or infinite, in {where}"
+        advice = "Check the world's `step` and `observe` with shoal.testing.check_env."
+    elif KINDS[kind] == "metrics":
+        what = f"the metrics that `step` returns became NaN or infinite in {where}"
+        advice = "Check the world's `Outcome.metrics`."
+    else:
+        what = f"the {KINDS[kind]} became NaN or infinite in {where}"
+        advice = "Try a smaller learning rate or max_grad_norm."
+    return NonFiniteError(f"{what}. {advice}")
+
+
+def _at(kind: int, update: jax.Array, step: Any = 0, copy: Any = 0, group: int = 0, agent: Any = 0) -> Latch:
+    values = (kind, update, step, copy, group, agent)
+    return Latch(*(jnp.asarray(value, jnp.int32).reshape(1) for value in values))
+
+
+def _seen(observation: Observation, lead: int = 2) -> PyTree:
+    """View and global state, the latter with an axis of agents after the `lead` first axes, as the former has."""
+    return observation.view, jax.tree.map(lambda leaf: jnp.expand_dims(leaf, lead), observation.state)
+
+
+def _located(found: Latch, code: int, number: int, leaves: list, carry: Any, first_copy: Any, after: int = 0) -> Latch:
+    """The latch, set if a leaf `[T, E, n, ...]` is not finite; `after` counts the steps from time to blame."""
+    if not leaves:
+        return found
+
+    def look(found: Latch) -> Latch:
+        del found
+        flags = [(~jnp.isfinite(leaf)).reshape(*leaf.shape[:3], -1).any(-1) for leaf in leaves]
+        bad = functools.reduce(jnp.logical_or, flags)  # a global state is everybody's: it has one agent
+        time, copy, agent = jnp.unravel_index(jnp.argmax(bad), bad.shape)
+        return _at(code, carry.update, carry.worlds.clock - 1 + time + after, first_copy + copy, number, agent)
+
+    return lax.cond(_all_finite(leaves), lambda found: found, look, found)
+
+
+def _floats(tree: PyTree) -> list[jax.Array]:
+    """The floats of a tree, but for replays: these are large, and what they hold was checked when it came."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_replay) if not _is_replay(leaf)]
+    return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+
+
+def _is_replay(leaf: Any) -> bool:
+    return isinstance(leaf, Replay)
+
+
+def _all_finite(leaves: list[jax.Array]) -> jax.Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves])) if leaves else jnp.bool_(True)
+
+
+def first_faults(latch: Latch) -> Latch:
+    """Of trainings side by side, `[M, devices]`: the first fault of each that any device saw, `[M, 1]`, on the host.
+
+    One fault is enough to know that a training has failed, however many devices there will be.
+    """
+    host = jax.device_get(latch)
+    order = np.where(host.kind > 0, host.update, np.iinfo(np.int32).max)
+    first = np.argmin(order, axis=1)[:, None]
+    return jax.tree.map(lambda leaf: np.take_along_axis(leaf, first, axis=1), host)
+
+
+def as_stored(shapes: Latch) -> Latch:
+    """The shapes of `first_faults` of a latch of these shapes."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((leaf.shape[0], 1), leaf.dtype), shapes)
+
+
+def spread(stored: Latch, devices: int) -> Latch:
+    """The inverse of `first_faults`: the first device has seen them."""
+    return jax.tree.map(lambda leaf: np.pad(leaf, ((0, 0), (0, devices - 1))), stored)
+
+
+def is_sound(stored: Latch, groups: Sized) -> bool:
+    """Whether faults that come from a file are of kinds and groups that there are."""
+    ranges = ((stored.kind, len(KINDS)), (stored.group, len(groups)))
+    return all(bool(np.all((np.asarray(leaf) >= 0) & (np.asarray(leaf) < most))) for leaf, most in ranges)

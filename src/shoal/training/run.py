@@ -1,0 +1,217 @@
+"""A run is a folder: `config.json`, `metrics.jsonl`, `checkpoints/`, TensorBoard events, `curves.png`, `replay.html`.
+
+Nothing else is needed to resume or reproduce it, but the world's own code when it is the user's. Loading a run never
+executes code that it names: see `core.origin`. Files are replaced atomically.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import jax
+import numpy as np
+
+from shoal.core.errors import RunError, shell_command, unknown_name
+from shoal.core.origin import Origin
+from shoal.core.types import PyTree
+from shoal.training import checkpoint, records, run_kinds
+from shoal.training.experiment import Cast, Experiment, cast
+from shoal.training.mismatch import differing_options
+from shoal.training.run_kinds import TRAINING
+
+try:
+    import fcntl
+except ImportError:  # not on this system: then nothing is held
+    fcntl = None
+
+
+class Meshed(Protocol):
+    """A program that is laid out over devices."""
+
+    @property
+    def mesh(self) -> jax.sharding.Mesh: ...
+
+
+Built = TypeVar("Built", bound=Meshed)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run folder. Its path is absolute: the code of an environment may go to another folder at any time."""
+
+    path: Path
+    experiment: Experiment
+
+    def __post_init__(self):
+        object.__setattr__(self, "path", self.path.absolute())
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+
+def default_path(experiment: Experiment, root: str = "runs", by: str | None = None) -> Path:
+    """A new folder's name: world, algorithm (or what else it is trained `by`), time."""
+    by = by or "-".join(sorted({learner.algorithm.name for learner in experiment.learners.values()}))
+    stem = f"{re.sub(r'[^0-9A-Za-z_.-]+', '-', experiment.env)}_{by}_{time.strftime('%Y%m%d-%H%M%S')}"
+    for number in range(1000):
+        path = Path(root).absolute() / (stem if number == 0 else f"{stem}-{number}")
+        if not path.exists():
+            return path
+    raise RunError(f"cannot find a free name for a run under {root}; pass --run-dir")
+
+
+def create(path: Path, experiment: Experiment, kind: str = TRAINING, settings: Mapping[str, Any] | None = None) -> Run:
+    """Makes a new run folder; `settings` are what a kind of run other than training has besides, as plain data."""
+    more = {} if settings is None else {kind: settings}
+    run = Run(path, at_home(experiment))
+    run_kinds.create(run.path, kind, experiment=run.experiment.to_dict(), **more)
+    return run
+
+
+def at_home(experiment: Experiment) -> Experiment:
+    """The experiment with absolute paths: a run may be gone on with in another folder than it was begun in."""
+    learners = dict(experiment.learners)
+    for name, learner in learners.items():
+        if learner.weights:
+            learners[name] = dataclasses.replace(learner, weights=str(Path(learner.weights).absolute()))
+    return dataclasses.replace(experiment, learners=learners)
+
+
+def open_run(path: Path) -> Run:
+    """An existing run whose policies can be played. What it names is not imported: see `core.origin`."""
+    path = path.absolute()
+    origin = Origin(str(path))
+    experiment = run_kinds.open_entry(path, TRAINING, lambda data: Experiment.from_dict(data, origin))
+    origin.admit(experiment.env, experiment.env_options)
+    return Run(path, experiment)
+
+
+def devices_of(run: Run, devices: int | None = None) -> int | None:
+    """How many devices a run goes on with: `devices`, or else as many as before, if they are there."""
+    newest = checkpoint.latest(run.checkpoints)
+    if devices is not None or newest is None:
+        return devices
+    before = records.read_progress(newest, run.experiment.num_updates)["devices"]
+    return before if before <= len(jax.local_devices()) else None
+
+
+def rebuild(
+    run: Run, build: Callable[[int | None], Built], devices: int | None
+) -> tuple[Built, Path | None, dict[str, Any] | None]:
+    """The program of a run to go on with, its newest checkpoint and that one's meta data, if there is one.
+
+    On another number of devices than before, it warns: results agree to rounding, or with a replay not even so.
+    """
+    newest = records.newest_checkpoint(run.path)
+    meta = records.read_progress(newest, run.experiment.num_updates) if newest else None
+    program = build(devices_of(run, devices))
+    if meta and program.mesh.size != meta["devices"]:
+        replays = any(learner.algorithm.traits.replay for learner in run.experiment.learners.values())
+        differ = (
+            "each device draws from its own part of a replay, so its results will differ from an uninterrupted run's"
+            if replays
+            else "its results will agree with an uninterrupted run to rounding, not to the bit"
+        )
+        warnings.warn(
+            f"this run was on {meta['devices']} device(s) and goes on with {program.mesh.size}: {differ}", stacklevel=3
+        )
+    return program, newest, meta
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Keeps other processes from training in the same folder; let go when the process ends, however it ends."""
+    if fcntl is None:
+        yield
+        return
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise RunError(f"another process is training in {path}: wait for it, or stop it first") from error
+    finally:
+        os.close(folder)
+
+
+def latest_checkpoint(run: Run) -> Path:
+    """The newest checkpoint of a run."""
+    path = checkpoint.latest(run.checkpoints)
+    if path is None:
+        raise RunError(
+            f"{run.path} has no checkpoint yet: it was stopped before the first one. "
+            f"Go on with `{shell_command('resume', run.path)}`."
+        )
+    return path
+
+
+def load_policies(path: Path, seed_index: int = 0) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
+    """A run's world and roles, its trained policies by name (of one seed), and its newest checkpoint's meta data."""
+    run = open_run(path)
+    roles = cast(run.experiment)
+    like = {"learners": _policy_shapes(roles)}
+    newest = latest_checkpoint(run)
+    meta = records.read_progress(newest, run.experiment.num_updates)
+    learners = checkpoint.load(newest, like, partial=True)["learners"]
+    records.check_finite(newest, learners)
+    policies = {name: policy for state in learners.values() for name, policy in state["params"].items()}
+    if run.experiment.num_seeds > 1:
+        policies = jax.tree.map(lambda leaf: leaf[seed_index], policies)
+    return roles, policies, meta
+
+
+def check_weights(experiment: Experiment) -> None:
+    """Refuses weights of other runs that only a run folder names."""
+    for name, learner in experiment.learners.items():
+        if learner.weights is not None:
+            experiment.origin.admit_folder(learner.weights, f"its learner {name!r} starts from the weights of")
+
+
+def weights_from(path: str, wanted: dict[str, PyTree]) -> dict[str, PyTree]:
+    """Policies of another run, for the names and shapes in `wanted`."""
+    _, found, _ = load_policies(Path(path))
+    for name, policy in wanted.items():
+        if name not in found:
+            raise RunError(f"weights from {path}: {unknown_name('policy', name, found)}")
+        shapes = [leaf.shape for leaf in jax.tree.leaves(policy)], [leaf.shape for leaf in jax.tree.leaves(found[name])]
+        if jax.tree.structure(policy) != jax.tree.structure(found[name]) or shapes[0] != shapes[1]:
+            why = differing_options(policy, found[name]) or "its network has another shape"
+            raise RunError(
+                f"weights from {path}: the policy {name!r} there does not fit: {why}. "
+                "Use the same network, world and algorithm options as that run."
+            )
+    return {name: found[name] for name in wanted}
+
+
+def weights_sha256(policies: dict[str, PyTree]) -> str:
+    """A hash of all leaves of the policies, to compare two runs to the bit."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(policies):
+        value = np.ascontiguousarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)} {value.dtype} {value.shape}".encode())
+        digest.update(value.tobytes())
+    return digest.hexdigest()
+
+
+def _policy_shapes(roles: Cast) -> dict[str, Any]:
+    seeds = roles.experiment.num_seeds
+
+    def one(algorithm, spec):
+        state = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec))
+        if seeds == 1:
+            return state.params
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), state.params)
+
+    return {name: {"params": one(algorithm, spec)} for name, (algorithm, spec) in roles.learners.items()}

@@ -1,0 +1,227 @@
+"""What a sweep varies: ranges, points, and which options of which learners can be swept at all.
+
+Only floats of algorithms can: they are data of the program. Sizes, switches and networks are its structure.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.core.errors import OptionError, require, require_positive, unknown_name
+from shoal.core.options import check_types
+from shoal.training.experiment import Experiment
+from shoal.training.fused import Overrides
+
+MAX_POINTS = 100_000
+DIGITS = 6
+"""Significant digits of a value: what is shown can be typed in again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Values from `start` to `stop`, both included, evenly spaced or with a constant ratio."""
+
+    start: float
+    stop: float
+    count: int | None = None  # how many, for a grid; a random search draws between the ends
+    log: bool = False  # a constant ratio instead of a constant difference
+
+    def __post_init__(self):
+        check_types(self, "range")
+        for option, got in (("start", self.start), ("stop", self.stop)):
+            require(math.isfinite(got), "range", option, got, "a finite number")
+        require(self.start < self.stop, "range", "stop", self.stop, f"greater than its start, {self.start:g}")
+        require(self.start > 0 or not self.log, "range", "start", self.start, "greater than 0 if it is logarithmic")
+        require(self.count is None or self.count >= 2, "range", "count", self.count, "at least 2")
+
+    def grid(self) -> tuple[float, ...]:
+        """The values, the first and the last exactly."""
+        require(self.count is not None, "range", "count", None, "given for a grid; only a random search needs none")
+        return self._at(np.linspace(0.0, 1.0, self.count or 0))
+
+    def draw(self, count: int, generator: np.random.Generator) -> tuple[float, ...]:
+        """Values at random, uniformly on the range's own scale."""
+        return self._at(generator.uniform(size=count))
+
+    def _at(self, places: np.ndarray) -> tuple[float, ...]:
+        ends = np.array([self.start, self.stop], np.float64)
+        low, high = np.log(ends) if self.log else ends
+        values = low + places * (high - low)
+        rounded = [float(f"{value:.{DIGITS}g}") for value in (np.exp(values) if self.log else values)]
+        return tuple(min(max(value, self.start), self.stop) for value in rounded)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """What is varied, and how.
+
+    over: values by option, as `option` for all learners that have it and learn, or as `learner.option`. A grid is their
+    product; with `random`, that many points are drawn with the experiment's seed, between the ends of ranges whatever
+    their counts, and different ones if there are only lists. Every point is trained with each of the experiment's
+    seeds. measure: `return` or `return/GROUP`; by default of those that swept learners play.
+    """
+
+    experiment: Experiment
+    over: Mapping[str, Range | Sequence[float]]
+    random: int | None = None
+    measure: str | None = None
+
+    def __post_init__(self):
+        check_types(self, "sweep")
+        require(bool(self.over), "sweep", "over", dict(self.over), "at least one option with its values")
+        if self.random is not None:
+            require_positive("sweep", random=self.random)
+        taken: dict[tuple[str, str], str] = {}
+        for name, places in self.places.items():
+            for place in places:
+                if place in taken:
+                    raise OptionError(f"sweep: {taken[place]!r} and {name!r} both set {'.'.join(place)}; leave one out")
+                taken[place] = name
+        for values in self.points:  # each learner's own checks, which traced values skip
+            for learner, options in self._options(values).items():
+                dataclasses.replace(self.experiment.learners[learner].algorithm, **options)  # pyright: ignore[reportArgumentType]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        over = {
+            name: dataclasses.asdict(values) if isinstance(values, Range) else list(values)
+            for name, values in self.over.items()
+        }
+        return {"experiment": self.experiment.to_dict(), "over": over, "random": self.random, "measure": self.measure}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> "Sweep":
+        """The inverse of `to_dict`; unknown entries are named."""
+        known = [field.name for field in dataclasses.fields(Sweep)]
+        for key in data:
+            if key not in known:
+                raise OptionError(f"sweep: {unknown_name('entry', key, known)}")
+        over = {
+            name: Range(**values) if isinstance(values, Mapping) else tuple(values)
+            for name, values in data["over"].items()
+        }
+        experiment = Experiment.from_dict(data["experiment"])
+        return Sweep(experiment, over, data["random"], data["measure"])
+
+    @functools.cached_property
+    def places(self) -> dict[str, list[tuple[str, str]]]:
+        """The learners and their options that each name of `over` stands for."""
+        return {name: _places(self.experiment, name) for name in self.over}
+
+    @functools.cached_property
+    def points(self) -> tuple[dict[str, float], ...]:
+        """The value of each name of `over`, for every point."""
+        lists = {name: _checked(name, values) for name, values in self.over.items()}
+        if self.random is None:
+            return _product(lists)
+        _check_count(self.random)
+        generator = np.random.default_rng(self.experiment.seed)
+        if not any(isinstance(values, Range) for values in lists.values()):  # so few that they would come up twice
+            all_points = _product(lists)
+            allowed = f"at most {len(all_points)}, all combinations that there are"
+            require(self.random <= len(all_points), "sweep", "random", self.random, allowed)
+            chosen = generator.choice(len(all_points), self.random, replace=False)
+            return tuple(all_points[i] for i in sorted(chosen.tolist()))
+        drawn = [
+            values.draw(self.random, generator)
+            if isinstance(values, Range)
+            else tuple(generator.choice(values, self.random).tolist())
+            for values in lists.values()
+        ]
+        return tuple(dict(zip(lists, point, strict=True)) for point in zip(*drawn, strict=True))
+
+    @property
+    def overrides(self) -> Overrides:
+        """The points as the fused runner takes them."""
+        each = [self._options(values) for values in self.points]
+        return {
+            learner: {option: np.array([options[learner][option] for options in each], np.float32) for option in names}
+            for learner, names in each[0].items()
+        }
+
+    def _options(self, values: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        found: dict[str, dict[str, float]] = {}
+        for name, value in values.items():
+            for learner, option in self.places[name]:
+                found.setdefault(learner, {})[option] = value
+        return found
+
+
+def _places(experiment: Experiment, name: str) -> list[tuple[str, str]]:
+    """The learners and options that a name stands for; says why if it cannot be swept."""
+    where, _, option = name.removeprefix("algo.").rpartition(".")
+    option = option.replace("-", "_")
+    learning = {key: learner for key, learner in experiment.learners.items() if not learner.frozen}
+    algorithms = {key: learner.algorithm for key, learner in learning.items()}
+    if where:
+        structure = {field.name for algorithm in algorithms.values() for field in dataclasses.fields(algorithm)}  # pyright: ignore[reportArgumentType]
+        if where.partition(".")[0] in structure:
+            raise _static(name, f"a part of {where!r}", algorithms)
+        if where not in experiment.learners:
+            raise OptionError(f"sweep over {name}: {unknown_name('learner', where, experiment.learners)}")
+        require(where in learning, f"sweep over {name}", "learner", where, "one that learns; it is frozen")
+        algorithms = {where: algorithms[where]}
+    kinds = {key: typing.get_type_hints(type(algorithm)) for key, algorithm in algorithms.items()}
+    fields = {key: [field.name for field in dataclasses.fields(algorithms[key])] for key in kinds}  # pyright: ignore[reportArgumentType]
+    having = [key for key in kinds if option in fields[key]]
+    if not having:
+        if option in {field.name for field in dataclasses.fields(experiment)}:
+            raise _static(name, "an option of the experiment", algorithms)
+        unknown = str(unknown_name("option", option, _floats(algorithms)))
+        raise OptionError(f"sweep: {unknown}" + ("" if "Known: " in unknown else f" {_can(algorithms)}"))
+    for key in having:
+        switch = algorithms[key].only_with.get(option)
+        if switch and not getattr(algorithms[key], switch):
+            raise OptionError(f"sweep: {name} has no effect on learner {key!r}, as its {switch} is off. Switch it on.")
+        if kinds[key][option] is not float:
+            kind = getattr(kinds[key][option], "__name__", kinds[key][option])
+            raise _static(name, f"of type {kind}", algorithms)
+    return [(key, option) for key in having]
+
+
+def _static(name: str, what: str, algorithms: Mapping[str, Any]) -> OptionError:
+    return OptionError(
+        f"sweep: {name} cannot be swept: it is {what}, so another value is another program, and only floats of an "
+        f"algorithm are data of one. {_can(algorithms)}"
+    )
+
+
+def _floats(algorithms: Mapping[str, Any]) -> list[str]:
+    hints = (typing.get_type_hints(type(algorithm)) for algorithm in algorithms.values())
+    return list(dict.fromkeys(name for kinds in hints for name, kind in kinds.items() if kind is float))
+
+
+def _can(algorithms: Mapping[str, Any]) -> str:
+    return f"These can be swept: {', '.join(sorted(_floats(algorithms)))}."
+
+
+def _check_count(points: int) -> None:
+    """Points are listed one by one, and each is checked."""
+    require(points <= MAX_POINTS, "sweep", "points", points, f"at most {MAX_POINTS:,}, side by side in one program")
+
+
+def _product(lists: Mapping[str, Range | tuple[float, ...]]) -> tuple[dict[str, float], ...]:
+    """All combinations."""
+    for name, values in lists.items():
+        if isinstance(values, Range) and values.count is None:
+            raise OptionError(f"sweep: {name} must have a count for a grid; only a random search needs none")
+    counts = [values.count or 0 if isinstance(values, Range) else len(values) for values in lists.values()]
+    _check_count(math.prod(counts))
+    grids = [values.grid() if isinstance(values, Range) else values for values in lists.values()]
+    return tuple(dict(zip(lists, point, strict=True)) for point in itertools.product(*grids))
+
+
+def _checked(name: str, values: Range | Sequence[float]) -> Range | tuple[float, ...]:
+    if isinstance(values, Range):
+        return values
+    got = tuple(values)
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in got)
+    fits = bool(got) and numbers and all(math.isfinite(value) for value in got) and len(set(got)) == len(got)
+    require(fits, "sweep", name, got, "a range, or finite numbers that differ")
+    return tuple(float(value) for value in got)

@@ -1,0 +1,53 @@
+"""Population-based training by tasks: the members of one machine, whoever dies meanwhile."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from shooting import shooting
+
+from shoal.cluster.tasks import pbt
+from shoal.cluster.tasks.pool import Team
+from shoal.cluster.transport.launcher import Threads
+from shoal.populations.pbt import run as one_machine
+from shoal.populations.pbt.run import PBT, Range
+from shoal.presets import resolve
+
+
+def plan(updates: int = 5) -> PBT:
+    experiment = resolve("control/cartpole")
+    experiment = dataclasses.replace(experiment, num_envs=8, num_steps=32, total_env_steps=8 * 32 * updates)
+    return PBT(experiment, {"learning_rate": Range(1e-4, 1e-2, log=True)}, members=4, interval=2)
+
+
+def leaves(result):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(result.policies)]
+
+
+def test_the_members_of_one_machine(tmp_path):
+    result = pbt.pbt(plan(), tmp_path / "run", Team(workers=2), Threads())
+    ours = one_machine.pbt(plan(), devices=1)
+    assert (result.update, result.member) == (5, ours.member)
+    np.testing.assert_allclose(result.scores, ours.scores, rtol=1e-4)
+    np.testing.assert_allclose(result.values["learning_rate"], ours.values["learning_rate"], rtol=1e-5)
+    for one, other in zip(leaves(result), leaves(ours), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
+    sources = [[line["pbt/source"] for line in each.lines] for each in (result, ours)]
+    assert sources[0] == sources[1]
+    assert any(source != [0, 1, 2, 3] for source in sources[0])  # somebody was copied
+    told = json.loads((tmp_path / "run" / "cluster.json").read_text())
+    assert told["services"]["board"]["handed"] == 3 * 4  # stretches of 2, 2 and 1 updates
+    assert one_machine.resume(tmp_path / "run", devices=1).member == result.member
+
+
+@pytest.mark.slow
+def test_whoever_is_shot_the_members_are_the_same(tmp_path):
+    calm = pbt.pbt(plan(12), tmp_path / "calm", Team(workers=2), Threads())
+    fabric = Threads()
+    with shooting(fabric, ["board", "worker-0", "worker-1"], seed=0, shots=4, apart=(2, 6)) as killed:
+        shot = pbt.pbt(plan(12), tmp_path / "shot", Team(workers=2), fabric)
+    assert killed
+    assert calm.scores == shot.scores
+    assert all((one == other).all() for one, other in zip(leaves(calm), leaves(shot), strict=True))

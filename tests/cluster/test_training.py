@@ -1,0 +1,181 @@
+"""Training by services: equal to the fused runner where nobody runs ahead, and never less than all updates."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+from shooting import Killer, disturbed
+
+from shoal.cluster import supervisor as runner
+from shoal.cluster.plan import Plan
+from shoal.cluster.transport.launcher import Threads, WorkerError
+from shoal.core.errors import OptionError, RunError, ShoalError
+from shoal.presets import resolve
+from shoal.training import checkpoint
+from shoal.training import loop as fused
+from shoal.training.metrics import read_metrics
+from shoal.training.run import open_run
+
+
+def small(preset, updates=5, num_envs=16, num_steps=8, **changes):
+    experiment = dataclasses.replace(resolve(preset), num_envs=num_envs, num_steps=num_steps, **changes)
+    return dataclasses.replace(experiment, total_env_steps=num_envs * num_steps * updates)
+
+
+def largest_difference(one, other):
+    found = jax.tree.map(lambda a, b: float(np.max(np.abs(np.asarray(a) - np.asarray(b)))), one, other)
+    return max(jax.tree.leaves(found))
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Weights of the fused runner, worked out once a world."""
+    known = {}
+
+    def of(experiment):
+        if experiment.env not in known:
+            known[experiment.env] = fused.train(experiment, devices=1).policies
+        return known[experiment.env]
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("preset", "actors"),
+    [
+        ("mpe/simple_spread", 2),
+        ("tag/grid", 4),
+        pytest.param("mpe/simple_spread", 1, marks=pytest.mark.slow),
+        pytest.param("mpe/simple_spread", 4, marks=pytest.mark.slow),
+        pytest.param("tag/grid", 1, marks=pytest.mark.slow),
+        pytest.param("tag/grid", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_synchronous_equals_fused(tmp_path, alone, preset, actors):
+    experiment = small(preset)
+    result = runner.train(experiment, tmp_path / "run", Plan(actors=actors), Threads())
+    assert result.update == 5
+    assert largest_difference(result.policies, alone(experiment)) < 1e-6
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [line["update"] for line in lines] == [1, 2, 3, 4, 5]
+    assert all(line["staleness"] == line["staleness_max"] == 0.0 for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("actors", [1, 2, 4])
+@pytest.mark.parametrize("preset", ["mpe/simple_spread", "tag/grid"])
+def test_synchronous_equals_fused_on_ray(tmp_path, alone, preset, actors):
+    from shoal.cluster.transport.ray_launcher import RayFabric
+
+    plan, experiment = Plan(actors=actors), small(preset)
+    fabric = RayFabric("local", runner.needs(plan))
+    result = runner.train(experiment, tmp_path / "run", plan, fabric)
+    assert largest_difference(result.policies, alone(experiment)) < 1e-6
+
+
+ROLES = ("actor-0", "learner-0", "parameters", "dataset", "coordinator")
+
+
+@pytest.mark.parametrize("recipe", ["sync", "stale"])
+@pytest.mark.parametrize("victim", ROLES)
+def test_whoever_dies_the_run_ends_with_all_updates(tmp_path, recipe, victim):
+    experiment = small("mpe/simple_spread", updates=60, num_envs=8, num_steps=4)
+    killer = Killer(victim, 3, 20, 40)
+    site, result = disturbed(tmp_path, experiment, Plan(recipe, actors=2, commit_seconds=0.05), killer)
+    assert result.update == 60
+    assert not killer.updates  # it was killed every time
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [line["update"] for line in lines] == list(range(1, 61))
+    if victim.startswith(("actor", "learner")):
+        assert sum(worker.restarts for worker in site.workers.values()) >= 3
+    if victim != "coordinator":  # which forgets what it only shows
+        assert killer.committed == sorted(killer.committed)
+
+
+def test_asynchronous_ones_are_behind_and_stale_ones_within_the_bound(tmp_path):
+    experiment = small("impala/simple_spread", updates=40, num_envs=8, num_steps=4)
+    _, result = disturbed(tmp_path / "a", experiment, Plan("impala", actors=2))
+    lines = read_metrics(tmp_path / "a" / "run" / "metrics.jsonl")
+    assert result.update == 40
+    assert max(line["staleness_max"] for line in lines) > 0
+    disturbed(tmp_path / "s", experiment, Plan("stale", actors=2, max_staleness=1))
+    lines = read_metrics(tmp_path / "s" / "run" / "metrics.jsonl")
+    assert 0 < max(line["staleness_max"] for line in lines) <= 1
+
+
+def test_stopped_and_resumed(tmp_path):
+    experiment = small("mpe/simple_spread", updates=50, num_envs=8, num_steps=4)
+
+    def stop(site):
+        if site.status.get("learner", {}).get("update", 0) >= 10:
+            site.services["coordinator"].call("stop")
+
+    _, first = disturbed(tmp_path, experiment, Plan(actors=2), stop)
+    assert first.interrupted
+    assert 10 <= first.update < 50
+    second = runner.resume(open_run(tmp_path / "run"), Threads())
+    assert second.update == 50
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [line["update"] for line in lines] == list(range(1, 51))
+    status = json.loads((tmp_path / "run" / "cluster.json").read_text())
+    assert status["services"]["parameters"] == {"policies": 50}
+    assert status["messages"]["parameters"]["actor>pull"] >= 40
+
+
+def test_actors_join_and_leave_while_it_runs(tmp_path):
+    experiment = small("impala/simple_spread", updates=3000, num_envs=8, num_steps=4)
+    seen = []
+
+    def change(site):
+        update = site.status.get("learner", {}).get("update", 0)
+        if update >= 5 and len(site.workers) == 3 and not seen:
+            runner.recipe_of("impala").actor(site, 2)
+        if site.status and site.status["workers"].get("actor-2", {}).get("rounds", 0) >= 3 and not seen:
+            seen.append(update)
+            site.remove_actor(0)
+        if seen and update > seen[0] + 20:
+            site.services["coordinator"].call("stop")
+
+    site, result = disturbed(tmp_path, experiment, Plan("impala", actors=2), change)
+    assert seen
+    assert result.update > seen[0] + 20  # it went on with the new one
+    assert sorted(site.workers) == ["actor-1", "actor-2", "learner-0"]
+
+
+def test_what_cannot_work_is_refused_before_anything_starts(tmp_path):
+    with pytest.raises(OptionError, match="recipe impala is for impala, but learner 'agent' learns by ppo"):
+        runner.train(small("mpe/simple_spread"), tmp_path / "run", Plan("impala"), Threads())
+    with pytest.raises(ShoalError, match="one seed"):
+        runner.train(small("mpe/simple_spread", num_seeds=2), tmp_path / "run", Plan(), Threads())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_full_disk_is_waited_for_then_said_and_nothing_committed_is_lost(tmp_path, monkeypatch):
+    experiment = small("mpe/simple_spread", updates=30, num_envs=8, num_steps=4)
+    save, room = checkpoint.save, {"left": 3}
+
+    def full(*args, **options):
+        if room["left"] <= 0:
+            raise RunError("cannot write the checkpoint: No space left on device")
+        room["left"] -= 1
+        return save(*args, **options)
+
+    monkeypatch.setattr(checkpoint, "save", full)
+    plan = Plan(actors=2, commit_seconds=0.02, retries=2)
+    with pytest.raises(WorkerError, match=r"learner-0 failed 3 times in a row.*No space left on device.*\n.*resume"):
+        disturbed(tmp_path, experiment, plan)
+    committed = checkpoint.read_meta(checkpoint.latest(tmp_path / "run" / "checkpoints"))["update"]
+    room["left"] = 1
+
+    def make_room(site):
+        room["left"] += any("No space" in event["what"] for event in site.events) and 1000
+
+    site = runner.Supervisor(open_run(tmp_path / "run"), plan, Threads())
+    site.hooks.append(make_room)
+    assert site.run().update == 30
+    assert site.workers["learner-0"].restarts >= 1
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert [line["update"] for line in lines] == list(range(1, 31))
+    assert committed > 0
