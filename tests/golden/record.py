@@ -1,0 +1,315 @@
+"""Records what runs of today give, so that tomorrow's code can be held to it.
+
+    python tests/golden/record.py --check [--only NAME ...]     # compare; exit code 1 if something differs
+    python tests/golden/record.py [--only NAME ...]             # write results.json
+
+Of every case it keeps the greedy mean returns to 7 digits and, of all float leaves of all policies (weights and running
+statistics, not the optimiser's), sorted by value so that names and order do not matter: their number, a SHA-256 of
+their bytes, their root mean square and 17 quantiles.
+
+XLA's flags decide bits. They are set by `tests/conftest.py`, which pytest loads before anything else and which this
+script imports before anything else, so both compute the same.
+"""
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import tests.conftest  # noqa: F401  (before anything is computed: XLA's flags, two devices)
+
+# isort: split
+import jax
+import numpy as np
+
+from tests.golden.cases import CASES, Case
+
+RESULTS = Path(__file__).with_name("results.json")
+QUANTILES, DIGITS = 17, 7
+EPISODES = 32
+ROUNDING, ELSEWHERE = 1e-6, 1e-3
+"""How far values may be from those recorded: after another order of operations, and with another compiler or CPU."""
+RECORDED_AGAIN: dict[str, str] = {}
+"""Cases whose floating-point operations now come in another order, each with the reason: equal up to ROUNDING only."""
+
+Returns = dict[str, Any]
+Outcome = tuple[Returns, Any]
+"""What is kept of a run: numbers by name, and its policies, any pytree."""
+
+
+# ---- The one place that knows where things are in the package --------------------------------------------------------
+
+
+def _experiment(data: dict[str, Any]) -> Any:
+    from shoal.core.origin import USER
+    from shoal.training.experiment import Experiment
+
+    return Experiment.from_dict(data, USER)
+
+
+def _greedy(experiment: Any, policies: Any) -> Returns:
+    import shoal
+
+    return shoal.evaluate(shoal.cast(experiment), policies, episodes=EPISODES, seed=1).mean_return
+
+
+def run_training(case: Case) -> Outcome:
+    import shoal
+
+    experiment = _experiment(case.config["experiment"])
+    policies = shoal.train(experiment, devices=case.devices).policies
+    return _greedy(experiment, policies), policies
+
+
+def _pbt_plan(case: Case) -> Any:
+    from shoal.populations.pbt.run import PBT
+
+    return PBT.from_dict(_experiment(case.config["experiment"]), case.config["pbt"])
+
+
+def _pbt_outcome(plan: Any, result: Any) -> Outcome:
+    figures = {"member": result.member, "scores": list(result.scores), **result.values}
+    return _greedy(plan.experiment, result.policies) | figures, result.policies
+
+
+def run_pbt(case: Case) -> Outcome:
+    from shoal.populations.pbt.run import pbt
+
+    plan = _pbt_plan(case)
+    return _pbt_outcome(plan, pbt(plan, devices=case.devices))
+
+
+def run_evolution(case: Case) -> Outcome:
+    from shoal.populations.evolution.plan import Evolution
+    from shoal.populations.evolution.run import evolve
+
+    plan = Evolution.from_dict(_experiment(case.config["experiment"]), case.config["evolution"])
+    policies = evolve(plan, devices=case.devices).policies
+    return _greedy(plan.played, policies), policies
+
+
+def run_sweep(case: Case) -> Outcome:
+    """A sweep hands over no policies: its weights are read from its checkpoint."""
+    from shoal.training.sweep import Sweep, sweep
+
+    with tempfile.TemporaryDirectory() as folder:
+        result = sweep(Sweep.from_dict(case.config["sweep"]), Path(folder) / "sweep", devices=case.devices)
+        newest = max((Path(folder) / "sweep" / "checkpoints").glob("step-*.npz"))
+        with np.load(newest) as stored:
+            policies = {name: stored[name] for name in stored.files if "/params/" in name}
+    return {"returns": [list(point.returns) for point in result.points]}, policies
+
+
+def _psro_settings(case: Case) -> Any:
+    from shoal.populations.psro_run import Settings
+    from shoal.training.experiment import from_plain
+
+    return from_plain(Settings, case.config["psro"], "psro")
+
+
+def _psro_outcome(state: Any) -> Outcome:
+    banks = state.banks.values()
+    policies = [jax.tree.map(lambda leaf, count=len(bank): leaf[:count], bank.policies) for bank in banks]
+    returns = {"values": state.values.tolist(), "mixtures": [mixture.tolist() for mixture in state.mixtures]}
+    return returns | {"nash_conv": [line["nash_conv"] for line in state.history]}, policies
+
+
+def run_psro(case: Case) -> Outcome:
+    from shoal.populations import psro_run
+
+    return _psro_outcome(psro_run.start(_psro_settings(case), devices=case.devices))
+
+
+def run_cluster(case: Case, on_ray: bool = False) -> Outcome:
+    from shoal.cluster import supervisor as runner
+    from shoal.cluster.plan import Plan
+    from shoal.cluster.transport.launcher import Threads
+    from shoal.training.experiment import from_plain
+
+    experiment, plan = _experiment(case.config["experiment"]), from_plain(Plan, case.config["cluster"], "cluster")
+    if on_ray:
+        from shoal.cluster.transport.ray_launcher import RayFabric
+    fabric = RayFabric("local", runner.needs(plan)) if on_ray else Threads()
+    with tempfile.TemporaryDirectory() as folder:
+        policies = runner.train(experiment, Path(folder) / "run", plan, fabric).policies
+    return _greedy(experiment, policies), policies
+
+
+def run_cluster_population(case: Case) -> Outcome:
+    from shoal.cluster.tasks import evolution, pbt, populations
+    from shoal.cluster.tasks.pool import Team
+    from shoal.cluster.transport.launcher import Threads
+    from shoal.populations.evolution.plan import Evolution
+
+    team = Team(workers=2)
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "run"
+        if case.kind == "cluster_psro":
+            return _psro_outcome(populations.start(_psro_settings(case), folder, team, Threads()))
+        if case.kind == "cluster_pbt":
+            plan = _pbt_plan(case)
+            return _pbt_outcome(plan, pbt.pbt(plan, folder, team, Threads()))
+        plan = Evolution.from_dict(_experiment(case.config["experiment"]), case.config["evolution"])
+        policies = evolution.evolve(plan, folder, team, Threads()).policies
+        return _greedy(plan.played, policies), policies
+
+
+RUN: dict[str, Callable[[Case], Outcome]] = {
+    "training": run_training,
+    "pbt": run_pbt,
+    "evolution": run_evolution,
+    "sweep": run_sweep,
+    "psro": run_psro,
+    "cluster": run_cluster,
+    "cluster_ray": lambda case: run_cluster(case, on_ray=True),
+    "cluster_pbt": run_cluster_population,
+    "cluster_evolution": run_cluster_population,
+    "cluster_psro": run_cluster_population,
+}
+
+
+# ---- What is kept of a run, and what may differ ----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """What is kept of one case."""
+
+    returns: Returns
+    count: int
+    sha256: str
+    rms: float
+    quantiles: list[float]
+
+
+def summarise(returns: Returns, policies: Any) -> Summary:
+    """Numbers to 7 digits, and the values of all float leaves in order."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(policies) if jax.dtypes.issubdtype(leaf.dtype, np.floating)]
+    values = np.sort(np.concatenate([leaf.astype(np.float32).ravel() for leaf in leaves])) + np.float32(0)  # no -0
+    if not np.isfinite(values).all():
+        raise ValueError("a policy holds NaN or infinity")
+    places = np.linspace(0, len(values) - 1, QUANTILES).round().astype(int)
+    return Summary(
+        returns=_rounded(returns),
+        count=len(values),
+        sha256=hashlib.sha256(values.tobytes()).hexdigest(),
+        rms=float(np.sqrt(np.mean(values.astype(np.float64) ** 2))),
+        quantiles=[float(str(values[place])) for place in places],
+    )
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _rounded(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(entry) for entry in value]
+    return float(f"{value:.{DIGITS}g}")
+
+
+def differences(name: str, recorded: Summary, found: Summary, same_place: bool) -> list[str]:
+    """What differs by more than it may; nothing if the case holds. same_place: recorded by this compiler and CPU."""
+    if recorded.count != found.count:
+        return [f"{name}: the policies held {recorded.count} numbers, now {found.count}"]
+    if same_place and name not in RECORDED_AGAIN:
+        wrong = [] if recorded.sha256 == found.sha256 else [f"{name}: other weights; {_furthest(recorded, found)}"]
+        return wrong + ([] if recorded.returns == found.returns else [f"{name}: {_other_returns(recorded, found)}"])
+    may = ROUNDING if same_place else ELSEWHERE
+    wrong = [f"{name}: {_furthest(recorded, found)}, may be {may:g}"] if _distance(recorded, found) > may else []
+    near = np.allclose(_flat(recorded.returns), _flat(found.returns), rtol=may if same_place else 0.05, atol=may)
+    return wrong + ([] if near else [f"{name}: {_other_returns(recorded, found)}"])
+
+
+def _distance(recorded: Summary, found: Summary) -> float:
+    """The largest difference of a quantile or of the root mean square, as a share of the latter."""
+    numbers = [np.array([one.rms, *one.quantiles]) for one in (recorded, found)]
+    return float(np.max(np.abs(numbers[0] - numbers[1]))) / max(recorded.rms, 1e-30)
+
+
+def _furthest(recorded: Summary, found: Summary) -> str:
+    return f"quantiles differ by {_distance(recorded, found):.2g} of their root mean square"
+
+
+def _other_returns(recorded: Summary, found: Summary) -> str:
+    return f"returns were {json.dumps(recorded.returns)}, now {json.dumps(found.returns)}"
+
+
+def _flat(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [number for entry in value for number in _flat(entry)] if isinstance(value, list) else [value]
+
+
+def place() -> dict[str, str]:
+    """What decides bits besides the code: compiler, its flags, instructions of the CPU."""
+    try:
+        flags = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        words = sorted(set(flags[1].split())) if flags else []
+    except OSError:
+        words = []
+    vectors = [word for word in words if re.match(r"avx|fma|sse|amx", word)]
+    return {
+        "jaxlib": jax.lib.__version__,
+        "xla_flags": os.environ["XLA_FLAGS"],
+        "cpu": " ".join([platform.machine(), *vectors]),
+    }
+
+
+def run(name: str) -> Outcome:
+    """Runs a case."""
+    return RUN[CASES[name].kind](CASES[name])
+
+
+def read(path: Path = RESULTS) -> tuple[dict[str, str], dict[str, Summary]]:
+    """Where the results were recorded, and the results."""
+    data = json.loads(path.read_text())
+    return data["place"], {name: Summary(**entry) for name, entry in data["results"].items()}
+
+
+def write(path: Path, results: dict[str, Summary]) -> None:
+    """One line per case."""
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(dataclasses.asdict(results[name]))}" for name in CASES if name in results
+    ]
+    body = ",\n    ".join(lines)
+    path.write_text(f'{{\n  "place": {json.dumps(place())},\n  "results": {{\n    {body}\n  }}\n}}\n')
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Record golden results, or check against them.")
+    parser.add_argument("--only", nargs="+", choices=list(CASES), metavar="NAME", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--check", action="store_true", help="compare with what is recorded instead of writing it")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="another file of results")
+    options = parser.parse_args(None if arguments is None else list(arguments))
+    wanted = options.only or list(CASES)
+    recorded_at, results = read(options.results) if options.results.exists() else (place(), {})
+    if recorded_at != place():
+        print(f"recorded elsewhere, so compared loosely: {recorded_at}; here: {place()}")
+        if not options.check and options.only:
+            parser.error("results of two machines do not go into one file: record all, or give another --results")
+    wrong = []
+    for name in wanted:
+        began = time.perf_counter()
+        found = summarise(*run(name))
+        if options.check:
+            wrong += differences(name, results[name], found, recorded_at == place())
+        else:
+            results[name] = found
+            write(options.results, results)
+        print(f"{name}: {found.returns} {found.sha256[:12]} {time.perf_counter() - began:.1f} s", flush=True)
+    print("\n".join(wrong) or f"{len(wanted)} cases {'as recorded' if options.check else 'recorded'}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
