@@ -35,7 +35,7 @@ def _player(algorithm, env, num_steps, num_envs):
         worlds = vectorised.reset(key)
         memory = actor.initial_memory(params, num_envs)
         after, last, steps = rollout(vectorised, actor, params, worlds, memory, num_steps)
-        return experience(steps, memory, after, last)
+        return experience(steps, memory, after.observation, last)
 
     return jax.jit(play)
 

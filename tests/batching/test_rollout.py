@@ -98,7 +98,7 @@ def played(movers, replays=False):
     def play(key):
         worlds, memory = vectorised.reset(key), actor.initial_memory(params, COPIES)
         after, last, steps = rollout(vectorised, actor, params, worlds, memory, STEPS)
-        return experience(steps, memory, after, last), steps.episodes
+        return experience(steps, memory, after.observation, last), steps.episodes
 
     return jax.tree.map(np.asarray, play(jax.random.key(3)))
 

@@ -117,7 +117,7 @@ def test_the_drawn_policy_is_the_one_that_acts(played):
 def test_the_learner_learns_from_its_own_seats_only(played):
     algorithm, state, worlds, _, steps = played
     memory = {"tagger": (), "runner": ()}
-    whole = experience(steps, memory, worlds, memory)
+    whole = experience(steps, memory, worlds.observation, memory)
     own = whole.replace(trajectories={"tagger": whole.trajectories["tagger"]})
     updated, metrics = jax.jit(algorithm.update)(state, own, jax.random.key(0))
     assert set(updated.params) == {"tagger"}

@@ -59,7 +59,7 @@ class OutsideActor:
             self.worlds, self.memory, record = self.step(policies, self.worlds, self.memory)
             steps.append(record)
         stacked: Step = stack(steps, 0)
-        return jax.device_get(experience(stacked, before, self.worlds, self.memory))
+        return jax.device_get(experience(stacked, before, self.worlds.observation, self.memory))
 
 
 @pytest.mark.parametrize(

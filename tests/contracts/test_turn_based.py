@@ -32,7 +32,7 @@ def play(recurrent, steps=24, copies=32):
     memory = actor.initial_memory(state.params, copies)
     run = jax.jit(lambda params, worlds, memory: rollout(vectorised, actor, params, worlds, memory, steps))
     after, last, kept = run(state.params, worlds, memory)
-    return algorithm, state, experience(kept, memory, after, last)
+    return algorithm, state, experience(kept, memory, after.observation, last)
 
 
 @pytest.fixture(scope="module", params=["none", "gru", "lstm"])

@@ -59,6 +59,35 @@ class Step(struct.PyTreeNode):
     held: dict[str, PyTree] = struct.field(default_factory=dict)
 
 
+class Rollout(struct.PyTreeNode):
+    """Steps `[T, E, ...]` of some copies, with what is around them.
+
+    memory: before the first step; last_observation, last_memory: after the last one. clock: of the first step.
+    """
+
+    steps: Step
+    memory: PyTree
+    last_observation: dict[str, Observation]
+    last_memory: PyTree
+    clock: Any
+
+
+class Situation(Protocol):
+    """What decisions depend on, besides policies and memory: `Worlds` are one, or whatever else has these."""
+
+    @property
+    def key(self) -> jax.Array: ...  # of each copy, [E]
+
+    @property
+    def clock(self) -> jax.Array: ...
+
+    @property
+    def observation(self) -> dict[str, Observation]: ...
+
+    @property
+    def first(self) -> jax.Array: ...  # which copies begin an episode, [E]
+
+
 class Actor(Protocol):
     """What the agents do. Static; whatever changes is in `params` and `memory`."""
 
@@ -81,7 +110,7 @@ class PlaysBatches(Protocol):
     """An algorithm that plays all copies at once, such as `opponents.Opponents`. Its memory has a `carry`."""
 
     def act_batch(
-        self, params: PyTree, observation: Observation, memory: Any, keys: jax.Array, worlds: Worlds, seat: int
+        self, params: PyTree, observation: Observation, memory: Any, keys: jax.Array, worlds: Situation, seat: int
     ) -> tuple[jax.Array, Any]: ...
 
 
@@ -105,7 +134,7 @@ class Policies:
             memory[name] = jax.tree.map(lambda leaf, s=shape: jnp.broadcast_to(leaf, s + jnp.shape(leaf)), one)
         return memory
 
-    def act(self, params: dict[str, PyTree], memory: PyTree, worlds: Worlds) -> Acts:
+    def act(self, params: dict[str, PyTree], memory: PyTree, worlds: Situation) -> Acts:
         keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
         fresh = self.initial_memory(params, worlds.first.shape[0])
         memory = _where(worlds.first, fresh, memory)
@@ -258,8 +287,13 @@ def rollout(
     return worlds, memory, kept
 
 
-def experience(steps: Step, memory: PyTree, worlds: Worlds, last_memory: PyTree) -> Experience:
-    """Stacked steps as learners want them; `memory` is from before the first, `last_memory` from after the last."""
+def experience(
+    steps: Step, memory: PyTree, last_observation: Mapping[str, Observation], last_memory: PyTree
+) -> Experience:
+    """Stacked steps as learners want them.
+
+    memory: before the first step; last_observation, last_memory: after the last one.
+    """
     tracks = {
         name: Trajectory(
             observation=steps.observation[name],
@@ -268,7 +302,7 @@ def experience(steps: Step, memory: PyTree, worlds: Worlds, last_memory: PyTree)
             extras=steps.extras[name],
             final_value=steps.final_value[name],
             memory=memory[name],
-            last_observation=worlds.observation[name],
+            last_observation=last_observation[name],
             last_memory=last_memory[name],
             final_observation=steps.final_observation.get(name),
             memories=steps.held.get(name, ()),

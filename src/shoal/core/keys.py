@@ -5,6 +5,7 @@ A copy's key is `fold_in(run key, global copy id)` and never changes; the key of
 """
 
 import enum
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,19 @@ class Use(enum.IntEnum):
     STEP = 1
     ACT = 2
     DRAW = 3  # opponents, seats and other draws of an episode
+
+
+class RunKeys(NamedTuple):
+    """The keys of a run: of its environments, of its learners' first weights, and of its updates."""
+
+    world: jax.Array
+    learner: jax.Array
+    update: jax.Array
+
+
+def run_keys(seed: int | jax.Array) -> RunKeys:
+    """The keys that every runner derives from the seed of a run."""
+    return RunKeys(*jax.random.split(jax.random.key(seed), 3))
 
 
 def copy_keys(key: jax.Array, copy_ids: jax.Array) -> jax.Array:

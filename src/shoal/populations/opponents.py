@@ -14,7 +14,7 @@ from flax import struct
 
 from shoal.batching.agents import over_agents
 from shoal.batching.grouped import by_policy
-from shoal.batching.vectorise import Worlds
+from shoal.batching.rollout import Situation
 from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Stochastic, supports
 from shoal.core.keys import Use, use_key
 from shoal.core.types import Observation, PyTree
@@ -74,7 +74,7 @@ class Opponents(Algorithm):
         return ActOutput(out.action, memory.replace(carry=out.memory))
 
     def act_batch(
-        self, params: Bank, observation: Observation, memory: Seated, keys: jax.Array, worlds: Worlds, seat: int
+        self, params: Bank, observation: Observation, memory: Seated, keys: jax.Array, worlds: Situation, seat: int
     ) -> tuple[jax.Array, Seated]:
         """Actions of all copies `[E, n, ...]`. All agents of a group are played by the same policy.
 
@@ -96,7 +96,7 @@ class Opponents(Algorithm):
         action, carry = by_policy(act, params.policies, index, (observation, memory.carry, keys))
         return action, Seated(jnp.broadcast_to(index[:, None], memory.index.shape), carry)
 
-    def _draw(self, mixture: jax.Array, worlds: Worlds, seat: int) -> jax.Array:
+    def _draw(self, mixture: jax.Array, worlds: Situation, seat: int) -> jax.Array:
         keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.DRAW))(worlds.key)
         if seat:
             keys = jax.vmap(lambda key: jax.random.fold_in(key, seat))(keys)

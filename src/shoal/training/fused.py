@@ -21,11 +21,12 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shoal.batching.regroup import original
-from shoal.batching.rollout import Policies, Step, experience, rollout
+from shoal.batching.rollout import Episodes, Policies, Rollout, experience, rollout
 from shoal.batching.vectorise import Worlds
 from shoal.core.algorithm import Experience, Replays, require_protocol
 from shoal.core.errors import OptionError
 from shoal.core.host import StandIn
+from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
 from shoal.ops.replay import Replay, num_bytes
 from shoal.training import nan_guard as nonfinite
@@ -121,7 +122,7 @@ class Program:
         local = functools.partial(self._advance, axis=AXIS if self.mesh.size > 1 else None)
         if self.stacked:
             local = jax.vmap(local, (0, None))
-        specs = self._specs()
+        specs = self.specs()
         spread = jax.shard_map(local, mesh=self.mesh, in_specs=(specs, P()), out_specs=(specs, P()), check_vma=False)
         # Saying where results lie keeps the second call from looking like another program.
         replicated = NamedSharding(self.mesh, P())
@@ -133,7 +134,7 @@ class Program:
 
     @property
     def shardings(self) -> Carry:
-        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self._specs())
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self.specs())
 
     @functools.cached_property
     def counts(self) -> list[jax.Array]:
@@ -150,7 +151,7 @@ class Program:
         """Whether every leaf of the carry has a leading axis of trainings."""
         return bool(self.overrides) or self.experiment.num_seeds > 1
 
-    def _specs(self) -> Carry:
+    def specs(self) -> Carry:
         """Which leaves are split over the devices: those with an axis of copies."""
         carry = self.shapes()
         lead = (None,) if self.stacked else ()
@@ -187,17 +188,22 @@ class Program:
         return lax.map(lambda one: self._init(*one), (jnp.tile(seeds, points), floats))
 
     def _init(self, seed: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> Carry:
-        world_key, learner_key, update_key = jax.random.split(jax.random.key(seed), 3)
+        keys = run_keys(seed)
+        learners = self.init_learners(keys.learner, floats)
+        worlds = self.cast.vectorised().reset(keys.world)
+        memory = self._actor.initial_memory(policies_of(learners), self.experiment.num_envs)
+        return Carry(worlds, memory, learners, keys.update, jnp.int32(0), nonfinite.clear(self.mesh.size))
+
+    def init_learners(self, key: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> dict[str, Any]:
+        """Learners before the first update. floats: options that are overridden, by learner."""
         learners = {}
         for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
             if name in floats:  # before `init`, which may derive more from them than `hyper`
                 algorithm = dataclasses.replace(algorithm, **floats[name])  # pyright: ignore[reportArgumentType]
-            learners[name] = algorithm.init(jax.random.fold_in(learner_key, i), spec)
+            learners[name] = algorithm.init(jax.random.fold_in(key, i), spec)
             if self.experiment.learners[name].frozen and algorithm.traits.replay:
                 learners[name] = learners[name].replace(replay=None)  # it will never learn from it
-        worlds = self.cast.vectorised().reset(world_key)
-        memory = self._actor.initial_memory(policies_of(learners), self.experiment.num_envs)
-        return Carry(worlds, memory, learners, update_key, jnp.int32(0), nonfinite.clear(self.mesh.size))
+        return learners
 
     @functools.cached_property
     def _actor(self) -> Policies:
@@ -221,25 +227,39 @@ class Program:
         worlds, memory, steps = rollout(
             vectorised, self._actor, policies, carry.worlds, carry.memory, self.experiment.num_steps
         )
-        return self._taught(carry, worlds, memory, steps, axis)
+        made = Rollout(steps, carry.memory, worlds.observation, memory, carry.worlds.clock)
+        learners, latch, metrics = self.learn(carry.learners, carry.latch, carry.key, carry.update, made, axis)
+        return Carry(worlds, memory, learners, carry.key, carry.update + 1, latch), metrics
 
-    def _taught(
-        self, carry: Carry, worlds: Worlds, memory: PyTree, steps: Step, axis: str | None
-    ) -> tuple[Carry, dict[str, jax.Array]]:
-        """An update of every learner that learns, from a rollout's steps `[T, E, ...]` and what came after it."""
-        share = carry.worlds.first.shape[0]
-        whole = experience(steps, carry.memory, worlds, memory)
-        learners, metrics = self._learn(carry, whole, axis)
-        latch = nonfinite.check(carry.latch, carry, steps, worlds.observation, learners, metrics, share, axis)
-        metrics |= _step_metrics(steps, axis)
+    def learn(
+        self,
+        learners: dict[str, Any],
+        latch: nonfinite.Latch,
+        key: jax.Array,
+        update: jax.Array,
+        made: Rollout,
+        axis: str | None = None,
+    ) -> tuple[dict[str, Any], nonfinite.Latch, dict[str, jax.Array]]:
+        """One update of every learner that learns, from a rollout of all copies: learners, latch and metrics.
+
+        key: of all updates of the run (`run_keys`); update: which one it is.
+        """
+        whole = experience(made.steps, made.memory, made.last_observation, made.last_memory)
+        learners, metrics = self._learn(learners, jax.random.fold_in(key, update), whole, axis)
+        share = made.steps.first.shape[1]
+        latch = nonfinite.check(
+            latch, update, made.steps, made.clock, made.last_observation, learners, metrics, share, axis
+        )
+        metrics |= step_metrics(made.steps.metrics, made.steps.episodes, axis)
         metrics["fault"] = jnp.max(latch.kind)
         if axis:
             metrics["fault"] = lax.pmax(metrics["fault"], axis)
-        return Carry(worlds, memory, learners, carry.key, carry.update + 1, latch), metrics
+        return learners, latch, metrics
 
-    def _learn(self, carry: Carry, whole: Experience, axis: str | None) -> tuple[dict[str, Any], dict[str, jax.Array]]:
-        learners, metrics = dict(carry.learners), {}
-        key = jax.random.fold_in(carry.key, carry.update)
+    def _learn(
+        self, learners: dict[str, Any], key: jax.Array, whole: Experience, axis: str | None
+    ) -> tuple[dict[str, Any], dict[str, jax.Array]]:
+        learners, metrics = dict(learners), {}
         for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
             if self.experiment.learners[name].frozen:
                 continue
@@ -395,12 +415,14 @@ def policies_of(learners: dict[str, Any]) -> dict[str, PyTree]:
     return {name: policy for state in learners.values() for name, policy in state.params.items()}
 
 
-def _step_metrics(steps: Step, axis: str | None) -> dict[str, jax.Array]:
-    """Sums over the episodes that ended in the rollout (means are taken later, over many rows), and world metrics."""
-    sums = {"episodes": steps.episodes.count, "length": steps.episodes.length}
-    sums |= {f"return/{name}": value for name, value in steps.episodes.returns.items()}
+def step_metrics(metrics: Mapping[str, jax.Array], episodes: Episodes, axis: str | None = None) -> dict[str, jax.Array]:
+    """Sums over the episodes that ended in a rollout (means are taken later, over many rows), and means of the
+    environment's own metrics.
+    """
+    sums = {"episodes": episodes.count, "length": episodes.length}
+    sums |= {f"return/{name}": value for name, value in episodes.returns.items()}
     sums = {name: jnp.sum(value) for name, value in sums.items()}
-    means = {f"world/{name}": jnp.mean(value.astype(jnp.float32)) for name, value in steps.metrics.items()}
+    means = {f"world/{name}": jnp.mean(value.astype(jnp.float32)) for name, value in metrics.items()}
     if axis:
         sums, means = lax.psum(sums, axis), lax.pmean(means, axis)
     return sums | means

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.batching.regroup import original, own_actions, side_rewards
-from shoal.batching.rollout import Actor, Acts, Step, carried_out
+from shoal.batching.rollout import Actor, Acts, Rollout, Step, carried_out
 from shoal.batching.vectorise import Ended, Vectorised, Worlds
 from shoal.core.errors import NonFiniteWorldError, OptionError, WorldError, require, require_positive
 from shoal.core.host import Copies, Last, StandIn, check_told
@@ -159,10 +159,12 @@ class Played:
         stage = self.__dict__["stage"] = stage or self._open(seed)
         told = stage.reset()
         check_told(self.stand_in, told.observation)
-        return self._begun(worlds, told)
+        return self.fill_in(worlds, told)
 
     @functools.cached_property
-    def _begun(self) -> Callable[[Worlds, Last], Worlds]:
+    def fill_in(self) -> Callable[[Worlds, Last], Worlds]:
+        """`fill_in(worlds, told) -> worlds`: those of fresh episodes, of which the environments have told this."""
+
         def begun(worlds: Worlds, told: Last) -> Worlds:
             return worlds.replace(
                 state=told,
@@ -282,7 +284,9 @@ class HostProgram(Program):
     @functools.cached_property
     def _learner(self):
         def learn(carry: Carry, worlds: Worlds, memory: PyTree, steps: Step) -> tuple[Carry, jax.Array]:
-            carry, metrics = self._taught(carry, worlds, memory, steps, None)
+            made = Rollout(steps, carry.memory, worlds.observation, memory, carry.worlds.clock)
+            learners, latch, metrics = self.learn(carry.learners, carry.latch, carry.key, carry.update, made)
+            carry = Carry(worlds, memory, learners, carry.key, carry.update + 1, latch)
             return carry, jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.names])
 
         return jax.jit(learn)

@@ -38,8 +38,9 @@ def clear(devices: int) -> Latch:
 
 def check(
     latch: Latch,
-    carry: Any,
+    update: jax.Array,
     steps: Any,
+    clock: jax.Array,
     last: dict[str, Observation],
     learners: PyTree,
     metrics: dict[str, jax.Array],
@@ -48,22 +49,26 @@ def check(
 ) -> Latch:
     """The latch after one update; keeps the first fault.
 
-    `last` is the observation after the last step, `metrics` are the learners', `share` is the number of copies on this
-    device.
+    clock: of the first step. last: the observation after the last one. metrics: the learners'. share: the number of
+    copies on this device.
     """
     first_copy = lax.axis_index(axis) * share if axis else 0
-    found = clear(1)
     # Later checks overwrite earlier ones, so the cause comes last: a bad view makes everything after it bad.
-    for code, leaves in ((5, list(steps.metrics.values())), (4, _floats(learners)), (3, list(metrics.values()))):
-        bad = ~_all_finite(leaves)
-        found = jax.tree.map(lambda old, new, bad=bad: jnp.where(bad, new, old), found, _at(code, carry.update))
+    found = _unlocated(update, list(steps.metrics.values()), learners, metrics)
     for number, name in reversed(list(enumerate(sorted(steps.reward)))):
-        found = _located(found, 2, number, [steps.reward[name]], carry, first_copy)
+        look = functools.partial(_located, number=number, update=update, clock=clock, first_copy=first_copy)
+        found = look(found, 2, [steps.reward[name]])
         # The value of a final view is not finite if the view is not; the views themselves are not kept.
-        found = _located(found, 1, number, [steps.final_value[name]], carry, first_copy, after=1)
+        found = look(found, 1, [steps.final_value[name]], after=1)
         following = jax.tree.map(lambda leaf: leaf[None], _seen(last[name], lead=1))
-        found = _located(found, 1, number, _floats(following), carry, first_copy, after=steps.first.shape[0])
-        found = _located(found, 1, number, _floats(_seen(steps.observation[name])), carry, first_copy)
+        found = look(found, 1, _floats(following), after=steps.first.shape[0])
+        found = look(found, 1, _floats(_seen(steps.observation[name])))
+    return jax.tree.map(lambda old, new: jnp.where(latch.kind > 0, old, new), latch, found)
+
+
+def check_learners(latch: Latch, update: jax.Array, learners: PyTree, metrics: dict[str, jax.Array]) -> Latch:
+    """The latch after gradient steps whose experience was checked where it was made."""
+    found = _unlocated(update, [], learners, metrics)
     return jax.tree.map(lambda old, new: jnp.where(latch.kind > 0, old, new), latch, found)
 
 
@@ -96,12 +101,31 @@ def _at(kind: int, update: jax.Array, step: Any = 0, copy: Any = 0, group: int =
     return Latch(*(jnp.asarray(value, jnp.int32).reshape(1) for value in values))
 
 
+def _unlocated(update: jax.Array, measured: list, learners: PyTree, metrics: dict[str, jax.Array]) -> Latch:
+    """What is wrong with an update as a whole: with the environment's metrics, weights or losses."""
+    found = clear(1)
+    for code, leaves in ((5, measured), (4, _floats(learners)), (3, list(metrics.values()))):
+        bad = ~_all_finite(leaves)
+        found = jax.tree.map(lambda old, new, bad=bad: jnp.where(bad, new, old), found, _at(code, update))
+    return found
+
+
 def _seen(observation: Observation, lead: int = 2) -> PyTree:
     """View and global state, the latter with an axis of agents after the `lead` first axes, as the former has."""
     return observation.view, jax.tree.map(lambda leaf: jnp.expand_dims(leaf, lead), observation.state)
 
 
-def _located(found: Latch, code: int, number: int, leaves: list, carry: Any, first_copy: Any, after: int = 0) -> Latch:
+def _located(
+    found: Latch,
+    code: int,
+    leaves: list,
+    *,
+    number: int,
+    update: jax.Array,
+    clock: jax.Array,
+    first_copy: Any,
+    after: int = 0,
+) -> Latch:
     """The latch, set if a leaf `[T, E, n, ...]` is not finite; `after` counts the steps from time to blame."""
     if not leaves:
         return found
@@ -111,7 +135,7 @@ def _located(found: Latch, code: int, number: int, leaves: list, carry: Any, fir
         flags = [(~jnp.isfinite(leaf)).reshape(*leaf.shape[:3], -1).any(-1) for leaf in leaves]
         bad = functools.reduce(jnp.logical_or, flags)  # a global state is everybody's: it has one agent
         time, copy, agent = jnp.unravel_index(jnp.argmax(bad), bad.shape)
-        return _at(code, carry.update, carry.worlds.clock - 1 + time + after, first_copy + copy, number, agent)
+        return _at(code, update, clock - 1 + time + after, first_copy + copy, number, agent)
 
     return lax.cond(_all_finite(leaves), lambda found: found, look, found)
 

@@ -17,18 +17,17 @@ import numpy as np
 from shoal.algorithms import q_learning as q
 from shoal.algorithms import replay as stored
 from shoal.algorithms.dqn import DQN
-from shoal.batching.rollout import Step, experience
-from shoal.batching.vectorise import Worlds
+from shoal.batching.rollout import Rollout, experience
 from shoal.cluster.replay.ring import Table
 from shoal.cluster.replay.service import LIFE, Push
 from shoal.cluster.replay.shards import shards_of
 from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
 from shoal.cluster.workers.actor import WAIT, Actor
-from shoal.cluster.workers.rollouts import Rollout, Share
+from shoal.cluster.workers.rollouts import Share
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.types import PyTree
 from shoal.training.experiment import Cast
-from shoal.training.fused import _step_metrics  # pyright: ignore[reportPrivateUsage]
+from shoal.training.fused import step_metrics
 
 MIXERS = "mixers"
 """The name of the weights of all mixers of a training."""
@@ -199,8 +198,7 @@ class ReplayActor(Actor):
 
 def steps_by_learner(made: Rollout, learners: Mapping[str, tuple[DQN, LearnerSpec]]) -> dict[str, stored.Steps]:
     """What each learner stores of a rollout."""
-    after = Worlds(None, made.clock, None, None, made.last, made.steps.first[0], {}, made.clock)  # pyright: ignore
-    whole = experience(made.steps, made.memory, after, made.last_memory)
+    whole = experience(made.steps, made.memory, made.last_observation, made.last_memory)
     steps = {}
     for name, (algorithm, spec) in learners.items():
         own = stored.steps_of(whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups}))
@@ -208,13 +206,13 @@ def steps_by_learner(made: Rollout, learners: Mapping[str, tuple[DQN, LearnerSpe
     return steps
 
 
-_metrics = jax.jit(lambda steps: _step_metrics(steps, None))
+_metrics = jax.jit(step_metrics)
 
 
 def told_of(made: Rollout) -> dict[str, float]:
     """Figures of a rollout's episodes (sums) and of its world (means), by the names that runs log."""
-    only = Step({}, {}, {}, {}, {}, None, None, None, made.steps.metrics, made.steps.episodes)  # pyright: ignore
-    return {name: float(value) for name, value in jax.device_get(_metrics(only)).items()}
+    found = jax.device_get(_metrics(made.steps.metrics, made.steps.episodes))
+    return {name: float(value) for name, value in found.items()}
 
 
 def is_mean(name: str) -> bool:

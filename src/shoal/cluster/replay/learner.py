@@ -11,7 +11,6 @@ staleness of a batch is the age of what it holds: updates since the weights that
 import functools
 import time
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -29,7 +28,7 @@ from shoal.cluster.workers.learner import Learner, Learning
 from shoal.core.types import PyTree
 from shoal.training import nan_guard as latch
 from shoal.training.experiment import Experiment, cast
-from shoal.training.fused import Carry, Program, mesh_of
+from shoal.training.fused import Program, mesh_of
 
 LEAD = 2
 """Updates that those who make steps may be ahead."""
@@ -38,11 +37,9 @@ LEAD = 2
 class WithoutReplay(Program):
     """The program of an experiment whose replay is elsewhere: learners have none, nor do checkpoints."""
 
-    def _init(self, seed: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> Carry:
-        carry = super()._init(seed, floats)
-        own = replaying(self.cast)
-        learners = {n: s.replace(replay=None) if n in own else s for n, s in carry.learners.items()}
-        return carry.replace(learners=learners)
+    def init_learners(self, key: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> dict[str, Any]:
+        learners, own = super().init_learners(key, floats), replaying(self.cast)
+        return {name: state.replace(replay=None) if name in own else state for name, state in learners.items()}
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -84,15 +81,9 @@ class ReplayLearning(Learning):
                     learners[name], (found, priorities[name]) = lax.scan(step, learners[name], batches[name])
                     metrics |= jax.tree.map(jnp.mean, found)
                 learners[name] = algorithm.count_update(learners[name])
-            return learners, checked(tripped, update, learners, metrics), metrics, priorities
+            return learners, latch.check_learners(tripped, update, learners, metrics), metrics, priorities
 
         return jax.jit(learn, donate_argnums=(0, 1))
-
-
-def checked(tripped: latch.Latch, update: jax.Array, learners: PyTree, metrics: Mapping[str, Any]) -> latch.Latch:
-    """The latch after a gradient step; what was seen and paid was looked at where it was made."""
-    now, nothing = SimpleNamespace(update=update), SimpleNamespace(metrics={}, reward={})
-    return latch.check(tripped, now, nothing, {}, learners, dict(metrics), 0, None)
 
 
 class Paid(Learner):

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from shoal.batching.rollout import Rollout
 from shoal.cluster.services.dataset import Item
 from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.rollouts import Copies, Rollout, Share
+from shoal.cluster.workers.rollouts import Copies, Share
 from shoal.training.experiment import Experiment
 
 POLICIES = "policies"

@@ -13,8 +13,7 @@ import jax
 
 from shoal.algorithms import replay as stored
 from shoal.algorithms.a2c import A2C
-from shoal.batching.rollout import experience
-from shoal.batching.vectorise import Worlds
+from shoal.batching.rollout import Rollout, experience
 from shoal.cluster.replay.actor import told_of
 from shoal.cluster.replay.learner import ReplayLearning
 from shoal.cluster.replay.service import LIFE
@@ -24,7 +23,7 @@ from shoal.cluster.transport.launcher import Handle, Store, insist
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.actor import WAIT, Actor
 from shoal.cluster.workers.gradients import GRADIENT, Weights
-from shoal.cluster.workers.rollouts import Rollout, Share
+from shoal.cluster.workers.rollouts import Share
 from shoal.core.types import PyTree
 from shoal.training.experiment import Experiment
 from shoal.training.fused import policies_of
@@ -131,11 +130,10 @@ class GradientActor(Actor):
 
     @functools.cached_property
     def _gradient(self):
-        experiment, key = self.experiment, jax.random.key(0)
+        experiment = self.experiment
 
         def gradient(learners: PyTree, made: Rollout):
-            after = Worlds(key, made.clock, None, None, made.last, made.steps.first[0], {}, made.clock)
-            whole = experience(made.steps, made.memory, after, made.last_memory)
+            whole = experience(made.steps, made.memory, made.last_observation, made.last_memory)
             gradients, metrics = {}, {}
             for name, (algorithm, spec) in self.program.cast.learners.items():
                 if not experiment.learners[name].frozen:

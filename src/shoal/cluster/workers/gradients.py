@@ -18,13 +18,14 @@ import numpy as np
 
 from shoal.cluster.plan import Plan
 from shoal.cluster.replay.actor import is_mean
-from shoal.cluster.replay.learner import Paid, checked
+from shoal.cluster.replay.learner import Paid
 from shoal.cluster.services.dataset import Item, Queue
 from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
 from shoal.cluster.workers.actor import WAIT
 from shoal.cluster.workers.learner import Learner, Learning
 from shoal.cluster.workers.rollouts import Layout
 from shoal.core.types import PyTree
+from shoal.training import nan_guard as latch
 from shoal.training.fused import Program
 
 WEIGHTS = "weights"
@@ -101,7 +102,7 @@ class Applier(Learner):
             for name, algorithm in own.items():
                 state = algorithm.apply(learners[name], gradients[name])
                 learners[name] = algorithm.count_update(state) if last else state
-            return learners, checked(tripped, update, learners, {})
+            return learners, latch.check_learners(tripped, update, learners, {})
 
         return jax.jit(apply, static_argnums=4, donate_argnums=(0, 1))
 

@@ -24,14 +24,16 @@ from jax._src import xla_bridge
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from shoal.batching.rollout import Rollout
 from shoal.cluster.plan import Plan
 from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.actor import WAIT
 from shoal.cluster.workers.learner import Learner, Learning
-from shoal.cluster.workers.rollouts import BESIDE, Rollout, Share
+from shoal.cluster.workers.rollouts import BESIDE, Share
 from shoal.cluster.workers.segments import SEGMENTS, Segments
 from shoal.core.errors import NonFiniteError
+from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
 from shoal.training import nan_guard as latch
 from shoal.training.devices import AXIS
@@ -102,7 +104,7 @@ class GroupLearning(Learning):
         devices = jax.devices() if processes > 1 else jax.local_devices()[:1]
         mesh = Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
         self.program, self.size = Program(cast(experiment), mesh), len(devices)
-        self.key = jax.random.split(jax.random.key(experiment.seed), 3)[2]  # as the fused runner has it
+        self.key = run_keys(experiment.seed).update
         whole, split, rows = (NamedSharding(mesh, spec) for spec in (P(), P(AXIS), P(None, AXIS)))
         self.whole, self.split, self.rows = whole, split, rows
         self.local = len(jax.local_devices()) if processes > 1 else 1
@@ -110,7 +112,7 @@ class GroupLearning(Learning):
     def fresh(self) -> tuple[PyTree, PyTree]:
         """Every process makes the same learners by itself."""
         alone = rollouts.program_of(self.program.experiment)
-        learners = jax.jit(lambda: alone._init_all().learners)()  # pyright: ignore[reportPrivateUsage]
+        learners = jax.jit(lambda: alone.init_learners(run_keys(alone.experiment.seed).learner, {}))()
         learners = with_weights(alone, Carry(None, None, learners, None, None, None)).learners  # pyright: ignore[reportArgumentType]
         return self.put(learners), self._spread(jax.device_get(latch.clear(self.local)), self.split)
 

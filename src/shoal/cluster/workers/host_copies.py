@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.batching.regroup import original
-from shoal.batching.rollout import Policies
+from shoal.batching.rollout import Policies, Rollout
 from shoal.batching.vectorise import Worlds
-from shoal.cluster.workers.rollouts import Rollout, Share, joined
+from shoal.cluster.workers.rollouts import Share, joined, world_key
 from shoal.core.host import Copies as OneByOne
 from shoal.core.host import StandIn, check_told
 from shoal.core.interrupts import listening
@@ -48,7 +48,7 @@ class HostCopies:
         buffers = buffers or BUFFERS.get(jax.default_backend(), 2)
         env = original(program.cast.env)
         assert isinstance(env, StandIn)
-        self._stages = _stages(env, share, self.experiment.seed, buffers)
+        self._stages = open_stages(env, share, self.experiment.seed, buffers)
         try:
             with listening():
                 self._parts = self._begun(program)
@@ -59,9 +59,7 @@ class HostCopies:
     def _begun(self, program: Program) -> list["_Part"]:
         roles = program.cast
         actor = Policies(roles.algorithms, roles.spec.groups)
-        key = jax.random.split(jax.random.key(self.experiment.seed), 3)[0]  # as every runner has it
-        if self.share.anew:
-            key = jax.random.fold_in(key, self.share.anew)
+        key = world_key(self.experiment.seed, self.share)
         played: dict[int, Played] = {}  # parts of one size share what is compiled
         parts, first = [], self.share.first
         for stage in self._stages:
@@ -112,7 +110,7 @@ class _Part:
         self.played, self.stage = played, stage
         told = stage.reset()
         check_told(played.stand_in, told.observation)
-        self.worlds: Worlds = played._begun(worlds, told)  # pyright: ignore[reportPrivateUsage]
+        self.worlds: Worlds = played.fill_in(worlds, told)
         self.memory: PyTree = None
 
     @functools.cached_property
@@ -144,7 +142,7 @@ class _Part:
         return jax.device_get(Rollout(self.buffer, memory, self.worlds.observation, self.memory, clock))
 
 
-def _stages(env: StandIn, share: Share, seed: int, buffers: int) -> list[Apart | Together]:
+def open_stages(env: StandIn, share: Share, seed: int, buffers: int) -> list[Apart | Together]:
     """The share's environments, open, in parts that are stepped in turn."""
     batch = env.open(share.size)
     sequence = np.random.SeedSequence((seed, share.anew) if share.anew else seed)

@@ -18,14 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.batching.rollout import Acts, Episodes, Policies, Step
-from shoal.batching.vectorise import Worlds
+from shoal.batching.rollout import Acts, Episodes, Policies, Rollout, Step
 from shoal.cluster.services.dataset import Item
 from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.actor import POLICIES, WAIT
-from shoal.cluster.workers.rollouts import Rollout, Share
-from shoal.core.keys import copy_keys
+from shoal.cluster.workers.rollouts import Share
+from shoal.core.keys import copy_keys, run_keys
 from shoal.core.types import Observation, PyTree
 from shoal.training.experiment import Experiment
 
@@ -56,6 +55,15 @@ class Request(NamedTuple):
     first: np.ndarray
     told: Told | None
     sick: tuple[int, ...] = ()  # whose last steps are not to be learnt from
+
+
+class Waiting(NamedTuple):
+    """Copies that wait for decisions: a `Situation` without the environments behind it."""
+
+    key: jax.Array
+    clock: jax.Array
+    observation: dict[str, Observation]
+    first: jax.Array
 
 
 class Newest(NamedTuple):
@@ -100,7 +108,7 @@ class InferenceServer:
         program = rollouts.program_of(self.experiment)
         self.layout = rollouts.layout_of(program)
         self.actor = Policies(program.cast.algorithms, program.cast.spec.groups)
-        self.key = jax.random.split(jax.random.key(self.experiment.seed), 3)[0]  # as the fused runner has it
+        self.key = run_keys(self.experiment.seed).world
         self.newest: Newest | None = None
         self.slots: dict[int, Slot] = {}
         self.seen: dict[str, float] = {}
@@ -262,5 +270,4 @@ class InferenceServer:
         (start, anew), clock, observation, first, memory = asked
         key = jnp.where(anew > 0, jax.random.fold_in(self.key, anew), self.key)
         keys = copy_keys(key, start + jnp.arange(first.shape[0], dtype=jnp.uint32))
-        worlds = Worlds(keys, clock, None, None, observation, first, {}, clock)
-        return self.actor.act(policies, memory, worlds).replace(held={})
+        return self.actor.act(policies, memory, Waiting(keys, clock, observation, first)).replace(held={})

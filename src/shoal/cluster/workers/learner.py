@@ -20,22 +20,22 @@ from jax.sharding import PartitionSpec as P
 from shoal.algorithms._batch import evaluate
 from shoal.algorithms.on_policy import ActorCriticLearner
 from shoal.algorithms.ppo import approx_kl
-from shoal.batching.rollout import experience
-from shoal.batching.vectorise import Worlds
+from shoal.batching.rollout import Rollout, experience
 from shoal.cluster.plan import Plan
 from shoal.cluster.services.clock import Clock
 from shoal.cluster.services.dataset import Item
 from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.actor import POLICIES, WAIT
-from shoal.cluster.workers.rollouts import Rollout
+from shoal.cluster.workers.rollouts import BESIDE
 from shoal.core.errors import NonFiniteError
+from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, records
 from shoal.training import nan_guard as latch
 from shoal.training.devices import AXIS
 from shoal.training.experiment import Experiment, cast
-from shoal.training.fused import Carry, Program, mesh_of, policies_of
+from shoal.training.fused import Program, mesh_of, policies_of
 from shoal.training.loop import LINES, with_weights
 from shoal.training.metrics import Aggregator, MetricsLog
 
@@ -48,7 +48,7 @@ class Learning:
 
     def __init__(self, experiment: Experiment, devices: int | None = None):
         self.program = Program(cast(experiment), mesh_of(experiment, devices))
-        self.key = jax.random.split(jax.random.key(experiment.seed), 3)[2]  # as the fused runner has it
+        self.key = run_keys(experiment.seed).update
         mesh = self.program.mesh
         self.size = mesh.size
         whole, split, rows = (NamedSharding(mesh, spec) for spec in (P(), P(AXIS), P(None, AXIS)))
@@ -69,16 +69,13 @@ class Learning:
         axis = AXIS if self.size > 1 else None
 
         def local(learners: PyTree, tripped: PyTree, update: jax.Array, made: Rollout):
-            before = Worlds(self.key, made.clock, None, None, {}, made.steps.first[0], {}, made.clock)
-            carry = Carry(before, made.memory, learners, self.key, update, tripped)
-            after = before.replace(observation=made.last)
-            carry, metrics = self.program._taught(carry, after, made.last_memory, made.steps, axis)  # pyright: ignore[reportPrivateUsage]
+            learners, tripped, metrics = self.program.learn(learners, tripped, self.key, update, made, axis)
             row = jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.program.names])
-            return carry.learners, carry.latch, row
+            return learners, tripped, row
 
         if axis is None:
             return jax.jit(local, donate_argnums=(0, 1))
-        specs = self.program._specs()  # pyright: ignore[reportPrivateUsage]
+        specs = self.program.specs()
 
         def shaped(learners: PyTree, tripped: PyTree, update: jax.Array, made: Rollout):
             return jax.shard_map(
@@ -101,8 +98,8 @@ class Learning:
         """
 
         def largest(learners: PyTree, made: Rollout) -> jax.Array:
-            after = Worlds(self.key, made.clock, None, None, made.last, made.steps.first[0], {}, made.clock)
-            whole, found = experience(made.steps, made.memory, after, made.last_memory), [jnp.float32(0.0)]
+            whole = experience(made.steps, made.memory, made.last_observation, made.last_memory)
+            found = [jnp.float32(0.0)]
             for name, (algorithm, spec) in self.program.cast.learners.items():
                 if isinstance(algorithm, ActorCriticLearner) and not self.program.experiment.learners[name].frozen:
                     own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
@@ -134,7 +131,7 @@ def _specs_of(made: Rollout) -> Rollout:
         return jax.tree.map(lambda _: spec, tree)
 
     steps = fill(made.steps, P(None, AXIS)).replace(episodes=fill(made.steps.episodes, P()))
-    rest = {name: fill(getattr(made, name), P(AXIS)) for name in ("memory", "last", "last_memory")}
+    rest = {name: fill(getattr(made, name), P(AXIS)) for name in BESIDE}
     return Rollout(steps=steps, clock=P(), **rest)
 
 

@@ -12,32 +12,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import struct
 
 from shoal.batching.regroup import original
-from shoal.batching.rollout import Policies, Step, rollout
+from shoal.batching.rollout import Policies, Rollout, rollout
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.core.errors import WorldError
 from shoal.core.host import StandIn
-from shoal.core.types import Observation, PyTree
+from shoal.core.keys import run_keys
+from shoal.core.types import PyTree
 from shoal.training.devices import make_mesh
 from shoal.training.experiment import Experiment, cast
 from shoal.training.fused import Program, policies_of
 from shoal.training.health import Health
 from shoal.training.memory import need_of, require_room
 
-
-class Rollout(struct.PyTreeNode):
-    """Steps `[T, E, ...]` of some copies; the carries before and after them, and what is seen after the last."""
-
-    steps: Step
-    memory: PyTree
-    last: dict[str, Observation]
-    last_memory: PyTree
-    clock: Any  # of the first step
-
-
-BESIDE = ("memory", "last", "last_memory")
+BESIDE = ("memory", "last_observation", "last_memory")
 """Parts of a rollout whose leaves are `[E, ...]`."""
 
 
@@ -47,6 +36,17 @@ class Share(NamedTuple):
     first: int
     size: int
     anew: int = 0
+
+    @property
+    def ids(self) -> jax.Array:
+        """The global ids of its copies."""
+        return jnp.arange(self.first, self.first + self.size, dtype=jnp.uint32)
+
+
+def world_key(seed: int, share: Share) -> jax.Array:
+    """The key of a share's environments: the run's, unless they were begun anew."""
+    key = run_keys(seed).world
+    return jax.random.fold_in(key, share.anew) if share.anew else key
 
 
 class Layout(NamedTuple):
@@ -85,12 +85,9 @@ class Copies:
         roles = program.cast
         self._actor = Policies(roles.algorithms, roles.spec.groups)
         self._vectorised = roles.vectorised(share.size)
-        key = jax.random.split(jax.random.key(self.experiment.seed), 3)[0]  # as the fused runner has it
-        if share.anew:
-            key = jax.random.fold_in(key, share.anew)
-        self._key, self._ids = key, jnp.arange(share.first, share.first + share.size, dtype=jnp.uint32)
+        self._key, self._ids = world_key(self.experiment.seed, share), share.ids
         self._check_memory(program)
-        self._worlds: Worlds = jax.jit(self._vectorised.reset)(key, self._ids)
+        self._worlds: Worlds = jax.jit(self._vectorised.reset)(self._key, self._ids)
         self._memory: PyTree = None
         self._health = Health(share.size, 1.0)
 
@@ -170,7 +167,10 @@ def on_host(program: Program) -> bool:
 def _healthy(made: Rollout) -> jax.Array:
     """Which copies `[E]` have seen and been paid finite numbers only."""
     flags = []
-    for axis, tree in ((1, (made.steps.observation, made.steps.reward, made.steps.final_value)), (0, made.last)):
+    for axis, tree in (
+        (1, (made.steps.observation, made.steps.reward, made.steps.final_value)),
+        (0, made.last_observation),
+    ):
         for leaf in jax.tree.leaves(tree):
             if jnp.issubdtype(leaf.dtype, jnp.floating):
                 rest = tuple(i for i in range(leaf.ndim) if i != axis)

@@ -12,10 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.batching.rollout import Policies
+from shoal.batching.rollout import Policies, Rollout
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.host_copies import HostCopies
-from shoal.cluster.workers.rollouts import Copies, Rollout, Share
+from shoal.cluster.workers.rollouts import Copies, Share
 from shoal.core.types import Observation, PyTree
 from shoal.training.experiment import Experiment
 
@@ -55,7 +55,7 @@ class Segments:
         self.made = len(made.steps.first)
         if self.parts == 1:
             return made, healthy
-        value = jax.device_get(self.value(policies, (made.last, made.last_memory)))
+        value = jax.device_get(self.value(policies, (made.last_observation, made.last_memory)))
         return masked(made, value, self.num_steps), healthy
 
 

@@ -17,8 +17,9 @@ from shoal.batching.regroup import original, own_actions
 from shoal.batching.rollout import Episodes, Policies
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.cluster.transport.launcher import Gone, insist
-from shoal.cluster.workers import host_copies, rollouts
+from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.actor import Actor
+from shoal.cluster.workers.host_copies import open_stages
 from shoal.cluster.workers.inference import Request, Told
 from shoal.cluster.workers.rollouts import Share
 from shoal.core.host import StandIn, check_told
@@ -59,9 +60,7 @@ class Stepper:
         return rollouts.renewed(self.vectorised, worlds, *self._begins(share), which)
 
     def _begins(self, share: Share) -> tuple[jax.Array, jax.Array]:
-        key = jax.random.split(jax.random.key(self.program.experiment.seed), 3)[0]  # as the fused runner has it
-        key = jax.random.fold_in(key, share.anew) if share.anew else key
-        return key, jnp.arange(share.first, share.first + share.size, dtype=jnp.uint32)
+        return rollouts.world_key(self.program.experiment.seed, share), share.ids
 
     def _step(self, worlds: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, Told, jax.Array]:
         """One step; what it led to, and which copies `[E]` are sound: free of NaN."""
@@ -93,11 +92,11 @@ class Half:
         if stepper.played is not None:
             env = original(stepper.program.cast.env)
             assert isinstance(env, StandIn)
-            self.stage = host_copies._stages(env, share, stepper.program.experiment.seed, 1)[0]  # pyright: ignore[reportPrivateUsage]
+            self.stage = open_stages(env, share, stepper.program.experiment.seed, 1)[0]
             with listening():
                 told, self.health = self.stage.reset(), self.stage.health
             check_told(env, told.observation)
-            self.worlds = stepper.played._begun(self.worlds, told)  # pyright: ignore[reportPrivateUsage]
+            self.worlds = stepper.played.fill_in(self.worlds, told)
         self.clock = int(self.worlds.clock)
         self.request = self._request(None)
 

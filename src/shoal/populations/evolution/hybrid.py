@@ -149,7 +149,7 @@ class Hybrid:
 
         start = (state.worlds, state.memory, state.played)
         (worlds, memory, played), steps = lax.scan(body, start, length=self.cast.experiment.num_steps)
-        whole = experience(steps, state.memory, worlds, memory)
+        whole = experience(steps, state.memory, worlds.observation, memory)
         whole = closed(whole, self._last(played, worlds), self.learning)
         learners, losses = dict(state.learners), dict(state.losses)
         for i, (name, (algorithm, spec)) in enumerate(self.learning.items()):

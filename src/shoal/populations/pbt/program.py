@@ -165,7 +165,7 @@ class Program:
 
     def _specs(self) -> State:
         record = jax.tree.map(lambda _: P(), self.shapes().record)
-        return State(self.inner._specs(), record)
+        return State(self.inner.specs(), record)
 
     def _advance(self, state: State, count: jax.Array, axis: str | None) -> tuple[State, jax.Array]:
         def body(i: jax.Array, held: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
