@@ -30,7 +30,8 @@ from shoal.populations.pbt.program import SOURCE  # noqa: E402
 from shoal.populations.pbt.run import PBT, Range  # noqa: E402
 from shoal.populations.pbt.run import build as build_pbt  # noqa: E402
 from shoal.training.bench import versions  # noqa: E402
-from shoal.training.fused import MAX_UPDATES, build  # noqa: E402
+from shoal.training.fused import build  # noqa: E402
+from shoal.training.program import MAX_UPDATES  # noqa: E402
 
 ENDLESS = 1_000_000
 """Updates of a run that is not over while it is timed."""

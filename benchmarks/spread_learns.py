@@ -22,7 +22,8 @@ use_all_cores()
 from shoal import presets  # noqa: E402
 from shoal.training.bench import versions  # noqa: E402
 from shoal.training.evaluate import evaluate  # noqa: E402
-from shoal.training.fused import MAX_UPDATES, build, policies_of  # noqa: E402
+from shoal.training.fused import build, policies_of  # noqa: E402
+from shoal.training.program import MAX_UPDATES  # noqa: E402
 
 POINTS = 12
 

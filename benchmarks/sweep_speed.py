@@ -23,7 +23,8 @@ use_all_cores()
 from shoal import presets  # noqa: E402
 from shoal.core.files import write_atomically  # noqa: E402
 from shoal.training.bench import versions  # noqa: E402
-from shoal.training.fused import MAX_UPDATES, Program, build  # noqa: E402
+from shoal.training.fused import Program, build  # noqa: E402
+from shoal.training.program import MAX_UPDATES  # noqa: E402
 from shoal.training.sweep import Range, Sweep  # noqa: E402
 
 

@@ -12,7 +12,8 @@ from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.training.evaluate import play
 from shoal.training.experiment import Experiment, Learner, cast
-from shoal.training.fused import MAX_UPDATES, build
+from shoal.training.fused import build
+from shoal.training.program import MAX_UPDATES
 from tests.worlds.bandit import Bandit, Target, Truncation, TwoStep
 from tests.worlds.memory import Memory
 from tests.worlds.messages import Messages

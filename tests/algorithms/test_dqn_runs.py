@@ -19,7 +19,6 @@ from shoal.ops import replay as buffers
 from shoal.training import checkpoint, fused
 from shoal.training.experiment import Experiment, Learner, cast
 from shoal.training.fused import build
-from shoal.training.loop import restore
 from tests.algorithms.playing import played
 from tests.algorithms.tables import learner
 from tests.worlds.bandit import Target, Truncation
@@ -208,7 +207,7 @@ def test_resumes_to_the_bit_with_its_replay(name, tmp_path):
     program = build(experiment, 1)
     carry, _ = program.advance(program.init(), program.counts[3])
     checkpoint.save(tmp_path, 3, carry.replace(latch=None), {})
-    kept = restore(program, checkpoint.latest(tmp_path))
+    kept = program.restore(checkpoint.latest(tmp_path), {"update": 3})
     assert int(kept.learners["l"].replay.written) == 15
     assert np.asarray(kept.learners["l"].replay.store.reward["player"]).any()
     assert same(kept, carry)

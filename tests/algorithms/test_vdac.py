@@ -18,7 +18,6 @@ from shoal.training import checkpoint
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import Experiment, Learner, cast
 from shoal.training.fused import build
-from shoal.training.loop import restore
 from tests.algorithms.playing import blank, by_hand, experience_by_hand, fresh, played
 from tests.worlds.coordination import Coordination, Endless
 from tests.worlds.last_card import LastCard
@@ -250,7 +249,7 @@ def test_a_checkpoint_holds_the_mixer(tmp_path):
     start = jax.device_get(program.init().learners["l"].team)
     carry, _ = program.advance(program.init(), program.counts[2])
     checkpoint.save(tmp_path, 2, carry.replace(latch=None), {})
-    kept, _ = restore(program, checkpoint.latest(tmp_path))
+    kept = program.restore(checkpoint.latest(tmp_path), {"update": 2})
     carry, _ = program.advance(carry, program.counts[1])
     kept, _ = program.advance(kept, program.counts[1])
     close(kept.learners["l"], carry.learners["l"], atol=0)

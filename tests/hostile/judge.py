@@ -94,8 +94,7 @@ def stub(monkeypatch):
     """What follows once a folder was read is left out."""
     monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=Board))
     for where in (
-        *("shoal.training.fused.Program.compiled", "shoal.populations.evolution.program.Program.compiled"),
-        *("shoal.populations.pbt.program.Program.compiled", "shoal.training.host.HostProgram.compiled"),
+        *("shoal.training.program.CompiledProgram.compiled", "shoal.training.host.HostProgram.compiled"),
         *("shoal.training.fused.Program.init", "shoal.populations.evolution.program.Program.init"),
         *("shoal.populations.pbt.program.Program.init", "shoal.populations.psro_run._grow"),
         *("shoal.cli.commands.evaluate.evaluate", "shoal.cli.pictures.record", "shoal.cli.commands.population.record"),

@@ -12,10 +12,11 @@ from shoal.algorithms import A2C, DDPG, DQN, PPO, SAC
 from shoal.core.errors import NonFiniteError, OptionError, RunError
 from shoal.core.registry import register
 from shoal.networks.torsos import Network
-from shoal.populations.pbt.run import PBT, Range, _Population, build, open_pbt, pbt, resume
+from shoal.populations.pbt.run import PBT, Range, build, open_pbt, pbt, resume
 from shoal.training import checkpoint
 from shoal.training import loop as training
 from shoal.training.experiment import Experiment, Learner
+from shoal.training.loop import Loop
 from shoal.training.metrics import read_metrics
 from shoal.training.run import create, load_policies
 from tests.worlds.bandit import Bandit, Target
@@ -186,7 +187,7 @@ def test_a_member_that_fails_is_replaced(program):
 
 
 def test_when_all_fail_it_says_so(program):
-    loop = _Population(program, None, None, math.inf)
+    loop = Loop(program, None, None, math.inf)
     with pytest.raises(NonFiniteError, match=r"all 5 members have failed. The first: .* in update"):
         loop.run(with_rates(program.init(), [1e38] * 5), None)
 

@@ -18,7 +18,7 @@ from shoal.training import checkpoint
 from shoal.training import sweep as sweeping
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import build, policies_of
-from shoal.training.loop import train
+from shoal.training.loop import Loop, train
 from shoal.training.sweep import Range, Sweep, sweep
 
 TINY = Network(hidden=(8,))
@@ -332,9 +332,9 @@ def test_a_killed_sweep_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     """With a point that fails before the kill, and fails no more than once."""
     plan = Sweep(bandit(updates=12, num_seeds=2), {"learning_rate": (1e-2, 1e38)}, measure="return")
     whole = sweep(plan, tmp_path / "whole", devices=1, checkpoint_seconds=0.0)
-    died, read = killed(sweeping._SideBySide, after=5)
+    died, read = killed(Loop, after=5)
     with monkeypatch.context() as patch:
-        patch.setattr(sweeping._SideBySide, "_read", read)
+        patch.setattr(Loop, "_read", read)
         with pytest.raises(died):
             sweep(plan, tmp_path / "parts", devices=1, checkpoint_seconds=0.0)
     monkeypatch.chdir(tmp_path)

@@ -21,7 +21,8 @@ from shoal.populations.game import Game
 from shoal.populations.opponents import Bank, Opponents
 from shoal.training.devices import everywhere
 from shoal.training.experiment import Experiment, Learner
-from shoal.training.fused import MAX_UPDATES, Carry, Program, build
+from shoal.training.fused import Carry, Program, build
+from shoal.training.program import MAX_UPDATES
 
 LEARNER = "learner"
 

@@ -23,8 +23,9 @@ from shoal.core.version import VERSION
 from shoal.envs.wrappers import Wrapper
 from shoal.training.devices import AXIS, make_mesh
 from shoal.training.experiment import Experiment, make_world
-from shoal.training.fused import MAX_UPDATES, build
+from shoal.training.fused import build
 from shoal.training.memory import SMALLER, Need, largest, need_of, require_counts, require_room
+from shoal.training.program import MAX_UPDATES
 
 
 class Checksum(struct.PyTreeNode):

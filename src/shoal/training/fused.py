@@ -10,14 +10,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import lax
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shoal.batching.regroup import original
@@ -29,13 +29,14 @@ from shoal.core.host import StandIn
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
 from shoal.ops.replay import Replay, num_bytes
+from shoal.training import checkpoint, records
 from shoal.training import nan_guard as nonfinite
 from shoal.training.devices import AXIS, make_mesh
 from shoal.training.experiment import Cast, Experiment, cast
 from shoal.training.memory import Need, device_bytes, largest, need_of, on_host, require_counts, require_room, size
+from shoal.training.program import MAX_UPDATES, CompiledProgram, Tally
+from shoal.training.run import check_weights, weights_from
 
-MAX_UPDATES = 256
-"""Updates that one call can make: the rows of the metrics table it returns."""
 REPLAY_SHARE = 0.8
 """Of the memory of a device, what replays may take: worlds, weights and batches need some too."""
 PRIORITY_BYTES = 4
@@ -57,14 +58,12 @@ class Carry(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class Program(CompiledProgram[Carry]):
     """An experiment, compiled: `init` makes the carry, `advance` makes updates. Built by `build`.
 
     It is stacked if it holds several trainings side by side: `points` of overridden hyper-parameters, the seeds of one
     point next to each other. The values are data: other points, as many of them, are the same program.
     """
-
-    most: ClassVar[int] = MAX_UPDATES  # updates that one call may make
 
     cast: Cast
     mesh: jax.sharding.Mesh
@@ -75,8 +74,7 @@ class Program:
         return self.cast.experiment
 
     @functools.cached_property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns of the metrics table."""
+    def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return tuple(self._traced[1])
 
     @functools.cached_property
@@ -113,43 +111,45 @@ class Program:
         return jax.jit(self._init_all, out_shardings=self.shardings)()
 
     def shapes(self) -> Carry:
-        """The carry's shapes; nothing is computed."""
         return jax.eval_shape(self._init_all)
 
-    @functools.cached_property
-    def advance(self):
-        """`advance(carry, count) -> carry, table [MAX_UPDATES, columns]`: makes `count` updates; donates the carry."""
-        local = functools.partial(self._advance, axis=AXIS if self.mesh.size > 1 else None)
-        if self.stacked:
-            local = jax.vmap(local, (0, None))
-        specs = self.specs()
-        spread = jax.shard_map(local, mesh=self.mesh, in_specs=(specs, P()), out_specs=(specs, P()), check_vma=False)
-        # Saying where results lie keeps the second call from looking like another program.
-        replicated = NamedSharding(self.mesh, P())
-        return jax.jit(spread, donate_argnums=0, out_shardings=(self.shardings, replicated))
-
-    def compiled(self, carry: Carry) -> Any:
-        """`advance`, compiled for a carry like this one."""
-        return self.advance.lower(carry, self.counts[0]).compile()
-
-    @property
-    def shardings(self) -> Carry:
-        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self.specs())
-
-    @functools.cached_property
-    def counts(self) -> list[jax.Array]:
-        """The numbers 0 to MAX_UPDATES on the devices, so that no call of `advance` copies one there."""
-        replicated = NamedSharding(self.mesh, P())
-        return [jax.device_put(jnp.int32(count), replicated) for count in range(MAX_UPDATES + 1)]
-
-    def incidents(self) -> dict[str, int]:
-        """What went wrong in the worlds so far and was seen to, by name; for the logs."""
-        return {}
+    def begin(self) -> Carry:
+        return with_weights(self, self.init())
 
     @property
     def stacked(self) -> bool:
         """Whether every leaf of the carry has a leading axis of trainings."""
         return bool(self.overrides) or self.experiment.num_seeds > 1
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        return (self.trainings,) if self.stacked else ()
+
+    def step(self, carry: Carry, axis: str | None) -> tuple[Carry, jax.Array]:
+        def one(carry: Carry) -> tuple[Carry, jax.Array]:
+            carry, metrics = self._update(carry, axis)
+            return carry, self.row(metrics)
+
+        return jax.vmap(one)(carry) if self.stacked else one(carry)
+
+    def policies(self, carry: Carry) -> dict[str, PyTree]:
+        return jax.device_get(policies_of(carry.learners))
+
+    def fault(self, carry: Carry, tally: Tally) -> str | None:
+        error = nonfinite.report(jax.device_get(carry.latch), self.experiment.env, list(self.cast.spec.groups))
+        return error and str(error)
+
+    def stored(self, carry: Carry) -> tuple[PyTree, dict[str, Any]]:
+        return carry.replace(latch=None), {}
+
+    def restore(self, path: Path, meta: dict[str, Any]) -> Carry:
+        shapes = self.shapes()
+        stored = checkpoint.load(path, shapes.replace(latch=None))
+        if np.any(np.asarray(stored.update) != meta["update"]):
+            raise records.forged(path, "its arrays are not from the update that its meta data name")
+        records.check_finite(path, {name: learner.params for name, learner in stored.learners.items()})
+        untripped = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes.latch)
+        return jax.device_put(stored.replace(latch=untripped), self.shardings)
 
     def specs(self) -> Carry:
         """Which leaves are split over the devices: those with an axis of copies."""
@@ -208,16 +208,6 @@ class Program:
     @functools.cached_property
     def _actor(self) -> Policies:
         return Policies(self.cast.algorithms, self.cast.spec.groups)
-
-    def _advance(self, carry: Carry, count: jax.Array, axis: str | None) -> tuple[Carry, jax.Array]:
-        def body(i, state):
-            carry, table = state
-            carry, metrics = self._update(carry, axis)
-            row = jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.names])
-            return carry, table.at[i].set(row)
-
-        table = jnp.zeros((MAX_UPDATES, len(self.names)))
-        return lax.fori_loop(0, count, body, (carry, table))
 
     def _update(self, carry: Carry, axis: str | None) -> tuple[Carry, dict[str, jax.Array]]:
         """One rollout of all copies, then one update of every learner that learns."""
@@ -408,6 +398,23 @@ def num_points(overrides: Overrides) -> int:
     """How many points there are; without overrides one, the experiment itself."""
     sizes = (len(values) for options in overrides.values() for values in options.values())
     return next(sizes, 1)
+
+
+def with_weights(program: Program, carry: Carry) -> Carry:
+    """Replaces fresh policies by those of other runs, for the learners that say so."""
+    check_weights(program.experiment)
+    learners = dict(carry.learners)
+    for name, learner in program.experiment.learners.items():
+        if learner.weights is None:
+            continue
+        fresh = learners[name].params
+        one = jax.tree.map(lambda leaf: leaf[0], fresh) if program.stacked else fresh
+        found = weights_from(learner.weights, one)
+        params = jax.tree.map(
+            lambda leaf, old: jax.device_put(np.broadcast_to(leaf, old.shape), old.sharding), found, fresh
+        )
+        learners[name] = learners[name].replace(params=params)
+    return carry.replace(learners=learners)
 
 
 def policies_of(learners: dict[str, Any]) -> dict[str, PyTree]:

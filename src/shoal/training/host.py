@@ -27,6 +27,8 @@ from shoal.batching.vectorise import Ended, Vectorised, Worlds
 from shoal.core.errors import NonFiniteWorldError, OptionError, WorldError, require, require_positive
 from shoal.core.host import Copies, Last, StandIn, check_told
 from shoal.core.interrupts import is_users, listening
+from shoal.core.origin import claimed
+from shoal.core.registry import imported_files
 from shoal.core.types import PyTree
 from shoal.training.devices import memory_in_use
 from shoal.training.env_workers import InWorkers, Source, check_workers
@@ -197,6 +199,7 @@ class HostProgram(Program):
 
     stepping: Stepping = IN_THIS_PROCESS
     most: ClassVar[int] = 1  # so that an environment that fails costs the update it fails in, and no other
+    survives_errors: ClassVar[bool] = True
 
     @functools.cached_property
     def played(self) -> Played:
@@ -205,6 +208,12 @@ class HostProgram(Program):
     def incidents(self) -> dict[str, int]:
         restarts = self.played.stage.restarts if "stage" in self.played.__dict__ else 0
         return {"env_restarts": restarts} if restarts else {}
+
+    def resume_options(self) -> list[str]:
+        claim = claimed(self.experiment.env, self.experiment.env_options)  # what a folder may not name by itself
+        named = [*imported_files(), *([claim] if claim else [])]
+        options = [part for name in named for part in ("--import", name)]
+        return options + (["--env-workers", str(self.stepping.workers)] if self.stepping.workers else [])
 
     def close(self) -> None:
         """Closes the environments, if they are open; for whoever runs the program, when it is done with it."""
@@ -287,7 +296,7 @@ class HostProgram(Program):
             made = Rollout(steps, carry.memory, worlds.observation, memory, carry.worlds.clock)
             learners, latch, metrics = self.learn(carry.learners, carry.latch, carry.key, carry.update, made)
             carry = Carry(worlds, memory, learners, carry.key, carry.update + 1, latch)
-            return carry, jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.names])
+            return carry, self.row(metrics)
 
         return jax.jit(learn)
 

@@ -32,14 +32,14 @@ except ImportError:  # not on this system: then nothing is held
     fcntl = None
 
 
-class Meshed(Protocol):
-    """A program that is laid out over devices."""
+class OnDevices(Protocol):
+    """A program that is laid out over some devices."""
 
     @property
-    def mesh(self) -> jax.sharding.Mesh: ...
+    def num_devices(self) -> int: ...
 
 
-Built = TypeVar("Built", bound=Meshed)
+Built = TypeVar("Built", bound=OnDevices)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +117,7 @@ def rebuild(
     newest = records.newest_checkpoint(run.path)
     meta = records.read_progress(newest, run.experiment.num_updates) if newest else None
     program = build(devices_of(run, devices))
-    if meta and program.mesh.size != meta["devices"]:
+    if meta and program.num_devices != meta["devices"]:
         replays = any(learner.algorithm.traits.replay for learner in run.experiment.learners.values())
         differ = (
             "each device draws from its own part of a replay, so its results will differ from an uninterrupted run's"
@@ -125,7 +125,8 @@ def rebuild(
             else "its results will agree with an uninterrupted run to rounding, not to the bit"
         )
         warnings.warn(
-            f"this run was on {meta['devices']} device(s) and goes on with {program.mesh.size}: {differ}", stacklevel=3
+            f"this run was on {meta['devices']} device(s) and goes on with {program.num_devices}: {differ}",
+            stacklevel=4,
         )
     return program, newest, meta
 

@@ -29,16 +29,16 @@ from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError, unknown_name
 from shoal.core.origin import Origin
 from shoal.core.types import PyTree, Seat
-from shoal.training import checkpoint, records, run_kinds
-from shoal.training import nan_guard as latch
+from shoal.training import checkpoint, nan_guard, records, run_kinds
 from shoal.training.bench import versions
 from shoal.training.fused import Carry, Program, build
-from shoal.training.loop import LINES, Listener, Loop, Result, with_weights
+from shoal.training.loop import Listener, Loop, Result
 from shoal.training.metrics import read_metrics
+from shoal.training.program import LINES, SeparateTally, Tally
 from shoal.training.run import Run, at_home, rebuild
 from shoal.training.sweep_plan import Range, Sweep
 
-__all__ = ["Point", "Prepared", "Range", "Sweep", "SweepResult", "open_sweep", "prepare", "resume", "run", "sweep"]
+__all__ = ["Point", "Range", "Sweep", "SweepProgram", "SweepResult", "open_sweep", "prepare", "resume", "run", "sweep"]
 
 TAIL = 0.1
 """The part of a run, at its end, whose returns count."""
@@ -138,10 +138,17 @@ def resume(
     """
     plan = open_sweep(Path(run_dir))
     folder = Run(Path(run_dir), plan.experiment)
-    prepared, newest, meta = rebuild(folder, lambda devices: prepare(plan, devices), devices)
-    program = prepared.program
-    carry = restore(program, newest, meta) if newest and meta else with_weights(program, program.init())
-    return _trained(prepared, carry, meta, folder, listener, checkpoint_seconds)
+    program, newest, meta = rebuild(folder, lambda devices: prepare(plan, devices), devices)
+    if not newest or not meta:
+        return _summarise(program, Loop(program, folder, listener, checkpoint_seconds).run(program.begin(), None))
+    lines = _earlier_lines(program, folder, meta["update"])
+    carry = program.restore(newest, meta)
+    failures = program.standing(carry)["failures"]
+    if all(failures) or meta["update"] >= program.num_updates:  # there is nothing left to do
+        over = Result({}, meta["update"], lines, meta["seconds"], 0.0, meta["update"] < program.num_updates)
+        return _summarise(program, (over, {"failures": failures}))
+    result, standing = Loop(program, folder, listener, checkpoint_seconds).run(carry, meta)
+    return _summarise(program, (dataclasses.replace(result, lines=lines + result.lines), standing))
 
 
 def open_sweep(path: Path) -> Sweep:
@@ -153,69 +160,74 @@ def open_sweep(path: Path) -> Sweep:
 
 
 @dataclasses.dataclass(frozen=True)
-class Prepared:
-    """A sweep that can be run: its program, not compiled yet, and the columns whose sum is the return that counts."""
+class SweepProgram(Program):
+    """All points of a sweep side by side. A point that becomes NaN fails by itself; the others go on.
 
-    sweep: Sweep
-    program: Program
-    measure: tuple[str, ...]
+    sweep: what it is the program of. measure: the columns whose sum is the return that counts.
+    """
 
-    @property
-    def mesh(self) -> jax.sharding.Mesh:
-        return self.program.mesh
+    sweep: Sweep | None = None
+    measure: tuple[str, ...] = ()
+
+    def tally(self) -> Tally:
+        return SeparateTally(self)
+
+    def fault(self, carry: Carry, tally: Tally) -> str | None:
+        return None  # see `standing`
+
+    def stored(self, carry: Carry) -> tuple[PyTree, dict[str, Any]]:
+        return carry.replace(latch=nan_guard.first_faults(carry.latch)), {}
+
+    def restore(self, path: Path, meta: dict[str, Any]) -> Carry:
+        """Weights may hold NaN: those of points that have failed do."""
+        shapes = self.shapes()
+        stored = checkpoint.load(path, shapes.replace(latch=nan_guard.as_stored(shapes.latch)))
+        known = nan_guard.is_sound(stored.latch, self.cast.spec.groups)
+        if np.any(np.asarray(stored.update) != meta["update"]) or not known:
+            raise records.forged(path, "its arrays are not from the update that its meta data name")
+        faults = nan_guard.spread(stored.latch, self.mesh.size)
+        return jax.device_put(stored.replace(latch=faults), self.shardings)
+
+    def standing(self, carry: Carry) -> dict[str, Any]:
+        """`failures`: why each training failed, or None."""
+        host = jax.device_get(carry.latch)
+        each = (jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(host.kind)))
+        groups = list(self.cast.spec.groups)
+        errors = (nan_guard.report(one, self.experiment.env, groups) for one in each)
+        return {"failures": [error and str(error) for error in errors]}
 
 
-def prepare(plan: Sweep, devices: int | None = None, kind: type[Program] = Program) -> Prepared:
+def prepare(plan: Sweep, devices: int | None = None, kind: type[SweepProgram] = SweepProgram) -> SweepProgram:
     """The first half of `sweep`: refuses what can be refused before anything is compiled."""
     program = build(plan.experiment, devices, plan.overrides, kind)
-    columns = _measured(plan, program)
-    return Prepared(plan, program, columns)
+    return dataclasses.replace(program, sweep=plan, measure=_measured(plan, program))
 
 
 def run(
-    prepared: Prepared,
+    program: SweepProgram,
     run_dir: str | Path | None = None,
     *,
     listener: Listener | None = None,
     checkpoint_seconds: float = 60.0,
 ) -> SweepResult:
     """The second half: compiles and trains."""
-    plan, program = prepared.sweep, prepared.program
-    carry = with_weights(program, program.init())  # before the folder is made: the weights may be missing
+    plan, carry = _plan_of(program), program.begin()  # before the folder is made: weights may be missing
     folder = Run(Path(run_dir), plan.experiment) if run_dir is not None else None
     if folder:
         kept = dataclasses.replace(plan, experiment=at_home(plan.experiment))
         run_kinds.create(folder.path, run_kinds.SWEEP, sweep=kept.to_dict())
-    return _trained(prepared, carry, None, folder, listener, checkpoint_seconds)
+    return _summarise(program, Loop(program, folder, listener, checkpoint_seconds).run(carry, None))
 
 
-def restore(program: Program, path: Path, meta: dict[str, Any]) -> Carry:
-    """A program's carry as a checkpoint holds it, laid out over the devices. It knows which points have failed.
-
-    Weights may hold NaN: those of points that have failed do. meta: with which the arrays must agree.
-    """
-    shapes = program.shapes()
-    stored = checkpoint.load(path, shapes.replace(latch=latch.as_stored(shapes.latch)))
-    if np.any(np.asarray(stored.update) != meta["update"]) or not latch.is_sound(
-        stored.latch, program.cast.spec.groups
-    ):
-        raise records.forged(path, "its arrays are not from the update that its meta data name")
-    faults = latch.spread(stored.latch, program.mesh.size)
-    return jax.device_put(stored.replace(latch=faults), program.shardings)
+def _plan_of(program: SweepProgram) -> Sweep:
+    assert program.sweep is not None
+    return program.sweep
 
 
-def _trained(
-    prepared: Prepared,
-    carry: Carry,
-    meta: dict[str, Any] | None,
-    folder: Run | None,
-    listener: Listener | None,
-    checkpoint_seconds: float,
-) -> SweepResult:
-    plan, program, columns = prepared.sweep, prepared.program, prepared.measure
-    loop = _SideBySide(program, folder, listener, checkpoint_seconds)
-    result = loop.run(carry, meta)
-    failures = loop.failures
+def _summarise(program: SweepProgram, ended: tuple[Result, dict[str, Any]]) -> SweepResult:
+    """What came of the points, from the lines of metrics and from why some of them failed."""
+    plan, columns = _plan_of(program), program.measure
+    result, failures = ended[0], ended[1]["failures"]
     scores = [None if failure else _score(result.lines, columns, lane) for lane, failure in enumerate(failures)]
     why = [failure or (NO_EPISODE if score is None else None) for failure, score in zip(failures, scores, strict=True)]
     curves = [[_value(line, columns, lane) for line in result.lines] for lane in range(len(scores))]
@@ -233,54 +245,25 @@ def _trained(
         seconds=result.seconds,
         compile_seconds=result.compile_seconds,
         device=f"{program.mesh.size} x {device.platform}: {device.device_kind}",
-        interrupted=result.interrupted and not loop.fault,  # or they have all failed
+        interrupted=result.interrupted and not all(failures),
     )
 
 
-class _SideBySide(Loop):
-    """The training loop of independent trainings: it goes on for as long as one of them has not failed."""
-
-    failures: list[str | None]
-
-    def run(self, carry: Carry, meta: dict[str, Any] | None) -> Result:
-        """Goes on with the lines of before, which the returns are made of; unless there is nothing left to do."""
-        if meta and self.folder:
-            self.lines = self._earlier(self.folder, meta["update"], len(carry.update))
-            self._check(carry)
-            self.fault = all(self.failures)
-            if self.fault or meta["update"] >= self.total:
-                return Result({}, meta["update"], self.lines, meta["seconds"], 0.0, meta["update"] < self.total)
-        return super().run(carry, meta)
-
-    def _earlier(self, folder: Run, update: int, lanes: int) -> list[dict[str, Any]]:
-        lines = read_metrics(folder.metrics) if folder.metrics.is_file() else []
-        lines = [line for line in lines if line["update"] <= update]
-        every = max(1, self.total // LINES)
-        expected = -(-update // every) if update == self.total else update // every
-        counted = [name for name in self.program.names if name == "episodes" or name.startswith("return/")]
-        whole = all(isinstance(line.get(name), list) and len(line[name]) == lanes for line in lines for name in counted)
-        if len(lines) < expected or not whole:
-            raise RunError(
-                f"{folder.metrics} is damaged or cut short: the returns of this sweep are made of its lines, and some "
-                f"of those up to update {update} are missing. Sweep anew."
-            )
-        return lines
-
-    def _read(self, count: int, table: jax.Array) -> None:
-        with np.errstate(all="ignore"):  # those that failed
-            super()._read(count, table)
-        faults = np.asarray(table)[:, count - 1, self.program.names.index("fault")]
-        self.fault = bool(faults.all())
-
-    def _check(self, carry: Carry) -> None:
-        host = jax.device_get(carry.latch)
-        world, groups = self.program.experiment.env, list(self.program.cast.spec.groups)
-        each = (jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(host.kind)))
-        errors = (latch.report(one, world, groups) for one in each)
-        self.failures = [error and str(error) for error in errors]
-
-    def _stored(self, carry: Carry) -> PyTree:
-        return carry.replace(latch=latch.first_faults(carry.latch))
+def _earlier_lines(program: SweepProgram, folder: Run, update: int) -> list[dict[str, Any]]:
+    """The lines of metrics up to an update, which the returns are made of; refused where some are missing."""
+    lines = read_metrics(folder.metrics) if folder.metrics.is_file() else []
+    lines = [line for line in lines if line["update"] <= update]
+    total, lanes = program.num_updates, program.trainings
+    every = max(1, total // LINES)
+    expected = -(-update // every) if update == total else update // every
+    counted = [name for name in program.names if name == "episodes" or name.startswith("return/")]
+    whole = all(isinstance(line.get(name), list) and len(line[name]) == lanes for line in lines for name in counted)
+    if len(lines) < expected or not whole:
+        raise RunError(
+            f"{folder.metrics} is damaged or cut short: the returns of this sweep are made of its lines, and some "
+            f"of those up to update {update} are missing. Sweep anew."
+        )
+    return lines
 
 
 def _measured(plan: Sweep, program: Program) -> tuple[str, ...]:

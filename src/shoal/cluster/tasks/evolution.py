@@ -35,9 +35,10 @@ from shoal.populations.evolution.plan import Evolution
 from shoal.populations.evolution.program import Carry, Program, build
 from shoal.populations.evolution.strategies import ERL
 from shoal.training.experiment import Experiment
-from shoal.training.fused import MAX_UPDATES, policies_of
+from shoal.training.fused import policies_of
 from shoal.training.loop import Listener
 from shoal.training.loop import Result as Trained
+from shoal.training.program import MAX_UPDATES
 
 MOST_SLICES = 16
 """Tasks of a generation, at most: of a run, not of a team, so that workers may come and go."""

@@ -1,15 +1,15 @@
 """Population-based training on a cluster: members learn elsewhere from one comparison to the next.
 
-    driver    compares the members, copies, changes values (population.pbt); metrics and checkpoints
+    driver    compares the members, copies, changes values (`populations.pbt.select`); metrics and checkpoints
        |  some members, so many updates                     ^  the same members, and their metrics
     workers   make the updates
 
-The loop, the run folder and the checkpoints are those of one machine (`execution.pbt`), and so are the results, to
+The loop, the run folder and the checkpoints are those of one machine (`populations.pbt`), and so are the results, to
 rounding. Members travel as a whole, with their worlds and replays: what suits members that learn from small buffers.
 """
 
+import dataclasses
 import functools
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,12 @@ from shoal.cluster.transport.launcher import Fabric, Handle, Store
 from shoal.core.types import PyTree
 from shoal.populations.pbt import run as one_machine
 from shoal.populations.pbt.plan import PBT
-from shoal.populations.pbt.program import State, Window, build
-from shoal.populations.pbt.run import PBTResult, _Population  # pyright: ignore[reportPrivateUsage]
+from shoal.populations.pbt.program import Program, State, Window, build
+from shoal.populations.pbt.run import PBTResult
 from shoal.training.experiment import Experiment
-from shoal.training.fused import MAX_UPDATES, Carry
+from shoal.training.fused import Carry
 from shoal.training.loop import Listener
+from shoal.training.program import MAX_UPDATES
 
 
 def pbt(
@@ -43,7 +44,7 @@ def pbt(
 ) -> PBTResult:
     """Trains a population from the start on a cluster; ends what the fabric has started."""
     start = functools.partial(one_machine.pbt, plan, run_dir)
-    return _elsewhere(start, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
+    return _elsewhere(start, run_dir, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
 
 
 def resume(
@@ -55,71 +56,80 @@ def resume(
 ) -> PBTResult:
     """Goes on with a population, wherever it was begun."""
     start = functools.partial(one_machine.resume, run_dir)
-    return _elsewhere(start, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
+    return _elsewhere(start, run_dir, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
 
 
-def _elsewhere(start: Any, team: Team, fabric: Fabric, **more: Any) -> PBTResult:
+def _elsewhere(start: Any, run_dir: str | Path, team: Team, fabric: Fabric, **more: Any) -> PBTResult:
     """What `start` does on one machine, its updates made by others."""
+    spread = functools.partial(ClusterProgram.of, team=team, fabric=fabric, folder=Path(run_dir).absolute())
     try:
-        return start(devices=1, loop=functools.partial(Stretches, team=team, fabric=fabric), **more)
+        return start(devices=1, spread=spread, **more)
     finally:
         fabric.stop()
 
 
-class Stretches(_Population):
-    """The loop of one machine, in stretches from one comparison to the next."""
+@dataclasses.dataclass(frozen=True)
+class ClusterProgram(Program):
+    """A program whose updates are made by a crew, in stretches from one comparison to the next."""
 
-    def __init__(self, *args: Any, team: Team, fabric: Fabric):
-        super().__init__(*args)
-        self.team, self.fabric = team, fabric
+    team: Team | None = None
+    fabric: Fabric | None = None
+    folder: Path | None = None
 
-    def _loop(self, advance: Any, carry: Any, stopped: Any) -> Any:
-        del advance  # workers make the updates
-        assert self.folder
-        plan = self.program.plan
-        made = (plan.experiment.to_dict(), plan.to_dict(), self.fabric.store)
-        self.crew = Crew(self.folder.path, self.fabric, self.team, Carrier, *made)
-        self._done: list[str] = []
-        saved = time.perf_counter()
-        try:
-            while self.update < self.total and not stopped.is_set() and not self.fault:
-                left = plan.interval - self.update % plan.interval
-                count = min(left, self.total - self.update, MAX_UPDATES)
-                carry, table = self._stretch(carry, count)
-                self._read(count, table)
-                if time.perf_counter() - saved >= self.checkpoint_seconds:
-                    self._save(carry)
-                    saved = time.perf_counter()
-            self._save(carry)
-        finally:
-            self.crew.close()
-        return carry
+    @staticmethod
+    def of(program: Program, team: Team, fabric: Fabric, folder: Path) -> "ClusterProgram":
+        return ClusterProgram(program.plan, program.inner, program.measure, team, fabric, folder)
 
-    def _save(self, carry: State) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        super()._save(carry)  # pyright: ignore[reportArgumentType]
-        if hasattr(self, "crew"):
+    def next_count(self, update: int) -> int:
+        return min(self.plan.interval - update % self.plan.interval, MAX_UPDATES)
+
+    def compiled(self, carry: Any) -> Any:
+        del carry
+        return lambda carry, count: self._stretch(carry, int(count))
+
+    @functools.cached_property
+    def crew(self) -> Crew:
+        """Hired when the first update is to be made: the folder is there then."""
+        assert self.team is not None
+        assert self.fabric is not None
+        assert self.folder is not None
+        made = (self.plan.experiment.to_dict(), self.plan.to_dict(), self.fabric.store)
+        return Crew(self.folder, self.fabric, self.team, Carrier, *made)
+
+    @functools.cached_property
+    def _done(self) -> list[str]:
+        """Tasks whose results no checkpoint holds yet."""
+        return []
+
+    def saved(self) -> None:
+        if "crew" in self.__dict__:
             self.crew.forget(self._done)
             self.crew.tell()
-            self._done = []
+            self._done.clear()
+
+    def close(self) -> None:
+        if "crew" in self.__dict__:
+            self.crew.close()
 
     def _stretch(self, state: State, count: int) -> tuple[State, jax.Array]:
         """So many updates of all members, by tasks; then a comparison, if it is due."""
+        assert self.fabric
         leaves, size = bared(state.members), self._size
-        tasks = []
-        for first in range(0, self.program.plan.members, size):
+        update, tasks = int(state.members.update[0]), []
+        for first in range(0, self.plan.members, size):
             own = [leaf[first : first + size] for leaf in leaves]
             payload = {"count": count, "members": self.fabric.store.put(own)}
-            tasks.append(Task(f"members/{self.update}/{first}/{digest([count, *own])}", "members", payload))
-        self._done += [task.id for task in tasks]
+            tasks.append(Task(f"members/{update}/{first}/{digest([count, *own])}", "members", payload))
+        self._done.extend(task.id for task in tasks)
         results = self.crew.carry_out(tasks)
         parts = [result.leaves for result in results if result.leaves is not None]
         *joined, rows = (np.concatenate(each) for each in zip(*parts, strict=True))
-        members = unbared(joined, self.program.shapes().members)
-        return self._settled(state, jax.device_put(members, self.program.shardings.members), rows)
+        members = unbared(joined, self.shapes().members)
+        return self._settled(state, jax.device_put(members, self.shardings.members), rows)
 
     def _settled(self, before: State, members: Carry, rows: np.ndarray) -> tuple[State, jax.Array]:
         """The state after updates whose metrics are `rows` `[M, count, columns]`, and the whole table of metrics."""
-        program, record, count = self.program, before.record, rows.shape[1]
+        program, record, count = self, before.record, rows.shape[1]
         columns = dict(zip(program.inner.names, np.moveaxis(rows, -1, 0), strict=True))
         values = list(program.values(before.members).values())
         source = jnp.arange(program.plan.members, dtype=jnp.int32)
@@ -138,12 +148,12 @@ class Stretches(_Population):
 
     @functools.cached_property
     def _compare(self):
-        return jax.jit(self.program._compared)  # pyright: ignore[reportPrivateUsage]
+        return jax.jit(self._compared)
 
     @property
     def _size(self) -> int:
         """Members of one task."""
-        members = self.program.plan.members
+        members = self.plan.members
         return members // num_slices(members)
 
 

@@ -38,8 +38,7 @@ from shoal.core.types import PyTree
 from shoal.training import nan_guard as latch
 from shoal.training.devices import AXIS
 from shoal.training.experiment import Experiment, cast
-from shoal.training.fused import Carry, Program, policies_of
-from shoal.training.loop import with_weights
+from shoal.training.fused import Carry, Program, policies_of, with_weights
 
 LOOPBACK = "127.0.0.1"
 HEARTBEAT = 10

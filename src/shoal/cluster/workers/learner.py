@@ -35,9 +35,9 @@ from shoal.training import checkpoint, records
 from shoal.training import nan_guard as latch
 from shoal.training.devices import AXIS
 from shoal.training.experiment import Experiment, cast
-from shoal.training.fused import Program, mesh_of, policies_of
-from shoal.training.loop import LINES, with_weights
+from shoal.training.fused import Program, mesh_of, policies_of, with_weights
 from shoal.training.metrics import Aggregator, MetricsLog
+from shoal.training.program import LINES
 
 FIGURES = ("staleness", "staleness_max", "nan_resets")
 """What is logged of every update besides what the fused runner logs. The last: copies begun anew since the last one."""

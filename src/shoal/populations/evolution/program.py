@@ -15,13 +15,14 @@ share of the members. From Python:
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import lax
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shoal.batching.rollout import Policies, Uniform
@@ -32,10 +33,12 @@ from shoal.populations.evolution.hybrid import Hybrid
 from shoal.populations.evolution.members import Members, Played, copy_ids, play, with_stats
 from shoal.populations.evolution.plan import Evolution
 from shoal.populations.evolution.strategies import ERL
-from shoal.training.devices import AXIS, make_mesh
+from shoal.training import checkpoint, records
+from shoal.training.devices import make_mesh
 from shoal.training.experiment import Cast, Experiment, cast
-from shoal.training.fused import MAX_UPDATES, check_compiled, policies_of
+from shoal.training.fused import check_compiled, policies_of
 from shoal.training.memory import SMALLER, Need, largest, need_of, on_host, require_counts, require_room
+from shoal.training.program import CompiledProgram, Tally
 from shoal.training.run import check_weights, weights_from
 
 __all__ = ["Carry", "Evolution", "Program", "build"]
@@ -58,7 +61,7 @@ class Carry(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class Program(CompiledProgram[Carry]):
     """An evolution, compiled: `init` makes the carry, `advance` breeds generations. Built by `build`.
 
     start: policies that are not drawn but begin as they are given.
@@ -68,7 +71,10 @@ class Program:
     cast: Cast
     mesh: jax.sharding.Mesh
     start: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    most: ClassVar[int] = MAX_UPDATES  # updates that one call may make
+
+    @property
+    def num_updates(self) -> int:
+        return self.plan.generations
 
     @property
     def experiment(self) -> Experiment:
@@ -97,8 +103,7 @@ class Program:
         return Members(Policies(algorithms, groups, explore=False), self.genome, self.plan.episodes)
 
     @functools.cached_property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns of the metrics table."""
+    def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return tuple(self._traced[1])
 
     @functools.cached_property
@@ -119,31 +124,44 @@ class Program:
         """The carry before the first generation, the same on all devices."""
         return jax.device_put(jax.jit(self._init)(), self.shardings)
 
+    def begin(self) -> Carry:
+        return self.init()
+
     def shapes(self) -> Carry:
-        """The carry's shapes; nothing is computed."""
         return jax.eval_shape(self._init)
 
-    @property
-    def shardings(self) -> Carry:
-        return jax.tree.map(lambda _: NamedSharding(self.mesh, P()), self.shapes())
+    def specs(self) -> Carry:
+        return jax.tree.map(lambda _: P(), self.shapes())
 
-    @functools.cached_property
-    def counts(self) -> list[jax.Array]:
-        """The numbers 0 to MAX_UPDATES on the devices, so that no call of `advance` copies one there."""
-        whole = NamedSharding(self.mesh, P())
-        return [jax.device_put(jnp.int32(count), whole) for count in range(MAX_UPDATES + 1)]
+    def step(self, carry: Carry, axis: str | None) -> tuple[Carry, jax.Array]:
+        carry, metrics = self._generation(carry, axis)
+        return carry, self.row(metrics)
 
-    def compiled(self, carry: Any) -> Any:
-        """`advance`, compiled."""
-        return self.advance.lower(carry, self.counts[0]).compile()
+    def tally(self) -> "GenerationTally":
+        return GenerationTally(self)
 
-    @functools.cached_property
-    def advance(self):
-        """`advance(carry, count) -> carry, table [MAX_UPDATES, columns]`: breeds generations; donates the carry."""
-        local = functools.partial(self._advance, axis=AXIS if self.mesh.size > 1 else None)
-        spread = jax.shard_map(local, mesh=self.mesh, in_specs=(P(), P()), out_specs=(P(), P()), check_vma=False)
-        whole = NamedSharding(self.mesh, P())
-        return jax.jit(spread, donate_argnums=0, out_shardings=(self.shardings, whole))
+    def policies(self, carry: Carry) -> dict[str, Any]:
+        return jax.device_get(policies_of(carry.learners))
+
+    def fault(self, carry: Carry, tally: Tally) -> str | None:
+        if not tally.failed:
+            return None
+        assert isinstance(tally, GenerationTally)
+        return (
+            f"the return of a member or the weights became NaN or infinite in generation {tally.faulty} of world "
+            f"{self.experiment.env!r}. Try a smaller step (learning_rate, std), and check the world's rewards "
+            "with shoal.testing.check_env."
+        )
+
+    def stored(self, carry: Carry) -> tuple[PyTree, dict[str, Any]]:
+        return carry, {}
+
+    def restore(self, path: Path, meta: dict[str, Any]) -> Carry:
+        stored = checkpoint.load(path, self.shapes())
+        if int(stored.generation) != meta["update"]:
+            raise records.forged(path, "its arrays are not from the generation that its meta data name")
+        records.check_finite(path, {name: saved.params for name, saved in stored.learners.items()})
+        return jax.device_put(stored, self.shardings)
 
     def _fresh(self, key: jax.Array) -> dict[str, Saved]:
         learners = {}
@@ -174,15 +192,6 @@ class Program:
     def _saved(self, learners: dict[str, Saved], policies: dict[str, Any], vector: jax.Array) -> dict[str, Saved]:
         policies = self.genome.express(vector, policies)
         return {name: Saved({policy: policies[policy] for policy in saved.params}) for name, saved in learners.items()}
-
-    def _advance(self, carry: Carry, count: jax.Array, axis: str | None) -> tuple[Carry, jax.Array]:
-        def body(i: jax.Array, state: tuple[Carry, jax.Array]) -> tuple[Carry, jax.Array]:
-            carry, table = state
-            carry, metrics = self._generation(carry, axis)
-            row = jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.names])
-            return carry, table.at[i].set(row)
-
-        return lax.fori_loop(0, count, body, (carry, jnp.zeros((MAX_UPDATES, len(self.names)))))
 
     def _generation(self, carry: Carry, axis: str | None) -> tuple[Carry, dict[str, jax.Array]]:
         """Asks for members, lets them play, tells how they did."""
@@ -241,6 +250,33 @@ class Program:
         if centre is not None:
             metrics["fitness/policy"] = each[centre]
         return fitness, metrics
+
+
+class GenerationTally(Tally):
+    """Generations for updates, whose number of env steps depends on how long episodes last."""
+
+    def __init__(self, program: Program):
+        super().__init__(program)
+        self.steps = self.faulty = 0
+
+    @property
+    def env_steps(self) -> int:
+        return self.steps
+
+    def add(self, count: int, table: Any) -> list[dict[str, Any]]:
+        rows = self._rows(count, table)
+        column = {name: rows[:, i].astype(np.float64) for i, name in enumerate(self.names)}
+        before, failed = self.update, self.failed
+        steps = self.steps + np.cumsum(column["length"]).astype(np.int64)
+        self.steps = int(steps[-1])
+        lines = super().add(count, table)
+        if self.failed and not failed:
+            self.faulty = before + 1 + int(np.argmax(column["fault"]))
+        return [line | {"env_steps": int(steps[line["update"] - before - 1])} for line in lines]
+
+    def restore(self, meta: dict[str, Any]) -> None:
+        super().restore(meta)
+        self.steps = meta["env_steps"]
 
 
 def build(plan: Evolution, devices: int | None = None, begun: bool = False) -> Program:

@@ -2,21 +2,23 @@
 
 Members are an axis of the fused program, each with a seed of its own. Every `interval` updates, inside the same donated
 loop, the mean returns of the episodes that ended since the last time decide who becomes a copy of whom (see
-`population.pbt`). A copy takes weights, optimiser, statistics and hyper-parameters of its source. It keeps its own
+`select`). A copy takes weights, optimiser, statistics and hyper-parameters of its source. It keeps its own
 worlds, keys and replay, and begins with an empty memory. A member that failed (NaN) takes its source's worlds too, with
 its own keys, and an empty replay: its own may be what is broken.
 """
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 from jax import lax
-from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shoal.batching.regroup import sides
@@ -25,12 +27,12 @@ from shoal.core.types import PyTree
 from shoal.ops.replay import Replay
 from shoal.populations.pbt.plan import PBT, as_pbt
 from shoal.populations.pbt.select import exploit
-from shoal.training import fused
-from shoal.training.devices import AXIS
+from shoal.training import checkpoint, fused, nan_guard, records
 from shoal.training.experiment import Cast, Experiment
-from shoal.training.fused import MAX_UPDATES, Carry, policies_of
-from shoal.training.loop import with_weights
-from shoal.training.sweep import prepare
+from shoal.training.fused import Carry, policies_of, with_weights
+from shoal.training.program import CompiledProgram, SeparateTally, Tally
+from shoal.training.run_kinds import PBT as PBT_ENTRY
+from shoal.training.sweep import SweepProgram, prepare
 
 SCORE, SOURCE = "pbt/score", "pbt/source"
 """Columns of the metrics table, beside `pbt/OPTION` for each option that is tuned."""
@@ -78,7 +80,7 @@ class Best(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Members(fused.Program):
+class _Members(SweepProgram):
     """Points of a sweep, each of which has a seed of its own."""
 
     def _init_all(self) -> Carry:
@@ -90,7 +92,7 @@ class _Members(fused.Program):
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class Program(CompiledProgram[State]):
     """A population-based training, compiled: `init` makes the state, `advance` makes updates. Built by `build`.
 
     measure: the columns whose sum is the return that counts.
@@ -99,7 +101,6 @@ class Program:
     plan: PBT
     inner: _Members
     measure: tuple[str, ...]
-    most: ClassVar[int] = MAX_UPDATES  # updates that one call may make
 
     @property
     def experiment(self) -> Experiment:
@@ -110,42 +111,71 @@ class Program:
         return self.inner.cast
 
     @property
-    def mesh(self) -> jax.sharding.Mesh:
+    def mesh(self) -> jax.sharding.Mesh:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.inner.mesh
 
     @property
-    def counts(self) -> list[jax.Array]:
-        return self.inner.counts
+    def lanes(self) -> tuple[int, ...]:
+        return (self.plan.members,)
 
     @functools.cached_property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns of the metrics table."""
+    def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return (*self.inner.names, SCORE, *(f"pbt/{name}" for name in self.plan.over), SOURCE)
 
     def init(self) -> State:
-        """Fresh members, with weights from other runs where learners say so."""
-        state = jax.jit(self._init_all, out_shardings=self.shardings)()
+        return jax.jit(self._init_all, out_shardings=self.shardings)()
+
+    def begin(self) -> State:
+        state = self.init()
         return state.replace(members=with_weights(self.inner, state.members))
 
     def shapes(self) -> State:
-        """The state's shapes; nothing is computed."""
         return jax.eval_shape(self._init_all)
 
-    @property
-    def shardings(self) -> State:
-        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self._specs())
+    def tally(self) -> "Lineage":
+        return Lineage(self)
 
-    def compiled(self, carry: Any) -> Any:
-        """`advance`, compiled."""
-        return self.advance.lower(carry, self.counts[0]).compile()
+    def policies(self, carry: State) -> dict[str, PyTree]:
+        """Those of the best member."""
+        best = jax.device_get(self.best(carry))
+        return {name: policy for own in best.learners.values() for name, policy in own["params"].items()}
 
-    @functools.cached_property
-    def advance(self):
-        """`advance(state, count) -> state, table [M, MAX_UPDATES, columns]`: makes updates; donates the state."""
-        local = functools.partial(self._advance, axis=AXIS if self.mesh.size > 1 else None)
-        specs = self._specs()
-        spread = jax.shard_map(local, mesh=self.mesh, in_specs=(specs, P()), out_specs=(specs, P()), check_vma=False)
-        return jax.jit(spread, donate_argnums=0, out_shardings=(self.shardings, NamedSharding(self.mesh, P())))
+    def fault(self, carry: State, tally: Tally) -> str | None:
+        """That all members have failed; those that did are replaced by copies of others before that."""
+        faults = jax.device_get(carry.members.latch)
+        failed = faults.kind.any(axis=-1)
+        if not failed.all():
+            return None
+        error = nan_guard.report(faults, self.experiment.env, list(self.cast.spec.groups))
+        return f"all {len(failed)} members have failed. The first: {error}"
+
+    def stored(self, carry: State) -> tuple[PyTree, dict[str, Any]]:
+        """The policies of the best member are where other runs have theirs, so that they can be played as those are."""
+        members = carry.members.replace(latch=nan_guard.first_faults(carry.members.latch))
+        best = jax.device_get(self.best(carry))
+        return {"learners": best.learners, "state": carry.replace(members=members)}, {PBT_ENTRY: self.standing(carry)}
+
+    def standing(self, carry: State) -> dict[str, Any]:
+        """member: the best one. scores, values: of all members; None for those that failed."""
+        best = jax.device_get(self.best(carry))
+        failed = jax.device_get(carry.members.latch).kind.any(axis=-1)
+        values = jax.device_get(self.values(carry.members))
+        return {
+            "member": int(best.member),
+            "scores": tuple(_plain(np.where(failed, np.nan, best.scores))),
+            "values": {name: _plain(value) for name, value in values.items()},
+        }
+
+    def restore(self, path: Path, meta: dict[str, Any]) -> State:
+        """Weights may hold NaN: those of members that have failed do until a good one is copied over them."""
+        shapes = self.shapes()
+        members = shapes.members.replace(latch=nan_guard.as_stored(shapes.members.latch))
+        stored = checkpoint.load(path, {"state": shapes.replace(members=members)}, partial=True)["state"]
+        known = nan_guard.is_sound(stored.members.latch, self.cast.spec.groups)
+        if not known or np.any(np.asarray(stored.members.update) != meta["update"]):
+            raise records.forged(path, "its arrays are not from the update that its meta data name")
+        faults = nan_guard.spread(stored.members.latch, self.mesh.size)
+        return jax.device_put(stored.replace(members=stored.members.replace(latch=faults)), self.shardings)
 
     @functools.cached_property
     def best(self):
@@ -163,23 +193,15 @@ class Program:
         key = jax.random.fold_in(jax.random.key(self.experiment.seed), count)
         return State(self.inner._init_all(), Record(key, jnp.full(count, jnp.nan, jnp.float32), empty, empty))
 
-    def _specs(self) -> State:
+    def specs(self) -> State:
         record = jax.tree.map(lambda _: P(), self.shapes().record)
         return State(self.inner.specs(), record)
 
-    def _advance(self, state: State, count: jax.Array, axis: str | None) -> tuple[State, jax.Array]:
-        def body(i: jax.Array, held: tuple[State, jax.Array]) -> tuple[State, jax.Array]:
-            state, row = self._update(held[0], axis)
-            return state, held[1].at[:, i].set(row)
-
-        table = jnp.zeros((self.plan.members, MAX_UPDATES, len(self.names)))
-        return lax.fori_loop(0, count, body, (state, table))
-
-    def _update(self, state: State, axis: str | None) -> tuple[State, jax.Array]:
+    def step(self, carry: State, axis: str | None) -> tuple[State, jax.Array]:
         """One update of every member and, if it is due, a comparison; and a row of metrics, `[M, columns]`."""
-        values = self.values(state.members)
-        members, metrics = jax.vmap(functools.partial(self.inner._update, axis=axis))(state.members)
-        record, failed = state.record, metrics["fault"] > 0
+        values = self.values(carry.members)
+        members, metrics = jax.vmap(functools.partial(self.inner._update, axis=axis))(carry.members)
+        record, failed = carry.record, metrics["fault"] > 0
         gained = sum((metrics[name] for name in self.measure), jnp.zeros(self.plan.members))
         now = Window(record.now.total + gained, record.now.episodes + metrics["episodes"])
         record = record.replace(now=now)
@@ -258,19 +280,63 @@ class Program:
         return Best(member, score, jax.tree.map(lambda leaf: leaf[member], params))
 
 
+class Lineage(SeparateTally):
+    """Follows the members: from whose place each one's weights came since the last line of metrics."""
+
+    def __init__(self, program: Program):
+        super().__init__(program)
+        self.lineage = np.arange(program.plan.members)
+
+    def add(self, count: int, table: Any) -> list[dict[str, Any]]:
+        """What is said of the members is as it was in the last update of a line, not a mean."""
+        rows, lines = self._rows(count, table), []
+        self.update += count
+        for row in rows:
+            self._compose(row)
+            with np.errstate(all="ignore"):  # those that failed
+                completed = self.aggregator.add(row[None], self.total)
+            for line in completed:
+                line |= {n: _plain(row[:, self.names.index(n)]) for n in self.names if n.startswith("pbt/")}
+                lines.append(line | {SOURCE: self.lineage.tolist()})
+                self.lineage = np.arange(len(row))
+        self.failed = bool(rows[-1, :, self.names.index("fault")].all())
+        return lines
+
+    def meta(self) -> dict[str, Any]:
+        return super().meta() | {"lineage": self.lineage.tolist()}
+
+    def restore(self, meta: dict[str, Any]) -> None:
+        super().restore(meta)
+        lineage = meta.get("lineage", self.lineage.tolist())
+        if len(lineage) != len(self.lineage) or max(lineage) >= len(lineage):
+            raise ValueError("meta.lineage must be one member for each member")
+        self.lineage = np.array(lineage)
+        if isinstance(meta["pending"], list):  # an early version: the lineage is in the rows
+            for row in np.array(meta["pending"], np.float32):
+                self._compose(row)
+
+    def _compose(self, row: np.ndarray) -> None:
+        """Composes the lineage with the copy sources of one more update."""
+        self.lineage = self.lineage[row[:, self.names.index(SOURCE)].astype(int)]
+
+
+def _plain(values: np.ndarray) -> list[float | None]:
+    """Six digits of each, which 1e-5 has too; None for what is not finite."""
+    return [float(f"{value:.6g}") if math.isfinite(value) else None for value in np.asarray(values).tolist()]
+
+
 def build(plan: PBT, devices: int | None = None) -> Program:
     """The program of a population-based training, over all local devices or the first few."""
     with as_pbt():
-        prepared = prepare(plan.start, devices, _Members)
-    inner = prepared.program
+        inner = prepare(plan.start, devices, _Members)
     assert isinstance(inner, _Members)
     env = inner.cast.env
-    if env.kind == "competitive" and len(prepared.measure) == len(sides(env)) > 1:
+    if env.kind == "competitive" and len(inner.measure) == len(sides(env)) > 1:
         raise OptionError(
             f"pbt: in {plan.experiment.env!r} the players compete, so the returns of all sides add up to nothing that "
-            f"members could be compared by. Name one: measure=NAME, --measure NAME; of {', '.join(prepared.measure)}."
+            f"members could be compared by. Name one: measure=NAME, --measure NAME; of {', '.join(inner.measure)}."
         )
-    return Program(plan, inner, prepared.measure)
+    return Program(plan, inner, inner.measure)
 
 
 def _where(mask: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:

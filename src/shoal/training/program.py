@@ -1,0 +1,227 @@
+"""What a run does, whatever it is a run of: a `Program` makes a carry and advances it, a `Tally` keeps the account.
+
+Training, host environments, sweeps, population-based training and evolution are programs. The `Loop` drives any of
+them, and knows nothing else of them than what is written here.
+"""
+
+import abc
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from shoal.core.types import PyTree
+from shoal.training.devices import AXIS
+from shoal.training.experiment import Experiment
+from shoal.training.metrics import Aggregator
+
+MAX_UPDATES = 256
+"""Updates that one call can make: the rows of the metrics table it returns."""
+LINES = 200
+"""Lines of metrics in a whole run, about."""
+
+C = TypeVar("C")
+
+
+class Tally:
+    """The host's account of a run: rows of metrics come in, lines go out. A program with more to tell derives its own.
+
+    update: how many were made. failed: whether there is nothing left that could learn.
+    """
+
+    def __init__(self, program: "Program[Any]"):
+        self.names, self.total, self.lanes = program.names, program.num_updates, program.lanes
+        self.steps_per_update = program.experiment.num_envs * program.experiment.num_steps
+        self.aggregator = Aggregator(self.names, max(1, self.total // LINES), self.steps_per_update)
+        self.update = 0
+        self.failed = False
+
+    @property
+    def env_steps(self) -> int:
+        return self.update * self.steps_per_update
+
+    def add(self, count: int, table: Any) -> list[dict[str, Any]]:
+        """The lines that `count` more updates complete, from the table that they returned."""
+        rows = self._rows(count, table)
+        self.update += count
+        lines = self.aggregator.add(rows, self.total)
+        self.failed |= bool(rows[..., self.names.index("fault")].any())
+        return lines
+
+    def meta(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        return {"update": self.update, "env_steps": self.env_steps, "pending": self.aggregator.pending()}
+
+    def restore(self, meta: dict[str, Any]) -> None:
+        """Goes on where a checkpoint stands; raises `ValueError` where its figures do not fit."""
+        self.update = meta["update"]
+        self.aggregator.restore(self.update, meta["pending"], self.total, self.lanes)
+
+    def _rows(self, count: int, table: Any) -> np.ndarray:
+        """Rows `[updates, (lanes,) columns]` of a table `[(lanes,) updates, columns]`."""
+        return np.moveaxis(np.asarray(jax.device_get(table))[..., :count, :], -2, 0)
+
+
+class SeparateTally(Tally):
+    """Of trainings side by side that fail by themselves: the others go on."""
+
+    def add(self, count: int, table: Any) -> list[dict[str, Any]]:
+        with np.errstate(all="ignore"):  # those that failed
+            lines = super().add(count, table)
+        self.failed = bool(self._rows(count, table)[-1, ..., self.names.index("fault")].all())
+        return lines
+
+
+class Program(abc.ABC, Generic[C]):
+    """What the loop drives: a run's carry is made by `begin`, and advanced by what `compiled` returns."""
+
+    most: ClassVar[int] = MAX_UPDATES
+    """Updates that one call may make."""
+    survives_errors: ClassVar[bool] = False
+    """Whether a call that raises leaves the carry as it was, so that it can be saved."""
+
+    @property
+    @abc.abstractmethod
+    def experiment(self) -> Experiment: ...
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns of the metrics table."""
+
+    @property
+    def num_updates(self) -> int:
+        """How many updates make a whole run."""
+        return self.experiment.num_updates
+
+    @property
+    def num_devices(self) -> int:
+        return 1
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """The shape of a metric: empty, or how many trainings there are side by side."""
+        return ()
+
+    @abc.abstractmethod
+    def begin(self) -> C:
+        """The carry before the first update, with the weights of other runs where learners ask for them."""
+
+    @abc.abstractmethod
+    def compiled(self, carry: C) -> Callable[[C, Any], tuple[C, Any]]:
+        """`advance(carry, counts[n]) -> carry, table of metrics`, compiled: makes `n` updates; donates the carry."""
+
+    @property
+    @abc.abstractmethod
+    def counts(self) -> Sequence[Any]:
+        """The numbers 0 to `MAX_UPDATES`, as `advance` takes them."""
+
+    def next_count(self, update: int) -> int | None:
+        """How many updates the next call is to make; None: as many as suits the time that calls take."""
+        del update
+        return None
+
+    def tally(self) -> Tally:
+        """The account of a run from its start."""
+        return Tally(self)
+
+    @abc.abstractmethod
+    def policies(self, carry: C) -> dict[str, PyTree]:
+        """What was learnt, by name, on the host."""
+
+    @abc.abstractmethod
+    def fault(self, carry: C, tally: Tally) -> str | None:
+        """Why the run cannot go on, if so: such a carry is never saved."""
+
+    @abc.abstractmethod
+    def stored(self, carry: C) -> tuple[PyTree, dict[str, Any]]:
+        """What a checkpoint holds of a carry, and meta data beside the tally's."""
+
+    @abc.abstractmethod
+    def restore(self, path: Path, meta: dict[str, Any]) -> C:
+        """The carry as a checkpoint holds it; refuses one whose arrays do not agree with its meta data."""
+
+    def standing(self, carry: C) -> dict[str, Any]:
+        """What there is to say of the end of a run besides policies and metrics, for its result."""
+        del carry
+        return {}
+
+    def incidents(self) -> dict[str, int]:
+        """What went wrong in the environments so far and was seen to, by name; for the lines of metrics."""
+        return {}
+
+    def resume_options(self) -> list[str]:
+        """What `shoal resume RUN` needs besides."""
+        return []
+
+    def saved(self) -> None:
+        """Called after every checkpoint."""
+
+    def close(self) -> None:
+        """Called when the loop is over, however it ended."""
+
+
+class CompiledProgram(Program[C]):
+    """A program whose updates are one compiled function over a mesh of devices. `lanes` lead all its metrics."""
+
+    mesh: jax.sharding.Mesh
+
+    @property
+    def num_devices(self) -> int:
+        return self.mesh.size
+
+    @abc.abstractmethod
+    def init(self) -> C:
+        """A fresh carry, laid out over the devices."""
+
+    @abc.abstractmethod
+    def shapes(self) -> C:
+        """The carry's shapes; nothing is computed."""
+
+    @abc.abstractmethod
+    def specs(self) -> C:
+        """Which leaves of the carry are split over the devices, and along which axis."""
+
+    @abc.abstractmethod
+    def step(self, carry: C, axis: str | None) -> tuple[C, jax.Array]:
+        """One update, and its row of metrics `[(lanes,) columns]`. axis: the mesh's, if it has several devices."""
+
+    @property
+    def shardings(self) -> C:
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self.specs())
+
+    @functools.cached_property
+    def counts(self) -> list[jax.Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The numbers 0 to `MAX_UPDATES` on the devices, so that no call copies one there."""
+        whole = NamedSharding(self.mesh, P())
+        return [jax.device_put(jnp.int32(count), whole) for count in range(MAX_UPDATES + 1)]
+
+    @functools.cached_property
+    def advance(self) -> Any:
+        """`advance(carry, count) -> carry, table [(lanes,) MAX_UPDATES, columns]`; donates the carry."""
+        local = functools.partial(self._advance, axis=AXIS if self.mesh.size > 1 else None)
+        specs = self.specs()
+        spread = jax.shard_map(local, mesh=self.mesh, in_specs=(specs, P()), out_specs=(specs, P()), check_vma=False)
+        # Saying where results lie keeps the second call from looking like another program.
+        return jax.jit(spread, donate_argnums=0, out_shardings=(self.shardings, NamedSharding(self.mesh, P())))
+
+    def compiled(self, carry: C) -> Callable[[C, Any], tuple[C, Any]]:
+        return self.advance.lower(carry, self.counts[0]).compile()
+
+    def _advance(self, carry: C, count: jax.Array, axis: str | None) -> tuple[C, jax.Array]:
+        def body(i: jax.Array, held: tuple[C, jax.Array]) -> tuple[C, jax.Array]:
+            carry, row = self.step(held[0], axis)
+            return carry, held[1].at[..., i, :].set(row)
+
+        return lax.fori_loop(0, count, body, (carry, jnp.zeros((*self.lanes, MAX_UPDATES, len(self.names)))))
+
+    def row(self, metrics: dict[str, jax.Array], axis: int = 0) -> jax.Array:
+        """Metrics by name as a row of the table."""
+        return jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.names], axis=axis)
