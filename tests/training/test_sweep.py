@@ -312,7 +312,7 @@ def killed(loop, after):
 
     def read(self, count, table, original=loop._read):
         original(self, count, table)
-        if self.update >= after:
+        if self.tally.update >= after:
             raise Killed
 
     return Killed, read
