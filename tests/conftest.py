@@ -33,10 +33,11 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(autouse=True)
 def _no_world_stays_behind():
-    """A world that a test registers is known to that test alone, whichever tests its process runs next."""
-    from shoal.core import registry
+    """What a test registers is known to that test alone, whichever tests its process runs next."""
+    from shoal.core import extensions
 
-    before = set(registry._worlds)
+    before = {one.kind: set(one.table) for one in extensions._registries}
     yield
-    for id in set(registry._worlds) - before:
-        del registry._worlds[id]
+    for one in extensions._registries:
+        for name in set(one.table) - before.get(one.kind, set(one.table)):
+            del one.table[name]

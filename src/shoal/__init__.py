@@ -13,8 +13,8 @@ from shoal.core.types import Circles, Group, Labels, Lines, Observation, Outcome
 from shoal.core.version import VERSION
 
 if TYPE_CHECKING:
-    from shoal.algorithms import A2C, PPO
-    from shoal.networks.torsos import Network
+    from shoal.algorithms import A2C, PPO, register_algorithm
+    from shoal.networks import Network, register_torso
     from shoal.training.evaluate import evaluate
     from shoal.training.experiment import Experiment, Learner, cast
     from shoal.training.loop import resume, train
@@ -26,9 +26,11 @@ _LATE = {  # imported when first used: a world's author needs none of them
     "PPO": "shoal.algorithms",
     "Experiment": "shoal.training.experiment",
     "Learner": "shoal.training.experiment",
-    "Network": "shoal.networks.torsos",
+    "Network": "shoal.networks",
     "cast": "shoal.training.experiment",
     "evaluate": "shoal.training.evaluate",
+    "register_algorithm": "shoal.algorithms",
+    "register_torso": "shoal.networks",
     "resume": "shoal.training.loop",
     "train": "shoal.training.loop",
 }
@@ -66,6 +68,8 @@ __all__ = [
     "ids",
     "make",
     "register",
+    "register_algorithm",
+    "register_torso",
     "resume",
     "train",
     "trust",

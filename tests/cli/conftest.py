@@ -84,7 +84,7 @@ class Outcome(NamedTuple):
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch):
     """Worlds that a test imports are forgotten after it."""
-    monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
+    monkeypatch.setattr(registry.WORLDS, "table", dict(registry.WORLDS.table))
 
 
 @pytest.fixture
@@ -112,10 +112,10 @@ def world(tmp_path_factory):
 def trained(tmp_path_factory, world):
     """A run of `test/tiny` that must not be changed."""
     path = tmp_path_factory.mktemp("runs") / "trained"
-    before = dict(registry._worlds)
+    before = dict(registry.WORLDS.table)
     assert main(["train", "test/tiny", "--import", str(world), "--run-dir", str(path), *SMALL]) == 0
-    registry._worlds.clear()
-    registry._worlds.update(before)
+    registry.WORLDS.table.clear()
+    registry.WORLDS.table.update(before)
     return path
 
 

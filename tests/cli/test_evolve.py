@@ -23,11 +23,11 @@ def evolved(tmp_path_factory, world):
     from shoal.core import registry
 
     path = tmp_path_factory.mktemp("evolved") / "run"
-    before = dict(registry._worlds)
+    before = dict(registry.WORLDS.table)
     args = ["--run-dir", str(path), "--evolve", "hunter", "--std", "0.2", "--checkpoint-minutes", "1e-9"]
     assert main(["evolve", "test/tiny", "--import", str(world), *SMALL, *args]) == 0
-    registry._worlds.clear()
-    registry._worlds.update(before)
+    registry.WORLDS.table.clear()
+    registry.WORLDS.table.update(before)
     return path
 
 

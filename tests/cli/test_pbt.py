@@ -23,11 +23,11 @@ def tuned(tmp_path_factory, world):
     from shoal.core import registry
 
     path = tmp_path_factory.mktemp("tuned") / "run"
-    before = dict(registry._worlds)
+    before = dict(registry.WORLDS.table)
     args = ["--run-dir", str(path), "--measure", "return/hunter", "--checkpoint-minutes", "1e-9"]
     assert main(["pbt", "test/tiny", "--import", str(world), *SMALL, *POPULATION, *args]) == 0
-    registry._worlds.clear()
-    registry._worlds.update(before)
+    registry.WORLDS.table.clear()
+    registry.WORLDS.table.update(before)
     return path
 
 

@@ -28,7 +28,7 @@ EXAMPLE = ROOT / "examples" / "own_world.py"
 @pytest.fixture(autouse=True)
 def own_registries(monkeypatch):
     """Worlds and presets that the guide makes known are forgotten after a test."""
-    monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
+    monkeypatch.setattr(registry.WORLDS, "table", dict(registry.WORLDS.table))
     monkeypatch.setattr(preset_registry, "_presets", dict(preset_registry._presets))
 
 

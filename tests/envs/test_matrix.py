@@ -215,7 +215,7 @@ class Nested(shoal.Env):
 
 def test_nested_lists_become_nested_tuples(monkeypatch):
     """A world must be hashable, and JSON knows lists only."""
-    monkeypatch.setitem(registry._worlds, "test/nested", Nested)
+    monkeypatch.setitem(registry.WORLDS.table, "test/nested", Nested)
     world = shoal.make("test/nested", table=[[1, [2, 3]], ([4], "five")])
     assert world.table == ((1, (2, 3)), ((4,), "five"))
     hash(world)

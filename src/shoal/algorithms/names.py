@@ -5,6 +5,7 @@ class and its options, as if these had been given one by one.
 """
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -14,11 +15,12 @@ from shoal.algorithms.dqn import DQN
 from shoal.algorithms.impala import Impala
 from shoal.algorithms.ppo import PPO
 from shoal.algorithms.pqn import PQN
+from shoal.algorithms.registry import ALGORITHMS
 from shoal.algorithms.sac import SAC
 from shoal.core.errors import OptionError, unknown_name
 
-ALGORITHMS: dict[str, type[Any]] = {cls.name: cls for cls in (A2C, DDPG, DQN, Impala, PPO, PQN, SAC)}
-"""The classes, by the names that run folders hold."""
+for _cls in (A2C, DDPG, DQN, Impala, PPO, PQN, SAC):
+    ALGORITHMS.register(_cls.name, _cls)
 
 Together = Literal["", "team", "all"]
 """Whom one learner must own: nobody in particular, all groups of a team, or everybody."""
@@ -47,7 +49,8 @@ class Named:
 
     @property
     def actions(self) -> str:
-        return ACTIONS.get(self.cls.name, "D M C")
+        known = (ACTIONS.get(vars(base).get("name", "")) for base in self.cls.__mro__)
+        return next((actions for actions in known if actions), "D M C")
 
 
 _TD3 = {"twin": True, "policy_delay": 2, "target_noise": 0.2}
@@ -116,6 +119,7 @@ NAMES: dict[str, Named] = {
         "all",
     ),
 }
+ALGORITHMS.reserved.update(NAMES)
 
 
 def find_name(name: str) -> Named:
@@ -123,15 +127,14 @@ def find_name(name: str) -> Named:
     written = name.lower().replace("-", "_")
     if written in NAMES:
         return NAMES[written]
-    if name not in ALGORITHMS:
+    if written not in ALGORITHMS:
         raise unknown_name("algorithm", name, {*NAMES, *ALGORITHMS})
-    return Named(name, ALGORITHMS[name], {}, "", "", "")
+    cls = ALGORITHMS[written]
+    return Named(written, cls, {}, "", "", (inspect.getdoc(cls) or "").partition("\n")[0])
 
 
 def algorithm_class(name: str) -> type[Any]:
     """The class of that name, as run folders hold it."""
-    if name not in ALGORITHMS:
-        raise unknown_name("algorithm", name, ALGORITHMS)
     return ALGORITHMS[name]
 
 

@@ -24,6 +24,7 @@ from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, num_log
 from shoal.core.types import Observation, PyTree
 from shoal.networks.actor_critic import ActorCritic
 from shoal.networks.actors import Actor
+from shoal.networks.own_torsos import MLP
 from shoal.networks.q_network import QNetwork
 
 
@@ -34,6 +35,11 @@ def export(policy: Any, observation: Observation | PyTree) -> NumpyPolicy:
     group's `observation` (`shoal.describe(env).groups[name].observation`) will do.
     """
     network, weights, space, sampled = _actor(policy)
+    if network.torso != MLP:
+        raise OptionError(
+            f"export: the policy's network has the torso {network.torso!r}, which is not one of Shoal's, and only its "
+            f"own code can compute it: networks with the torso {MLP!r} can be exported as plain numpy"
+        )
     torso = weights.get("torso", {})  # there are no weights where there are no layers
     view = observation.view if isinstance(observation, Observation) else observation
     leaves = tuple((name, tuple(leaf.shape)) for name, leaf in flat(view).items())

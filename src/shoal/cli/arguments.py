@@ -8,7 +8,7 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -24,7 +24,7 @@ Options = TypeVar("Options")
 Flag = FlagCreatePairsOff[bool]
 """A switch of a command: it is there or not."""
 Imports = Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="FILE|ID")]
-"""Python files that register worlds, and ids that a run folder may name; `--import` may be repeated."""
+"""Python files that register worlds, algorithms or torsos, and ids that a run folder may name; may be repeated."""
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
 
 LIMIT = 10**30
@@ -61,6 +61,35 @@ def _nested_tuples(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[tuple] |
         is_instance=lambda value: isinstance(value, tuple),
         str_from_instance=lambda value: [json.dumps(value)],
     )
+
+
+@_registry.primitive_rule
+def _named_values(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Mapping[str, Any]] | None:
+    """Options of something that the user chose by name, such as a torso: heads=4 width=64."""
+    origin = get_origin(info.type)
+    if not (isinstance(origin, type) and issubclass(origin, Mapping) and get_args(info.type) == (str, Any)):
+        return None
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="NAME=VALUE",
+        instance_from_str=named_values,
+        is_instance=lambda value: isinstance(value, Mapping),
+        str_from_instance=lambda value: [f"{name}={json.dumps(part)}" for name, part in value.items()],
+    )
+
+
+def named_values(texts: Sequence[str]) -> dict[str, Any]:
+    """`heads=4 causal=true norm=layer`: values in JSON, or else text."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise ValueError(f"{text!r} is not NAME=VALUE, such as heads=4")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
 
 
 def _from_json(text: str) -> Any:

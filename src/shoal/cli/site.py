@@ -13,14 +13,13 @@ class Site:
 
     address: str  # auto, or where it is
     needs: Mapping[str, float]  # resources
-    world: str
     imports: tuple[str, ...] = ()  # files that workers import
 
     @functools.cached_property
     def fabric(self) -> Fabric:
         from shoal.cluster.transport.ray_launcher import RayFabric, setting_for
 
-        return RayFabric(self.address, self.needs, setting_for(self.world, self.imports))
+        return RayFabric(self.address, self.needs, setting_for(self.imports))
 
     def __str__(self) -> str:
         return f"on {self.fabric.where}"

@@ -15,6 +15,7 @@ from shoal.core.registry import build, is_foreign, world_class
 from shoal.training.devices import use_all_cores, use_compilation_cache
 from shoal.training.experiment import Experiment, make_world
 from shoal.training.run import Run, open_run
+from shoal.training.run_kinds import advise_on
 
 Devices = Annotated[DisallowNone[int | None], arg(metavar="N")]
 OWN_FILE = "If it is a world of your own, name the file that registers it: --import FILE."
@@ -31,7 +32,7 @@ class WorkOptions:
     """Options of every command that trains."""
 
     devices: Devices = None  # use only the first N devices (on a CPU, cores)
-    imports: Imports = ()  # a Python file that registers worlds or presets
+    imports: Imports = ()  # a Python file that registers worlds, algorithms, torsos or presets
     json: Flag = False  # one JSON object on stdout, everything else on stderr
 
 
@@ -67,7 +68,9 @@ def check_known(run: Path, experiment: Experiment) -> None:
             build(experiment.origin, experiment.env, experiment.env_options)  # only its library can tell
         else:
             world_class(experiment.env)
-    except (OptionError, UnknownNameError) as error:
+    except UnknownNameError as error:
+        raise RunError(f"{run}: {error}{advise_on(run, error)}") from error
+    except OptionError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
             raise  # it says what to install, or where a module is looked for
         raise RunError(f"{run}: {error} {OWN_FILE}") from error

@@ -42,7 +42,7 @@ PRESET = "preset"
 MIXED = "mixed"
 """Value of `--algo` for an experiment whose learners have different algorithms."""
 KEPT = ("gamma", "critic", "normalise_views", "normalise_values")
-KEPT_NETWORK = ("hidden", "recurrent", "recurrent_size", "filters", "dtype")
+KEPT_NETWORK = ("hidden", "recurrent", "recurrent_size", "filters", "dtype", "torso", "torso_options")
 """Fields that another algorithm and its network take over from the preset's: they suit the world."""
 TEAM = "team"
 """Name of the learner that takes the place of several."""

@@ -83,8 +83,8 @@ class Hired:
         return begin
 
 
-def hired(team: Team | None, options: TeamOptions | ResumeOptions, world: str) -> Hired | None:
+def hired(team: Team | None, options: TeamOptions | ResumeOptions) -> Hired | None:
     """The team at the cluster that the options name; None if there is no team."""
-    site = Site(options.cluster or "auto", team.needs, world, tuple(options.imports)) if team else None
+    site = Site(options.cluster or "auto", team.needs, tuple(options.imports)) if team else None
     folder = Path(options.run) if isinstance(options, ResumeOptions) else None
     return Hired(team, site, folder) if team and site else None

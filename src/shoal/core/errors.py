@@ -25,6 +25,10 @@ class OptionError(ShoalError, ValueError):
 class UnknownNameError(ShoalError, LookupError):
     """A world, algorithm, preset or policy of that name does not exist."""
 
+    def __init__(self, text: str, kind: str = "", name: str = ""):
+        super().__init__(text)
+        self.kind, self.name = kind, name  # what was looked for, where it is known
+
     def __str__(self) -> str:  # LookupError subclasses may quote their text
         return str(self.args[0])
 
@@ -53,7 +57,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
         near = [k for k in known if name and name.lower() in k.lower()][:3]
     some = [*known[:_MOST_LISTED], f"... ({len(known)} in all)"] if len(known) > _MOST_LISTED else known
     hint = f"Did you mean {_either(near)}?" if near else f"Known: {', '.join(some) or 'none'}."
-    return UnknownNameError(f"unknown {kind} {_short(repr(name))}. {hint}")
+    return UnknownNameError(f"unknown {kind} {_short(repr(name))}. {hint}", kind, name)
 
 
 def require(condition: bool, owner: str, option: str, got: object, allowed: str) -> None:

@@ -28,10 +28,16 @@ def check_types(settings: Any, owner: str | None = None) -> None:
     """
     for name, hint in _hints(type(settings)).items():
         got = getattr(settings, name)
-        value = _plain(hint, got)
-        require(_fits(hint, value), owner or type(settings).__name__, name, got, _in_words(hint))
+        value = check_value(hint, got, owner or type(settings).__name__, name)
         if value is not got:
             object.__setattr__(settings, name, value)
+
+
+def check_value(hint: Any, got: Any, owner: str, name: str) -> Any:
+    """A value that fits its annotation, plain (see `check_types`); refused if it does not fit."""
+    value = _plain(hint, got)
+    require(_fits(hint, value), owner, name, got, _in_words(hint))
+    return value
 
 
 @functools.cache

@@ -3,11 +3,12 @@
 A world's code comes from one of three places: worlds that ship with the package, installed entry points of the
 group `shoal.envs`, and what the user names: files, by `--import FILE`, and environments of other libraries, whose ids
 may name modules and functions. Never from a run folder: whoever builds a world says who named it (see `origin`).
+Files may register algorithms and torsos besides (see `extensions`).
 """
 
 import dataclasses
+import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import re
 import sys
@@ -17,9 +18,9 @@ from typing import Any
 
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, ShoalError, WorldError, unknown_name
-from shoal.core.origin import USER, Origin, declared, trust
+from shoal.core.extensions import Registry
+from shoal.core.origin import GROUP, USER, Origin, trust
 
-_ID = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
 LIBRARIES = {
     "gymnasium": "gymnasium:CartPole-v1",
     "pettingzoo": "pettingzoo:mpe2.simple_spread_v3",
@@ -35,7 +36,16 @@ PACKAGES = {"pyspiel": "open_spiel"}
 """Packages whose name is not that of their module."""
 _foreigners: dict[tuple[str, str], Env] = {}
 _files: dict[Path, None] = {}
-_worlds: dict[str, type[Env] | str] = {}
+
+
+def _check_world(id: str, cls: Any) -> None:
+    if not (isinstance(cls, type) and issubclass(cls, Env) and dataclasses.is_dataclass(cls)):
+        raise WorldError(f"the world {id!r} must be a frozen dataclass derived from shoal.Env, got {cls!r}")
+    if not cls.__dataclass_params__.frozen:  # pyright: ignore[reportAttributeAccessIssue]
+        raise WorldError(f"the world {id!r} is not frozen: write `@dataclasses.dataclass(frozen=True)` above its class")
+
+
+WORLDS = Registry("world", GROUP, (r"[a-z0-9_]+(/[a-z0-9_]+)*", "tag/grid"), _check_world)
 
 
 def register(id: str, world: type[Env] | str | None = None) -> Any:
@@ -43,37 +53,17 @@ def register(id: str, world: type[Env] | str | None = None) -> Any:
 
     `world` may be the string `"module:Class"`, imported when the world is first made.
     """
-    if world is None:
-        return lambda cls: register(id, cls) or cls
-    if not _ID.fullmatch(id):
-        raise OptionError(f"world id {id!r} must be lower-case words separated by '/', such as 'tag/grid'")
-    if id in _worlds and _target(_worlds[id]) != _target(world):
-        raise OptionError(f"the world id {id!r} is already taken by {_target(_worlds[id])}")
-    _worlds[id] = world
-    return None
+    return WORLDS.register(id, world)
 
 
 def ids() -> list[str]:
     """Every known world id, sorted."""
-    return sorted({*_worlds, *(id for id in declared() if not is_foreign(id))})
+    return [id for id in WORLDS if not is_foreign(id)]
 
 
 def world_class(id: str) -> type[Env]:
     """The class behind a world id."""
-    if id not in _worlds:
-        entry_points = declared()
-        if id not in entry_points:
-            raise unknown_name("world", id, ids())
-        _worlds[id] = entry_points[id].load()
-    target = _worlds[id]
-    if isinstance(target, str):
-        module, _, name = target.partition(":")
-        target = _worlds[id] = getattr(importlib.import_module(module), name)
-    if not (isinstance(target, type) and issubclass(target, Env) and dataclasses.is_dataclass(target)):
-        raise WorldError(f"the world {id!r} must be a frozen dataclass derived from shoal.Env, got {target!r}")
-    if not target.__dataclass_params__.frozen:  # pyright: ignore[reportAttributeAccessIssue]
-        raise WorldError(f"the world {id!r} is not frozen: write `@dataclasses.dataclass(frozen=True)` above its class")
-    return target
+    return WORLDS[id]
 
 
 def is_foreign(id: str) -> bool:
@@ -113,11 +103,13 @@ def import_named(text: str) -> None:
 
 
 def import_file(path: str) -> None:
-    """Runs a Python file that the user named, so that the worlds it registers become known."""
+    """Runs a Python file that the user named, so that what it registers becomes known: worlds, algorithms, torsos."""
     file = Path(path)
     if not file.is_file():
         raise OptionError(f"--import {path}: no such file")
-    name = f"shoal_user_{re.sub(r'[^0-9a-zA-Z]', '_', file.stem)}"
+    # Two files of one name, in different folders, are two modules.
+    place = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]
+    name = f"shoal_user_{re.sub(r'[^0-9a-zA-Z]', '_', file.stem)}_{place}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise OptionError(f"--import {path}: not a Python file (it should end in .py)")
@@ -131,7 +123,7 @@ def import_file(path: str) -> None:
 
 
 def imported_files() -> list[str]:
-    """The files that the user named, in order: what another process needs to know the same worlds."""
+    """The files that the user named, in order: what another process needs to know the same names."""
     return [str(file) for file in _files]
 
 
@@ -169,7 +161,3 @@ def _opened(id: str, options: dict[str, Any]) -> Env:
 def _hashable(value: Any) -> Any:
     """JSON knows lists only, but a world must be hashable: lists become tuples, at every depth."""
     return tuple(map(_hashable, value)) if type(value) in (list, tuple) else value
-
-
-def _target(world: type[Env] | str) -> str:
-    return world if isinstance(world, str) else f"{world.__module__}:{world.__qualname__}"

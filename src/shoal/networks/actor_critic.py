@@ -88,7 +88,7 @@ class ActorCritic(nn.Module):
     @nn.nowrap
     def initial_memory(self) -> PyTree:
         """One agent's memory at the start of an episode. Needs no weights: call it on the module itself."""
-        if self.config.recurrent == "none":
+        if not self.config.has_memory:
             return ()
         names = ("shared",) if self.config.share_torso else ("actor", "critic")
         return {name: initial_carry(self.config) for name in names}

@@ -2,11 +2,14 @@
 
 Written for one agent, without batch axes; the caller vmaps, and every layer becomes one plain matrix product over the
 batch. `unroll` takes a whole sequence `[T, ...]`: all that does not depend on the memory runs on all `T` at once.
+
+A torso of your own (`register_torso`) takes the place of the encoder: what it makes of an observation goes through the
+MLP (`hidden=()`: through none) and the recurrent cell like anything else.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import flax.linen as nn
@@ -18,6 +21,7 @@ from shoal.core.errors import require
 from shoal.core.options import check_types
 from shoal.core.types import PyTree
 from shoal.networks.convolution import Conv
+from shoal.networks.own_torsos import MLP, TORSOS, MemoryTorso, check_options, encode, encode_sequence
 
 Activation = Literal["tanh", "relu", "gelu", "silu"]
 Recurrent = Literal["none", "gru", "lstm"]
@@ -46,14 +50,34 @@ class Network:
     share_torso: bool = False  # actor and critic share everything but their heads
     layer_norm: bool = False  # normalise each layer of the MLP before its activation
     dtype: ComputeDtype = "float32"  # of the computation; weights, memory and outputs are always float32
+    torso: str = MLP  # the name of a registered torso, in place of the convolutions: see shoal.register_torso
+    torso_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # its options, such as heads=4
 
     def __post_init__(self):
         check_types(self)
+        object.__setattr__(self, "torso_options", check_options(self.torso, self.torso_options))
         for option in ("hidden", "filters"):
             widths = getattr(self, option)
             require(len(widths) <= _MOST_LAYERS, "Network", option, widths, f"at most {_MOST_LAYERS} whole numbers")
             require(min(widths, default=1) >= 1, "Network", option, widths, "whole numbers of at least 1")
         require(self.recurrent_size >= 1, "Network", "recurrent_size", self.recurrent_size, "at least 1")
+        if self.torso_memory:
+            allowed = f"'none' with the torso {self.torso!r}, which has a memory of its own"
+            require(self.recurrent == "none", "Network", "recurrent", self.recurrent, allowed)
+
+    @property
+    def torso_memory(self) -> bool:
+        """Whether its torso is one of your own that has a memory."""
+        return self.torso != MLP and issubclass(TORSOS[self.torso], MemoryTorso)
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether it remembers anything from one step to the next."""
+        return self.recurrent != "none" or self.torso_memory
+
+    def make_torso(self, **more: Any) -> Any:
+        """The torso of your own that it names, with its options."""
+        return TORSOS[self.torso](**self.torso_options, **more)
 
 
 class Torso(nn.Module):
@@ -64,7 +88,7 @@ class Torso(nn.Module):
     def setup(self):
         dtype = jnp.dtype(self.config.dtype)
         init = {"kernel_init": nn.initializers.orthogonal(math.sqrt(2)), "dtype": dtype}
-        self.encoder = Encoder(self.config)
+        self.encoder = Encoder(self.config) if self.config.torso == MLP else self.config.make_torso()
         self.layers = [nn.Dense(width, **init) for width in self.config.hidden]
         self.norms = [nn.LayerNorm(dtype=dtype) for _ in self.config.hidden] if self.config.layer_norm else []
         if self.config.recurrent != "none":
@@ -72,6 +96,9 @@ class Torso(nn.Module):
 
     def __call__(self, seen: PyTree, carry: PyTree) -> tuple[jax.Array, PyTree]:
         """Features of one view, and the new carry (`()` for feed-forward networks)."""
+        if self.config.torso_memory:
+            x, carry = encode(self.config.torso, self.encoder, seen, carry)
+            return self._mlp(x), carry
         x = self._features(seen, 0)
         if self.config.recurrent == "none":
             return x, carry
@@ -84,6 +111,9 @@ class Torso(nn.Module):
 
         The carry is reset before a step that is `first`, and stands still over one that is not `active`.
         """
+        if self.config.torso_memory:
+            x, carry = self._recall(seen, carry, first, active, every)
+            return self._mlp(x), carry
         x = self._features(seen, 1)
         if self.config.recurrent == "none":
             return x, carry
@@ -99,8 +129,29 @@ class Torso(nn.Module):
         carry, (y, carries) = lax.scan(forward, carry, (self.cell.project(x), first, active))
         return y, carries if every else carry
 
+    def _recall(
+        self, seen: PyTree, carry: PyTree, first: jax.Array, active: jax.Array | None, every: bool
+    ) -> tuple[jax.Array, PyTree]:
+        """A torso with a memory of its own, step by step."""
+        initial = initial_carry(self.config)
+
+        def forward(encoder: nn.Module, carry: PyTree, step: tuple[PyTree, jax.Array, jax.Array | None]):
+            seen, first, active = step
+            before = _select(first, initial, carry)
+            x, after = encode(self.config.torso, encoder, seen, before)
+            after = after if active is None else _select(active, after, before)
+            return after, (x, after if every else ())
+
+        scan = nn.scan(forward, variable_broadcast="params", split_rngs={"params": False})
+        carry, (x, carries) = scan(self.encoder, carry, (seen, first, active))
+        return x, carries if every else carry
+
     def _features(self, seen: PyTree, leading: int) -> jax.Array:
-        x = self.encoder(seen, leading)
+        if self.config.torso == MLP:
+            return self._mlp(self.encoder(seen, leading))
+        return self._mlp((encode_sequence if leading else encode)(self.config.torso, self.encoder, seen))
+
+    def _mlp(self, x: jax.Array) -> jax.Array:
         for i, layer in enumerate(self.layers):
             x = layer(x)
             x = ACTIVATIONS[self.config.activation](self.norms[i](x) if self.norms else x)
@@ -199,6 +250,8 @@ _CELLS = {"gru": GRU, "lstm": LSTM}
 
 def initial_carry(config: Network) -> PyTree:
     """The carry of one torso at the start of an episode."""
+    if config.torso_memory:
+        return config.make_torso(parent=None).initial_memory()
     match config.recurrent:
         case "none":
             return ()

@@ -7,7 +7,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from shoal.algorithms import ALGORITHMS, PPO, algorithm_class
+from shoal.algorithms import PPO, algorithm_class
+from shoal.algorithms.registry import check_registered
 from shoal.batching.regroup import regroup
 from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import Algorithm, LearnerSpec
@@ -175,8 +176,7 @@ def _plain(value: Any) -> Any:
         for field in _entries(type(value)):
             _check_kept(hints[field.name], getattr(value, field.name), f"{type(value).__name__}.{field.name}")
         fields = {field.name: _plain(getattr(value, field.name)) for field in _entries(type(value))}
-        name = getattr(type(value), "name", None)
-        return {"name": name, **fields} if name in ALGORITHMS or name in WRAPPERS else fields
+        return {"name": value.name, **fields} if isinstance(value, Algorithm | Wrapper) else fields
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, tuple | list):
@@ -188,9 +188,11 @@ def _plain(value: Any) -> Any:
 
 def _check_kept(hint: Any, value: Any, where: str) -> None:
     """Refuses an object that would be read back as one of another class: a run must go on as it began."""
-    name = str(getattr(type(value), "name", None))
-    if hint is Algorithm or isinstance(value, Wrapper):
-        kept = (WRAPPERS if isinstance(value, Wrapper) else ALGORITHMS).get(name) is type(value)
+    if hint is Algorithm:
+        check_registered(value, where)
+        kept = True
+    elif isinstance(value, Wrapper):
+        kept = WRAPPERS.get(str(getattr(type(value), "name", None))) is type(value)
     else:
         kept = not dataclasses.is_dataclass(hint) or type(value) is hint
     if not kept:

@@ -20,7 +20,7 @@ _OPTIONS = {
     "/value_stats/": "normalise_values",
     "/cell/": "network.recurrent and network.recurrent_size",
     "/norms_": "network.layer_norm",
-    "/encoder/": "network.filters",
+    "/encoder/": "network.filters or network.torso",
 }
 """Options that decide whether there are leaves of such a path, and of what shape."""
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from shoal.core.errors import RunError, ShoalError, shell_command, unknown_name
+from shoal.core.errors import RunError, ShoalError, UnknownNameError, shell_command, unknown_name
+from shoal.core.extensions import advise, sources
 from shoal.core.files import LEFTOVER, create_folder, read_json
 from shoal.core.version import VERSION
 
@@ -19,6 +20,8 @@ Settings = TypeVar("Settings")
 FORMAT = 1
 TRAINING, EVOLUTION, PBT, PSRO, SWEEP = "training", "evolution", "pbt", "psro", "sweep"
 CONFIG = "config.json"
+SOURCES = "sources"
+"""The entry that notes where algorithms, torsos and worlds came from that are not Shoal's own."""
 
 
 class Kind(NamedTuple):
@@ -62,7 +65,8 @@ def create(folder: Path, kind: str, **entries: Any) -> None:
     """Makes a new run folder, with these entries as plain data. It is there as a whole or not at all."""
     try:
         check_new(folder, kind)
-        config = {"format": FORMAT, "shoal": VERSION, "kind": kind, **entries}
+        noted = {SOURCES: sources()} if sources() else {}
+        config = {"format": FORMAT, "shoal": VERSION, "kind": kind, **noted, **entries}
         create_folder(folder, {CONFIG: json.dumps(config, indent=2) + "\n"}, ["checkpoints"])
         for leftover in folder.glob(f".{CONFIG}.*{LEFTOVER}"):
             leftover.unlink(missing_ok=True)
@@ -109,9 +113,15 @@ def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Set
     try:
         return build(data[entry])
     except ShoalError as error:
-        raise RunError(f"{config}: {error!s:.1000}") from error
+        advice = advise(error, data.get(SOURCES)) if isinstance(error, UnknownNameError) else ""
+        raise RunError(f"{config}: {error!s:.1000}{advice}") from error
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
         raise RunError(f"{config} is damaged: its entry {entry!r} cannot be read ({error!r:.300})") from error
+
+
+def advise_on(folder: Path, error: UnknownNameError) -> str:
+    """What to do about a name that a run folder holds and that is not known here."""
+    return advise(error, _read(folder)[1].get(SOURCES))
 
 
 def _shown(folder: Path, kind: Kind) -> str:

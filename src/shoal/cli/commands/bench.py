@@ -42,7 +42,7 @@ class BenchTrainOptions:
 
     seconds: float = 10.0  # measure for about this long
     devices: Devices = None  # use only the first N devices (on a CPU, cores)
-    imports: Imports = ()  # a Python file that registers worlds or presets
+    imports: Imports = ()  # a Python file that registers worlds, algorithms, torsos or presets
     json: Flag = False  # one JSON object on stdout
 
 

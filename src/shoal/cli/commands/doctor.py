@@ -16,6 +16,8 @@ from rich.table import Table
 from shoal.cli.arguments import Flag, parse
 from shoal.cli.start import prepare
 from shoal.cli.terminal import console, emit, say, size
+from shoal.core.extensions import problems
+from shoal.networks.own_torsos import TORSOS as TORSOS  # what packages declare is looked at too
 from shoal.training.bench import versions
 from shoal.training.devices import num_cores, use_compilation_cache
 
@@ -85,7 +87,7 @@ def _examine() -> dict[str, Any]:
         advice.append("no browser was found to watch replays with: copy replay.html to a machine that has one")
     if not report["cache"]["writable"]:
         advice.append("the compilation cache cannot be written: set JAX_COMPILATION_CACHE_DIR to a folder that can")
-    return report | {"missing": advice}
+    return report | {"missing": advice, "broken": problems()}
 
 
 def optional_packages() -> list[tuple[str, str]]:
@@ -156,5 +158,7 @@ def _show(report: dict[str, Any]) -> None:
     out.print(table)
     for advice in report["missing"]:
         say(out, f"missing: {advice}", style="yellow")
-    if not report["missing"]:
+    for text in report["broken"]:
+        say(out, f"broken: {text}", style="yellow")
+    if not (report["missing"] or report["broken"]):
         say(out, "all is well", style="green")

@@ -42,7 +42,7 @@ class EvalOptions:
     env_workers: Workers = None
     """processes that step environments of other libraries, and are replaced when they hang or die (0: this process)"""
     env_timeout: Seconds = None  # after which an environment counts as hung in one step (60)
-    imports: Imports = ()  # a Python file that registers worlds, or an id that the run may name
+    imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
     json: Flag = False  # one JSON object on stdout
 
 

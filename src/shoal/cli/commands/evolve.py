@@ -64,7 +64,7 @@ def run(args: Sequence[str]) -> int:
     folder = placed(options.run_dir) if options.run_dir else default_path(plan.experiment, by=by)
     check_new(folder)
     check_world(plan.played)
-    others = hired(team_from(options, "shoal evolve"), options, plan.experiment.env)
+    others = hired(team_from(options, "shoal evolve"), options)
     account = _account(Run(folder, plan.played), plan, options.devices, others)
     start = others.by(partial(cluster.evolve, plan, folder)) if others else partial(evolver.evolve, plan, folder)
     return runs.carry_out(account, start, options)
@@ -74,7 +74,7 @@ def go_on(options: ResumeOptions) -> int:
     """Continues an evolution from its newest checkpoint."""
     opened(options.run)
     run, plan = evolver.open_evolution(placed(options.run))
-    others = hired(team_of(run.path, options), options, plan.experiment.env)
+    others = hired(team_of(run.path, options), options)
     start = others.by(partial(cluster.resume, run.path)) if others else partial(evolver.resume, run.path)
     return runs.go_on(_account(run, plan, options.devices, others), start, options)
 

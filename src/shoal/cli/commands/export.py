@@ -29,7 +29,7 @@ class ExportOptions:
     folder: Positional[Annotated[str, arg(metavar="FOLDER")]]  # where to write; made if it is not there
     training: int = 0  # which of several trainings side by side to take, counted from 0
     force: Flag = False  # replace files that are there already
-    imports: Imports = ()  # a Python file that registers worlds, or an id that the run may name
+    imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
     json: Flag = False  # one JSON object on stdout
 
 

@@ -26,6 +26,7 @@ from shoal.core.registry import ids
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import PyTree
 from shoal.envs.wrappers import WRAPPERS
+from shoal.networks.own_torsos import TORSOS, torso_options
 
 Pattern = Annotated[Positional[str], arg(metavar="[PATTERN]")]
 """A part of a name, or a pattern such as mpe/*; empty for all."""
@@ -54,7 +55,7 @@ class AlgosOptions:
     """List the algorithms that `--algo` takes: what they are made of, and what each is for."""
 
     pattern: Pattern = ""  # only those whose name or class has this in it, or fits it: mix, '*vdn'
-    imports: Imports = ()  # a Python file that registers algorithms
+    imports: Imports = ()  # a Python file that registers algorithms or torsos
     json: Flag = False  # one JSON object on stdout
 
 
@@ -114,10 +115,12 @@ def algos(args: Sequence[str]) -> int:
     """Lists every algorithm by the names that the field knows it by."""
     options = parse(AlgosOptions, args, "shoal algos")
     import_files(options.imports)
-    every = {name: find_name(name) for name in {**NAMES, **ALGORITHMS}}
+    broken = [*ALGORITHMS.problems(), *TORSOS.problems()]
+    every = {name: find_name(name) for name in {**NAMES, **ALGORITHMS.table}}  # without those that are broken
     found = _chosen(options.pattern, {name: (name, entry.cls.__name__) for name, entry in every.items()}, "algorithm")
     if options.json:
-        emit({"algorithms": [_algorithm(name, every[name]) for name in found]})
+        listed = [_algorithm(name, every[name]) for name in found]
+        emit({"algorithms": listed, "torsos": _torsos(), "broken": broken})
         return 0
     out = console()
     table = Table("--algo", "made of", "actions", "experience", "use it", title="Algorithms", title_justify="left")
@@ -128,7 +131,20 @@ def algos(args: Sequence[str]) -> int:
     out.print(table)
     say(out, "Actions: D discrete, M multi-discrete, C continuous (C*: with finite bounds).")
     say(out, "Train with one: shoal train WORLD --algo NAME; its options: shoal train WORLD --algo NAME --help")
+    for name, entry in _torsos().items():
+        own = " ".join(f"{option}={value}" for option, value in entry["options"].items())
+        say(out, f"Torso: --algo.network.torso {name} --algo.network.torso-options {own}: {entry['description']}")
+    for text in broken:
+        say(out, f"Broken: {text}", style="yellow")
     return 0
+
+
+def _torsos() -> dict[str, Any]:
+    """The torsos that are not Shoal's own, with what they are and the defaults of their options."""
+    return {
+        name: {"description": _first_line(cls), "options": torso_options(cls)}
+        for name, cls in sorted(TORSOS.table.items())
+    }
 
 
 def _algorithm(name: str, entry: Named) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def run(args: Sequence[str]) -> int:
     folder = placed(options.run_dir) if options.run_dir else default_path(plan.experiment)
     check_new(folder)
     check_world(plan.experiment)
-    others = hired(team_from(options, "shoal pbt"), options, plan.experiment.env)
+    others = hired(team_from(options, "shoal pbt"), options)
     account = _account(Run(folder, plan.experiment), plan, options.devices, others)
     start = others.by(partial(cluster.pbt, plan, folder)) if others else partial(tuner.pbt, plan, folder)
     return runs.carry_out(account, start, options)
@@ -66,7 +66,7 @@ def go_on(options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
     opened(options.run)
     run, plan = tuner.open_pbt(placed(options.run))
-    others = hired(team_of(run.path, options), options, plan.experiment.env)
+    others = hired(team_of(run.path, options), options)
     start = others.by(partial(cluster.resume, run.path)) if others else partial(tuner.resume, run.path)
     return runs.go_on(_account(run, plan, options.devices, others), start, options)
 

@@ -38,7 +38,7 @@ class PopulationOptions:
     out: Folder = None  # where to write; by default the run folder
     seed: int = 0  # seed of the episode to watch
     devices: Devices = None  # for --exploit, use only the first N devices (on a CPU, cores)
-    imports: Imports = ()  # a Python file that registers worlds, or an id that the run may name
+    imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
     json: Flag = False  # everything as one JSON object on stdout
 
 

@@ -130,7 +130,7 @@ def _imported(options: LeagueOptions | PsroOptions) -> tuple[str, ...]:
 def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions, prog: str) -> int:
     """Grows a population in a new folder; everything that can be refused is refused first."""
     check_devices(options.devices)
-    others = hired(team_from(options, prog), options, settings.experiment.env)
+    others = hired(team_from(options, prog), options)
     check_world(settings.experiment)
     by = EXACT if settings.oracle == EXACT else None
     folder = placed(options.run_dir) if options.run_dir else default_path(settings.experiment, by=by)
@@ -169,7 +169,7 @@ def go_on(options: ResumeOptions) -> int:
     check_known(folder, settings.experiment)
     _check_oracle(settings.oracle, options)
     over = psro_run.is_finished(folder, settings)
-    others = None if over else hired(team_of(folder, options), options, settings.experiment.env)
+    others = None if over else hired(team_of(folder, options), options)
     say(out, _title(settings) + (f"; {others}" if others else ""), style="bold")
     if over:
         where = shown(folder)

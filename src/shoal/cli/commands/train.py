@@ -67,7 +67,7 @@ def _on_cluster(run: Run, plan: Plan, options: ClusterOptions | ResumeOptions, f
         plain.report(out, result)
         _warn(out, run)
 
-    site = Site(options.cluster or "auto", cluster.needs(plan), run.experiment.env, tuple(options.imports))
+    site = Site(options.cluster or "auto", cluster.needs(plan), tuple(options.imports))
     account = dataclasses.replace(plain, opening=lambda: _opening(run, plan, site), report=report)
 
     def start(devices: int | None, listener: Listener | None, checkpoint_seconds: float) -> Result:

@@ -31,7 +31,7 @@ class WatchOptions:
     open: Flag = False  # open the page in a browser
     serve: Flag = False  # serve the page on this machine until Ctrl-C
     port: int = 8000  # for --serve
-    imports: Imports = ()  # a Python file that registers worlds, or an id that the run may name
+    imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
     json: Flag = False  # one JSON object on stdout
 
 

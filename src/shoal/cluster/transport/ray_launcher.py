@@ -17,8 +17,9 @@ import jax
 from shoal.cluster.transport.launcher import ClusterGoneError, Gone, Handle, Served, WorkerError, answer
 from shoal.cluster.transport.ray_join import FAILED, LOST, check_resources, check_versions, join, leave, ray
 from shoal.core.errors import OptionError
+from shoal.core.extensions import adopt, from_script
 from shoal.core.origin import trust, trusted
-from shoal.core.registry import import_file, names_library, register, world_class
+from shoal.core.registry import import_file, imported_files, names_library
 from shoal.training.devices import use_compilation_cache
 
 THREADS = 64
@@ -29,8 +30,8 @@ THREADS = 64
 class Setting:
     """What a process needs before a service of ours is made in it."""
 
-    imports: tuple[str, ...] = ()  # files that register worlds
-    worlds: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # that only the driver's own script knows
+    imports: tuple[str, ...] = ()  # files that register worlds, algorithms and torsos
+    script: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)  # what only the driver's has
     cache: str = ""
     cores: int = 1
     gpus: float = 0.0
@@ -47,9 +48,7 @@ class Setting:
             import_file(path)
         for text in self.trusted:
             trust(text)
-        for name, world in self.worlds.items():
-            with contextlib.suppress(OptionError):  # known already
-                register(name, world)
+        adopt(self.script)
 
 
 class _Hosted:
@@ -137,7 +136,7 @@ class RayFabric:
 
     def __init__(self, address: str = "auto", needs: Mapping[str, float] | None = None, setting: Setting | None = None):
         self.store = _Objects()
-        self.setting = setting or Setting(cache=use_compilation_cache())
+        self.setting = setting or setting_for()
         self.address, self._dashboard = join(address)
         self._actors: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -157,10 +156,10 @@ class RayFabric:
         try:
             actor = hosted.remote(factory, args, setting)
         except TypeError as error:  # something cannot be pickled
-            worlds = ", ".join(setting.worlds) or "none"
+            own = ", ".join(f"{kind} {name}" for kind, classes in setting.script.items() for name in classes) or "none"
             raise OptionError(
-                f"{name}: cannot be sent to another process: {error}. Worlds of this script: {worlds}. Put the world "
-                "into a file of its own and name it with --import."
+                f"{name}: cannot be sent to another process: {error}. What this script registers itself: {own}. Put it "
+                "into a file of its own and name that with --import."
             ) from error
         with self._lock:
             self._actors[name] = actor
@@ -210,16 +209,7 @@ class RayFabric:
         return self._dashboard
 
 
-def shipped(world: str) -> dict[str, Any]:
-    """A world that only the running script knows, to be sent to the workers; {} if they can find it themselves."""
-    with contextlib.suppress(Exception):
-        found = world_class(world)
-        if found.__module__ == "__main__":
-            return {world: found}
-    return {}
-
-
-def setting_for(world: str, imports: Sequence[str]) -> Setting:
-    """What workers need to know a world."""
-    files = tuple(os.path.abspath(path) for path in imports if not (names_library(path) or os.path.isdir(path)))
-    return Setting(files, shipped(world), use_compilation_cache())
+def setting_for(imports: Sequence[str] = ()) -> Setting:
+    """What workers need to know the worlds, algorithms and torsos that this process knows."""
+    files = [os.path.abspath(path) for path in imports if not (names_library(path) or os.path.isdir(path))]
+    return Setting(tuple(dict.fromkeys([*files, *imported_files()])), from_script(), use_compilation_cache())
