@@ -176,12 +176,15 @@ OTHERS = {
 def test_what_a_folder_cannot_give_back_is_refused_when_a_run_begins(what, tmp_path, monkeypatch):
     experiment = Experiment("pong", **OTHERS[what])
     monkeypatch.setattr("shoal.training.loop.build", lambda *args: pytest.fail("it was begun"))
-    with pytest.raises(OptionError, match=r"is of the class (Mine|Named|Wide|Stack), which a run folder cannot name"):
+    with pytest.raises(
+        OptionError,
+        match=r"is of the class (Mine|Named|Wide|Stack), which (a run folder cannot name|is not registered)",
+    ):
         package.train(experiment, tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    with pytest.raises(OptionError, match="cannot name"):
+    with pytest.raises(OptionError, match=r"cannot name|not registered"):
         create(tmp_path / "run", experiment)
-    with pytest.raises(OptionError, match="cannot name"):
+    with pytest.raises(OptionError, match=r"cannot name|not registered"):
         psro_run.create(tmp_path / "run", psro_run.Settings(experiment))
     assert not (tmp_path / "run").exists()
 
@@ -213,4 +216,4 @@ def test_commands_refuse_a_preset_with_an_algorithm_of_its_own(command, tmp_path
     file = tmp_path / "own.py"
     file.write_text(PRESET)
     outcome = shoal(*command.split(), "own/mine", "--import", file)
-    assert_refused(outcome, "is of the class Mine, which a run folder cannot name")
+    assert_refused(outcome, "is of the class Mine, which is not registered and inherits the name 'ppo' of PPO")

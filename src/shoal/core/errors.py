@@ -37,6 +37,10 @@ class WorldError(ShoalError):
     """A world breaks the environment contract."""
 
 
+class AlgorithmError(ShoalError):
+    """An algorithm breaks the algorithm contract."""
+
+
 class NonFiniteWorldError(WorldError):
     """An environment of the host told NaN or infinity."""
 

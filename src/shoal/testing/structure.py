@@ -1,8 +1,8 @@
 """The quick part of `check_env`: declarations, and the shapes of what the methods return. Nothing is played."""
 
 from shoal.core.env import Env
+from shoal.core.explain import explain
 from shoal.testing._declarations import check_declarations
-from shoal.testing._explain import explain
 from shoal.testing._shapes import check_shapes
 from shoal.testing.report import Findings, Report
 

@@ -24,6 +24,7 @@ from shoal.batching.regroup import original
 from shoal.batching.rollout import Episodes, Policies, Rollout, experience, rollout
 from shoal.batching.vectorise import Worlds
 from shoal.core.algorithm import Experience, Replays, require_protocol
+from shoal.core.contract import check_contract, checked_update, is_own
 from shoal.core.errors import OptionError
 from shoal.core.host import StandIn
 from shoal.core.keys import run_keys
@@ -254,7 +255,7 @@ class Program(CompiledProgram[Carry]):
             if self.experiment.learners[name].frozen:
                 continue
             own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
-            learners[name], results = algorithm.update(learners[name], own, jax.random.fold_in(key, i), axis)
+            learners[name], results = checked_update(algorithm, learners[name], own, jax.random.fold_in(key, i), axis)
             metrics |= results
         return learners, metrics
 
@@ -279,8 +280,10 @@ def build(
 ) -> Built:
     """The program of an experiment, over all local devices or the first few; `overrides` make it a sweep."""
     require_counts("experiment", num_envs=experiment.num_envs, num_steps=experiment.num_steps)
-    roles, mesh = cast(experiment), mesh_of(experiment, devices)
+    roles = cast(experiment)
     check_compiled(roles)
+    check_contracts(roles)
+    mesh = mesh_of(experiment, devices)
     check_warm_up(experiment)
     # Cores are devices of their own here, but they share the memory of the machine.
     memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size
@@ -300,6 +303,13 @@ def mesh_of(experiment: Experiment, devices: int | None = None) -> jax.sharding.
             f"Try {math.ceil(experiment.num_envs / parts) * parts}."
         )
     return make_mesh(experiment.num_envs, parts, devices)
+
+
+def check_contracts(roles: Cast) -> None:
+    """Refuses an algorithm that is not Shoal's own and breaks the contract, in words, before anything is compiled."""
+    for algorithm, spec in roles.learners.values():
+        if not is_own(algorithm):
+            check_contract(algorithm, spec)
 
 
 def check_warm_up(experiment: Experiment) -> None:

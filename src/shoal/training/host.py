@@ -38,6 +38,7 @@ from shoal.training.fused import (
     MAX_UPDATES,
     Carry,
     Program,
+    check_contracts,
     check_memory,
     check_replays,
     check_warm_up,
@@ -328,6 +329,7 @@ def build(experiment: Experiment, devices: int | None = None, stepping: Stepping
         raise OptionError(f"{experiment.env} has no sample_params to draw from: leave out --randomise")
     require_counts("experiment", num_envs=experiment.num_envs, num_steps=experiment.num_steps)
     roles = cast(experiment)
+    check_contracts(roles)
     check_warm_up(experiment)
     check_replays(roles)
     program = HostProgram(roles, mesh_of(experiment, 1), stepping=stepping)
