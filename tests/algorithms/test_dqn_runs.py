@@ -179,7 +179,7 @@ def test_prioritised_learning_updates_priorities():
     after, _ = jax.jit(algorithm.learn_once)(state, key)
     drawn = buffers.sample(state.replay, key, algorithm.batch_size, algorithm.window)
     batch = buffers.take(state.replay, drawn, algorithm.window)
-    _, (_, error) = jax.jit(algorithm.gradients)(state, batch, buffers.importance(drawn, 0.4))
+    _, (_, error) = jax.jit(algorithm.gradients)(state, batch, buffers.importance(drawn.odds, 0.4))
     expected = before.copy()
     expected[drawn.row, drawn.env] = np.sqrt(np.asarray(error[0]) + 1e-6)  # one row: its largest error is its mean
     np.testing.assert_allclose(after.replay.priority, expected, rtol=1e-3, atol=1e-5)

@@ -184,17 +184,17 @@ def test_small_priorities_stay_the_highest():
 def test_importance_by_hand():
     """Twice as probable as a uniform draw, half as probable, equally: to the power -1/2, the largest being 1."""
     drawn = drawn_at([0, 1, 2], [0, 0, 0], [2.0, 0.5, 1.0])
-    got = jax.jit(buffers.importance)(drawn, 0.5)
+    got = jax.jit(buffers.importance)(drawn.odds, 0.5)
     np.testing.assert_allclose(got, [0.5, 1.0, 1 / np.sqrt(2)], rtol=1e-6)
-    np.testing.assert_allclose(buffers.importance(drawn, 1.0), [0.25, 1.0, 0.5], rtol=1e-6)
-    np.testing.assert_allclose(buffers.importance(drawn, 0.0), np.ones(3))
+    np.testing.assert_allclose(buffers.importance(drawn.odds, 1.0), [0.25, 1.0, 0.5], rtol=1e-6)
+    np.testing.assert_allclose(buffers.importance(drawn.odds, 0.0), np.ones(3))
 
 
 def test_weights_undo_the_bias():
     """The weighted mean over prioritised draws is the plain mean over all windows."""
     replay = with_priority([[1.0, 4.0], [0.5, 2.5]])
     drawn = sample(replay, jax.random.key(0), 4_000, 1)
-    weight = buffers.importance(drawn, 1.0)
+    weight = buffers.importance(drawn.odds, 1.0)
     got = jnp.sum(weight * take(replay, drawn, 1)[0]) / jnp.sum(weight)
     assert float(got) == pytest.approx((0 + 1 + 10 + 11) / 4, rel=0.01)
 

@@ -27,10 +27,10 @@ from shoal.algorithms import _judged as judged
 from shoal.algorithms import q_learning as q
 from shoal.algorithms import replay as stored
 from shoal.algorithms._judged import Choice, Policy, Read
-from shoal.algorithms._learner import adam, check_burn_in, descend, towards
-from shoal.algorithms.replay import Steps
-from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Replays, ReplayTraits, Traits
-from shoal.core.checks import check_floats, check_whole
+from shoal.algorithms._learner import adam, descend, towards
+from shoal.algorithms.replay import Replayed, Steps
+from shoal.core.algorithm import ActOutput, Experience, LearnerSpec, Traits
+from shoal.core.checks import check_floats
 from shoal.core.options import check_types
 from shoal.core.spaces import ActionSpace
 from shoal.core.types import Observation, PyTree
@@ -60,7 +60,7 @@ class LearnerState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class OffPolicyLearner(Algorithm, Replays):
+class OffPolicyLearner(Replayed):
     """Options and methods common to both (abstract: how actions are chosen and what they are worth is not)."""
 
     learning_rate: float = 1e-3  # Adam's step size for the critics
@@ -68,13 +68,7 @@ class OffPolicyLearner(Algorithm, Replays):
     gamma: float = 0.99  # discount per environment step
     max_grad_norm: float = 10.0  # gradients of the actors, and those of the critics, are scaled down to this norm
     target_rate: float = 0.01  # share of the way that the slow networks follow in each gradient step
-    buffer_size: int = 100_000  # environment steps that the replay holds
     warm_up: int = 2_000  # environment steps at random before learning begins
-    batch_size: int = 256  # windows of a gradient step
-    gradient_steps: int = 4  # in each update
-    n_step: int = 1  # own decisions until values are bootstrapped from
-    sequence: int = 1  # steps of a window that are learnt from; more for recurrent networks
-    burn_in: int = 0  # steps before them that only bring the memory up to date
     network: Network = dataclasses.field(default_factory=Network)  # of the actors, and of the critics
 
     def __post_init__(self):
@@ -82,8 +76,7 @@ class OffPolicyLearner(Algorithm, Replays):
         unit, positive = (0.0, 1.0), (0.0, None)
         check_floats(self, learning_rate=positive, actor_learning_rate=positive, gamma=unit, max_grad_norm=positive)
         check_floats(self, target_rate=unit)
-        check_whole(self, buffer_size=1, warm_up=0, batch_size=1, gradient_steps=1, n_step=1, sequence=1, burn_in=0)
-        check_burn_in(self)
+        self.check_replay()
 
     # What subclasses say.
 
@@ -153,18 +146,12 @@ class OffPolicyLearner(Algorithm, Replays):
 
     @property
     def traits(self) -> Traits:
-        replay = ReplayTraits(self.window, self.batch_size, self.gradient_steps)
         return Traits(
             needs_global_state=self.kind == "global",
             records_final_observations=True,
             warm_up=self.warm_up,
-            replay=replay,
+            replay=self.replay_traits(),
         )
-
-    @property
-    def window(self) -> int:
-        """Rows of a sample; the last is there for its view only."""
-        return self.burn_in + self.sequence + self.n_step
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> LearnerState:
         """Fresh actors and critics for the groups of `spec`, and an empty replay."""
@@ -188,13 +175,8 @@ class OffPolicyLearner(Algorithm, Replays):
         zero = jnp.int32(0)
         return LearnerState(params, join, extra, target, optimiser, hyper, zero, zero, replay, module)
 
-    def replay_shape(self, spec: LearnerSpec) -> tuple[Steps, int, int]:
-        """One step as it is stored, rows, and copies: what decides how large the replay is."""
-        memories = {
-            name: jax.eval_shape(lambda: judged.fresh_memory(self.network, self.num_critics)) for name in spec.groups
-        }
-        example = stored.example_step(spec, memories, self.traits.needs_global_state)
-        return example, stored.num_rows(type(self).__name__, self.buffer_size, self.window, spec), spec.num_envs
+    def fresh_memory(self) -> PyTree:
+        return judged.fresh_memory(self.network, self.num_critics)
 
     def initial_memory(self, params: Policy) -> PyTree:
         return judged.fresh_memory(self.network, self.num_critics)
@@ -217,8 +199,9 @@ class OffPolicyLearner(Algorithm, Replays):
         self, state: LearnerState, experience: Experience, key: jax.Array, axis: str | None = None
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """Stores the experience, then makes gradient steps on windows of the replay."""
-        sizes = {"window": self.window, "warm_up": self.warm_up, "gradient_steps": self.gradient_steps}
-        state, metrics = stored.learn(state, experience, key, axis, self.learn_once, **sizes)
+        state = self.store(state, experience)
+        state, metrics = self.repeat_when_warm(lambda state, key: self.learn_once(state, key, axis), state, key, axis)
+        state = state.replace(updates=state.updates + 1)
         warm = stored.warm(state.replay, self.window, self.warm_up, axis)
         noise = _noise(state.hyper)  # which may have been changed since
         params = {name: policy.replace(warm=warm, noise=noise) for name, policy in state.params.items()}
@@ -229,8 +212,7 @@ class OffPolicyLearner(Algorithm, Replays):
     ) -> tuple[LearnerState, dict[str, jax.Array]]:
         """One gradient step on windows drawn from the replay."""
         for_draw, for_choices = jax.random.split(key)
-        drawn = buffers.sample(state.replay, for_draw, stored.share(self.batch_size, axis), self.window)
-        batch = buffers.take(state.replay, drawn, self.window)
+        _, batch = self.sample(state, for_draw, axis)
         gradients, metrics = self.gradients(state, batch, for_choices)
         if axis:
             gradients, metrics = lax.pmean((gradients, metrics), axis)

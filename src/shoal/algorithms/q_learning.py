@@ -1,10 +1,11 @@
-"""What learners of action values share: policies that are greedy in them, exploration, and values of views.
+"""The base of learners of action values (DQN, PQN): ε-greedy policies, values of observations, mixers, and Adam.
 
-An agent that may not act now has no choice to value: its view is worth the mean over the legal choices, which is
-trained like a chosen one. So values flow back through the views of those who wait, in games of turns too.
-Shape letters: `T` time, `E` environments, `n` agents of a group.
+An agent that may not act now has no choice to value: its observation is worth the mean over the legal choices, which is
+trained like a chosen one. So values flow back through the observations of those who wait, in games of turns too.
+Shape letters: `T` time, `E` environments (in a replay: windows), `n` agents of a group, `A` choices of an action.
 """
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -12,67 +13,122 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from shoal.algorithms._learner import linear
-from shoal.batching.masked import for_rows
-from shoal.core.algorithm import ActOutput, LearnerSpec
-from shoal.core.errors import OptionError
+from shoal.core.algorithm import ActOutput, Algorithm, LearnerSpec
+from shoal.core.checks import check_floats, check_whole
+from shoal.core.errors import OptionError, require
+from shoal.core.options import check_types
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
 from shoal.core.types import Observation, PyTree
-from shoal.networks.mixers import MixerKind, mix
+from shoal.networks.mixers import MixerKind, init_mixer, mix
 from shoal.networks.q_network import QNetwork, best_action, init_q_network, mean_value, value_of
-from shoal.networks.torsos import Network, initial_carry
+from shoal.networks.torsos import Network
 from shoal.ops.distributions import distribution, num_parameters
+from shoal.ops.gradients import anneal, apply_gradients, interpolate
 
 
 class QPolicy(struct.PyTreeNode):
-    """One group's policy: the weights of its action values, how often it tries something else, and its network."""
+    """One group's policy: the weights of its action values, its share of random actions, and its network."""
 
     weights: PyTree
     epsilon: jax.Array
     network: QNetwork = struct.field(pytree_node=False)
 
 
-def new_policies(
-    owner: str, key: jax.Array, spec: LearnerSpec, network: Network, dueling: bool, epsilon: jax.Array
-) -> dict[str, QPolicy]:
-    """Fresh policies for the groups of `spec`; refuses actions that cannot be listed."""
-    policies = {}
-    for k, (name, group) in zip(jax.random.split(key, len(spec.groups)), spec.groups.items(), strict=True):
-        if isinstance(group.action, Box):
-            raise OptionError(
-                f"{owner}: cannot value every action of {group.action}, the action space of {name!r}. It handles "
-                "Discrete and MultiDiscrete actions; for a Box use PPO, A2C, Impala, DDPG or SAC."
-            )
-        module = QNetwork(network, group.action, dueling)
-        policies[name] = QPolicy(init_q_network(module, k, group.observation), epsilon, module)
-    return policies
+@dataclasses.dataclass(frozen=True)
+class QLearning(Algorithm):
+    """Options and methods common to learners of action values (abstract).
+
+    A learner's state has `params`, the policies by group; `mixer`, the mixer's weights; `optimiser`; `updates`.
+    """
+
+    learning_rate: float = 5e-4  # Adam's step size
+    gamma: float = 0.99  # discount per environment step
+    max_grad_norm: float = 10.0  # gradients are scaled down to this norm
+    epsilon_start: float = 1.0  # share of random actions at the beginning
+    epsilon_end: float = 0.05  # and later
+    epsilon_fraction: float = 0.3  # share of the run over which it falls
+    anneal: bool = False  # learning rate falls linearly to 0
+    dueling: bool = False  # value and advantages have heads of their own
+    mixer: MixerKind = "none"  # of the team's values: none (independent), sum (VDN), monotonic (QMIX)
+    mixer_hidden: int = 64  # width of the network that makes the weights of a monotonic mixer
+    network: Network = dataclasses.field(default_factory=Network)  # of the action values
+
+    def __post_init__(self):
+        check_types(self)
+        unit, positive = (0.0, 1.0), (0.0, None)
+        check_floats(self, gamma=unit, epsilon_start=unit, epsilon_end=unit, epsilon_fraction=unit)
+        check_floats(self, learning_rate=positive, max_grad_norm=positive)
+        check_whole(self, mixer_hidden=1)
+        start, end = self.epsilon_start, self.epsilon_end
+        if isinstance(start, int | float) and isinstance(end, int | float):  # under vmap they are tracers
+            allowed = f"at most epsilon_start, {start}: exploration falls from there to here"
+            require(end <= start, type(self).__name__, "epsilon_end", end, allowed)
+
+    def init_weights(self, key: jax.Array, spec: LearnerSpec) -> tuple[dict[str, QPolicy], PyTree]:
+        """Fresh policies for the groups of `spec`, and the mixer's weights; refuses actions that cannot be listed."""
+        for_agents, for_mixer = jax.random.split(key)
+        epsilon = jnp.asarray(self.epsilon_start, jnp.float32)
+        policies = {}
+        for k, (name, group) in zip(jax.random.split(for_agents, len(spec.groups)), spec.groups.items(), strict=True):
+            if isinstance(group.action, Box):
+                raise OptionError(
+                    f"{type(self).__name__}: cannot value every action of {group.action}, the action space of {name!r}."
+                    " It handles Discrete and MultiDiscrete actions; for a Box use PPO, A2C, Impala, DDPG or SAC."
+                )
+            module = QNetwork(self.network, group.action, self.dueling)
+            policies[name] = QPolicy(init_q_network(module, k, group.observation), epsilon, module)
+        agents = sum(group.size for group in spec.groups.values())
+        return policies, init_mixer(self.mixer, for_mixer, agents, spec.state, self.mixer_hidden)
+
+    def initial_memory(self, params: QPolicy) -> PyTree:
+        return params.network.initial_memory()
+
+    def act(
+        self, params: QPolicy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool
+    ) -> ActOutput:
+        """One agent's best action; if it is to `explore`, with probability ε any legal one."""
+        action, memory, _ = choose_action(params, observation, memory, key, explore)
+        return ActOutput(action, memory)
+
+    def value(self, params: QPolicy, observation: Observation, memory: PyTree) -> jax.Array:
+        """What one agent can expect from here on: the value of its best action."""
+        values, _ = apply(params.network, params.weights, observation.view, memory)
+        return greedy_value(params.network.action, values, values, observation)
+
+    def mix(self, weights: PyTree, values: jax.Array, state: PyTree) -> jax.Array:
+        """What teams are worth, `[T, E]`, from what their agents are, `[T, E, agents]`. weights: the mixer's."""
+        state = state if self.mixer == "monotonic" else None
+        return over(lambda values, state: mix(self.mixer, weights, values, state), 2)(values, state)
+
+    def apply(self, state: Any, gradients: PyTree) -> Any:
+        """The state after one step of Adam."""
+        self = self.traced(state.hyper)
+        rate = self.learning_rate
+        rate = anneal(rate, state.updates, state.hyper["total_updates"]) if self.anneal else rate
+        old = join_weights(state.params, state.mixer)
+        new, optimiser = apply_gradients(old, gradients, state.optimiser, self.max_grad_norm, rate)
+        params = {name: policy.replace(weights=new["agents"][name]) for name, policy in state.params.items()}
+        return state.replace(params=params, mixer=new["mixer"], optimiser=optimiser)
+
+    def count_update(self, state: Any) -> Any:
+        """The state one update older: ε falls as its schedule says."""
+        self = self.traced(state.hyper)
+        updates = state.updates + 1
+        done = updates / state.hyper["total_updates"] / jnp.maximum(self.epsilon_fraction, 1e-6)
+        epsilon = interpolate(self.epsilon_start, self.epsilon_end, done)
+        params = {name: policy.replace(epsilon=epsilon) for name, policy in state.params.items()}
+        return state.replace(params=params, updates=updates)
 
 
-def weights_of(params: dict[str, QPolicy], mixer: PyTree) -> dict[str, PyTree]:
+def join_weights(params: dict[str, QPolicy], mixer: PyTree) -> dict[str, PyTree]:
     """All that is trained: the weights of the agents' values, by group, and those of the mixer."""
     return {"agents": {name: policy.weights for name, policy in params.items()}, "mixer": mixer}
 
 
-def explored(state: Any) -> Any:
-    """A learner's state whose policies explore as much as is due now."""
-    hyper = state.hyper
-    done = state.updates / hyper["total_updates"] / jnp.maximum(hyper["epsilon_fraction"], 1e-6)
-    epsilon = linear(hyper["epsilon_start"], hyper["epsilon_end"], done)
-    return state.replace(params={name: policy.replace(epsilon=epsilon) for name, policy in state.params.items()})
-
-
-def act(
-    policy: QPolicy,
-    observation: Observation,
-    memory: PyTree,
-    key: jax.Array,
-    explore: bool,
-    with_value: bool = False,
-) -> ActOutput:
-    """One agent's best action, or with probability `epsilon` any legal one if it is to `explore`.
-
-    With `with_value`, what its view is worth is recorded.
-    """
+def choose_action(
+    policy: QPolicy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool
+) -> tuple[jax.Array, PyTree, jax.Array]:
+    """One agent's ε-greedy action (greedy if it is not to `explore`), its memory after it, and its action values."""
     values, memory = apply(policy.network, policy.weights, observation.view, memory)
     space = policy.network.action
     action = best_action(space, values, observation.legal)
@@ -80,29 +136,59 @@ def act(
         whether, which = jax.random.split(key)
         other = distribution(space, jnp.zeros(num_parameters(space)), observation.legal).sample(which)
         action = jnp.where(jax.random.uniform(whether) < policy.epsilon, other, action)
-    extras = {"value": best_value(space, values, values, observation)} if with_value else {}
-    return ActOutput(action, memory, extras)
+    return action, memory, values
 
 
-def best_value(space: Discrete | MultiDiscrete, choose: jax.Array, values: jax.Array, seen: Observation) -> jax.Array:
-    """What one agent's view is worth: `values` of the action that is best by `choose`; the mean if it may not act."""
-    best = value_of(space, values, best_action(space, choose, seen.legal))
-    if seen.active is None:
-        return best
-    return jnp.where(seen.active, best, mean_value(space, values, seen.legal))
+def greedy_value(
+    space: Discrete | MultiDiscrete, choose: jax.Array, values: jax.Array, observation: Observation
+) -> jax.Array:
+    """Values `[...]` of observations by `values` `[..., A]`, of the actions that are best by `choose`.
+
+    The mean over legal actions where the agent may not act.
+    """
+
+    def one(choose: jax.Array, values: jax.Array, legal: jax.Array | None, active: jax.Array | None) -> jax.Array:
+        best = value_of(space, values, best_action(space, choose, legal))
+        return best if active is None else jnp.where(active, best, mean_value(space, values, legal))
+
+    return over(one, values.ndim - 1)(choose, values, observation.legal, observation.active)
 
 
-def chosen_value(space: Discrete | MultiDiscrete, values: jax.Array, action: jax.Array, seen: Observation) -> jax.Array:
-    """What one agent's action is worth; the mean over legal ones if it may not act."""
-    chosen = value_of(space, values, action)
-    if seen.active is None:
-        return chosen
-    return jnp.where(seen.active, chosen, mean_value(space, values, seen.legal))
+def action_value(
+    space: Discrete | MultiDiscrete, values: jax.Array, action: jax.Array, observation: Observation
+) -> jax.Array:
+    """Values `[...]` of actions by `values` `[..., A]`; the mean over legal ones where the agent may not act."""
+
+    def one(values: jax.Array, action: jax.Array, legal: jax.Array | None, active: jax.Array | None) -> jax.Array:
+        chosen = value_of(space, values, action)
+        return chosen if active is None else jnp.where(active, chosen, mean_value(space, values, legal))
+
+    return over(one, values.ndim - 1)(values, action, observation.legal, observation.active)
 
 
-def memory_spec(network: Network) -> PyTree:
-    """One agent's memory, as shapes."""
-    return jax.eval_shape(lambda: initial_carry(network))
+def present_only(value: jax.Array, observation: Observation) -> jax.Array:
+    """Values of agents, 0 for those who are not present."""
+    return value if observation.present is None else jnp.where(observation.present, value, 0.0)
+
+
+def concatenate_agents(values: dict[str, jax.Array], observation: dict[str, Observation]) -> jax.Array:
+    """The values of all agents of a team side by side, `[..., agents]`; 0 for those who are not present."""
+    masked = [present_only(value, observation[name]) for name, value in values.items()]
+    return jnp.concatenate(masked, axis=-1)
+
+
+def team_reward(reward: dict[str, jax.Array], observation: dict[str, Observation]) -> jax.Array:
+    """The mean over the agents who are present, `[...]` from `[..., n]` by group."""
+    total, count = jnp.float32(0.0), jnp.float32(0.0)
+    for name, gained in reward.items():
+        weight = as_weight(observation[name].present, gained)
+        total, count = total + jnp.sum(gained * weight, axis=-1), count + jnp.sum(weight, axis=-1)
+    return total / jnp.maximum(count, 1.0)
+
+
+def as_weight(mask: jax.Array | None, like: jax.Array) -> jax.Array:
+    """A mask as numbers; ones where there is none."""
+    return jnp.ones_like(like) if mask is None else mask.astype(like.dtype)
 
 
 def over(function: Any, axes: int) -> Any:
@@ -112,14 +198,18 @@ def over(function: Any, axes: int) -> Any:
     return function
 
 
+# Networks along sequences. These serve any module with `__call__(view, memory)` and `unroll`.
+
+
 def apply(network: Any, weights: PyTree, view: PyTree, memory: PyTree) -> Any:
+    """One agent's step: (output, memory after it)."""
     return network.apply(weights, view, memory)
 
 
 def unroll(
     network: Any, weights: PyTree, seen: Observation, memory: PyTree, first: jax.Array
 ) -> tuple[jax.Array, PyTree]:
-    """Action values `[T, E, n, choices]` along sequences, and the memories `[T, E, n, ...]` after each step."""
+    """Outputs `[T, E, n, ...]` along sequences, and the memories `[T, E, n, ...]` after each step."""
     if not jax.tree.leaves(memory):
         return single(network, weights, seen.view, ()), ()
 
@@ -143,68 +233,8 @@ def unroll_after(
 
 
 def single(network: Any, weights: PyTree, view: PyTree, memory: PyTree) -> jax.Array:
-    """Action values `[T, E, n, choices]` of views by themselves, given the memories `[T, E, n, ...]` before each."""
+    """Outputs `[T, E, n, ...]` of observations one by one, given the memories `[T, E, n, ...]` before each."""
     lead = jax.tree.leaves(view)[0].shape[:3]
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[3:]), (view, memory))  # one axis: plain products
     values, _ = jax.vmap(lambda view, memory: apply(network, weights, view, memory))(*flat)
     return values.reshape(*lead, -1)
-
-
-class Sequence(struct.PyTreeNode):
-    """Windows of one group, leaves `[W, B, n, ...]`; `after`, what followed each learnt row, and `cut` are shorter.
-
-    memory: before the first row, `[B, n, ...]`. cut: where an episode was cut short, `[W - 1 - burn_in, B]`.
-    """
-
-    seen: Observation
-    after: Observation
-    memory: PyTree
-    first: jax.Array
-    cut: jax.Array
-
-
-def along(
-    network: QNetwork, weights: PyTree, sequence: Sequence, burn_in: int, ahead: bool
-) -> tuple[jax.Array, jax.Array | None]:
-    """Action values of the rows of windows after their burn-in, but for the last; and of what followed each of them.
-
-    The latter, if `ahead` is asked for, without gradients. A recurrent network has valued the next row by itself; only
-    the final views of episodes that were cut short are valued apart.
-    """
-    if not jax.tree.leaves(sequence.memory):
-        rows = jax.tree.map(lambda leaf: leaf[burn_in:-1], sequence.seen.view)
-        following = single(network, lax.stop_gradient(weights), sequence.after.view, ()) if ahead else None
-        return single(network, weights, rows, ()), following
-    values, memories = unroll_after(network, weights, sequence.seen, sequence.first, sequence.memory, burn_in)
-    if not ahead:
-        return values[:-1], None
-
-    def valued(weights: PyTree, rows: tuple[PyTree, PyTree]) -> jax.Array:
-        return single(network, weights, *jax.tree.map(lambda leaf: leaf[None], rows))[0]
-
-    carried = jax.tree.map(lambda leaf: leaf[:-1], memories)
-    flat = [_flat(tree) for tree in (sequence.after.view, carried, values[1:])]
-    view, carried, default = lax.stop_gradient(flat)
-    shared = lax.stop_gradient(weights)
-    following = for_rows(valued, sequence.cut.reshape(-1), shared, (view, carried), default)
-    return values[:-1], following.reshape(values[1:].shape)
-
-
-def _flat(tree: PyTree) -> PyTree:
-    """Windows and their rows as one axis."""
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
-
-
-def joined(values: dict[str, jax.Array], seen: dict[str, Observation]) -> jax.Array:
-    """All agents of a team side by side, `[..., agents]`; 0 for those who are not present."""
-    masked = [present_only(value, seen[name]) for name, value in values.items()]
-    return jnp.concatenate(masked, axis=-1)
-
-
-def present_only(value: jax.Array, seen: Observation) -> jax.Array:
-    return value if seen.present is None else jnp.where(seen.present, value, 0.0)
-
-
-def mixed(kind: MixerKind, weights: PyTree, values: jax.Array, state: PyTree) -> jax.Array:
-    """What teams are worth, `[T, E]`, from what their agents are, `[T, E, agents]`."""
-    return over(lambda values, state: mix(kind, weights, values, state), 2)(values, state)

@@ -1,8 +1,10 @@
-"""What learners with a replay share: what is stored of a step, windows of it, and what comes after each of its rows.
+"""The base of learners with a replay: what is stored of a step, windows of it, and gradient steps once it is warm.
 
-Shape letters: `W` rows of a window, `B` windows of a batch, `n` agents of a group.
+Shape letters: `T` time, `E` environments, `W` rows of a window, `B` windows of a batch, `n` agents of a group.
 """
 
+import abc
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +13,9 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from shoal.core.algorithm import Experience, LearnerSpec
-from shoal.core.errors import OptionError
+from shoal.core.algorithm import Algorithm, Experience, LearnerSpec, Replays, ReplayTraits
+from shoal.core.checks import check_whole
+from shoal.core.errors import OptionError, require
 from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import Observation, PyTree
 from shoal.ops import replay as buffers
@@ -37,10 +40,87 @@ class Steps(struct.PyTreeNode):
 
 
 class After(struct.PyTreeNode):
-    """What each row of a window was followed by: the next view, or the final one where the episode was cut short."""
+    """What followed each row of a window: the next observation, or the final one where the episode was cut short."""
 
     observation: dict[str, Observation]
     state: PyTree
+
+
+@dataclasses.dataclass(frozen=True)
+class Replayed(Algorithm, Replays):
+    """Options and methods common to learners with a replay (abstract). A learner's state has a `replay`."""
+
+    buffer_size: int = 100_000  # environment steps that the replay holds
+    warm_up: int = 2_000  # environment steps before learning begins
+    batch_size: int = 256  # windows of a gradient step
+    gradient_steps: int = 4  # in each update
+    n_step: int = 1  # own decisions until values are bootstrapped from
+    sequence: int = 1  # steps of a window that are learnt from; more for recurrent networks
+    burn_in: int = 0  # steps before them that only bring the memory up to date
+
+    @abc.abstractmethod
+    def fresh_memory(self) -> PyTree:
+        """One agent's memory at the start of an episode: it is stored with every step."""
+
+    def check_replay(self) -> None:
+        """Refuses sizes that do not fit together."""
+        check_whole(self, buffer_size=1, warm_up=0, batch_size=1, gradient_steps=1, n_step=1, sequence=1, burn_in=0)
+        if self.burn_in and not jax.tree.leaves(jax.eval_shape(self.fresh_memory)):
+            allowed = "0 if the network has no memory (network.recurrent is 'none')"
+            require(False, type(self).__name__, "burn_in", self.burn_in, allowed)
+
+    @property
+    def window(self) -> int:
+        """Rows of a sample; the last is there for its observation only."""
+        return self.burn_in + self.sequence + self.n_step
+
+    def replay_traits(self, prioritised: bool = False) -> ReplayTraits:
+        return ReplayTraits(self.window, self.batch_size, self.gradient_steps, prioritised, self.sequence)
+
+    def replay_shape(self, spec: LearnerSpec) -> tuple[Steps, int, int]:
+        """One step as it is stored, rows, and copies: what decides how large the replay is."""
+        memories = {name: jax.eval_shape(self.fresh_memory) for name in spec.groups}
+        example = example_step(spec, memories, self.traits.needs_global_state)
+        return example, num_rows(type(self).__name__, self.buffer_size, self.window, spec), spec.num_envs
+
+    def make_steps(self, experience: Experience) -> Steps:
+        """What is stored of an experience; the global state only if this learner asks for it, not another one."""
+        steps = steps_of(experience)
+        return steps if self.traits.needs_global_state else steps.replace(state=None, final_state=None)
+
+    def store(self, state: Any, experience: Experience) -> Any:
+        """The state with the experience in its replay."""
+        return state.replace(replay=buffers.add(state.replay, self.make_steps(experience), self.window))
+
+    def sample(self, state: Any, key: jax.Array, axis: str | None) -> tuple[buffers.Drawn, Steps]:
+        """Where this device's share of a batch begins in the replay, and the windows there, leaves `[W, B, ...]`."""
+        drawn = buffers.sample(state.replay, key, share(self.batch_size, axis), self.window)
+        return drawn, buffers.take(state.replay, drawn, self.window)
+
+    def repeat_when_warm(
+        self, step: Callable[[Any, jax.Array], tuple[Any, dict[str, jax.Array]]], state: Any, key: jax.Array, axis: Any
+    ) -> tuple[Any, dict[str, jax.Array]]:
+        """`gradient_steps` calls of `step(state, key)` if `warm_up` steps are stored, and the means of the metrics.
+
+        Before, the state as it is, and zeros.
+        """
+        replay = state.replay
+        learner = state.replace(replay=replay.replace(store=()))  # the store itself must not pass through the branch
+
+        def steps(learner: Any) -> tuple[Any, dict[str, jax.Array]]:
+            def once(learner, key):
+                learner, metrics = step(learner.replace(replay=learner.replay.replace(store=replay.store)), key)
+                return learner.replace(replay=learner.replay.replace(store=())), metrics
+
+            keys = jax.random.split(sampling_key(key, axis), self.gradient_steps)
+            learner, metrics = lax.scan(once, learner, keys)
+            return learner, jax.tree.map(jnp.mean, metrics)
+
+        shapes = jax.eval_shape(steps, learner)[1]
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        ready = warm(replay, self.window, self.warm_up, axis)
+        learner, metrics = lax.cond(ready, steps, lambda learner: (learner, zeros), learner)
+        return learner.replace(replay=learner.replay.replace(store=replay.store)), metrics
 
 
 def steps_of(experience: Experience) -> Steps:
@@ -115,6 +195,12 @@ def after(window: Steps) -> After:
     return After(observation, choose(window.final_state, window.state))
 
 
+def split(windows: Steps, burn_in: int) -> tuple[Steps, After]:
+    """The rows of windows after their burn-in, but for the last; and what followed each of them."""
+    stop = windows.first.shape[0] - 1
+    return rows(windows, burn_in, stop), rows(after(windows), burn_in, stop)
+
+
 def rows(tree: PyTree, start: int, stop: int) -> PyTree:
     """Some rows of a window."""
     return jax.tree.map(lambda leaf: leaf[start:stop], tree)
@@ -123,16 +209,6 @@ def rows(tree: PyTree, start: int, stop: int) -> PyTree:
 def shifted(value: jax.Array) -> jax.Array:
     """Values of what follows each row, as values of the rows themselves; the first is read by nobody."""
     return jnp.concatenate([jnp.zeros_like(value[:1]), value[:-1]])
-
-
-def team_reward(reward: dict[str, jax.Array], observation: dict[str, Observation]) -> jax.Array:
-    """The mean over the agents who are present, `[...]` from `[..., n]` by group."""
-    total, count = jnp.float32(0.0), jnp.float32(0.0)
-    for name, gained in reward.items():
-        present = observation[name].present
-        weight = jnp.ones_like(gained) if present is None else present.astype(gained.dtype)
-        total, count = total + jnp.sum(gained * weight, axis=-1), count + jnp.sum(weight, axis=-1)
-    return total / jnp.maximum(count, 1.0)
 
 
 def sampling_key(key: jax.Array, axis: str | None) -> jax.Array:
@@ -155,43 +231,6 @@ def warm(replay: buffers.Replay, window: int, warm_up: int, axis: str | None) ->
     return buffers.can_sample(replay, window, -(-warm_up // num_envs))
 
 
-def learn(
-    state: Any,
-    experience: Experience,
-    key: jax.Array,
-    axis: str | None,
-    learn_once: Callable[[Any, jax.Array, str | None], tuple[Any, dict[str, jax.Array]]],
-    *,
-    window: int,
-    warm_up: int,
-    gradient_steps: int,
-) -> tuple[Any, dict[str, jax.Array]]:
-    """Stores the experience in `state.replay`, then calls `learn_once` some times, if the replay is warmed up.
-
-    Returns the state, one update older, and the mean of the metrics.
-    """
-    new = steps_of(experience)
-    if state.replay.store.state is None:  # seen because another learner of the same world asks for it
-        new = new.replace(state=None, final_state=None)
-    replay = buffers.add(state.replay, new, window)
-    learner = state.replace(replay=replay.replace(store=()))  # the store itself must not pass through the branch
-
-    def steps(learner: Any) -> tuple[Any, dict[str, jax.Array]]:
-        def step(learner, key):
-            whole = learner.replace(replay=learner.replay.replace(store=replay.store))
-            learner, metrics = learn_once(whole, key, axis)
-            return learner.replace(replay=learner.replay.replace(store=())), metrics
-
-        learner, metrics = lax.scan(step, learner, jax.random.split(sampling_key(key, axis), gradient_steps))
-        return learner, jax.tree.map(jnp.mean, metrics)
-
-    shapes = jax.eval_shape(steps, learner)[1]
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    ready = warm(replay, window, warm_up, axis)
-    learner, metrics = lax.cond(ready, steps, lambda learner: (learner, zeros), learner)
-    return learner.replace(replay=learner.replay.replace(store=replay.store), updates=state.updates + 1), metrics
-
-
-def priorities(error: jax.Array, exponent: jax.Array) -> jax.Array:
+def priorities(error: jax.Array, exponent: jax.Array | float) -> jax.Array:
     """Priorities `[B]` of windows with absolute errors `[W, B]`: mostly their largest (Kapturowski et al. 2019)."""
     return jnp.power(0.9 * jnp.max(error, axis=0) + 0.1 * jnp.mean(error, axis=0) + 1e-6, exponent)

@@ -87,13 +87,14 @@ class ReplayTraits:
     """How a learner draws from its replay.
 
     window: rows of a sample. batch_size: windows per gradient step. gradient_steps: per update. prioritised: whether
-    windows with large errors are drawn more often.
+    windows with large errors are drawn more often. sequence: rows of a window that are learnt from.
     """
 
     window: int
     batch_size: int
     gradient_steps: int
     prioritised: bool = False
+    sequence: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,19 +206,21 @@ class Replays(abc.ABC):
 
 
 class Prioritises(Replays):
-    """A learner with a replay that may live elsewhere: windows come in, gradients and errors go out."""
+    """A learner whose replay may live elsewhere: actors make steps and their priorities, windows come in, gradients and
+    errors go out. Its state has a `replay` and an `optimiser`, which are None where nobody needs them.
+    """
+
+    @abc.abstractmethod
+    def make_steps(self, experience: Experience) -> PyTree:
+        """What is stored of an experience: leaves `[T, E, ...]`, otherwise as `replay_shape` says."""
 
     @abc.abstractmethod
     def importance(self, state: Any, odds: jax.Array) -> jax.Array:
-        """Weights of windows that were drawn `odds` times as often as uniform sampling would."""
-
-    @abc.abstractmethod
-    def errors(self, state: Any, windows: PyTree, /) -> jax.Array:
-        """Absolute errors `[S, B]` of the rows of windows that are learnt from."""
+        """Weights `[B]` of windows that were drawn `odds` times as often as uniform sampling would."""
 
     @abc.abstractmethod
     def gradients(self, state: Any, windows: PyTree, weight: jax.Array, /) -> tuple[PyTree, tuple[dict, jax.Array]]:
-        """Gradients of the loss on windows, and metrics and errors."""
+        """Gradients of the loss on windows `[W, B, ...]` with weights `[B]`; and metrics and errors, see `errors`."""
 
     @abc.abstractmethod
     def apply(self, state: Any, gradients: PyTree) -> Any:
@@ -226,6 +229,32 @@ class Prioritises(Replays):
     @abc.abstractmethod
     def count_update(self, state: Any) -> Any:
         """The state one update older: schedules move on."""
+
+    @abc.abstractmethod
+    def errors(self, state: Any, windows: PyTree, /) -> jax.Array:
+        """Absolute errors `[S, B]` of the rows of windows that are learnt from, S being `ReplayTraits.sequence`."""
+
+    @abc.abstractmethod
+    def priorities(self, state: Any, errors: jax.Array, /) -> jax.Array:
+        """Priorities `[B]` of windows with errors `[S, B]`."""
+
+    # What an actor needs to set the priorities of its own steps.
+
+    @abc.abstractmethod
+    def single_row(self) -> "Prioritises":
+        """The same algorithm, but with windows of one row to learn from and those that its target needs."""
+
+    @abc.abstractmethod
+    def shared_weights(self, state: Any) -> PyTree:
+        """What `errors` needs of a learner beside its policies, and so travels with them; `()` if nothing."""
+
+    @abc.abstractmethod
+    def with_weights(self, state: Any, params: PyTree, shared: PyTree) -> Any:
+        """The state with other policies and shared weights, slow copies of networks having the same weights."""
+
+    @abc.abstractmethod
+    def with_exploration(self, params: PyTree, share: jax.Array) -> PyTree:
+        """The policy of one group that takes that `share` of its actions at random."""
 
 
 class Stochastic(abc.ABC):

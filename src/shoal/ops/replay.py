@@ -136,7 +136,7 @@ def reprioritise(replay: Replay, drawn: Drawn, priority: jax.Array) -> Replay:
     return replay.replace(priority=replay.priority.at[drawn.row, drawn.env].set(priority))
 
 
-def importance(drawn: Drawn, exponent: jax.Array | float) -> jax.Array:
-    """Weights `[B]` that undo the bias of prioritised sampling, the largest of them 1."""
-    weight = jnp.power(jnp.maximum(drawn.odds, 1e-9), -exponent)
+def importance(odds: jax.Array, exponent: jax.Array | float) -> jax.Array:
+    """Weights `[B]` that undo the bias of prioritised sampling, the largest of them 1. odds: as in `Drawn`."""
+    weight = jnp.power(jnp.maximum(odds, 1e-9), -exponent)
     return weight / jnp.max(weight)
