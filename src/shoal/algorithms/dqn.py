@@ -225,7 +225,7 @@ class DQN(Replayed, QLearning, Prioritises):
     def with_weights(self, state: LearnerState, params: dict[str, QPolicy], shared: PyTree) -> LearnerState:
         return state.replace(params=params, mixer=shared, target=q.join_weights(params, shared))
 
-    def with_exploration(self, params: QPolicy, share: jax.Array) -> QPolicy:
+    def with_exploration(self, params: QPolicy, share: Any) -> QPolicy:
         return params.replace(epsilon=share)
 
 

@@ -253,7 +253,7 @@ class Prioritises(Replays):
         """The state with other policies and shared weights, slow copies of networks having the same weights."""
 
     @abc.abstractmethod
-    def with_exploration(self, params: PyTree, share: jax.Array) -> PyTree:
+    def with_exploration(self, params: PyTree, share: Any) -> PyTree:
         """The policy of one group that takes that `share` of its actions at random."""
 
 

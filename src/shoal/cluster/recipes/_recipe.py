@@ -1,7 +1,7 @@
 """What a recipe says."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.cluster.plan import Plan
 from shoal.cluster.services.coordinator import Coordinator
@@ -9,6 +9,7 @@ from shoal.cluster.services.dataset import Queue
 from shoal.cluster.services.parameters import ParameterService
 from shoal.cluster.workers.actor import Actor
 from shoal.cluster.workers.learner import Learner
+from shoal.core.algorithm import require_protocol
 from shoal.core.errors import OptionError
 from shoal.training.experiment import Experiment
 
@@ -21,14 +22,16 @@ class Recipe:
     """An architecture.
 
     sync: whether learners wait for all actors, for nobody, or within a bound. algorithms: names of those that it is
-    for; empty: any. acts: whether there are workers that only act. takes: those options of a plan that it heeds, of all
-    that some recipes do not. A recipe of another shape overrides `start` and `actor`.
+    for; empty: any. protocol: what an algorithm must have taken on (see `core.algorithm`); None: nothing. acts: whether
+    there are workers that only act. takes: those options of a plan that it heeds, of all that some recipes do not. A
+    recipe of another shape overrides `start` and `actor`.
     """
 
     name: str
     what: str
     sync: Literal["sync", "async", "stale"]
     algorithms: tuple[str, ...] = ()
+    protocol: type[Any] | None = None
     acts: bool = True
     takes: tuple[str, ...] = ()
 
@@ -36,6 +39,10 @@ class Recipe:
         """Refuses an experiment that it is not for, or numbers that do not fit together."""
         self.share(experiment, plan)
         for name, learner in experiment.learners.items():
+            if self.protocol is not None and not learner.frozen:
+                require_protocol(
+                    learner.algorithm, self.protocol, f"cluster: the recipe {self.name}, learner {name!r},"
+                )
             algorithm = learner.algorithm.name
             if self.algorithms and algorithm not in self.algorithms and not learner.frozen:
                 allowed = " or ".join(self.algorithms)

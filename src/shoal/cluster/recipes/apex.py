@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from shoal.cluster.plan import Plan
 from shoal.cluster.recipes._recipe import Recipe
-from shoal.cluster.replay.actor import ReplayActor, replaying, tables_of
+from shoal.cluster.replay.actor import ReplayActor, replay_traits, replaying, tables_of
 from shoal.cluster.replay.learner import LEAD, ReplayLearner
 from shoal.cluster.replay.service import ReplayService
+from shoal.core.algorithm import Prioritises
 from shoal.core.errors import OptionError
 from shoal.training.experiment import Experiment, cast
 from shoal.training.fused import check_warm_up
@@ -25,15 +26,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Replayed(Recipe):
-    """Actors fill the shards of a replay. judged: whether they set priorities and have a ladder of exploration."""
+    """Actors fill the shards of a replay. estimates: whether they set priorities and have a ladder of exploration."""
 
-    judged: ClassVar[bool] = True
+    estimates: ClassVar[bool] = True
 
     def check(self, experiment: Experiment, plan: Plan) -> None:
         super().check(experiment, plan)
         check_warm_up(experiment)
         for name, (algorithm, _) in replaying(cast(experiment)).items():
-            if self.judged and not algorithm.prioritised:
+            if self.estimates and not replay_traits(algorithm).prioritised:
                 raise OptionError(
                     f"cluster: the recipe {self.name} draws by priority, but learner {name!r} has prioritised=False. "
                     "Set it to True (--algo.prioritised), or choose --recipe gorila."
@@ -58,9 +59,13 @@ class Replayed(Recipe):
     def actor(self, site: "Supervisor", number: int) -> None:
         plan, experiment = site.plan, site.experiment
         made = (experiment.to_dict(), number, plan.share(experiment), site.services, site.fabric.store)
-        site.actor(number, ReplayActor, *made, plan.actors, self.judged)
+        site.actor(number, ReplayActor, *made, plan.actors, self.estimates)
 
 
 RECIPE = Replayed(
-    "apex", "actors with priorities, one learner, a replay between them", "async", ("dqn",), takes=("shards",)
+    "apex",
+    "actors with priorities, one learner, a replay between them",
+    "async",
+    protocol=Prioritises,
+    takes=("shards",),
 )

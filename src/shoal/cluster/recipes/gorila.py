@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from shoal.cluster.plan import Plan
 from shoal.cluster.recipes.apex import Replayed
-from shoal.cluster.replay.actor import replaying
+from shoal.cluster.replay.actor import replay_traits, replaying
 from shoal.cluster.workers.gradient_workers import GradientWorker
 from shoal.cluster.workers.gradients import Gradients, ReplayGradientLearner
+from shoal.core.algorithm import Prioritises
 from shoal.core.errors import OptionError
 from shoal.training.experiment import Experiment, cast
 
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 class WindowGradients(Replayed):
     """Workers between the replay and the learner."""
 
-    judged: ClassVar[bool] = False
+    estimates: ClassVar[bool] = False
 
     def check(self, experiment: Experiment, plan: Plan) -> None:
         super().check(experiment, plan)
-        steps = {name: pair[0].gradient_steps for name, pair in replaying(cast(experiment)).items()}
+        steps = {name: replay_traits(pair[0]).gradient_steps for name, pair in replaying(cast(experiment)).items()}
         if len(set(steps.values())) > 1:
             raise OptionError(
                 f"cluster: with the recipe gorila all learners make as many gradient_steps, got {steps}. Choose one "
@@ -58,6 +59,6 @@ RECIPE = WindowGradients(
     "gorila",
     "actors fill a replay, workers send gradients of it",
     "async",
-    ("dqn",),
+    protocol=Prioritises,
     takes=("learners", "shards", "max_staleness"),
 )

@@ -8,11 +8,25 @@ Windows are sequences; the first `burn_in` steps of each bring the stored memory
 
 import dataclasses
 
+import jax
+
 from shoal.cluster.plan import Plan
 from shoal.cluster.recipes.apex import Replayed
 from shoal.cluster.replay.actor import replaying
+from shoal.core.algorithm import Algorithm, LearnerSpec, Prioritises
 from shoal.core.errors import OptionError
+from shoal.core.types import PyTree
 from shoal.training.experiment import Experiment, cast
+
+
+def has_memory(algorithm: Algorithm, spec: LearnerSpec) -> bool:
+    """Whether the policies of an algorithm remember anything."""
+
+    def memories() -> PyTree:
+        policies = algorithm.init(jax.random.key(0), spec).params.values()
+        return [algorithm.initial_memory(policy) for policy in policies]
+
+    return bool(jax.tree.leaves(jax.eval_shape(memories)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +35,8 @@ class Sequences(Replayed):
 
     def check(self, experiment: Experiment, plan: Plan) -> None:
         super().check(experiment, plan)
-        for name, (algorithm, _) in replaying(cast(experiment)).items():
-            if algorithm.network.recurrent == "none":
+        for name, (algorithm, spec) in replaying(cast(experiment)).items():
+            if not has_memory(algorithm, spec):
                 raise OptionError(
                     f"cluster: the recipe r2d2 is for networks with a memory, but learner {name!r} has "
                     "network.recurrent='none'. Set it to 'gru' (--algo.network.recurrent gru), or choose --recipe apex."
@@ -30,5 +44,9 @@ class Sequences(Replayed):
 
 
 RECIPE = Sequences(
-    "r2d2", "Ape-X with recurrent networks, stored memories and burn-in", "async", ("dqn",), takes=("shards",)
+    "r2d2",
+    "Ape-X with recurrent networks, stored memories and burn-in",
+    "async",
+    protocol=Prioritises,
+    takes=("shards",),
 )

@@ -18,9 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shoal.algorithms import replay as stored
 from shoal.cluster.plan import Plan
-from shoal.cluster.replay.actor import MIXERS, is_mean, replaying
+from shoal.cluster.replay.actor import SHARED, is_mean, replay_traits, replaying
 from shoal.cluster.replay.shards import Batch, Shards, shards_of
 from shoal.cluster.transport.launcher import Handle, Store, insist
 from shoal.cluster.workers.actor import WAIT
@@ -75,8 +74,7 @@ class ReplayLearning(Learning):
                         gradients, (metrics, error) = algorithm.gradients(
                             state, batch, algorithm.importance(state, odds)
                         )
-                        priority = stored.priorities(error, state.hyper["priority_exponent"])
-                        return algorithm.apply(state, gradients), (metrics, priority)
+                        return algorithm.apply(state, gradients), (metrics, algorithm.priorities(state, error))
 
                     learners[name], (found, priorities[name]) = lax.scan(step, learners[name], batches[name])
                     metrics |= jax.tree.map(jnp.mean, found)
@@ -98,7 +96,6 @@ class Paid(Learner):
         self.told: dict[str, float] = {}
         self.pushes = 0
         self.means: dict[str, float] = {}
-        self.mixed = any(algorithm.mixer == "monotonic" for algorithm, _ in self.own.values())
 
     @functools.cached_property
     def learning(self) -> Learning:
@@ -142,7 +139,7 @@ class Paid(Learner):
 
     def warm(self) -> bool:
         """Whether enough steps were made for all learners to learn from."""
-        return (self.update + 1) * self.cost >= max(algorithm.warm_up for algorithm, _ in self.own.values())
+        return (self.update + 1) * self.cost >= max(algorithm.traits.warm_up for algorithm, _ in self.own.values())
 
     def row_of(self, metrics: Mapping[str, Any]) -> np.ndarray:
         """One row of the table of metrics: of the gradient steps, and of the rollouts that came since the last."""
@@ -156,9 +153,9 @@ class Paid(Learner):
 
     def _publish(self) -> None:
         super()._publish()
-        if self.mixed:
-            mixers = jax.device_get({name: self.learners[name].mixer for name in self.own})
-            insist(self.services["parameters"], "push", MIXERS, self.update, mixers, self.epoch)
+        shared = {name: algorithm.shared_weights(self.learners[name]) for name, (algorithm, _) in self.own.items()}
+        if jax.tree.leaves(shared):
+            insist(self.services["parameters"], "push", SHARED, self.update, jax.device_get(shared), self.epoch)
 
 
 class ReplayLearner(Paid):
@@ -181,7 +178,7 @@ class ReplayLearner(Paid):
         metrics, priorities = jax.device_get((metrics, priorities))
         self.clock.spend("learn", began)
         for name, batch in batches.items():
-            if self.own[name][0].prioritised:
+            if replay_traits(self.own[name][0]).prioritised:
                 self.shards.reprioritise(name, batch, priorities[name].reshape(-1))
         ages = [np.maximum(self.update - batch.version, 0) for batch in batches.values()]
         return self.finish(self.row_of(metrics), np.concatenate(ages).tolist() if ages else [0.0])
@@ -189,7 +186,8 @@ class ReplayLearner(Paid):
     def _drawn(self) -> dict[str, Batch] | None:
         """One batch for each learner; None if the run is to stop."""
         began, looked = time.perf_counter(), time.perf_counter()
-        counts = {name: algorithm.gradient_steps * algorithm.batch_size for name, (algorithm, _) in self.own.items()}
+        traits = {name: replay_traits(algorithm) for name, (algorithm, _) in self.own.items()}
+        counts = {name: one.gradient_steps * one.batch_size for name, one in traits.items()}
         while not self.dead.is_set():
             asked = self.asked or self.shards.ask(counts)
             self.asked = None
@@ -208,7 +206,8 @@ class ReplayLearner(Paid):
 
     def _placed(self, name: str, batch: Batch) -> tuple[PyTree, np.ndarray]:
         """Windows `[G, W, B, ...]` and odds `[G, B]` for so many gradient steps."""
-        steps, size = self.own[name][0].gradient_steps, self.own[name][0].batch_size
+        traits = replay_traits(self.own[name][0])
+        steps, size = traits.gradient_steps, traits.batch_size
 
         def cut(leaf: np.ndarray) -> np.ndarray:
             return np.moveaxis(leaf.reshape(leaf.shape[0], steps, size, *leaf.shape[2:]), 1, 0)

@@ -11,10 +11,8 @@ from typing import Any
 
 import jax
 
-from shoal.algorithms import replay as stored
-from shoal.algorithms.a2c import A2C
 from shoal.batching.rollout import Rollout, experience
-from shoal.cluster.replay.actor import told_of
+from shoal.cluster.replay.actor import replay_traits, told_of
 from shoal.cluster.replay.learner import ReplayLearning
 from shoal.cluster.replay.service import LIFE
 from shoal.cluster.replay.shards import Shards, shards_of
@@ -24,6 +22,7 @@ from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.actor import WAIT, Actor
 from shoal.cluster.workers.gradients import GRADIENT, Weights
 from shoal.cluster.workers.rollouts import Share
+from shoal.core.algorithm import SplitsUpdate, require_protocol
 from shoal.core.types import PyTree
 from shoal.training.experiment import Experiment
 from shoal.training.fused import policies_of
@@ -43,7 +42,7 @@ class GradientWorker:
         self.cost = self.experiment.num_envs * self.experiment.num_steps
         self.shards = Shards(shards_of(self.services), list(self.own), self.experiment.seed + number)
         self.weights = Weights(self.learning.program, self.services["parameters"], store)
-        self.per_update = max(algorithm.gradient_steps for algorithm, _ in self.own.values())
+        self.per_update = max(replay_traits(algorithm).gradient_steps for algorithm, _ in self.own.values())
         self.dead = threading.Event()
 
     def die(self) -> None:
@@ -66,7 +65,8 @@ class GradientWorker:
         if not (self.weights.pull() and self._warm()):
             time.sleep(0.02)
             return False
-        batches = self.shards.answered(self.shards.ask({name: one.batch_size for name, (one, _) in self.own.items()}))
+        counts = {name: replay_traits(algorithm).batch_size for name, (algorithm, _) in self.own.items()}
+        batches = self.shards.answered(self.shards.ask(counts))
         if batches is None:
             time.sleep(0.02)
             return False
@@ -76,7 +76,7 @@ class GradientWorker:
         }
         gradients, metrics, priorities = jax.device_get(self._gradient(self.weights.learners, windows))
         for name, batch in batches.items():
-            if self.own[name][0].prioritised:
+            if replay_traits(self.own[name][0]).prioritised:
                 self.shards.reprioritise(name, batch, priorities[name])
         told = {name: float(value) for name, value in metrics.items()}
         item = gradient_item(self, number, gradients, told, 0)
@@ -92,7 +92,7 @@ class GradientWorker:
 
     def _warm(self) -> bool:
         update = self.weights.version // self.per_update
-        return (update + 1) * self.cost >= max(algorithm.warm_up for algorithm, _ in self.own.values())
+        return (update + 1) * self.cost >= max(algorithm.traits.warm_up for algorithm, _ in self.own.values())
 
     @functools.cached_property
     def _gradient(self):
@@ -102,7 +102,7 @@ class GradientWorker:
                 state, (batch, odds) = learners[name], windows[name]
                 weight = algorithm.importance(state, odds)
                 gradients[name], (found, error) = algorithm.gradients(state, batch, weight)
-                priorities[name] = stored.priorities(error, state.hyper["priority_exponent"])
+                priorities[name] = algorithm.priorities(state, error)
                 metrics |= found
             return gradients, metrics, priorities
 
@@ -137,9 +137,9 @@ class GradientActor(Actor):
             gradients, metrics = {}, {}
             for name, (algorithm, spec) in self.program.cast.learners.items():
                 if not experiment.learners[name].frozen:
-                    assert isinstance(algorithm, A2C)
+                    splits = require_protocol(algorithm, SplitsUpdate, "the recipe a3c")
                     own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
-                    gradients[name], found = algorithm.gradients(*algorithm.prepare(learners[name], own))
+                    gradients[name], found = splits.gradients(*splits.prepare(learners[name], own))
                     metrics |= found
             return gradients, metrics
 

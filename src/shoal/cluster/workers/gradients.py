@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from shoal.cluster.plan import Plan
-from shoal.cluster.replay.actor import is_mean
+from shoal.cluster.replay.actor import is_mean, replay_traits
 from shoal.cluster.replay.learner import Paid
 from shoal.cluster.services.dataset import Item, Queue
 from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
@@ -180,7 +180,7 @@ class ReplayGradientLearner(Applier, Paid):
 
     def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: dict[str, Handle], store: Store):
         super().__init__(experiment, folder, plan, handles, store)
-        self.per_update = max(algorithm.gradient_steps for algorithm, _ in self.own.values())
+        self.per_update = max(replay_traits(algorithm).gradient_steps for algorithm, _ in self.own.values())
 
     def once(self) -> bool:
         if not self.paid():
