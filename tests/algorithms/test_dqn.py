@@ -12,7 +12,7 @@ from shoal.networks.mixers import mix
 from shoal.ops import replay as buffers
 from tests.algorithms.tables import ONLINE, SLOW, TABLE, errors, learner, learnt, window
 
-learnt_once = jax.jit(lambda algorithm, state: algorithm.learn_once(state, jax.random.key(0)), static_argnums=0)
+stepped = jax.jit(lambda algorithm, state: algorithm.step(state, jax.random.key(0)), static_argnums=0)
 HALF = {"gamma": 0.5, "network": TABLE, "buffer_size": 100}
 FIVE = np.zeros((5, 2))
 
@@ -208,7 +208,7 @@ def test_what_is_drawn_more_often_weighs_less(updates, undone):
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), one, other)
     replay = buffers.Replay(both, jnp.int32(2), jnp.array([[3.0, 1.0], [0.0, 0.0]]))
     state = learner(algorithm).replace(replay=replay, updates=jnp.int32(updates))
-    state, metrics = learnt_once(algorithm, state)
+    state, metrics = stepped(algorithm, state)
     gaps, weight = (2 - 8, 7 - 8), (1 / 3) ** undone  # odds of 3/2 and 1/2, the largest weight being 1
     assert float(metrics["loss"]) == pytest.approx((3 * weight * gaps[0] ** 2 + gaps[1] ** 2) / 4, rel=1e-5)
     np.testing.assert_allclose(state.replay.priority, [[6**0.6, 1.0], [0.0, 0.0]], rtol=1e-4)

@@ -176,7 +176,7 @@ def test_prioritised_learning_updates_priorities():
     state, _ = updated(algorithm, state, played(algorithm, LastCard(), state.params, STEPS, ENVS), 0)
     key, before = jax.random.key(3), np.asarray(state.replay.priority)
     assert set(before.ravel().tolist()) == {0.0, 1.0}
-    after, _ = jax.jit(algorithm.learn_once)(state, key)
+    after, _ = jax.jit(algorithm.step)(state, key)
     drawn = buffers.sample(state.replay, key, algorithm.batch_size, algorithm.window)
     batch = buffers.take(state.replay, drawn, algorithm.window)
     _, (_, error) = jax.jit(algorithm.gradients)(state, batch, buffers.importance(drawn.odds, 0.4))

@@ -54,10 +54,10 @@ def experience(tracks, terminated=(), truncated=()):
 
 @functools.partial(jax.jit, static_argnums=0)
 def learnt(algorithm, state, whole):
-    lessons = algorithm.lessons(state, whole)
-    gradients, metrics = algorithm.gradients(state, lessons)
+    batch = algorithm.prepare(state, whole)
+    gradients, metrics = algorithm.gradients(state, batch)
     tables = {name: one["params"]["head"]["kernel"] for name, one in gradients["agents"].items()}
-    return {name: target[:, 0] for name, target in lessons.target.items()}, tables, metrics
+    return {name: target[:, 0] for name, target in batch.target.items()}, tables, metrics
 
 
 # Views 0, 1, 2, then 3: the best values are 2, 5, 7 and 4. Rewards 1, 2, 3.
@@ -165,8 +165,8 @@ def test_chunks_change_nothing(mixer):
     network = Network(hidden=(8,), recurrent="gru", recurrent_size=4)
     whole, chunked = (PQN(mixer=mixer, network=network, chunk_samples=n) for n in (10_000, 60))
     state = fresh(whole, LastCard())
-    lessons = jax.jit(whole.lessons)(state, played(whole, LastCard(), state.params, 10, 4))
-    (one, logged), (other, again) = (jax.jit(a.gradients)(state, lessons) for a in (whole, chunked))
+    batch = jax.jit(whole.prepare)(state, played(whole, LastCard(), state.params, 10, 4))
+    (one, logged), (other, again) = (jax.jit(a.gradients)(state, batch) for a in (whole, chunked))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), one, other)
     assert float(logged["loss"]) == pytest.approx(float(again["loss"]), rel=1e-5)
     assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(one)) > 1e-3

@@ -11,6 +11,7 @@ from shoal import Discrete, Group, Observation
 from shoal.algorithms import DQN
 from shoal.algorithms import q_learning as q
 from shoal.algorithms import replay as stored
+from shoal.algorithms.dqn import Transition, q_values
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.spaces import Box
 from shoal.networks.q_network import QNetwork, init_q_network
@@ -50,20 +51,16 @@ class Past:
     def unroll(self, weights, memory):
         return jax.jit(functools.partial(q.unroll, self.network))(weights, Observation(self.view), memory, self.first)
 
-    def window(self, start, rows, memories):
-        """What `q.along` reads: some rows, with the memory before the first of them."""
-        part = slice(start, start + rows)
-        memory = jax.tree.map(lambda leaf: leaf[start - 1], memories)
-        after = Observation(self.view[start + 1 : start + rows])
-        return q.Sequence(
-            Observation(self.view[part]), after, memory, self.first[part], jnp.zeros((rows - 1, COPIES)) > 0
-        )
+    def along(self, start, rows, memories, burn_in):
+        """Values of some rows after the burn-in, and of what followed them, from the memory before the first."""
+        read = jax.jit(lambda weights, windows: values_along(self.network, weights, windows, burn_in))
+        return read(self.now, batch_of(self, start, rows, memories))
 
-    def along(self, start, rows, memories, burn_in, weights=None):
-        window = self.window(start, rows, memories)
-        window = window.replace(after=Observation(window.after.view[burn_in:]), cut=window.cut[burn_in:])
-        read = jax.jit(lambda weights, window: q.along(self.network, weights, window, burn_in, True))
-        return read(self.now if weights is None else weights, window)
+
+def values_along(network, weights, windows, burn_in):
+    rows, after = stored.split(windows, burn_in)
+    steps = Transition(rows.observation["a"], rows.action["a"], rows.reward["a"], after.observation["a"])
+    return q_values(network, weights, windows, "a", steps, burn_in)
 
 
 @functools.cache
@@ -93,17 +90,18 @@ def test_burn_in_brings_a_stale_memory_back(recurrent):
 def test_burn_in_reads_views_and_gives_no_gradient():
     one = past("gru")
     rows = BURN_IN + SEQUENCE + 1
-    whole = one.window(START, rows, one.stale)
+    whole = batch_of(one, START, rows, one.stale)
+    views = whole.observation["a"].view
 
     def total(view, weights):
-        window = whole.replace(seen=Observation(view), after=Observation(view[BURN_IN + 1 :]), cut=whole.cut[BURN_IN:])
-        return jnp.sum(q.along(one.network, weights, window, BURN_IN, False)[0] ** 2)
+        windows = whole.replace(observation={"a": Observation(view)})
+        return jnp.sum(values_along(one.network, weights, windows, BURN_IN).now ** 2)
 
-    slope = jax.jit(jax.grad(total))(whole.seen.view, one.now)
+    slope = jax.jit(jax.grad(total))(views, one.now)
     assert not slope[:BURN_IN].any()
     assert (jnp.abs(slope[BURN_IN:-1]).sum((1, 2, 3)) > 0).all()
-    other = whole.seen.view.at[BURN_IN - 1].add(1.0)
-    assert abs(float(total(other, one.now) - total(whole.seen.view, one.now))) > 1e-3
+    other = views.at[BURN_IN - 1].add(1.0)
+    assert abs(float(total(other, one.now) - total(views, one.now))) > 1e-3
 
 
 BOTH = {"network": network_of("gru"), "buffer_size": 100, "gamma": 0.5, "double": True}

@@ -13,7 +13,7 @@ from shoal.algorithms import q_learning as q
 from shoal.algorithms import replay as stored
 from shoal.cluster import supervisor as runner
 from shoal.cluster.plan import Plan
-from shoal.cluster.replay.actor import Judge, ladder, steps_by_learner
+from shoal.cluster.replay.actor import PriorityEstimator, ladder, steps_by_learner
 from shoal.cluster.replay.learner import LEAD, ReplayLearning
 from shoal.cluster.transport.launcher import Threads
 from shoal.cluster.workers import rollouts
@@ -54,37 +54,37 @@ def rolled(algorithm, count):
     return learning, state, [steps_by_learner(one, learning.own)["team"] for one in made]
 
 
-def test_actors_judge_windows_as_the_learner_would():
+def test_actors_prioritise_windows_as_the_learner_would():
     learning, state, pieces = rolled(APEX, 4)
     algorithm, spec = learning.own["team"]
-    judge = Judge(algorithm, spec)
-    priorities = np.concatenate([judge(state.params, (), piece) for piece in pieces])
+    estimate = PriorityEstimator(algorithm, spec)
+    priorities = np.concatenate([estimate(state.params, (), piece) for piece in pieces])
     whole = jax.tree.map(lambda *leaves: np.concatenate(leaves), *pieces)
     window, rows = algorithm.window, 4 * STEPS
     starts = np.arange(rows - window + 1)
     windows = jax.tree.map(
         lambda leaf: leaf[np.arange(window)[:, None] + starts].reshape(window, -1, *leaf.shape[2:]), whole
     )
-    own = state.replace(target=q.weights_of(state.params, ()))
+    own = state.replace(target=q.join_weights(state.params, ()))
     errors = algorithm.errors(own, windows)
     expected = stored.priorities(errors, state.hyper["priority_exponent"]).reshape(len(starts), ENVS)
     assert priorities.shape == (rows, ENVS)
     np.testing.assert_allclose(priorities[window - 1 :], expected, rtol=1e-5)  # each at the row where it ends
 
 
-def test_sequences_are_judged_by_their_steps():
+def test_sequences_are_prioritised_by_their_steps():
     learning, state, pieces = rolled(R2D2, 4)
     algorithm, spec = learning.own["team"]
-    judge = Judge(algorithm, spec)
-    priorities = np.concatenate([judge(state.params, (), piece) for piece in pieces])
-    single = Judge(dataclasses.replace(algorithm, sequence=1, burn_in=0, priority_exponent=1.0), spec)
+    estimate = PriorityEstimator(algorithm, spec)
+    priorities = np.concatenate([estimate(state.params, (), piece) for piece in pieces])
+    single = PriorityEstimator(dataclasses.replace(algorithm, sequence=1, burn_in=0, priority_exponent=1.0), spec)
     errors = np.concatenate([single(state.params, (), piece) for piece in pieces]) / 1.0 - 1e-6
     end = 15  # of the last window: it learns from rows 8 to 11, whose own windows end 3 rows later
     learnt = errors[end - 3 : end + 1]
     expected = (0.9 * learnt.max(axis=0) + 0.1 * learnt.mean(axis=0) + 1e-6) ** algorithm.priority_exponent
     np.testing.assert_allclose(priorities[end], expected, rtol=1e-4)
-    judge.forget()
-    np.testing.assert_allclose(judge(state.params, (), pieces[0]), priorities[:STEPS], rtol=1e-5)
+    estimate.forget()
+    np.testing.assert_allclose(estimate(state.params, (), pieces[0]), priorities[:STEPS], rtol=1e-5)
 
 
 def test_every_actor_explores_to_its_own_degree():
@@ -143,14 +143,14 @@ def test_a_mixer_reaches_the_actors(tmp_path):
     algorithm = dataclasses.replace(APEX, mixer="monotonic", mixer_hidden=8)
     result, status = played(tmp_path, of(algorithm, 8, "mpe/simple_spread"), Plan("apex", actors=1))
     assert result.update == 8
-    assert status["services"]["parameters"]["mixers"] == 8
+    assert status["services"]["parameters"]["shared"] == 8
 
 
 @pytest.mark.parametrize(
     ("recipe", "algorithm", "said"),
     [
         ("apex", dataclasses.replace(APEX, prioritised=False), "prioritised=False. Set it to True"),
-        ("apex", A2C(), "is for dqn"),
+        ("apex", A2C(), "recipe apex needs an algorithm that has Prioritises .*, which A2C has not"),
         ("r2d2", APEX, "network.recurrent='none'"),
         ("apex", dataclasses.replace(APEX, warm_up=10**6), "would never learn"),
     ],
