@@ -40,9 +40,8 @@ class Recipe:
         self.share(experiment, plan)
         for name, learner in experiment.learners.items():
             if self.protocol is not None and not learner.frozen:
-                require_protocol(
-                    learner.algorithm, self.protocol, f"cluster: the recipe {self.name}, learner {name!r},"
-                )
+                who = f"cluster: learner {name!r}: the recipe {self.name}"
+                require_protocol(learner.algorithm, self.protocol, who)
             algorithm = learner.algorithm.name
             if self.algorithms and algorithm not in self.algorithms and not learner.frozen:
                 allowed = " or ".join(self.algorithms)
