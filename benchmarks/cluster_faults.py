@@ -29,10 +29,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from shoal.cluster import supervisor as runner
+from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
 from shoal.cluster.services.journal import read
-from shoal.cluster.transport.launcher import WorkerError
+from shoal.cluster.transport.service import WorkerError
 from shoal.core.files import write_atomically
 from shoal.presets import resolve
 from shoal.training import checkpoint, run_kinds
@@ -67,14 +67,14 @@ def experiment_of(seed: int, updates: int = UPDATES, num_envs: int = 16, preset:
 class Fault:
     """Hits once, after some updates, and watches what becomes of the run."""
 
-    def __init__(self, hit: Callable[["runner.Supervisor"], None], after: int):
+    def __init__(self, hit: Callable[["runner.TrainingSupervisor"], None], after: int):
         self.hit, self.after = hit, after
         self.at: float | None = None
         self.update = self.committed = 0
         self.recovered: float | None = None
         self.least: int | None = None
 
-    def __call__(self, site: "runner.Supervisor") -> None:
+    def __call__(self, site: "runner.TrainingSupervisor") -> None:
         learner = site.status.get("learner", {})
         update = learner.get("update", 0)
         if self.at is None:
@@ -94,26 +94,26 @@ class Fault:
         return max(0, self.committed - (self.least if self.least is not None else self.committed))
 
 
-def shoot(name: str) -> Callable[["runner.Supervisor"], None]:
+def shoot(name: str) -> Callable[["runner.TrainingSupervisor"], None]:
     """SIGKILL for the process of a service or a worker."""
 
-    def hit(site: "runner.Supervisor") -> None:
-        handle = site.services.get(name) or site.workers[name].handle
-        os.kill(handle.call("pid"), signal.SIGKILL)
+    def hit(site: "runner.TrainingSupervisor") -> None:
+        service = site.services.get(name) or site.workers[name].service
+        os.kill(service.handle.call("pid"), signal.SIGKILL)
 
     return hit
 
 
-def begun(experiment: Experiment, plan: Plan, folder: Path, fabric: "runner.Fabric") -> "runner.Supervisor":
+def begun(experiment: Experiment, plan: Plan, folder: Path, launcher: "runner.Launcher") -> "runner.TrainingSupervisor":
     """A run in a new folder."""
     run_kinds.create(folder, run_kinds.TRAINING, experiment=experiment.to_dict(), cluster=to_plain(plan))
-    return runner.Supervisor(open_run(folder), plan, fabric)
+    return runner.TrainingSupervisor(open_run(folder), plan, launcher)
 
 
 def on_ray(plan: Plan, **more):
-    from shoal.cluster.transport.ray_launcher import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayLauncher
 
-    return RayFabric("local", runner.needs(plan), **more)
+    return RayLauncher("local", runner.needs(plan), **more)
 
 
 def row(kind: str, seed: int, fault: Fault, ended: int, total: int, **more) -> dict:
@@ -144,15 +144,15 @@ def node(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dict:
     """A cluster of two nodes on this machine: one is removed while it works, another one added."""
     from ray.cluster_utils import Cluster
 
-    from shoal.cluster.transport.ray_launcher import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayLauncher
 
     random.seed(seed)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     doomed = [cluster.add_node(num_cpus=2)]
     plan, experiment = Plan(actors=3, commit_seconds=0.5), experiment_of(seed, updates, num_envs=24)
-    site = begun(experiment, plan, root / f"{kind}-{seed}", RayFabric(cluster.address, runner.needs(plan)))
+    site = begun(experiment, plan, root / f"{kind}-{seed}", RayLauncher(cluster.address, runner.needs(plan)))
 
-    def swap(_: "runner.Supervisor") -> None:
+    def swap(_: "runner.TrainingSupervisor") -> None:
         cluster.remove_node(doomed.pop(), allow_graceful=False)
         cluster.add_node(num_cpus=2)
 
@@ -179,8 +179,8 @@ def environment(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dic
     experiment = dataclasses.replace(Experiment(**world), num_envs=16, num_steps=8, seed=seed)
     experiment = dataclasses.replace(experiment, total_env_steps=16 * 8 * updates)
     plan = Plan(actors=2, commit_seconds=0.5, patience=PATIENCE)
-    fabric = on_ray(plan, setting=setting_for(experiment.env, [str(WORLD)]))
-    site = begun(experiment, plan, root / f"{kind}-{seed}", fabric)
+    launcher = on_ray(plan, setting=setting_for(experiment.env, [str(WORLD)]))
+    site = begun(experiment, plan, root / f"{kind}-{seed}", launcher)
     fault = Fault(lambda _: (where / ENVIRONMENT[kind]).touch(), random.randrange(5, updates // 2))
     site.hooks.append(fault)
     more, ended = {}, None
@@ -206,7 +206,7 @@ def disk(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dict:
         plan, experiment = Plan(actors=2, commit_seconds=0.5, retries=2), experiment_of(seed, updates)
         site = begun(experiment, plan, small / "run", on_ray(plan))
 
-        def fill(_: "runner.Supervisor") -> None:
+        def fill(_: "runner.TrainingSupervisor") -> None:
             with contextlib.suppress(OSError), open(small / "filler", "wb", buffering=0) as file:
                 while True:
                     file.write(bytes(4096))

@@ -57,9 +57,9 @@ def main() -> None:
 
 
 def learn(name: str, args: argparse.Namespace) -> dict:
-    from shoal.cluster import supervisor as runner
+    from shoal.cluster import training as runner
     from shoal.cluster.plan import Plan
-    from shoal.cluster.transport.ray_launcher import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayLauncher
     from shoal.presets import resolve
 
     recipe, preset, *steps = ROWS[name]
@@ -77,7 +77,7 @@ def learn(name: str, args: argparse.Namespace) -> dict:
     plan, began = Plan(recipe, actors=args.actors), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        result = runner.train(experiment, path, plan, RayFabric("local", runner.needs(plan)))
+        result = runner.train(experiment, path, plan, RayLauncher("local", runner.needs(plan)))
         status = json.loads((path / "cluster.json").read_text())
     seconds = time.perf_counter() - began
     row = {

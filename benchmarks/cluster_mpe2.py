@@ -124,9 +124,9 @@ def cpu_seconds() -> float:
 
 def ours(args: argparse.Namespace) -> dict[str, float]:
     from shoal.algorithms import PPO
-    from shoal.cluster import supervisor as runner
+    from shoal.cluster import training as runner
     from shoal.cluster.plan import Plan
-    from shoal.cluster.transport.ray_launcher import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayLauncher
     from shoal.networks.torsos import Network
     from shoal.training.experiment import Experiment, Learner
 
@@ -145,9 +145,9 @@ def ours(args: argparse.Namespace) -> dict[str, float]:
         if clock.look(progress.env_steps):
             raise KeyboardInterrupt
 
-    fabric = RayFabric("local", runner.needs(plan))
+    launcher = RayLauncher("local", runner.needs(plan))
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
-        runner.train(experiment, Path(folder) / "run", plan, fabric, listener)
+        runner.train(experiment, Path(folder) / "run", plan, launcher, listener)
     return clock.rates()
 
 

@@ -23,10 +23,10 @@ import numpy as np
 
 from shoal.cluster.services.dataset import Item, Queue
 from shoal.cluster.services.parameters import ParameterService
-from shoal.cluster.tasks.board import Task
-from shoal.cluster.tasks.pool import MOST, Crew, Team
-from shoal.cluster.transport.launcher import Handle, Store
-from shoal.cluster.transport.ray_launcher import RayFabric
+from shoal.cluster.tasks.board import Task, TaskBoard
+from shoal.cluster.tasks.pool import MOST, PoolConfig, WorkerPool
+from shoal.cluster.transport.ray_launcher import RayLauncher
+from shoal.cluster.transport.service import Service, Store
 from shoal.core.version import VERSION
 
 RESULTS = Path(__file__).parent / "results" / "cluster_overheads.json"
@@ -36,24 +36,24 @@ GOALS = {"tasks_per_s": 2000, "pull_1mb_ms": 3.0, "push_10mb_ms": 30.0}
 class Nothing:
     """Carries out tasks that are nothing to do."""
 
-    def carry_out(self, task: Task, board: Handle) -> tuple[dict, None]:
+    def run(self, task: Task, board: Service[TaskBoard]) -> tuple[dict, None]:
         return {"n": task.payload}, None
 
 
-def dispatch(fabric: RayFabric, workers: int, most: int, tasks: int) -> dict:
+def dispatch(launcher: RayLauncher, workers: int, most: int, tasks: int) -> dict:
     """Tasks per second from the first to the last result, workers being up."""
     with tempfile.TemporaryDirectory() as folder:
-        crew = Crew(folder, fabric, Team(workers=workers, cpus=0.0), Nothing, most=most)
-        crew.carry_out([Task(f"warm/{n}", "k", n) for n in range(200 * workers)])
-        while any(told["done"] == 0 for told in crew.board.call("status").values()):
-            crew.carry_out([Task(f"more/{time.monotonic_ns()}/{n}", "k", n) for n in range(50)])
+        pool = WorkerPool(folder, launcher, PoolConfig(workers=workers, cpus=0.0), Nothing, most=most)
+        pool.run([Task(f"warm/{n}", "k", n) for n in range(200 * workers)])
+        while any(told["done"] == 0 for told in pool.board.once.status().values()):
+            pool.run([Task(f"more/{time.monotonic_ns()}/{n}", "k", n) for n in range(50)])
         todo = [Task(f"task/{n}", "k", n) for n in range(tasks)]
-        crew.board.call("add", todo)
+        pool.board.once.add(todo)
         began = time.perf_counter()
-        crew.carry_out(todo)
+        pool.run(todo)
         seconds = time.perf_counter() - began
-        calls = crew.board.call("counts").get("worker>trade", 0)
-        crew.close()
+        calls = pool.board.messages().get("worker>report_and_fetch", 0)
+        pool.close()
     return {
         "workers": workers,
         "most_tasks_a_message": most,
@@ -67,16 +67,16 @@ def dispatch(fabric: RayFabric, workers: int, most: int, tasks: int) -> dict:
 class Puller:
     """Pulls weights as an actor does."""
 
-    def __init__(self, service: Handle, store: Store):
+    def __init__(self, service: Service[ParameterService], store: Store):
         self.service, self.store = service, store
 
     def pull(self, first: int, count: int) -> list[float]:
         times, known = [], -1
         zeros = np.zeros(1 << 18, np.float32)  # 1 MB
         for version in range(first, first + count):
-            self.service.call("push", "policies", version, zeros + version)
+            self.service.once.push("policies", version, zeros + version)
             began = time.perf_counter()
-            found = self.service.call("pull", "policies", known)
+            found = self.service.once.pull("policies", known)
             value = self.store.get(found.ref)
             times.append(1000 * (time.perf_counter() - began))
             assert value[0] == version
@@ -87,7 +87,7 @@ class Puller:
 class Pusher:
     """Pushes rollouts as an actor does."""
 
-    def __init__(self, queue: Handle, store: Store):
+    def __init__(self, queue: Service[Queue], store: Store):
         self.queue, self.store = queue, store
 
     def push(self, first: int, count: int) -> list[float]:
@@ -95,9 +95,9 @@ class Pusher:
         for number in range(first, first + count):
             made = {"steps": np.full(10 * (1 << 20) // 4, number, np.float32)}  # 10 MB
             began = time.perf_counter()
-            assert self.queue.call("push", Item("bench", 0, number, 0, self.store.put(made)), 5.0)
+            assert self.queue.once.push(Item("bench", 0, number, 0, self.store.put(made)), 5.0)
             times.append(1000 * (time.perf_counter() - began))
-            self.queue.call("take", 1)
+            self.queue.once.take(1)
         return times
 
 
@@ -118,21 +118,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     load = os.getloadavg()
-    fabric = RayFabric("local", {"CPU": 2})
+    launcher = RayLauncher("local", {"CPU": 2})
     try:
         rows = []
         for workers, most in ((2, 1), (4, 1), (2, 4), (4, 4), (2, MOST), (4, MOST)):
-            rows.append(dispatch(fabric, workers, most, options.tasks))
+            rows.append(dispatch(launcher, workers, most, options.tasks))
             print(rows[-1], flush=True)
-        service = fabric.start("parameters", ParameterService, fabric.store)
-        puller = fabric.start("puller", Puller, service, fabric.store)
-        puller.call("pull", 0, 10)
-        queue = fabric.start("queue", Queue, 8)
-        pusher = fabric.start("pusher", Pusher, queue, fabric.store)
-        pusher.call("push", 0, 5)
-        pull, push = spread(puller.call("pull", 10, 200)), spread(pusher.call("push", 5, 50))
+        service = launcher.start("parameters", ParameterService, launcher.store)
+        puller = launcher.start("puller", Puller, service, launcher.store)
+        puller.once.pull(0, 10)
+        queue = launcher.start("queue", Queue, 8)
+        pusher = launcher.start("pusher", Pusher, queue, launcher.store)
+        pusher.once.push(0, 5)
+        pull, push = spread(puller.once.pull(10, 200)), spread(pusher.once.push(5, 50))
     finally:
-        fabric.stop()
+        launcher.stop()
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     result = {
         "what": "overheads of the cluster's services through Ray, all processes on one machine",

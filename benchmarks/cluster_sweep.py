@@ -65,9 +65,9 @@ def arguments() -> argparse.Namespace:
 def ours(name: str, actors: int, steps: int | None) -> dict:
     from cluster_speed import Clock
 
-    from shoal.cluster import supervisor as runner
+    from shoal.cluster import training as runner
     from shoal.cluster.plan import Plan
-    from shoal.cluster.transport.ray_launcher import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayLauncher
     from shoal.presets import resolve
 
     preset, recipe, total = ROWS[name]
@@ -75,7 +75,7 @@ def ours(name: str, actors: int, steps: int | None) -> dict:
     plan, clock, began = Plan(recipe, actors=actors), Clock(), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        result = runner.train(experiment, path, plan, RayFabric("local", runner.needs(plan)), clock)
+        result = runner.train(experiment, path, plan, RayLauncher("local", runner.needs(plan)), clock)
         status = json.loads((path / "cluster.json").read_text())
     return {
         "actors": actors,

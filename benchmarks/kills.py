@@ -38,13 +38,13 @@ from typing import Any
 import jax
 
 from shoal.algorithms import A2C
-from shoal.cluster import supervisor as runner
+from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
 from shoal.cluster.tasks import evolution as cluster_evolution
 from shoal.cluster.tasks import pbt as cluster_pbt
 from shoal.cluster.tasks import populations
-from shoal.cluster.tasks.pool import Team
-from shoal.cluster.transport.launcher import Threads
+from shoal.cluster.tasks.pool import PoolConfig
+from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.files import write_atomically
 from shoal.networks.torsos import Network
 from shoal.populations import psro_run
@@ -102,7 +102,7 @@ def _swept() -> sweep.Sweep:
 
 OFTEN: dict[str, Any] = {"devices": 1, "checkpoint_seconds": 0.0}
 ALONE: dict[str, Any] = {"devices": 1}
-TOGETHER = Team(workers=2)
+TOGETHER = PoolConfig(workers=2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,20 +129,20 @@ KINDS = {
         lambda path: psro_run.resume(path, **ALONE),
     ),
     "psro, by tasks": Kind(
-        lambda path: populations.start(_bank(), path, TOGETHER, Threads()),
-        lambda path: populations.resume(path, TOGETHER, Threads()),
+        lambda path: populations.start(_bank(), path, TOGETHER, ThreadLauncher()),
+        lambda path: populations.resume(path, TOGETHER, ThreadLauncher()),
     ),
     "pbt, by tasks": Kind(
-        lambda path: cluster_pbt.pbt(_tuned(), path, TOGETHER, Threads(), checkpoint_seconds=0.0),
-        lambda path: cluster_pbt.resume(path, TOGETHER, Threads(), checkpoint_seconds=0.0),
+        lambda path: cluster_pbt.pbt(_tuned(), path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
+        lambda path: cluster_pbt.resume(path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
     ),
     "evolve, by tasks": Kind(
-        lambda path: cluster_evolution.evolve(_bred(), path, TOGETHER, Threads(), checkpoint_seconds=0.0),
-        lambda path: cluster_evolution.resume(path, TOGETHER, Threads(), checkpoint_seconds=0.0),
+        lambda path: cluster_evolution.evolve(_bred(), path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
+        lambda path: cluster_evolution.resume(path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
     ),
     "cluster": Kind(
-        lambda path: runner.train(_tiny(), path, Plan(actors=2, commit_seconds=0.0), Threads()),
-        lambda path: runner.resume(open_run(path), Threads()),
+        lambda path: runner.train(_tiny(), path, Plan(actors=2, commit_seconds=0.0), ThreadLauncher()),
+        lambda path: runner.resume(open_run(path), ThreadLauncher()),
         same_bits=False,
     ),
 }

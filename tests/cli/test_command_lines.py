@@ -48,7 +48,7 @@ def stopped(monkeypatch, tmp_path):
         (watch.webbrowser, "open"),
     ):
         monkeypatch.setattr(module, name, stop)
-    monkeypatch.setattr(site.Site, "fabric", types.SimpleNamespace(where="a cluster"))
+    monkeypatch.setattr(site.Site, "launcher", types.SimpleNamespace(where="a cluster"))
     monkeypatch.setattr(listings, "_world", functools.cache(listings._world))
     monkeypatch.setattr(listings, "_preset", functools.cache(listings._preset))
     monkeypatch.setattr(doctor, "_cache", lambda folder: {"folder": "", "programs": 0, "bytes": 0, "writable": True})

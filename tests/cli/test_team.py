@@ -8,11 +8,11 @@ import pytest
 from shoal.cli.runs import ResumeOptions
 from shoal.cli.site import Site
 from shoal.cli.team import hired, team_of
-from shoal.cluster import supervisor as cluster
+from shoal.cluster import training as cluster
 from shoal.cluster.plan import Plan
 from shoal.cluster.services.scaling import check_told, want, wanted_of
-from shoal.cluster.tasks.pool import Crew, Team
-from shoal.cluster.transport.launcher import Threads
+from shoal.cluster.tasks.pool import PoolConfig, WorkerPool
+from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.errors import OptionError, RunError
 from shoal.training.experiment import Experiment
 from shoal.training.run import Run
@@ -75,9 +75,9 @@ def test_a_team_that_was_scaled_goes_on_so(tmp_path):
     options = ResumeOptions(run=str(tmp_path))
     assert team_of(tmp_path, options) is None
     (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 2, "cpus": 0.5}}))
-    assert team_of(tmp_path, options) == Team(workers=2, cpus=0.5)
+    assert team_of(tmp_path, options) == PoolConfig(workers=2, cpus=0.5)
     want(tmp_path, 5)
-    assert team_of(tmp_path, options) == Team(workers=5, cpus=0.5)
+    assert team_of(tmp_path, options) == PoolConfig(workers=5, cpus=0.5)
 
 
 class TestCrowds:
@@ -91,7 +91,7 @@ class TestCrowds:
         with pytest.raises(OptionError, match="learners and shards together must be 4096 at most, got 1020001"):
             Plan(actors=20_000, actor_cpus=0.0, shards=1_000_000)
         with pytest.raises(OptionError, match="workers must be 4096 at most"):
-            Team(workers=1_000_000, cpus=0.0)
+            PoolConfig(workers=1_000_000, cpus=0.0)
 
     def test_a_folder_gets_few_on_this_machine_and_any_on_a_cluster(self, tmp_path):
         check_told(tmp_path, 48, private=True)
@@ -103,17 +103,17 @@ class TestCrowds:
         run = Run(tmp_path, Experiment("control/cartpole"))
         (tmp_path / "config.json").write_text(json.dumps({"cluster": {"actors": 100, "actor_cpus": 0.0}}))
         with pytest.raises(RunError, match="asks for 102 processes"):
-            cluster.resume(run, Threads())
+            cluster.resume(run, ThreadLauncher())
         (tmp_path / "config.json").write_text(json.dumps({"cluster": {"shards": 1_000_000}}))
         with pytest.raises(OptionError, match=r"config\.json: cluster: actors, .* must be 4096 at most"):
-            cluster.resume(run, Threads())
+            cluster.resume(run, ThreadLauncher())
         want(tmp_path, 200)
         with pytest.raises(RunError, match="asks for 200 processes"):
-            cluster.resume(run, Threads(), plan=Plan())
+            cluster.resume(run, ThreadLauncher(), plan=Plan())
 
     def test_a_team_that_goes_on(self, tmp_path):
         site = Site("auto", {}, "control/cartpole")
-        site.__dict__["fabric"] = Threads()
+        site.__dict__["launcher"] = ThreadLauncher()
         (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 100, "cpus": 0}}))
         options = ResumeOptions(run=str(tmp_path))
         others = hired(team_of(tmp_path, options), options, "control/cartpole")
@@ -122,7 +122,7 @@ class TestCrowds:
             dataclasses.replace(others, site=site).by(pytest.fail)()
         want(tmp_path, 200)
         with pytest.raises(RunError, match="asks for 200 processes"):
-            Crew(tmp_path, Threads(), Team(), pytest.fail)
+            WorkerPool(tmp_path, ThreadLauncher(), PoolConfig(), pytest.fail)
 
 
 @pytest.mark.slow

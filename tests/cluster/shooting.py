@@ -5,8 +5,9 @@ import random
 import threading
 from collections.abc import Iterator
 
-from shoal.cluster import supervisor as runner
-from shoal.cluster.transport.launcher import Gone, LocalHandle, Threads
+from shoal.cluster import training as runner
+from shoal.cluster.transport.launcher import LocalHandle, ThreadLauncher
+from shoal.cluster.transport.service import ServiceUnavailable
 from shoal.training.run import open_run
 
 
@@ -22,22 +23,24 @@ class Killer:
         self.committed.append(learner.get("committed", 0))
         if self.updates and learner.get("update", 0) >= self.updates[0]:
             self.updates.pop(0)
-            site.fabric.kill(self.name)
+            site.launcher.kill(self.name)
 
 
-def disturbed(tmp_path, experiment, plan, *hooks, fabric=None):
+def disturbed(tmp_path, experiment, plan, *hooks, launcher=None):
     """A training in `tmp_path/run`, with hooks that its supervisor calls at every look; both it and the result."""
     folder = tmp_path / "run"
     runner.check(experiment, plan)
     entries = {"experiment": experiment.to_dict(), "cluster": runner.to_plain(plan)}
     runner.run_kinds.create(folder, runner.run_kinds.TRAINING, **entries)
-    site = runner.Supervisor(open_run(folder), plan, fabric or Threads())
+    site = runner.TrainingSupervisor(open_run(folder), plan, launcher or ThreadLauncher())
     site.hooks += hooks
     return site, site.run()
 
 
 @contextlib.contextmanager
-def shooting(fabric: Threads, names: list[str], seed: int, shots: int, apart: tuple[int, int]) -> Iterator[list[str]]:
+def shooting(
+    launcher: ThreadLauncher, names: list[str], seed: int, shots: int, apart: tuple[int, int]
+) -> Iterator[list[str]]:
     """Shoots one of `names` every time that so many more tasks have been handed out, `shots` times at most.
 
     Between two shots there is always something done, so that a slow machine gets on, too. Gives the names of the shot.
@@ -45,8 +48,8 @@ def shooting(fabric: Threads, names: list[str], seed: int, shots: int, apart: tu
     draws, stop, shot = random.Random(seed), threading.Event(), []
 
     def handed() -> int:
-        with contextlib.suppress(Gone):
-            return LocalHandle("board", fabric).call("figures")["handed"]
+        with contextlib.suppress(ServiceUnavailable):
+            return LocalHandle("board", launcher).call("figures")["handed"]
         return 0
 
     def shoot() -> None:
@@ -55,7 +58,7 @@ def shooting(fabric: Threads, names: list[str], seed: int, shots: int, apart: tu
             since = min(since, handed())  # a board that was made anew counts anew
             if handed() - since >= wait:
                 shot.append(draws.choice(names))
-                fabric.kill(shot[-1])
+                launcher.kill(shot[-1])
                 since, wait = handed(), draws.randint(*apart)
 
     gun = threading.Thread(target=shoot)

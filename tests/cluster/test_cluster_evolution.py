@@ -10,8 +10,8 @@ from shooting import shooting
 
 from shoal.cluster.tasks import evolution
 from shoal.cluster.tasks.ledger import Ledger
-from shoal.cluster.tasks.pool import Team
-from shoal.cluster.transport.launcher import Threads
+from shoal.cluster.tasks.pool import PoolConfig
+from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.errors import OptionError, RunError
 from shoal.populations.evolution import run as one_machine
 from shoal.populations.evolution.program import Evolution
@@ -37,7 +37,7 @@ def told(path):
     return json.loads((path / "cluster.json").read_text())
 
 
-class Scale(Threads):
+class Scale(ThreadLauncher):
     """Counts what is put into the store, where weights would have to pass."""
 
     def __init__(self):
@@ -53,15 +53,15 @@ class Scale(Threads):
 
 
 def test_only_seeds_and_returns_travel(tmp_path):
-    fabric = Scale()
-    result = evolution.evolve(plan(), tmp_path / "run", Team(workers=2), fabric)
+    launcher = Scale()
+    result = evolution.evolve(plan(), tmp_path / "run", PoolConfig(workers=2), launcher)
     assert result.update == 4
     same(result, one_machine.evolve(plan(), devices=1))
     weights = sum(leaf.size for leaf in leaves(result))
     counts = told(tmp_path / "run")["messages"]["board"]
     asked = {name.split(">")[1] for name in counts if name.startswith("worker>")}
-    assert asked == {"hello", "trade", "results"}
-    assert fabric.put == 0
+    assert asked == {"hello", "report_and_fetch", "results"}
+    assert launcher.put == 0
     ledger = Ledger(tmp_path / "run" / "tasks")
     results = [ledger.read(f"generation/{g}/{i}") for g in range(4) for i in range(16)]
     for found in results:
@@ -83,13 +83,13 @@ def test_a_copy_that_differs_is_found_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(evolution, "fingerprint", sometimes)
     with pytest.raises(RunError, match="other weights than the driver"):
-        evolution.evolve(plan(), tmp_path / "run", Team(workers=1), Threads())
+        evolution.evolve(plan(), tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
 
 
 def test_erl_is_refused(tmp_path):
     chosen = dataclasses.replace(plan(), experiment=resolve("control/pendulum"), strategy=ERL())
     with pytest.raises(OptionError, match="erl"):
-        evolution.evolve(chosen, tmp_path / "run", Team(), Threads())
+        evolution.evolve(chosen, tmp_path / "run", PoolConfig(), ThreadLauncher())
     assert not (tmp_path / "run").exists()
 
 
@@ -101,7 +101,7 @@ def test_a_run_goes_on_here_and_there(tmp_path):
     data = json.loads(config.read_text())
     data["evolution"]["generations"] = 4
     config.write_text(json.dumps(data))
-    result = evolution.resume(tmp_path / "run", Team(workers=1), Threads())
+    result = evolution.resume(tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
     assert result.update == 4
     same(result, whole)
 
@@ -110,10 +110,10 @@ def test_a_run_goes_on_here_and_there(tmp_path):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_whoever_dies_comes_back_by_listening(tmp_path, seed):
     chosen = plan(generations=40)
-    calm = evolution.evolve(chosen, tmp_path / "calm", Team(workers=2), Threads())
-    fabric = Threads()
-    with shooting(fabric, ["board", "worker-0", "worker-1"], seed, shots=4, apart=(20, 120)) as killed:
-        shot = evolution.evolve(chosen, tmp_path / "shot", Team(workers=2), fabric)
+    calm = evolution.evolve(chosen, tmp_path / "calm", PoolConfig(workers=2), ThreadLauncher())
+    launcher = ThreadLauncher()
+    with shooting(launcher, ["board", "worker-0", "worker-1"], seed, shots=4, apart=(20, 120)) as killed:
+        shot = evolution.evolve(chosen, tmp_path / "shot", PoolConfig(workers=2), launcher)
     assert killed
     assert all((one == other).all() for one, other in zip(leaves(calm), leaves(shot), strict=True))
 
@@ -121,11 +121,11 @@ def test_whoever_dies_comes_back_by_listening(tmp_path, seed):
 @pytest.mark.slow
 def test_processes_solve_cartpole(tmp_path):
     pytest.importorskip("ray")
-    from shoal.cluster.transport.ray_launcher import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayLauncher
 
-    team = Team(workers=2)
+    team = PoolConfig(workers=2)
     chosen = plan(population=128, generations=30, max_steps=500)
-    result = evolution.evolve(chosen, tmp_path / "run", team, RayFabric("local", team.needs))
+    result = evolution.evolve(chosen, tmp_path / "run", team, RayLauncher("local", team.needs))
     assert max(line["fitness/policy"] for line in result.lines[-10:]) == 500.0
     asked = {name for name in told(tmp_path / "run")["messages"]["board"] if name.startswith("worker>")}
-    assert asked == {"worker>hello", "worker>trade", "worker>results"}
+    assert asked == {"worker>hello", "worker>report_and_fetch", "worker>results"}

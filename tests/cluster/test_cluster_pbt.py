@@ -9,8 +9,8 @@ import pytest
 from shooting import shooting
 
 from shoal.cluster.tasks import pbt
-from shoal.cluster.tasks.pool import Team
-from shoal.cluster.transport.launcher import Threads
+from shoal.cluster.tasks.pool import PoolConfig
+from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.populations.pbt import run as one_machine
 from shoal.populations.pbt.run import PBT, Range
 from shoal.presets import resolve
@@ -27,7 +27,7 @@ def leaves(result):
 
 
 def test_the_members_of_one_machine(tmp_path):
-    result = pbt.pbt(plan(), tmp_path / "run", Team(workers=2), Threads())
+    result = pbt.pbt(plan(), tmp_path / "run", PoolConfig(workers=2), ThreadLauncher())
     ours = one_machine.pbt(plan(), devices=1)
     assert (result.update, result.member) == (5, ours.member)
     np.testing.assert_allclose(result.scores, ours.scores, rtol=1e-4)
@@ -44,10 +44,10 @@ def test_the_members_of_one_machine(tmp_path):
 
 @pytest.mark.slow
 def test_whoever_is_shot_the_members_are_the_same(tmp_path):
-    calm = pbt.pbt(plan(12), tmp_path / "calm", Team(workers=2), Threads())
-    fabric = Threads()
-    with shooting(fabric, ["board", "worker-0", "worker-1"], seed=0, shots=4, apart=(2, 6)) as killed:
-        shot = pbt.pbt(plan(12), tmp_path / "shot", Team(workers=2), fabric)
+    calm = pbt.pbt(plan(12), tmp_path / "calm", PoolConfig(workers=2), ThreadLauncher())
+    launcher = ThreadLauncher()
+    with shooting(launcher, ["board", "worker-0", "worker-1"], seed=0, shots=4, apart=(2, 6)) as killed:
+        shot = pbt.pbt(plan(12), tmp_path / "shot", PoolConfig(workers=2), launcher)
     assert killed
     assert calm.scores == shot.scores
     assert all((one == other).all() for one, other in zip(leaves(calm), leaves(shot), strict=True))

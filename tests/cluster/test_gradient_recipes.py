@@ -9,11 +9,11 @@ import pytest
 from shooting import Killer, disturbed
 
 from shoal.algorithms import A2C, DQN
-from shoal.cluster import supervisor as runner
+from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
 from shoal.cluster.services.dataset import Item
 from shoal.cluster.services.parameters import ParameterService
-from shoal.cluster.transport.launcher import Threads
+from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.gradient_workers import GradientActor
 from shoal.cluster.workers.gradients import WEIGHTS, Gradients, combined, without_optimisers
@@ -45,13 +45,13 @@ def played(tmp_path, experiment, plan, *hooks):
 
 
 def test_a_gradient_that_travelled_makes_the_same_update():
-    experiment, fabric = of(ROLLOUTS), Threads()
+    experiment, launcher = of(ROLLOUTS), ThreadLauncher()
     learning = Learning(experiment, 1)
     learners, tripped = learning.fresh()
-    parameters = fabric.start("parameters", ParameterService, fabric.store)
+    parameters = launcher.start("parameters", ParameterService, launcher.store)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(without_optimisers(learners))]
-    parameters.call("push", WEIGHTS, 0, leaves, 0)
-    actor = GradientActor(experiment.to_dict(), 0, ENVS, {"parameters": parameters}, fabric.store)
+    parameters.once.push(WEIGHTS, 0, leaves, 0)
+    actor = GradientActor(experiment.to_dict(), 0, ENVS, {"parameters": parameters}, launcher.store)
     assert actor.weights.pull()
     made, _ = Copies(rollouts.program_of(experiment), Share(0, ENVS)).roll(policies_of(actor.weights.learners))
     gradients, metrics = actor._gradient(actor.weights.learners, made)
@@ -148,10 +148,10 @@ def test_running_statistics_are_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize(("recipe", "algorithm"), [("a3c", ROLLOUTS), ("gorila", WINDOWS)])
 def test_gradients_travel_on_ray(tmp_path, recipe, algorithm):
-    from shoal.cluster.transport.ray_launcher import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayLauncher
 
     plan = Plan(recipe, actors=2)
-    result = runner.train(of(algorithm, 20), tmp_path / "run", plan, RayFabric("local", runner.needs(plan)))
+    result = runner.train(of(algorithm, 20), tmp_path / "run", plan, RayLauncher("local", runner.needs(plan)))
     assert result.update == 20
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert set(status["services"]["dataset"]["kinds"]) == {"gradient"}
@@ -171,6 +171,6 @@ LEARNS = DQN(learning_rate=5e-4, n_step=3, batch_size=128, gradient_steps=8, war
 )
 def test_cartpole_is_learnt_from_gradients(tmp_path, recipe, algorithm, steps, total, least):
     experiment = Experiment("control/cartpole", {}, (), {"team": Learner(algorithm)}, 16, steps, total)
-    runner.train(experiment, tmp_path / "run", Plan(recipe, actors=2, learners=2), Threads())
+    runner.train(experiment, tmp_path / "run", Plan(recipe, actors=2, learners=2), ThreadLauncher())
     roles, policies, _ = load_policies(tmp_path / "run")
     assert evaluate(roles, policies, 256).total_mean_return > least

@@ -10,9 +10,9 @@ import pytest
 from shooting import Killer, disturbed
 
 from shoal.algorithms import PPO
-from shoal.cluster import supervisor as runner
+from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
-from shoal.cluster.transport.launcher import Threads
+from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.group import GroupLearning, Meeting
 from shoal.cluster.workers.learner import Learning
@@ -139,8 +139,8 @@ def test_a_whole_rollout_is_not_changed_by_masks():
     np.testing.assert_array_equal(same.steps.reward["agent"], whole.steps.reward["agent"])
 
 
-def run(tmp_path, experiment, plan, *hooks, fabric=None):
-    _, result = disturbed(tmp_path, experiment, plan, *hooks, fabric=fabric)
+def run(tmp_path, experiment, plan, *hooks, launcher=None):
+    _, result = disturbed(tmp_path, experiment, plan, *hooks, launcher=launcher)
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines] == list(range(1, experiment.num_updates + 1))
     assert all(line["staleness_max"] == 0.0 for line in lines)
@@ -171,9 +171,9 @@ def test_a_group_of_one_is_plain_learning():
 
 def test_what_cannot_work_is_refused(tmp_path):
     with pytest.raises(OptionError, match=r"num_envs must be a multiple of 12 .3 learners x 4 minibatches.*Try 12"):
-        runner.train(of("control/cartpole"), tmp_path / "a", Plan("ddppo", learners=3), Threads())
+        runner.train(of("control/cartpole"), tmp_path / "a", Plan("ddppo", learners=3), ThreadLauncher())
     with pytest.raises(OptionError, match="backups must be less than the number of learners, 2, got 2"):
-        runner.train(of("control/cartpole"), tmp_path / "b", Plan("ddppo", learners=2, backups=2), Threads())
+        runner.train(of("control/cartpole"), tmp_path / "b", Plan("ddppo", learners=2, backups=2), ThreadLauncher())
     assert runner.needs(Plan("ddppo", actors=7, learners=3, backups=1)) == {"CPU": 3.0}
 
 
@@ -183,15 +183,15 @@ def test_two_learners_equal_one(tmp_path, monkeypatch):
 
     In haste two learners are 1.01e-6 from one, and so are two devices of the fused runner from one of its devices.
     """
-    from shoal.cluster.transport.ray_launcher import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayLauncher
 
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     experiment = dataclasses.replace(resolve("mpe/simple_spread"), num_envs=16, num_steps=8, total_env_steps=5 * 128)
     made = {}
     for learners in (1, 2):
         plan = Plan("ddppo", learners=learners)
-        fabric = RayFabric("local", runner.needs(plan))
-        result, _ = run(tmp_path / str(learners), experiment, plan, fabric=fabric)
+        launcher = RayLauncher("local", runner.needs(plan))
+        result, _ = run(tmp_path / str(learners), experiment, plan, launcher=launcher)
         made[learners] = weights(result.policies)
     assert largest_difference(made[1], made[2]) < 1e-6
 
@@ -199,11 +199,11 @@ def test_two_learners_equal_one(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["learner-0", "learner-1"])
 def test_a_group_that_lost_a_member_begins_anew(tmp_path, victim):
-    from shoal.cluster.transport.ray_launcher import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayLauncher
 
     plan = Plan("ddppo", learners=2, backups=1, commit_seconds=0.2)
-    fabric, killer = RayFabric("local", runner.needs(plan)), Killer(victim, 5)
-    result, status = run(tmp_path, of("control/cartpole", 190), plan, killer, fabric=fabric)
+    launcher, killer = RayLauncher("local", runner.needs(plan)), Killer(victim, 5)
+    result, status = run(tmp_path, of("control/cartpole", 190), plan, killer, launcher=launcher)
     assert result.update == 190
     assert not killer.updates
     assert status["services"]["meeting"]["generation"] >= 2

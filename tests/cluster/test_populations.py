@@ -11,8 +11,8 @@ from shooting import shooting
 
 from shoal.algorithms import PPO
 from shoal.cluster.tasks import populations
-from shoal.cluster.tasks.pool import Team
-from shoal.cluster.transport.launcher import Threads
+from shoal.cluster.tasks.pool import PoolConfig
+from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.networks.torsos import Network
 from shoal.populations import psro_run
 from shoal.populations.psro import PSRO
@@ -53,7 +53,7 @@ def same(one, other):
 
 def test_the_population_of_one_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(populations, "EPISODES", 100)  # every line-up is a task
-    state = populations.start(settings(), tmp_path / "run", Team(workers=2), Threads())
+    state = populations.start(settings(), tmp_path / "run", PoolConfig(workers=2), ThreadLauncher())
     same(state, psro_run.start(settings(), devices=1))
     told = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert told["services"]["board"] | {"handed": 2 + 1 + 3, "open": 0, "done": 0} == told["services"]["board"]
@@ -63,7 +63,7 @@ def test_the_population_of_one_machine(tmp_path, monkeypatch):
 
 
 def test_what_was_done_before_the_driver_died_is_not_done_again(tmp_path, monkeypatch):
-    whole = populations.start(settings(), tmp_path / "whole", Team(workers=1), Threads())
+    whole = populations.start(settings(), tmp_path / "whole", PoolConfig(workers=1), ThreadLauncher())
 
     save = psro_run.save
 
@@ -75,8 +75,8 @@ def test_what_was_done_before_the_driver_died_is_not_done_again(tmp_path, monkey
     with monkeypatch.context() as patched:
         patched.setattr(psro_run, "save", full)
         with pytest.raises(OSError, match="disk full"):
-            populations.start(settings(), tmp_path / "run", Team(workers=1), Threads())
-    state = populations.resume(tmp_path / "run", Team(workers=1), Threads())
+            populations.start(settings(), tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
+    state = populations.resume(tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
     assert fingerprint(state) == fingerprint(whole)
     assert json.loads((tmp_path / "run" / "cluster.json").read_text())["services"]["board"]["handed"] == 0
 
@@ -92,7 +92,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", ["last", "league", "pipeline"])
 def test_other_populations(tmp_path, kind):
     chosen = settings(**KINDS[kind])
-    state = populations.start(chosen, tmp_path / "run", Team(workers=2), Threads())
+    state = populations.start(chosen, tmp_path / "run", PoolConfig(workers=2), ThreadLauncher())
     same(state, psro_run.start(chosen, devices=1))
 
 
@@ -101,10 +101,10 @@ def test_other_populations(tmp_path, kind):
 def test_nothing_is_lost_whoever_is_shot(tmp_path, monkeypatch, seed):
     monkeypatch.setattr(populations, "EPISODES", 100)
     chosen = settings(iterations=3)
-    undisturbed = populations.start(chosen, tmp_path / "calm", Team(workers=2), Threads())
-    fabric = Threads()
-    with shooting(fabric, ["board", "worker-0", "worker-1"], seed, shots=4, apart=(1, 4)) as killed:
-        state = populations.start(chosen, tmp_path / "shot", Team(workers=2), fabric)
+    undisturbed = populations.start(chosen, tmp_path / "calm", PoolConfig(workers=2), ThreadLauncher())
+    launcher = ThreadLauncher()
+    with shooting(launcher, ["board", "worker-0", "worker-1"], seed, shots=4, apart=(1, 4)) as killed:
+        state = populations.start(chosen, tmp_path / "shot", PoolConfig(workers=2), launcher)
     assert killed
     assert fingerprint(state) == fingerprint(undisturbed)
     assert fingerprint(psro_run.resume(tmp_path / "shot", devices=1)) == fingerprint(undisturbed)
@@ -113,8 +113,8 @@ def test_nothing_is_lost_whoever_is_shot(tmp_path, monkeypatch, seed):
 @pytest.mark.slow
 def test_by_processes(tmp_path):
     pytest.importorskip("ray")
-    from shoal.cluster.transport.ray_launcher import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayLauncher
 
-    team = Team(workers=2)
-    state = populations.start(settings(), tmp_path / "run", team, RayFabric("local", team.needs))
+    team = PoolConfig(workers=2)
+    state = populations.start(settings(), tmp_path / "run", team, RayLauncher("local", team.needs))
     same(state, psro_run.start(settings(), devices=1))

@@ -18,9 +18,9 @@ import rich.console
 from listening import listening
 
 from shoal.cli.app import main
-from shoal.cluster import supervisor as runner
+from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
-from shoal.cluster.transport.launcher import WorkerError
+from shoal.cluster.transport.service import WorkerError
 from shoal.training import checkpoint
 from shoal.training.metrics import read_metrics
 
@@ -168,26 +168,26 @@ class TestBadInput:
     @pytest.mark.slow
     def test_other_versions_and_worlds_that_cannot_travel(self, monkeypatch):
         from shoal.cluster.transport import ray_join
-        from shoal.cluster.transport import ray_launcher as ray_fabric
+        from shoal.cluster.transport import ray_launcher as ray_launcher
         from shoal.core.errors import OptionError
 
         real = ray_join.versions
-        fabric = ray_fabric.RayFabric("local", {"CPU": 1})
+        launcher = ray_launcher.RayLauncher("local", {"CPU": 1})
         try:
             monkeypatch.setattr(ray_join, "versions", lambda: real() | {"jax": "0.0.1"})
             with pytest.raises(OptionError, match="Install the same versions on all nodes"):
                 check_against(ray_join, real)
             import threading
 
-            setting = dataclasses.replace(fabric.setting, worlds={"my/world": threading.Lock()})
-            fabric.setting = setting
+            setting = dataclasses.replace(launcher.setting, worlds={"my/world": threading.Lock()})
+            launcher.setting = setting
             with pytest.raises(OptionError, match="Put the world into a file"):
-                fabric.start("actor-0", dict)
-            fabric.setting = dataclasses.replace(setting, worlds={}, imports=("/no/such/world.py",))
+                launcher.start("actor-0", dict)
+            launcher.setting = dataclasses.replace(setting, worlds={}, imports=("/no/such/world.py",))
             with pytest.raises(WorkerError, match=r"actor-1: could not be made ready:.*/no/such/world\.py"):
-                fabric.start("actor-1", dict).call("keys")
+                launcher.start("actor-1", dict).once.keys()
         finally:
-            fabric.stop()
+            launcher.stop()
 
 
 def check_against(ray_join, real):
@@ -207,9 +207,9 @@ def test_status_advise_and_scale(tmp_path, capsys):
     assert main(["cluster", "status", str(folder)]) == 2
     assert "not a run folder" in capsys.readouterr().err
     experiment = faults().experiment_of(0, 12)
-    from shoal.cluster.transport.launcher import Threads
+    from shoal.cluster.transport.launcher import ThreadLauncher
 
-    runner.train(experiment, folder, Plan(actors=2), Threads())
+    runner.train(experiment, folder, Plan(actors=2), ThreadLauncher())
     assert main(["cluster", "status", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "update 12 of 12" in shown
@@ -336,7 +336,7 @@ def test_only_who_has_the_token_gets_in(tmp_path):
     from shoal.cluster.transport import ray_join
 
     before = dict(os.environ)
-    fabric = ray_fabric("local")
+    launcher = ray_launcher("local")
     try:
         node = ray_join.ray._private.worker._global_node
         raylet = next(pid for pid, name in faults().family(os.getpid()) if name == "raylet")
@@ -362,23 +362,23 @@ def test_only_who_has_the_token_gets_in(tmp_path):
         assert len(logs) > 5
         assert not [path for path in logs if path.is_file() and token in path.read_text(errors="replace")]
     finally:
-        fabric.stop()
+        launcher.stop()
     assert {name: value for name, value in os.environ.items() if "AUTH" in name} == {
         name: value for name, value in before.items() if "AUTH" in name
     }
 
 
-def ray_fabric(address, plan=None, **more):
-    from shoal.cluster.transport.ray_launcher import RayFabric
+def ray_launcher(address, plan=None, **more):
+    from shoal.cluster.transport.ray_launcher import RayLauncher
 
-    return RayFabric(address, runner.needs(plan or Plan(actors=1)), **more)
+    return RayLauncher(address, runner.needs(plan or Plan(actors=1)), **more)
 
 
 @pytest.mark.slow
 def test_learners_without_a_centre_meet_on_loopback(tmp_path):
     module, found = faults(), []
     plan, experiment = Plan("ddppo", learners=2), module.experiment_of(0, 20)
-    site = module.begun(experiment, plan, tmp_path / "run", ray_fabric("local", plan))
+    site = module.begun(experiment, plan, tmp_path / "run", ray_launcher("local", plan))
 
     def look(site):
         if site.status.get("learner", {}).get("update", 0) >= 3 and not found:

@@ -10,7 +10,7 @@ import pytest
 from shoal.cluster.replay.ring import Ring, Table, places
 from shoal.cluster.replay.service import LIFE, Push, ReplayService
 from shoal.cluster.replay.shards import Shards
-from shoal.cluster.transport.launcher import Threads
+from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.errors import OptionError
 from shoal.ops import replay as buffers
 
@@ -196,17 +196,17 @@ def test_an_unknown_table_is_named():
         service().push(Push(0, 0, 0, 6, {"other": (rows(0), None)}, {}))
 
 
-def started(prioritised: bool = True, shards: int = 2) -> tuple[Threads, Shards]:
-    fabric = Threads()
+def started(prioritised: bool = True, shards: int = 2) -> tuple[ThreadLauncher, Shards]:
+    launcher = ThreadLauncher()
     table = {"team": Table(9, 1, prioritised)}
-    handles = [fabric.start(f"replay-{i}", ReplayService, table, 10**6) for i in range(shards)]
-    return fabric, Shards(handles, ["team"])
+    handles = [launcher.start(f"replay-{i}", ReplayService, table, 10**6) for i in range(shards)]
+    return launcher, Shards(handles, ["team"])
 
 
 def test_shards_are_drawn_from_by_what_they_weigh():
     _, shards = started()
-    shards.handles[0].call("push", push(0, 0, np.full((T, E), 1.0)))
-    shards.handles[1].call("push", push(0, 1, np.full((T, E), 3.0)))
+    shards.handles[0].once.push(push(0, 0, np.full((T, E), 1.0)))
+    shards.handles[1].once.push(push(0, 1, np.full((T, E), 3.0)))
     assert shards.news(100, 0, 0.0)[0] == 2 * T * E
     shards.answered(shards.ask({"team": 10}))  # by now they have said what they weigh
     batch = (shards.answered(shards.ask({"team": 400})) or {})["team"]
@@ -217,22 +217,22 @@ def test_shards_are_drawn_from_by_what_they_weigh():
     shards.reprioritise("team", batch, np.full(400, 2.0))
     shards.spill()  # waits for nothing but itself; the priorities are on their way
     end = time.monotonic() + 10
-    while time.monotonic() < end and sum(h.call("figures")["written"] for h in shards.handles) < 400:
+    while time.monotonic() < end and sum(h.once.figures()["written"] for h in shards.handles) < 400:
         time.sleep(0.01)
-    assert shards.handles[1].call("draw", {"team": 1})["team"].mass == 12.0
+    assert shards.handles[1].once.draw({"team": 1})["team"].mass == 12.0
 
 
 def test_while_a_shard_is_away_the_others_give_its_share():
-    fabric, shards = started()
-    shards.handles[0].call("push", push(0, 0, np.ones((T, E))))
-    shards.handles[1].call("push", push(0, 1, np.ones((T, E))))
+    launcher, shards = started()
+    shards.handles[0].once.push(push(0, 0, np.ones((T, E))))
+    shards.handles[1].once.push(push(0, 1, np.ones((T, E))))
     assert shards.news(100, 0, 0.0)[0] == 2 * T * E
-    fabric.kill("replay-1")  # it comes back empty: nothing was written
+    launcher.kill("replay-1")  # it comes back empty: nothing was written
     batch = (shards.answered(shards.ask({"team": 64})) or {})["team"]
     assert len(batch.odds) == 64
     assert set(batch.shard) == {0}
-    shards.handles[1].call("push", push(3, 1, np.ones((T, E))))
+    shards.handles[1].once.push(push(3, 1, np.ones((T, E))))
     assert shards.news(100, 0, 0.0)[0] == T * E  # counted from zero again
-    fabric.remove("replay-0")
-    fabric.remove("replay-1")
+    launcher.remove("replay-0")
+    launcher.remove("replay-1")
     assert shards.answered(shards.ask({"team": 64})) is None

@@ -11,11 +11,11 @@ from shooting import Killer, disturbed
 from shoal.algorithms import A2C, DQN
 from shoal.algorithms import q_learning as q
 from shoal.algorithms import replay as stored
-from shoal.cluster import supervisor as runner
+from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
 from shoal.cluster.replay.actor import PriorityEstimator, ladder, steps_by_learner
 from shoal.cluster.replay.learner import LEAD, ReplayLearning
-from shoal.cluster.transport.launcher import Threads
+from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.rollouts import Copies, Share
 from shoal.core.errors import OptionError
@@ -162,11 +162,11 @@ def test_what_does_not_fit_is_refused(recipe, algorithm, said):
 
 @pytest.mark.slow
 def test_apex_on_ray(tmp_path):
-    from shoal.cluster.transport.ray_launcher import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayLauncher
 
     plan = Plan("apex", actors=2, shards=2)
-    fabric = RayFabric("local", runner.needs(plan))
-    result = runner.train(of(APEX, 30), tmp_path / "run", plan, fabric)
+    launcher = RayLauncher("local", runner.needs(plan))
+    result = runner.train(of(APEX, 30), tmp_path / "run", plan, launcher)
     assert result.update == 30
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert status["services"]["replay-1"]["judged"] > 0
@@ -195,7 +195,7 @@ SOLVES = DQN(
 )
 def test_cartpole_is_solved(tmp_path, recipe, algorithm, steps, total):
     experiment = Experiment("control/cartpole", {}, (), {"team": Learner(algorithm)}, 16, steps, total)
-    runner.train(experiment, tmp_path / "run", Plan(recipe, actors=2, shards=2), Threads())
+    runner.train(experiment, tmp_path / "run", Plan(recipe, actors=2, shards=2), ThreadLauncher())
     roles, policies, _ = load_policies(tmp_path / "run")
     assert evaluate(roles, policies, 256).total_mean_return > 450
 
@@ -204,7 +204,7 @@ def test_cartpole_is_solved(tmp_path, recipe, algorithm, steps, total):
 def test_a_team_learns_by_apex(tmp_path):
     algorithm = dataclasses.replace(SOLVES, learning_rate=1e-3, gamma=0.9, n_step=1, mixer="sum")
     experiment = Experiment("mpe/simple_spread", {}, (), {"team": Learner(algorithm)}, 64, 5, 100_000)
-    runner.train(experiment, tmp_path / "run", Plan("apex", actors=2), Threads())
+    runner.train(experiment, tmp_path / "run", Plan("apex", actors=2), ThreadLauncher())
     roles, policies, _ = load_policies(tmp_path / "run")
     trained, chance = (evaluate(roles, one, 512).total_mean_return for one in (policies, None))
     assert trained > chance + 5

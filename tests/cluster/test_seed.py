@@ -10,11 +10,11 @@ import pytest
 from shooting import Killer, disturbed
 
 from shoal.algorithms import Impala
-from shoal.cluster import supervisor as runner
+from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
 from shoal.cluster.services.dataset import Queue
 from shoal.cluster.services.parameters import ParameterService
-from shoal.cluster.transport.launcher import Threads
+from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import inference, rollouts
 from shoal.cluster.workers.actor import POLICIES
 from shoal.cluster.workers.host_copies import HostCopies
@@ -37,23 +37,23 @@ class Alone:
     """A server with its services, and weights that never change."""
 
     def __init__(self, experiment, version=3):
-        self.fabric, store = Threads(), Threads().store
+        self.launcher, store = ThreadLauncher(), ThreadLauncher().store
         self.experiment, self.program = experiment, rollouts.program_of(experiment)
         self.policies = policies_of(self.program.init().learners)
-        handles = {"parameters": self.fabric.start("parameters", ParameterService, store)}
-        handles["dataset"] = self.fabric.start("dataset", Queue, 8)
+        handles = {"parameters": self.launcher.start("parameters", ParameterService, store)}
+        handles["dataset"] = self.launcher.start("dataset", Queue, 8)
         self.queue = handles["dataset"]
         packed = rollouts.layout_of(self.program).pack(self.policies)
-        handles["parameters"].call("push", POLICIES, version, packed, 0)
-        self.handle = self.fabric.start("inference", InferenceServer, experiment.to_dict(), handles, store)
+        handles["parameters"].once.push(POLICIES, version, packed, 0)
+        self.handle = self.launcher.start("inference", InferenceServer, experiment.to_dict(), handles, store)
 
     def play(self, parts, steps):
         """Steps parts side by side, each in a thread, as actors would."""
 
         def work(part):
             for _ in range(steps):
-                part.step(self.handle.call("act", part.request))
-            self.handle.call("act", part.request)  # it says how the last step went
+                part.step(self.handle.once.act(part.request))
+            self.handle.once.act(part.request)  # it says how the last step went
 
         threads = [threading.Thread(target=work, args=(part,)) for part in parts]
         for thread in threads:
@@ -62,7 +62,7 @@ class Alone:
             thread.join()
 
     def taken(self, count):
-        items = self.queue.call("take", count, 0, None, 0.0)
+        items = self.queue.once.take(count, 0, None, 0.0)
         assert len(items) == count
         return sorted(items, key=lambda item: (item.round, item.share))
 
@@ -97,7 +97,7 @@ def test_the_rollouts_are_those_that_actors_would_make(env, recurrent, anew):
     if env == "mpe/simple_spread":
         assert np.any(found.steps.truncated)
         assert np.any(found.steps.final_value["agent"] != 0)
-    alone.fabric.stop()
+    alone.launcher.stop()
 
 
 def test_environments_of_the_host_too():
@@ -113,7 +113,7 @@ def test_environments_of_the_host_too():
     assert found.steps.terminated.any()
     own.close()
     halves.close()
-    alone.fabric.stop()
+    alone.launcher.stop()
 
 
 def test_requests_are_answered_together(monkeypatch):
@@ -122,44 +122,44 @@ def test_requests_are_answered_together(monkeypatch):
     alone = Alone(of("control/cartpole", num_steps=6, recurrent="none"))
     parts = [Halves(alone.program, f"actor-{i}", Share(i, 1)).parts[0] for i in range(3)]
     alone.play(parts, 12)
-    figures = alone.handle.call("figures")
+    figures = alone.handle.once.figures()
     assert figures["requests"] == 3 * 13
     assert figures["batch"] > 2.0
     assert figures["rollouts"] == 3 * 2
-    alone.fabric.stop()
+    alone.launcher.stop()
 
 
 def test_a_request_that_comes_twice_counts_once_and_a_gap_begins_anew():
     alone = Alone(of("control/cartpole", num_steps=3, recurrent="none"))
     part = Halves(alone.program, "actor-0", Share(0, 1)).parts[0]
     for _ in range(3):
-        first, again = (alone.handle.call("act", part.request) for _ in range(2))
+        first, again = (alone.handle.once.act(part.request) for _ in range(2))
         assert_same(first, again)
         part.step(first)
-    alone.handle.call("act", part.request)
-    alone.handle.call("act", part.request)
+    alone.handle.once.act(part.request)
+    alone.handle.once.act(part.request)
     assert len(alone.taken(1)) == 1
-    actions = alone.handle.call("act", part.request)
+    actions = alone.handle.once.act(part.request)
     part.step(actions)  # one step that the server hears nothing of, as if it had begun anew
     part.step(actions)
     alone.play([part], 3)
     (item,) = alone.taken(1)
     assert int(item.ref.clock) == 6  # steps 4 and 5 are in no rollout
-    alone.fabric.stop()
+    alone.launcher.stop()
 
 
 def test_a_full_queue_holds_actors_up():
     alone = Alone(of("control/cartpole", num_steps=1, recurrent="none"))
     part = Halves(alone.program, "actor-0", Share(0, 1)).parts[0]
     for _ in range(8):
-        part.step(alone.handle.call("act", part.request))
-    alone.handle.call("act", part.request)  # the eighth rollout fills it
-    part.step(alone.handle.call("act", part.request))
-    assert alone.handle.call("act", part.request) is None
+        part.step(alone.handle.once.act(part.request))
+    alone.handle.once.act(part.request)  # the eighth rollout fills it
+    part.step(alone.handle.once.act(part.request))
+    assert alone.handle.once.act(part.request) is None
     alone.taken(1)
-    assert alone.handle.call("act", part.request) is not None
+    assert alone.handle.once.act(part.request) is not None
     assert len(alone.taken(8)) == 8
-    alone.fabric.stop()
+    alone.launcher.stop()
 
 
 def test_copies_that_are_sick_are_replaced():
@@ -169,11 +169,11 @@ def test_copies_that_are_sick_are_replaced():
     alone.play([part], 2)
     steps = alone.taken(1)[0].ref.steps
     np.testing.assert_array_equal(steps.observation["agent"].view[:, 1], steps.observation["agent"].view[:, 2])
-    alone.fabric.stop()
+    alone.launcher.stop()
 
 
-def run(tmp_path, experiment, plan, *hooks, fabric=None):
-    _, result = disturbed(tmp_path, experiment, plan, *hooks, fabric=fabric)
+def run(tmp_path, experiment, plan, *hooks, launcher=None):
+    _, result = disturbed(tmp_path, experiment, plan, *hooks, launcher=launcher)
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines] == list(range(1, experiment.num_updates + 1))
     return result, lines, json.loads((tmp_path / "run" / "cluster.json").read_text())
@@ -204,13 +204,13 @@ def test_whoever_dies_the_run_ends_with_all_updates(tmp_path, victim):
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["inference", "actor-1"])
 def test_on_ray(tmp_path, victim):
-    from shoal.cluster.transport.ray_launcher import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayLauncher
 
     plan = Plan("seed", actors=2, commit_seconds=0.2)
-    fabric = RayFabric("local", runner.needs(plan))
+    launcher = RayLauncher("local", runner.needs(plan))
     experiment = dataclasses.replace(of("control/cartpole", 180, recurrent="none"), seed=1)
     killer = Killer(victim, 5, 60)
-    result, _, status = run(tmp_path, experiment, plan, killer, fabric=fabric)
+    result, _, status = run(tmp_path, experiment, plan, killer, launcher=launcher)
     assert result.update == 180
     assert not killer.updates
     assert "actor>pull" not in status["messages"]["parameters"]
@@ -223,4 +223,4 @@ def test_an_odd_number_of_copies_is_not_cut_in_halves():
 def test_it_is_for_impala_alone(tmp_path):
     experiment = Experiment("control/cartpole", num_envs=8, num_steps=4)
     with pytest.raises(OptionError, match="recipe seed is for impala"):
-        runner.train(experiment, tmp_path / "run", Plan("seed"), Threads())
+        runner.train(experiment, tmp_path / "run", Plan("seed"), ThreadLauncher())

@@ -12,7 +12,8 @@ from shoal.cluster.services.coordinator import Coordinator
 from shoal.cluster.services.dataset import Item, Queue
 from shoal.cluster.services.journal import Journal, read
 from shoal.cluster.services.parameters import ParameterService
-from shoal.cluster.transport.launcher import Gone, Memory, Threads, WorkerError, insist
+from shoal.cluster.transport.launcher import LocalStore, ThreadLauncher
+from shoal.cluster.transport.service import ServiceUnavailable, WorkerError
 from shoal.cluster.workers.learner import Learner
 from shoal.core.errors import OptionError, RunError, ShoalError, UnknownNameError
 from shoal.training.experiment import Experiment
@@ -98,18 +99,18 @@ class Holes:
 
     def get(self, ref):
         if ref in ("0.4", "2.4"):
-            raise Gone(ref)
+            raise ServiceUnavailable(ref)
         return ref
 
 
 def test_a_learner_puts_back_what_is_whole_and_asks_for_the_rest(tmp_path):
     learner = Learner.__new__(Learner)
     queue, coordinator = Queue(8), Coordinator(str(tmp_path), Plan(actors=3), 10)
-    fabric = Threads()
+    launcher = ThreadLauncher()
     learner.store = Holes()
     learner.services = {
-        "dataset": fabric.start("dataset", lambda: queue),
-        "coordinator": fabric.start("coordinator", lambda: coordinator),
+        "dataset": launcher.start("dataset", lambda: queue),
+        "coordinator": launcher.start("coordinator", lambda: coordinator),
     }
     coordinator.began(4)
     for share in range(3):
@@ -124,25 +125,25 @@ def test_a_learner_puts_back_what_is_whole_and_asks_for_the_rest(tmp_path):
     for share in (0, 2):
         assert queue.push(item(share, 4)._replace(ref=f"{share} again"))
     assert sorted(learner._fetched(queue.take(3, 0, 4))) == ["0 again", "1.4", "2 again"]
-    fabric.stop()
+    launcher.stop()
 
 
 @pytest.mark.parametrize(("recipe", "taken"), [("stale", ["2.0", "3.0"]), ("impala", ["0.0", "1.0"])])
 def test_a_learner_leaves_what_is_too_stale(recipe, taken):
     """At update 5, at most 2 behind: what was made by version 2 is dropped, and version 3 will do."""
-    learner, queue, fabric = Learner.__new__(Learner), Queue(8), Threads()
+    learner, queue, launcher = Learner.__new__(Learner), Queue(8), ThreadLauncher()
     learner.plan, learner.update = Plan(recipe=recipe, actors=2, max_staleness=2), 5
     learner.dead, learner.clock = threading.Event(), Clock()
-    learner.services = {"dataset": fabric.start("dataset", lambda: queue)}
+    learner.services = {"dataset": launcher.start("dataset", lambda: queue)}
     for number, version in enumerate((1, 2, 3, 5)):
         queue.push(item(number, 0, version))
     assert refs(learner._taken()) == taken
-    fabric.stop()
+    launcher.stop()
 
 
 class TestParameters:
     def test_only_newer_versions(self):
-        service = ParameterService(Memory())
+        service = ParameterService(LocalStore())
         assert service.pull("p", -1) is None
         service.push("p", 2, "two")
         service.push("p", 1, "one")
@@ -154,7 +155,7 @@ class TestParameters:
         assert service.figures() == {"p": 1}
 
     def test_waits_for_a_version(self):
-        service = ParameterService(Memory())
+        service = ParameterService(LocalStore())
         service.push("p", 0, "zero")
         assert service.pull("p", -1, 1, 0.01) is None
         threading.Timer(0.05, lambda: service.push("p", 1, "one")).start()
@@ -324,32 +325,32 @@ class Counter:
 
 class TestThreads:
     def test_what_dies_begins_anew(self):
-        fabric = Threads()
-        handle = fabric.start("counter", Counter, 10)
-        assert handle.by("actor").call("add", 1) == 11
-        fabric.kill("counter")
-        assert handle.call("add", 1) == 11
-        fabric.remove("counter")
-        with pytest.raises(Gone):
-            handle.call("add", 1)
-        with pytest.raises(Gone):
-            insist(handle, "add", 1, give_up=lambda: True)
+        launcher = ThreadLauncher()
+        handle = launcher.start("counter", Counter, 10)
+        assert handle.by("actor").once.add(1) == 11
+        launcher.kill("counter")
+        assert handle.once.add(1) == 11
+        launcher.remove("counter")
+        with pytest.raises(ServiceUnavailable):
+            handle.once.add(1)
+        with pytest.raises(ServiceUnavailable):
+            handle.retry_until(lambda: True).add(1)
 
     def test_errors_name_who_and_what_once(self):
-        handle = Threads().start("counter", Counter, 0)
+        handle = ThreadLauncher().start("counter", Counter, 0)
         with pytest.raises(WorkerError) as caught:
-            handle.call("fail")
+            handle.once.fail()
         text = str(caught.value)
         assert text.startswith("counter: ValueError: no such thing\nTraceback")
         assert text.count("raise ValueError") == 1
 
     def test_messages_are_counted_by_sender(self):
-        fabric = Threads()
-        handle = fabric.start("counter", Counter, 0)
+        launcher = ThreadLauncher()
+        handle = launcher.start("counter", Counter, 0)
         for _ in range(3):
-            handle.by("actor").call("add", 1)
-        handle.call("add", 1)
-        assert handle.call("counts") == {"actor>add": 3, "driver>add": 1}
+            handle.by("actor").once.add(1)
+        handle.once.add(1)
+        assert handle.messages() == {"actor>add": 3, "driver>add": 1}
 
 
 class TestPlan:
@@ -382,9 +383,9 @@ def test_whatever_is_raised_in_a_service_comes_to_the_caller_in_words(error):
         def leave(self):
             raise error
 
-    handle = Threads().start("rude", Rude)
+    handle = ThreadLauncher().start("rude", Rude)
     with pytest.raises(WorkerError, match=rf"^rude: {error.__name__}: ") as caught:
-        handle.call("leave")
+        handle.once.leave()
     assert caught.value.line == f"{error.__name__}: "
     assert WorkerError("").line == "it failed without a word"
 

@@ -1,4 +1,4 @@
-"""The task board and its crew: order, leases, what a crash leaves, and who is told what failed."""
+"""The task board and its pool: order, leases, what a crash leaves, and who is told what failed."""
 
 import itertools
 import json
@@ -14,8 +14,9 @@ import pytest
 
 from shoal.cluster.tasks.board import Result, Task, TaskBoard
 from shoal.cluster.tasks.ledger import Ledger
-from shoal.cluster.tasks.pool import Crew, Team
-from shoal.cluster.transport.launcher import Failure, Threads, WorkerError
+from shoal.cluster.tasks.pool import PoolConfig, WorkerPool
+from shoal.cluster.transport.launcher import ThreadLauncher
+from shoal.cluster.transport.service import Failure, WorkerError
 from shoal.core.errors import OptionError, RunError
 
 
@@ -31,17 +32,17 @@ def test_tasks_are_handed_out_in_order_and_after_what_they_wait_for(tmp_path):
     board = TaskBoard(tmp_path)
     board.add([Task("c", "sum", after=("a", "b")), Task("a", "one"), Task("b", "two"), Task("d", "one")])
     board.hello("w", "1")
-    assert ids(board.trade("w", "1", ("two",), count=5)) == ["b"]
-    assert ids(board.trade("w", "1", (), count=5)) == ["a", "d"]
-    assert board.trade("w", "1", ("sum",), [done("a")]) == []
-    assert ids(board.trade("w", "1", ("sum",), [done("b")])) == ["c"]
+    assert ids(board.report_and_fetch("w", "1", ("two",), count=5)) == ["b"]
+    assert ids(board.report_and_fetch("w", "1", (), count=5)) == ["a", "d"]
+    assert board.report_and_fetch("w", "1", ("sum",), [done("a")]) == []
+    assert ids(board.report_and_fetch("w", "1", ("sum",), [done("b")])) == ["c"]
     assert board.wait(["a", "b", "x"]) == (2, ["x"], None)
 
 
 def test_a_result_counts_once_and_survives(tmp_path):
     board = TaskBoard(tmp_path)
     board.add([Task("a", "k"), Task("b", "k")])
-    board.trade("w", "1", (), count=2)
+    board.report_and_fetch("w", "1", (), count=2)
     board.report("w", [Result("a", {"n": 0.1}, [np.arange(3, dtype=np.float32), np.array(True)])])
     board.report("v", [done("a", n=7.0)])
     again = TaskBoard(tmp_path)
@@ -53,7 +54,7 @@ def test_a_result_counts_once_and_survives(tmp_path):
         assert found.leaves[1].shape == ()
     assert board.figures()["ignored"] == 1
     again.add([Task("a", "k"), Task("b", "k")])
-    assert ids(again.trade("w", "1", (), count=9)) == ["b"]
+    assert ids(again.report_and_fetch("w", "1", (), count=9)) == ["b"]
 
 
 def test_the_first_result_of_a_task_is_the_one(tmp_path):
@@ -122,14 +123,14 @@ def test_who_begins_anew_or_is_dead_loses_its_leases(tmp_path):
     board = TaskBoard(tmp_path)
     board.add([Task("a", "k"), Task("b", "k")])
     board.hello("w", "1")
-    assert ids(board.trade("w", "1", ())) == ["a"]
+    assert ids(board.report_and_fetch("w", "1", ())) == ["a"]
     board.hello("w", "2")
-    assert board.trade("w", "1", ()) is None  # the life before
-    assert ids(board.trade("w", "2", (), count=2)) == ["a", "b"]
-    assert board.trade("v", "x", ()) == []
+    assert board.report_and_fetch("w", "1", ()) is None  # the life before
+    assert ids(board.report_and_fetch("w", "2", (), count=2)) == ["a", "b"]
+    assert board.report_and_fetch("v", "x", ()) == []
     board.release("w")
-    assert board.trade("w", "2", ()) is None
-    assert ids(board.trade("v", "x", (), count=2)) == ["b", "a"]
+    assert board.report_and_fetch("w", "2", ()) is None
+    assert ids(board.report_and_fetch("v", "x", (), count=2)) == ["b", "a"]
     board.report("w", [done("a", late=True)])  # of a life before, but it is done
     assert board.wait(["a"]).done == 1
 
@@ -137,9 +138,9 @@ def test_who_begins_anew_or_is_dead_loses_its_leases(tmp_path):
 def test_who_takes_too_long_is_found_out(tmp_path):
     board = TaskBoard(tmp_path, limit=0.05)
     board.add([Task("a", "k"), Task("b", "k", limit=60.0)])
-    assert ids(board.trade("w", "1", (), count=2)) == ["a", "b"]
-    assert board.trade("v", "1", (), timeout=0.1) == []  # first tasks compile: five times as long
-    assert ids(board.trade("v", "1", (), timeout=2.0)) == ["a"]
+    assert ids(board.report_and_fetch("w", "1", (), count=2)) == ["a", "b"]
+    assert board.report_and_fetch("v", "1", (), timeout=0.1) == []  # first tasks compile: five times as long
+    assert ids(board.report_and_fetch("v", "1", (), timeout=2.0)) == ["a"]
     assert board.status()["w"]["hangs"]
     assert not board.status()["v"]["hangs"]
     board.report("w", [done("a")])
@@ -151,19 +152,19 @@ def test_a_task_that_always_fails_is_given_up(tmp_path):
     board = TaskBoard(tmp_path, retries=1)
     board.add([Task("a", "k"), Task("b", "k")])
     for times in (1, 2):
-        assert ids(board.trade("w", "1", ("k",))) == ["a"]
+        assert ids(board.report_and_fetch("w", "1", ("k",))) == ["a"]
         board.failed("w", "a", Failure("ValueError", "no", "trace", False))
         broken = board.wait(["a", "b"]).broken
         assert (broken is None) == (times == 1)
     assert (broken.id, broken.worker, broken.times, broken.failure.text) == ("a", "w", 2, "no")
-    assert ids(board.trade("w", "1", ("k",), count=5)) == ["b"]
+    assert ids(board.report_and_fetch("w", "1", ("k",), count=5)) == ["b"]
 
 
 def test_bad_options(tmp_path):
     with pytest.raises(OptionError, match="limit"):
         TaskBoard(tmp_path, limit=0)
     with pytest.raises(OptionError, match="workers"):
-        Team(workers=0)
+        PoolConfig(workers=0)
 
 
 class Squares:
@@ -172,7 +173,7 @@ class Squares:
     def __init__(self, pause=0.0):
         self.pause = pause
 
-    def carry_out(self, task, board):
+    def run(self, task, board):
         kind, payload = task.kind, task.payload
         if kind == "fail":
             raise ValueError(f"cannot square {payload}")
@@ -183,32 +184,32 @@ class Squares:
         return {"square": payload**2}, [np.full(4, payload, np.float32)]
 
 
-def crew_of(tmp_path, *args, **team):
-    fabric = Threads()
+def pool_of(tmp_path, *args, **team):
+    launcher = ThreadLauncher()
     tmp_path.mkdir(exist_ok=True)
     (tmp_path / "config.json").touch()
-    return Crew(tmp_path, fabric, Team(**team), Squares, *args), fabric
+    return WorkerPool(tmp_path, launcher, PoolConfig(**team), Squares, *args), launcher
 
 
 def test_a_crew_carries_tasks_out(tmp_path):
-    crew, _ = crew_of(tmp_path, workers=2)
+    pool, _ = pool_of(tmp_path, workers=2)
     tasks = [Task(f"t{n}", "square", n) for n in range(20)]
-    results = crew.carry_out(tasks)
+    results = pool.run(tasks)
     assert [result.figures["square"] for result in results] == [n**2 for n in range(20)]
     assert all((result.leaves[0] == n).all() for n, result in enumerate(results))
-    handed = crew.board.call("figures")["handed"]
-    crew.carry_out(tasks)  # known already
-    assert crew.board.call("figures")["handed"] == handed == 20
-    crew.close()
+    handed = pool.board.once.figures()["handed"]
+    pool.run(tasks)  # known already
+    assert pool.board.once.figures()["handed"] == handed == 20
+    pool.close()
     assert json.loads((tmp_path / "cluster.json").read_text())["services"]["board"]["done"] == 20
 
 
 def test_short_tasks_travel_in_groups_and_long_ones_alone(tmp_path):
     def trades(folder, pause):
-        crew, _ = crew_of(tmp_path / folder, pause, workers=1)
-        crew.carry_out([Task(f"t{n}", "square", n) for n in range(64)])
-        found = crew.board.call("counts")["worker>trade"]
-        crew.close()
+        pool, _ = pool_of(tmp_path / folder, pause, workers=1)
+        pool.run([Task(f"t{n}", "square", n) for n in range(64)])
+        found = pool.board.messages()["worker>report_and_fetch"]
+        pool.close()
         return found
 
     assert trades("short", 0.0) <= 64 / 4  # 1, then 16 at a time but for a slow moment
@@ -220,17 +221,17 @@ def test_a_group_is_of_one_kind(tmp_path):
     board.hello("w", "1")
     board.add([Task("a", "short"), Task("b", "long"), Task("c", "long"), Task("d", "short"), Task("e", "short")])
     asked = ("w", "1", (), (), 5, 0.0, "short")
-    assert ids(board.trade(*asked)) == ["a", "d", "e"]
-    assert ids(board.trade(*asked)) == ["b"]
-    assert ids(board.trade(*asked)) == ["c"]
+    assert ids(board.report_and_fetch(*asked)) == ["a", "d", "e"]
+    assert ids(board.report_and_fetch(*asked)) == ["b"]
+    assert ids(board.report_and_fetch(*asked)) == ["c"]
 
 
 def test_an_error_comes_once_with_its_worker_and_its_task(tmp_path):
-    crew, _ = crew_of(tmp_path, workers=1, retries=1)
+    pool, _ = pool_of(tmp_path, workers=1, retries=1)
     with pytest.raises(WorkerError) as caught:
-        crew.carry_out([Task("the/task", "fail", 3)])
+        pool.run([Task("the/task", "fail", 3)])
     text = str(caught.value)
-    crew.close()
+    pool.close()
     assert "worker-0 failed 2 times (task the/task)" in text
     assert text.count("ValueError: cannot square 3\n") == 2  # in front, and at the end of the traceback
     assert text.count("Traceback") == 1
@@ -238,11 +239,11 @@ def test_an_error_comes_once_with_its_worker_and_its_task(tmp_path):
 
 
 def test_a_run_folder_that_is_removed_ends_the_work(tmp_path):
-    crew, _ = crew_of(tmp_path / "run", workers=1)
+    pool, _ = pool_of(tmp_path / "run", workers=1)
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(RunError, match="run is gone: it was removed or renamed"):
-        crew.carry_out([Task("a", "square", 1)])
-    crew.close()
+        pool.run([Task("a", "square", 1)])
+    pool.close()
 
 
 class Unmakeable:
@@ -252,25 +253,25 @@ class Unmakeable:
 
 def test_a_worker_that_cannot_be_made_ends_the_run(tmp_path):
     (tmp_path / "config.json").touch()
-    crew = Crew(tmp_path, Threads(), Team(workers=1, retries=1), Unmakeable)
+    pool = WorkerPool(tmp_path, ThreadLauncher(), PoolConfig(workers=1, retries=1), Unmakeable)
     with pytest.raises(WorkerError, match=r"worker-0 failed 2 times in a row \(starting\).*no such world"):
-        crew.carry_out([Task("a", "square", 1)])
-    crew.close()
+        pool.run([Task("a", "square", 1)])
+    pool.close()
 
 
 def test_who_hangs_is_replaced(tmp_path):
-    crew, _ = crew_of(tmp_path, workers=1, patience=0.1)
+    pool, _ = pool_of(tmp_path, workers=1, patience=0.1)
     began = time.monotonic()
-    crew.carry_out([Task("a", "hang", [30.0])])  # the second time there is nothing left to wait for
+    pool.run([Task("a", "hang", [30.0])])  # the second time there is nothing left to wait for
     assert time.monotonic() - began < 10
-    crew.close()
-    assert any("hung" in event["what"] for event in crew.events)
+    pool.close()
+    assert any("hung" in event["what"] for event in pool.events)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_kills_at_any_time_cost_nothing(tmp_path, seed):
     """Workers and the board die again and again: every task is done, each result is the right one, none changes."""
-    crew, fabric = crew_of(tmp_path, 0.002, workers=3)
+    pool, launcher = pool_of(tmp_path, 0.002, workers=3)
     draws, stop, killed = random.Random(seed), threading.Event(), []
 
     def shoot():
@@ -278,16 +279,16 @@ def test_kills_at_any_time_cost_nothing(tmp_path, seed):
             if stop.wait(draws.uniform(0.02, 0.2)):
                 return
             killed.append(victim)
-            fabric.kill(victim)
+            launcher.kill(victim)
 
     gun = threading.Thread(target=shoot)
     gun.start()
     tasks = [Task(f"t{n}", "square", n, after=(f"t{n - 20}",) if n >= 20 else ()) for n in range(200)]
-    results = crew.carry_out(tasks)
+    results = pool.run(tasks)
     stop.set()
     gun.join()
     assert [result.figures["square"] for result in results] == [n**2 for n in range(200)]
-    crew.close()
+    pool.close()
     assert "board" in killed
     found = TaskBoard(tmp_path / "tasks").results(ids(tasks))
     assert all((result.leaves[0] == n).all() for n, result in enumerate(found))

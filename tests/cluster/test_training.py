@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from shooting import Killer, disturbed
 
-from shoal.cluster import supervisor as runner
+from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
-from shoal.cluster.transport.launcher import Threads, WorkerError
+from shoal.cluster.transport.launcher import ThreadLauncher
+from shoal.cluster.transport.service import WorkerError
 from shoal.core.errors import OptionError, RunError, ShoalError
 from shoal.presets import resolve
 from shoal.training import checkpoint
@@ -55,7 +56,7 @@ def alone():
 )
 def test_synchronous_equals_fused(tmp_path, alone, preset, actors):
     experiment = small(preset)
-    result = runner.train(experiment, tmp_path / "run", Plan(actors=actors), Threads())
+    result = runner.train(experiment, tmp_path / "run", Plan(actors=actors), ThreadLauncher())
     assert result.update == 5
     assert largest_difference(result.policies, alone(experiment)) < 1e-6
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
@@ -67,11 +68,11 @@ def test_synchronous_equals_fused(tmp_path, alone, preset, actors):
 @pytest.mark.parametrize("actors", [1, 2, 4])
 @pytest.mark.parametrize("preset", ["mpe/simple_spread", "tag/grid"])
 def test_synchronous_equals_fused_on_ray(tmp_path, alone, preset, actors):
-    from shoal.cluster.transport.ray_launcher import RayFabric
+    from shoal.cluster.transport.ray_launcher import RayLauncher
 
     plan, experiment = Plan(actors=actors), small(preset)
-    fabric = RayFabric("local", runner.needs(plan))
-    result = runner.train(experiment, tmp_path / "run", plan, fabric)
+    launcher = RayLauncher("local", runner.needs(plan))
+    result = runner.train(experiment, tmp_path / "run", plan, launcher)
     assert largest_difference(result.policies, alone(experiment)) < 1e-6
 
 
@@ -110,12 +111,12 @@ def test_stopped_and_resumed(tmp_path):
 
     def stop(site):
         if site.status.get("learner", {}).get("update", 0) >= 10:
-            site.services["coordinator"].call("stop")
+            site.services["coordinator"].once.stop()
 
     _, first = disturbed(tmp_path, experiment, Plan(actors=2), stop)
     assert first.interrupted
     assert 10 <= first.update < 50
-    second = runner.resume(open_run(tmp_path / "run"), Threads())
+    second = runner.resume(open_run(tmp_path / "run"), ThreadLauncher())
     assert second.update == 50
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines] == list(range(1, 51))
@@ -134,9 +135,9 @@ def test_actors_join_and_leave_while_it_runs(tmp_path):
             runner.recipe_of("impala").actor(site, 2)
         if site.status and site.status["workers"].get("actor-2", {}).get("rounds", 0) >= 3 and not seen:
             seen.append(update)
-            site.remove_actor(0)
+            site.remove(0)
         if seen and update > seen[0] + 20:
-            site.services["coordinator"].call("stop")
+            site.services["coordinator"].once.stop()
 
     site, result = disturbed(tmp_path, experiment, Plan("impala", actors=2), change)
     assert seen
@@ -146,9 +147,9 @@ def test_actors_join_and_leave_while_it_runs(tmp_path):
 
 def test_what_cannot_work_is_refused_before_anything_starts(tmp_path):
     with pytest.raises(OptionError, match="recipe impala is for impala, but learner 'agent' learns by ppo"):
-        runner.train(small("mpe/simple_spread"), tmp_path / "run", Plan("impala"), Threads())
+        runner.train(small("mpe/simple_spread"), tmp_path / "run", Plan("impala"), ThreadLauncher())
     with pytest.raises(ShoalError, match="one seed"):
-        runner.train(small("mpe/simple_spread", num_seeds=2), tmp_path / "run", Plan(), Threads())
+        runner.train(small("mpe/simple_spread", num_seeds=2), tmp_path / "run", Plan(), ThreadLauncher())
     assert not (tmp_path / "run").exists()
 
 
@@ -172,7 +173,7 @@ def test_a_full_disk_is_waited_for_then_said_and_nothing_committed_is_lost(tmp_p
     def make_room(site):
         room["left"] += any("No space" in event["what"] for event in site.events) and 1000
 
-    site = runner.Supervisor(open_run(tmp_path / "run"), plan, Threads())
+    site = runner.TrainingSupervisor(open_run(tmp_path / "run"), plan, ThreadLauncher())
     site.hooks.append(make_room)
     assert site.run().update == 30
     assert site.workers["learner-0"].restarts >= 1

@@ -132,36 +132,36 @@ def run_psro(case: Case) -> Outcome:
 
 
 def run_cluster(case: Case, on_ray: bool = False) -> Outcome:
-    from shoal.cluster import supervisor as runner
+    from shoal.cluster import training as runner
     from shoal.cluster.plan import Plan
-    from shoal.cluster.transport.launcher import Threads
+    from shoal.cluster.transport.launcher import ThreadLauncher
     from shoal.training.experiment import from_plain
 
     experiment, plan = _experiment(case.config["experiment"]), from_plain(Plan, case.config["cluster"], "cluster")
     if on_ray:
-        from shoal.cluster.transport.ray_launcher import RayFabric
-    fabric = RayFabric("local", runner.needs(plan)) if on_ray else Threads()
+        from shoal.cluster.transport.ray_launcher import RayLauncher
+    launcher = RayLauncher("local", runner.needs(plan)) if on_ray else ThreadLauncher()
     with tempfile.TemporaryDirectory() as folder:
-        policies = runner.train(experiment, Path(folder) / "run", plan, fabric).policies
+        policies = runner.train(experiment, Path(folder) / "run", plan, launcher).policies
     return _greedy(experiment, policies), policies
 
 
 def run_cluster_population(case: Case) -> Outcome:
     from shoal.cluster.tasks import evolution, pbt, populations
-    from shoal.cluster.tasks.pool import Team
-    from shoal.cluster.transport.launcher import Threads
+    from shoal.cluster.tasks.pool import PoolConfig
+    from shoal.cluster.transport.launcher import ThreadLauncher
     from shoal.populations.evolution.plan import Evolution
 
-    team = Team(workers=2)
+    team = PoolConfig(workers=2)
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "run"
         if case.kind == "cluster_psro":
-            return _psro_outcome(populations.start(_psro_settings(case), folder, team, Threads()))
+            return _psro_outcome(populations.start(_psro_settings(case), folder, team, ThreadLauncher()))
         if case.kind == "cluster_pbt":
             plan = _pbt_plan(case)
-            return _pbt_outcome(plan, pbt.pbt(plan, folder, team, Threads()))
+            return _pbt_outcome(plan, pbt.pbt(plan, folder, team, ThreadLauncher()))
         plan = Evolution.from_dict(_experiment(case.config["experiment"]), case.config["evolution"])
-        policies = evolution.evolve(plan, folder, team, Threads()).policies
+        policies = evolution.evolve(plan, folder, team, ThreadLauncher()).policies
         return _greedy(plan.played, policies), policies
 
 

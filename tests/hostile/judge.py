@@ -101,7 +101,7 @@ def stub(monkeypatch):
         "shoal.populations.psro_run.beginning",
     ):
         monkeypatch.setattr(where, stop)
-    monkeypatch.setattr("shoal.cli.site.Site.fabric", property(stop))
+    monkeypatch.setattr("shoal.cli.site.Site.launcher", property(stop))
     monkeypatch.setattr("shoal.cli.commands.population.behaviours", lambda folder: None)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from shoal import algorithms
 from shoal.cluster.plan import Plan
-from shoal.cluster.tasks.pool import Team
+from shoal.cluster.tasks.pool import PoolConfig
 from shoal.games.payoff import PayoffTable
 from shoal.networks.torsos import Network
 from shoal.populations import psro_run
@@ -181,7 +181,7 @@ def team(path):
     """A population whose work was done on a cluster, with results that were not safe elsewhere yet."""
     population(path)
     worker = {"done": 3, "restarts": 0, "task": "", "busy_s": 0.0, "hangs": False}
-    status = {"team": dataclasses.asdict(Team()), "running": False, "workers": {"worker-0": worker}}
+    status = {"team": dataclasses.asdict(PoolConfig()), "running": False, "workers": {"worker-0": worker}}
     (path / "cluster.json").write_text(json.dumps(status | {"services": {"board": {"open": 1}}, "events": []}))
     (path / "wanted.json").write_text('{"workers": 2}\n')
     (path / "tasks").mkdir()

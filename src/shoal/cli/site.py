@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
-from shoal.cluster.transport.launcher import Fabric
+from shoal.cluster.transport.launcher import Launcher
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,10 +16,10 @@ class Site:
     imports: tuple[str, ...] = ()  # files that workers import
 
     @functools.cached_property
-    def fabric(self) -> Fabric:
-        from shoal.cluster.transport.ray_launcher import RayFabric, setting_for
+    def launcher(self) -> Launcher:
+        from shoal.cluster.transport.ray_launcher import RayLauncher, setting_for
 
-        return RayFabric(self.address, self.needs, setting_for(self.imports))
+        return RayLauncher(self.address, self.needs, setting_for(self.imports))
 
     def __str__(self) -> str:
-        return f"on {self.fabric.where}"
+        return f"on {self.launcher.where}"

@@ -13,7 +13,8 @@ from shoal.cli.start import WorkOptions
 from shoal.cli.terminal import counted
 from shoal.cluster.advice import team_from as team_from_plain
 from shoal.cluster.services.scaling import check_told, wanted_of
-from shoal.cluster.tasks.pool import STATUS, Team
+from shoal.cluster.supervisor import STATUS
+from shoal.cluster.tasks.pool import PoolConfig
 from shoal.core.errors import OptionError
 from shoal.core.files import read_json
 
@@ -35,7 +36,7 @@ class TeamOptions(WorkOptions):
     worker_gpus: Number = None  # GPUs of each of them (0)
 
 
-def team_from(options: TeamOptions, prog: str) -> Team | None:
+def team_from(options: TeamOptions, prog: str) -> PoolConfig | None:
     """The team that the options ask for; None if everything is to be done here."""
     given = {field: getattr(options, name) for name, field in GIVEN.items() if getattr(options, name) is not None}
     if options.cluster is None:
@@ -45,10 +46,10 @@ def team_from(options: TeamOptions, prog: str) -> Team | None:
         return None
     if options.devices is not None:
         raise OptionError(f"{prog}: --devices is for one machine; on a cluster give --worker-cpus or --worker-gpus")
-    return Team(**given)
+    return PoolConfig(**given)
 
 
-def team_of(folder: Path, options: ResumeOptions) -> Team | None:
+def team_of(folder: Path, options: ResumeOptions) -> PoolConfig | None:
     """The team that goes on with a run: the one that was last at work there, or a new one if a cluster is named."""
     try:
         known = team_from_plain(read_json(folder / STATUS)["team"])
@@ -57,14 +58,14 @@ def team_of(folder: Path, options: ResumeOptions) -> Team | None:
         found = None
     if found is not None and options.devices is not None:
         raise OptionError(f"{folder} is at work on a cluster, whose workers have devices of their own: omit --devices")
-    return found or (Team() if options.cluster is not None else None)
+    return found or (PoolConfig() if options.cluster is not None else None)
 
 
 @dataclasses.dataclass(frozen=True)
 class Hired:
     """A team, and the cluster that it is at."""
 
-    team: Team
+    team: PoolConfig
     site: Site
     folder: Path | None = None  # that the team was read from
 
@@ -72,18 +73,18 @@ class Hired:
         return f"{self.site}, {counted(self.team.workers, 'worker')}"
 
     def by(self, start: Callable[..., Any]) -> Callable[..., Any]:
-        """`start(team, fabric, ...)` in the form of the starts of one machine: workers have devices of their own."""
+        """`start(team, launcher, ...)` in the form of the starts of one machine: workers have devices of their own."""
 
         def begin(devices: int | None = None, **more: Any) -> Any:
             del devices
             if self.folder is not None:
-                check_told(self.folder, self.team.workers, self.site.fabric.private)
-            return start(self.team, self.site.fabric, **more)
+                check_told(self.folder, self.team.workers, self.site.launcher.private)
+            return start(self.team, self.site.launcher, **more)
 
         return begin
 
 
-def hired(team: Team | None, options: TeamOptions | ResumeOptions) -> Hired | None:
+def hired(team: PoolConfig | None, options: TeamOptions | ResumeOptions) -> Hired | None:
     """The team at the cluster that the options name; None if there is no team."""
     site = Site(options.cluster or "auto", team.needs, tuple(options.imports)) if team else None
     folder = Path(options.run) if isinstance(options, ResumeOptions) else None

@@ -10,7 +10,7 @@ from typing import Any
 from shoal.cluster import driver
 from shoal.cluster.plan import Plan
 from shoal.cluster.supervisor import STATUS
-from shoal.cluster.tasks.pool import Team
+from shoal.cluster.tasks.pool import PoolConfig
 from shoal.core.errors import OptionError, RunError, UnknownNameError
 from shoal.core.files import read_json
 from shoal.core.schema import Maybe, Whole, check
@@ -111,7 +111,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     return status
 
 
-def team_from(data: Any) -> Team:
+def team_from(data: Any) -> PoolConfig:
     """A team from plain data. Raises `ValueError` where it is none."""
     hints: dict[str, Any] = {"workers": Whole(1), "retries": Whole(), "devices": Maybe(Whole(1))}
     hints |= dict.fromkeys(("cpus", "gpus", "patience"), float)
@@ -119,7 +119,7 @@ def team_from(data: Any) -> Team:
     unknown = sorted(data.keys() - hints.keys())
     if unknown:
         raise OptionError(f"team: unknown entries {', '.join(unknown)[:80]}")
-    return Team(**data)
+    return PoolConfig(**data)
 
 
 def advise(status: dict[str, Any]) -> Advice:

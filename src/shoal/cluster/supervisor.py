@@ -1,294 +1,216 @@
-"""Starts a cluster run, watches over it, and brings it home: what died is begun again, what hangs is replaced.
+"""Watches over the services and workers of a run: what died is restarted, what hangs is replaced.
 
-The driver holds no state of the run. All that matters is in the run folder: checkpoints and metrics (written by the
-learner), the journal (by the coordinator), and `cluster.json`, what `shoal cluster status` shows (written here).
+A training (`training.TrainingSupervisor`) and the worker pool of a population (`tasks.pool.WorkerPool`) are both
+supervisors; they differ in who knows what the workers do, and in what becomes of it. A supervisor holds no state of the
+run: all that matters is in the run folder, and `cluster.json`, what `shoal cluster status` shows, is written here.
 """
 
+import abc
 import contextlib
 import dataclasses
 import json
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from shoal.cluster import driver
-from shoal.cluster.plan import Plan
-from shoal.cluster.recipes import recipe_of
-from shoal.cluster.services import journal
-from shoal.cluster.services.coordinator import begun_of
-from shoal.cluster.services.scaling import check_told, wanted_of
-from shoal.cluster.transport.launcher import ClusterGoneError, Fabric, Gone, Handle, WorkerError, role_of
-from shoal.core.errors import OptionError, RunError, ShoalError, UnknownNameError, shell_command
-from shoal.core.files import read_json, write_atomically
-from shoal.core.stopping import stop_requested
-from shoal.training import checkpoint, records, run_kinds
-from shoal.training.experiment import Experiment, from_plain, to_plain
-from shoal.training.loop import Listener, Progress, Result
-from shoal.training.run import Run, check_weights, held, load_policies
+from shoal.cluster.services.scaling import wanted_of
+from shoal.cluster.transport.launcher import Launcher
+from shoal.cluster.transport.service import Answer, Service, ServiceUnavailable, WorkerError
+from shoal.core.errors import ShoalError, shell_command
+from shoal.core.files import write_atomically
 
 STATUS = "cluster.json"
-LOOK_SECONDS = 0.1
 STATUS_SECONDS = 1.0
-FIRST_TASK = 5.0
-"""A worker's first task compiles: it may take so many times as long."""
 FATAL = ("NonFiniteError", "OptionError")
-"""Errors that come again however often a worker begins anew."""
+"""Errors that come again however often a worker is restarted."""
 
-Look = Callable[["Supervisor"], None]
-
-
-def train(
-    experiment: Experiment, run_dir: str | Path, plan: Plan, fabric: Fabric, listener: Listener | None = None
-) -> Result:
-    """Trains an experiment from the start on a cluster."""
-    check(experiment, plan)
-    check_weights(experiment)
-    run = Run(Path(run_dir), experiment)
-    entries = {"experiment": experiment.to_dict(), "cluster": to_plain(plan)}
-    run_kinds.create(run.path, run_kinds.TRAINING, **entries)
-    return Supervisor(run, plan, fabric, listener).run()
+T = TypeVar("T")
 
 
-def resume(run: Run, fabric: Fabric, listener: Listener | None = None, plan: Plan | None = None) -> Result:
-    """Goes on with a run from what is committed; `plan` may differ from the one that it was begun with."""
-    records.newest_checkpoint(run.path)
-    found = plan or plan_of(run.path)
-    if found is None:
-        raise RunError(f"{run.path} was not begun on a cluster: go on with `{shell_command('resume', run.path)}`")
-    asked = 0 if plan else found.processes
-    check_told(run.path, max(asked, wanted_of(run.path) or 0), fabric.private)
-    if checkpoint.latest(run.checkpoints) is None:
-        check_weights(run.experiment)
-    return Supervisor(run, found, fabric, listener).run()
+class Runs(Protocol):
+    """A worker: its `run` is called when it is there, and again whenever it has died."""
 
-
-def plan_of(folder: Path) -> Plan | None:
-    """The plan that a run was begun with; None if it was not begun on a cluster."""
-    try:
-        data = read_json(folder / "config.json").get("cluster")
-    except (OSError, ValueError, AttributeError):
-        return None
-    try:
-        return None if data is None else from_plain(Plan, data, "cluster")
-    except (OptionError, UnknownNameError) as error:
-        raise type(error)(f"{folder}/config.json: {error}") from None
-
-
-def check(experiment: Experiment, plan: Plan) -> None:
-    """Refuses what cannot work, before anything is started."""
-    experiment.origin.admit(experiment.env, experiment.env_options)  # workers are told what is trusted here
-    if experiment.num_seeds > 1:
-        raise ShoalError(f"a cluster run has one seed, got num_seeds {experiment.num_seeds}: start one for each")
-    recipe_of(plan.recipe).check(experiment, plan)
-
-
-def needs(plan: Plan) -> dict[str, float]:
-    """The resources that a plan asks for."""
-    actors = plan.actors + plan.backups if recipe_of(plan.recipe).acts else 0
-    cpus = actors * plan.actor_cpus + plan.learners * plan.learner_cpus
-    gpus = actors * plan.actor_gpus + plan.learners * plan.learner_gpus
-    return {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
+    def run(self) -> Any: ...
 
 
 @dataclasses.dataclass
 class Watched:
-    """A worker's loop."""
+    """A worker, as its supervisor knows it."""
 
-    handle: Handle
-    running: Any = None
-    failures: int = 0
-    rounds: int = 0
+    service: Service[Any]
+    running: Answer[Any] | None = None  # its loop
+    failures: int = 0  # in a row
+    finished: int = 0  # rounds or tasks
     wait_until: float = 0.0
     restarts: int = 0
-    died: int = -1  # how often it had begun anew when it was last seen to be dead
-    replaced: int = -1  # which of its beginnings was replaced: it is given the time that the next one takes
+    died: int = -1  # how often it had been restarted when it was last seen to be dead
+    replaced: int = -1  # which of its lives was replaced: the next one is given the time that it takes to start
 
 
-class Supervisor:
-    """One run on a cluster, from start to end."""
+class Supervisor(abc.ABC):
+    """Services and workers of one run. `look` looks after all of them once, and is to be called again and again."""
 
-    def __init__(self, run: Run, plan: Plan, fabric: Fabric, listener: Listener | None = None):
-        self.folder, self.experiment, self.plan, self.fabric = run, run.experiment, plan, fabric
-        self.listener = listener
-        self.services: dict[str, Handle] = {}
+    role: ClassVar[str]
+    """What workers are called that may be added and removed while the run is on."""
+
+    def __init__(self, folder: Path, launcher: Launcher, retries: int):
+        self.folder, self.launcher, self.retries = folder, launcher, retries
+        self.services: dict[str, Service[Any]] = {}
         self.workers: dict[str, Watched] = {}
-        self.began = time.monotonic()
         self.status: dict[str, Any] = {}
-        self.ended: dict[str, Any] | None = None
-        self.hooks: list[Look] = []  # called at every look: for tests that inject faults
         self.events: list[dict[str, Any]] = []
-        self._told = 0.0
+        self._began, self._written = time.monotonic(), 0.0
 
-    def run(self) -> Result:
-        with held(self.folder.path):
-            try:
-                path = self.folder.path / journal.NAME
-                begun_of(journal.read(path), path)  # what is wrong with it is said here, not by whoever needs it
-                recipe_of(self.plan.recipe).start(self)
-                with stop_requested() as stopped:
-                    self._watch(stopped)
-            except ClusterGoneError as error:
-                raise ClusterGoneError(f"{error}. {self._safe}") from None
-            finally:
-                with contextlib.suppress(Exception):  # what ended the run is what matters
-                    self._tell(last=True)
-                self.fabric.stop()
-        assert self.ended is not None
-        _, policies, meta = load_policies(self.folder.path)
-        update = int(meta["update"])
-        interrupted = update < self.experiment.num_updates
-        return Result(policies, update, [], float(meta["seconds"]), self.ended["compile_s"], interrupted)
+    @abc.abstractmethod
+    def read_status(self) -> dict[str, Any]:
+        """What there is to see of the run; `workers` says of each what it does: `task`, `busy_s`, `restarts`."""
+
+    @abc.abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """What else belongs into `cluster.json`."""
+
+    @abc.abstractmethod
+    def add(self, number: int) -> None:
+        """Starts one more worker."""
+
+    @abc.abstractmethod
+    def is_hung(self, told: dict[str, Any]) -> bool:
+        """Whether a worker of which the status tells this has taken too long."""
+
+    @abc.abstractmethod
+    def count_finished(self, told: dict[str, Any]) -> int:
+        """How many rounds or tasks a worker has finished."""
+
+    @abc.abstractmethod
+    def on_return(self, name: str, value: Any) -> None:
+        """A worker's loop is over."""
+
+    @abc.abstractmethod
+    def on_death(self, name: str, watched: Watched) -> None:
+        """A worker was found to be dead; it is restarted."""
+
+    @property
+    def scales(self) -> bool:
+        """Whether workers may be added and removed."""
+        return True
 
     @property
     def path(self) -> str:
         """The run folder, as every process knows it."""
-        return str(self.folder.path)
+        return str(self.folder)
 
-    def service(self, name: str, factory: Callable[..., Any], *args: Any) -> None:
+    def service(self, name: str, factory: Callable[..., T], *args: Any) -> Service[T]:
         """Starts a service, which all that are started later can call."""
-        self.services[name] = self.fabric.start(name, factory, *args)
+        self.services[name] = started = self.launcher.start(name, factory, *args)
+        return started
 
-    def learner(self, factory: Callable[..., Any], *args: Any, number: int = 0) -> None:
-        """Starts a worker that learns; its `run` is called, and called again whenever it died."""
-        name, plan = f"learner-{number}", self.plan
-        made = self.fabric.start(name, factory, *args, cpus=plan.learner_cpus, gpus=plan.learner_gpus)
-        self.workers[name] = Watched(made)
+    def worker(self, name: str, factory: Callable[..., Runs], *args: Any, cpus: float = 0.0, gpus: float = 0.0) -> None:
+        """Starts a worker; its `run` is called, and called again whenever it died."""
+        self.workers[name] = Watched(self.launcher.start(name, factory, *args, cpus=cpus, gpus=gpus))
 
-    def actor(self, number: int, factory: Callable[..., Any], *args: Any) -> None:
-        """Starts a worker that acts, in the same way."""
-        name, plan = f"actor-{number}", self.plan
-        made = self.fabric.start(name, factory, *args, cpus=plan.actor_cpus, gpus=plan.actor_gpus)
-        self.workers[name] = Watched(made)
-
-    def _scale(self) -> None:
-        """Adds or removes actors, if `wanted.json` in the run folder says another number (`shoal cluster scale`)."""
-        wanted = wanted_of(self.folder.path)
-        there = sorted(int(name.split("-")[1]) for name in self.workers if role_of(name) == "actor")
-        recipe = recipe_of(self.plan.recipe)
-        if recipe.sync == "sync" or wanted is None:
-            return
-        for number in range(max(there, default=-1) + 1, max(there, default=-1) + 1 + wanted - len(there)):
-            self._note(f"actor-{number}", "added")
-            recipe.actor(self, number)
-        for number in there[wanted:]:
-            self._note(f"actor-{number}", "removed")
-            self.remove_actor(number)
-
-    def remove_actor(self, number: int) -> None:
-        """One actor less; what it has not pushed yet is lost, and nothing else."""
-        name = f"actor-{number}"
+    def remove(self, number: int) -> None:
+        """One worker fewer; what it has not handed in yet is lost, and nothing else."""
+        name = f"{self.role}-{number}"
         del self.workers[name]
-        self.fabric.remove(name)
+        self.launcher.remove(name)
 
-    def _watch(self, stopped: threading.Event) -> None:
-        while self.ended is None:
-            if stopped.is_set():
-                with contextlib.suppress(Gone):
-                    self.services["coordinator"].call("stop")
-            for name in list(self.workers):
-                self._look_after(name, self.workers[name])
-            self._look()
-            for hook in self.hooks:
-                hook(self)
-            run_kinds.check_there(self.folder.path)
-            self.fabric.check()
-            time.sleep(LOOK_SECONDS)
+    def look(self) -> None:
+        """Looks after all workers once; raises what the run does not survive."""
+        for name, watched in list(self.workers.items()):
+            self._look_after(name, watched)
+        self.launcher.check()
+        with contextlib.suppress(ServiceUnavailable):
+            self.status = self.read_status()
+            for name, told in self.status["workers"].items():
+                if name in self.workers:
+                    self._replace_if_hung(name, self.workers[name], told)
+        if time.monotonic() - self._written >= STATUS_SECONDS:
+            self._scale()
+            self.write_status()
 
     def _look_after(self, name: str, watched: Watched) -> None:
         if watched.running is None:
             if time.monotonic() >= watched.wait_until:
-                with contextlib.suppress(Gone):
-                    watched.running = watched.handle.ask("run")
+                with contextlib.suppress(ServiceUnavailable):
+                    watched.running = watched.service.submit(Runs.run)
             return
         if not watched.running.done():
             return
         running, watched.running = watched.running, None
         try:
             value = running.result()
-        except Gone:
-            begun = self.status.get("workers", {}).get(name, {}).get("restarts", 0)
-            if begun != watched.died:  # not once more before it has come back
+        except ServiceUnavailable:
+            restarts = self.status.get("workers", {}).get(name, {}).get("restarts", 0)
+            if restarts != watched.died:  # not counted again before it has come back
                 watched.restarts += 1
                 self._note(name, "died")
-            watched.died = begun
+            watched.died = restarts
             watched.wait_until = time.monotonic() + 0.1
+            self.on_death(name, watched)
         except WorkerError as error:
-            self._failed(name, watched, error)
+            self._count_failure(name, watched, error)
         else:
-            if name == "learner-0":
-                self.ended = value
+            self.on_return(name, value)
 
-    def _failed(self, name: str, watched: Watched, error: WorkerError) -> None:
+    def _count_failure(self, name: str, watched: Watched, error: WorkerError) -> None:
         """A worker's own error: it may try again, with pauses that grow, unless that never helped."""
         watched.failures += 1
         watched.restarts += 1
         self._note(name, error.line)
-        if watched.failures > self.plan.retries or error.kind in FATAL:
+        if watched.failures > self.retries or error.kind in FATAL:
             task = self.status.get("workers", {}).get(name, {}).get("task") or "starting"
             times = f" {watched.failures} times in a row" if watched.failures > 1 else ""
-            raise WorkerError(f"{name} failed{times} ({task}): {error.text}\n{self._safe}")
+            raise WorkerError(f"{name} failed{times} ({task}): {error.text}\n{self.how_to_resume}")
         watched.wait_until = time.monotonic() + min(0.1 * 2**watched.failures, 5.0)
 
-    @property
-    def _safe(self) -> str:
-        go_on = shell_command("resume", self.folder.path)
-        return f"What is committed is safe in {self.folder.path}: go on with `{go_on}`."
+    def _replace_if_hung(self, name: str, watched: Watched, told: dict[str, Any]) -> None:
+        finished = self.count_finished(told)
+        if finished > watched.finished:
+            watched.failures = 0
+        watched.finished = finished
+        if self.is_hung(told) and watched.running is not None and told["restarts"] != watched.replaced:
+            self._note(name, f"hung for {told['busy_s']:.0f} s in {told['task']}")
+            watched.replaced = told["restarts"]
+            self.launcher.kill(name)
 
-    def _look(self) -> None:
-        """Reads the status, replaces who hangs, tells the listener."""
-        try:
-            self.status = self.services["coordinator"].call("status")
-        except Gone:
+    def _scale(self) -> None:
+        """Adds or removes workers, if `wanted.json` in the run folder says another number (`shoal cluster scale`)."""
+        wanted = wanted_of(self.folder)
+        if wanted is None or not self.scales:
             return
-        for name, told in self.status["workers"].items():
-            watched = self.workers.get(name)
-            if watched is None:
-                continue
-            if told["rounds"] > watched.rounds:
-                watched.rounds, watched.failures = told["rounds"], 0
-            patience = self.plan.patience * (1.0 if told["seconds"] else FIRST_TASK)
-            if told["busy_s"] > patience and watched.running is not None and told["restarts"] != watched.replaced:
-                self._note(name, f"hung for {told['busy_s']:.0f} s in {told['task']}")
-                watched.replaced = told["restarts"]
-                self.fabric.kill(name)
-        if self.listener and self.status["learner"].get("update"):
-            self.listener(self._progress())
-        self._tell()
+        there = sorted(int(name.split("-")[1]) for name in self.workers if name.split("-")[0] == self.role)
+        following = max(there, default=-1) + 1
+        for number in range(following, following + wanted - len(there)):
+            self._note(f"{self.role}-{number}", "added")
+            self.add(number)
+        for number in there[wanted:]:
+            self._note(f"{self.role}-{number}", "removed")
+            self.remove(number)
 
-    def _progress(self) -> Progress:
-        learner = self.status["learner"]
-        update, compiled = learner["update"], learner.get("compile_s", 0.0)
-        steps = update * self.experiment.num_envs * self.experiment.num_steps
-        return Progress(update, self.experiment.num_updates, steps, learner["seconds"], compiled, learner.get("line"))
+    @property
+    def how_to_resume(self) -> str:
+        """What is said with every error that ends a run."""
+        return f"What is committed is safe in {self.folder}: go on with `{shell_command('resume', self.folder)}`."
 
     def _note(self, name: str, what: str) -> None:
-        self.events.append({"seconds": round(time.monotonic() - self.began, 2), "worker": name, "what": what})
+        self.events.append({"seconds": round(time.monotonic() - self._began, 2), "worker": name, "what": what})
 
-    def _tell(self, last: bool = False) -> None:
-        """Writes `cluster.json` now and then."""
-        now = time.monotonic()
-        if not last and now - self._told < STATUS_SECONDS:
-            return
-        self._told = now
-        if not last:
-            self._scale()
-        status = dict(self.status)
-        status["services"], status["messages"] = {}, {}
-        for name, handle in self.services.items():
-            with contextlib.suppress(Gone, ShoalError):
-                status["services"][name] = handle.call("figures")
-                status["messages"][name] = handle.call("counts")
-        status["workers"] = {name: told for name, told in status.get("workers", {}).items() if name in self.workers}
-        status["absent"] = sorted(self.workers.keys() - status["workers"].keys())
-        status["restarts"] = {name: watched.restarts for name, watched in self.workers.items()}
+    def write_status(self, last: bool = False) -> None:
+        """Writes `cluster.json`, what there is to see of the run."""
+        self._written = time.monotonic()
+        with contextlib.suppress(ServiceUnavailable, ShoalError):
+            self.status = self.read_status()
+        status = self.status | {"services": {}, "messages": {}}
+        for name, service in self.services.items():
+            with contextlib.suppress(ServiceUnavailable, ShoalError):
+                status["services"][name] = service.once.figures()
+                status["messages"][name] = service.messages()
+        status["restarts"] = {name: watched.restarts for name, watched in list(self.workers.items())}
         status["events"] = self.events[-50:]
-        status["plan"] = to_plain(self.plan)
-        status["env"] = self.experiment.env
-        status["copies"] = recipe_of(self.plan.recipe).share(self.experiment, self.plan)
-        status["steps"] = self.experiment.num_steps
         status["running"], status["driver"] = not last, driver.identity()
-        status["dashboard"] = self.fabric.dashboard()
+        status["dashboard"] = self.launcher.dashboard()
+        status |= self.describe()
         with contextlib.suppress(OSError):  # what is shown is not what matters
-            write_atomically(self.folder.path / STATUS, json.dumps(status, indent=1) + "\n")
+            write_atomically(self.folder / STATUS, json.dumps(status, indent=1) + "\n")

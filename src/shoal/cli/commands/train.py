@@ -16,10 +16,10 @@ from shoal.cli.start import imports_of, opened, outline, prepare, stepping_of
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import counted, placed, say, shown
 from shoal.cli.worlds import check_world
-from shoal.cluster import supervisor as cluster
+from shoal.cluster import training as cluster
 from shoal.cluster.advice import read_status
 from shoal.cluster.plan import Plan
-from shoal.cluster.supervisor import plan_of
+from shoal.cluster.training import plan_of
 from shoal.core.errors import OptionError, shell_command
 from shoal.training import loop as trainer
 from shoal.training.fused import mesh_of
@@ -73,8 +73,8 @@ def _on_cluster(run: Run, plan: Plan, options: ClusterOptions | ResumeOptions, f
     def start(devices: int | None, listener: Listener | None, checkpoint_seconds: float) -> Result:
         del devices, checkpoint_seconds  # learners have devices of their own, and commit all the time
         if fresh:
-            return cluster.train(run.experiment, run.path, plan, site.fabric, listener)
-        return cluster.resume(run, site.fabric, listener)
+            return cluster.train(run.experiment, run.path, plan, site.launcher, listener)
+        return cluster.resume(run, site.launcher, listener)
 
     return (
         runs.go_on(account, start, options)

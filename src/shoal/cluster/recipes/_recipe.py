@@ -14,7 +14,7 @@ from shoal.core.errors import OptionError
 from shoal.training.experiment import Experiment
 
 if TYPE_CHECKING:
-    from shoal.cluster.supervisor import Supervisor
+    from shoal.cluster.training import TrainingSupervisor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,20 +54,20 @@ class Recipe:
         """Copies of each worker that steps some."""
         return plan.share(experiment)
 
-    def start(self, site: "Supervisor") -> None:
+    def start(self, supervisor: "TrainingSupervisor") -> None:
         """Starts all services and workers. The run ends when the loop of the worker `learner-0` does."""
-        self.services(site)
-        site.service("dataset", Queue, site.plan.capacity)
-        site.learner(Learner, site.experiment.to_dict(), site.path, site.plan, site.services, site.fabric.store)
-        for number in range(site.plan.actors + site.plan.backups):
-            self.actor(site, number)
+        self.services(supervisor)
+        supervisor.service("dataset", Queue, supervisor.plan.capacity)
+        supervisor.learner(Learner)
+        for number in range(supervisor.plan.actors + supervisor.plan.backups):
+            self.actor(supervisor, number)
 
-    def services(self, site: "Supervisor") -> None:
+    def services(self, supervisor: "TrainingSupervisor") -> None:
         """Those that every training needs."""
-        site.service("coordinator", Coordinator, site.path, site.plan, site.experiment.num_updates)
-        site.service("parameters", ParameterService, site.fabric.store)
+        total = supervisor.experiment.num_updates
+        supervisor.service("coordinator", Coordinator, supervisor.path, supervisor.plan, total)
+        supervisor.service("parameters", ParameterService, supervisor.launcher.store)
 
-    def actor(self, site: "Supervisor", number: int) -> None:
+    def actor(self, supervisor: "TrainingSupervisor", number: int) -> None:
         """Starts one actor; more may be added while the run is on, where it waits for nobody."""
-        share = site.plan.share(site.experiment)
-        site.actor(number, Actor, site.experiment.to_dict(), number, share, site.services, site.fabric.store)
+        supervisor.actor(Actor, number)

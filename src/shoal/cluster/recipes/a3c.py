@@ -19,7 +19,7 @@ from shoal.core.errors import OptionError
 from shoal.training.experiment import Experiment
 
 if TYPE_CHECKING:
-    from shoal.cluster.supervisor import Supervisor
+    from shoal.cluster.training import TrainingSupervisor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,17 +37,15 @@ class RolloutGradients(Recipe):
                         f"statistics ({option}=True). Add --algo.no-{option.replace('_', '-')}."
                     )
 
-    def start(self, site: "Supervisor") -> None:
-        self.services(site)
-        site.service("dataset", Gradients, site.plan.queue or 1)  # who waits in line grows stale
-        made = (site.experiment.to_dict(), site.path, site.plan, site.services, site.fabric.store)
-        site.learner(RolloutGradientLearner, *made)
-        for number in range(site.plan.actors):
-            self.actor(site, number)
+    def start(self, supervisor: "TrainingSupervisor") -> None:
+        self.services(supervisor)
+        supervisor.service("dataset", Gradients, supervisor.plan.queue or 1)  # who waits in line grows stale
+        supervisor.learner(RolloutGradientLearner)
+        for number in range(supervisor.plan.actors):
+            self.actor(supervisor, number)
 
-    def actor(self, site: "Supervisor", number: int) -> None:
-        share = site.plan.share(site.experiment)
-        site.actor(number, GradientActor, site.experiment.to_dict(), number, share, site.services, site.fabric.store)
+    def actor(self, supervisor: "TrainingSupervisor", number: int) -> None:
+        supervisor.actor(GradientActor, number)
 
 
 RECIPE = RolloutGradients(

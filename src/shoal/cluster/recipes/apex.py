@@ -21,7 +21,7 @@ from shoal.training.experiment import Experiment, cast
 from shoal.training.fused import check_warm_up
 
 if TYPE_CHECKING:
-    from shoal.cluster.supervisor import Supervisor
+    from shoal.cluster.training import TrainingSupervisor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,26 +40,25 @@ class Replayed(Recipe):
                     "Set it to True (--algo.prioritised), or choose --recipe gorila."
                 )
 
-    def start(self, site: "Supervisor") -> None:
-        self.services(site)
-        self.replay(site)
-        site.learner(ReplayLearner, site.experiment.to_dict(), site.path, site.plan, site.services, site.fabric.store)
-        for number in range(site.plan.actors):
-            self.actor(site, number)
+    def start(self, supervisor: "TrainingSupervisor") -> None:
+        self.services(supervisor)
+        self.replay(supervisor)
+        supervisor.learner(ReplayLearner)
+        for number in range(supervisor.plan.actors):
+            self.actor(supervisor, number)
 
-    def replay(self, site: "Supervisor") -> None:
+    def replay(self, supervisor: "TrainingSupervisor") -> None:
         """The shards; each may take in its share of what actors may be ahead."""
-        tables, shards = tables_of(cast(site.experiment)), site.plan.shards
-        room = -(-LEAD * site.experiment.num_envs * site.experiment.num_steps // shards)
-        for number in range(shards):
-            folder, seconds = f"{site.path}/replay/{number}", max(site.plan.commit_seconds, 5.0)
-            seed = site.experiment.seed + number
-            site.service(f"replay-{number}", ReplayService, tables, room, folder, seconds, seed)
+        plan, experiment = supervisor.plan, supervisor.experiment
+        tables = tables_of(cast(experiment))
+        room = -(-LEAD * experiment.num_envs * experiment.num_steps // plan.shards)
+        for number in range(plan.shards):
+            folder, seconds = f"{supervisor.path}/replay/{number}", max(plan.commit_seconds, 5.0)
+            seed = experiment.seed + number
+            supervisor.service(f"replay-{number}", ReplayService, tables, room, folder, seconds, seed)
 
-    def actor(self, site: "Supervisor", number: int) -> None:
-        plan, experiment = site.plan, site.experiment
-        made = (experiment.to_dict(), number, plan.share(experiment), site.services, site.fabric.store)
-        site.actor(number, ReplayActor, *made, plan.actors, self.estimates)
+    def actor(self, supervisor: "TrainingSupervisor", number: int) -> None:
+        supervisor.actor(ReplayActor, number, supervisor.plan.actors, self.estimates)
 
 
 RECIPE = Replayed(

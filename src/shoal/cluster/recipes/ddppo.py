@@ -20,7 +20,7 @@ from shoal.core.errors import OptionError
 from shoal.training.experiment import Experiment
 
 if TYPE_CHECKING:
-    from shoal.cluster.supervisor import Supervisor
+    from shoal.cluster.training import TrainingSupervisor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,14 +44,13 @@ class DDPPO(Recipe):
                 f"cluster: backups must be less than the number of learners, {plan.learners}, got {plan.backups}"
             )
 
-    def start(self, site: "Supervisor") -> None:
+    def start(self, supervisor: "TrainingSupervisor") -> None:
         """All learners are alike, but for the first one, which writes down what all have done."""
-        plan, experiment = site.plan, site.experiment
-        site.service("coordinator", Coordinator, site.path, plan, experiment.num_updates)
-        site.service("meeting", Meeting, plan.learners)
+        plan = supervisor.plan
+        supervisor.service("coordinator", Coordinator, supervisor.path, plan, supervisor.experiment.num_updates)
+        supervisor.service("meeting", Meeting, plan.learners)
         for rank in range(plan.learners):
-            args = (experiment.to_dict(), site.path, plan, site.services, site.fabric.store, rank, site.fabric.private)
-            site.learner(GroupLearner, *args, number=rank)
+            supervisor.learner(GroupLearner, rank, supervisor.launcher.private, number=rank)
 
 
 RECIPE = DDPPO(

@@ -22,7 +22,7 @@ from shoal.core.errors import OptionError
 from shoal.training.experiment import Experiment, cast
 
 if TYPE_CHECKING:
-    from shoal.cluster.supervisor import Supervisor
+    from shoal.cluster.training import TrainingSupervisor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,19 +40,15 @@ class WindowGradients(Replayed):
                 "number for all of them."
             )
 
-    def start(self, site: "Supervisor") -> None:
-        from shoal.cluster.supervisor import Watched
-
-        self.services(site)
-        self.replay(site)
-        site.service("dataset", Gradients, site.plan.queue or site.plan.learners)
-        experiment, store = site.experiment.to_dict(), site.fabric.store
-        made = (ReplayGradientLearner, experiment, site.path, site.plan, site.services, store)
-        site.workers["learner-0"] = Watched(site.fabric.start("learner-0", *made))
-        for number in range(1, site.plan.learners + 1):
-            site.learner(GradientWorker, experiment, number, site.services, store, number=number)
-        for number in range(site.plan.actors):
-            self.actor(site, number)
+    def start(self, supervisor: "TrainingSupervisor") -> None:
+        self.services(supervisor)
+        self.replay(supervisor)
+        supervisor.service("dataset", Gradients, supervisor.plan.queue or supervisor.plan.learners)
+        supervisor.learner(ReplayGradientLearner, computes=False)
+        for number in range(1, supervisor.plan.learners + 1):
+            supervisor.learner(GradientWorker, number, number=number)
+        for number in range(supervisor.plan.actors):
+            self.actor(supervisor, number)
 
 
 RECIPE = WindowGradients(

@@ -18,27 +18,27 @@ from shoal.cluster.workers.learner import Learner
 from shoal.cluster.workers.stepping import SteppingActor, num_halves
 
 if TYPE_CHECKING:
-    from shoal.cluster.supervisor import Supervisor
+    from shoal.cluster.training import TrainingSupervisor
 
 
 @dataclasses.dataclass(frozen=True)
 class Seed(Recipe):
     """An inference server between actors and queue."""
 
-    def start(self, site: "Supervisor") -> None:
+    def start(self, supervisor: "TrainingSupervisor") -> None:
         """The learner takes rollouts of half an actor's copies each, twice as many of them."""
-        self.services(site)
-        parts = site.plan.actors * num_halves(site.plan.share(site.experiment))
-        plan, experiment = dataclasses.replace(site.plan, actors=parts), site.experiment.to_dict()
-        site.service("dataset", Queue, plan.capacity)
-        site.service("inference", InferenceServer, experiment, dict(site.services), site.fabric.store)
-        site.learner(Learner, experiment, site.path, plan, site.services, site.fabric.store)
-        for number in range(site.plan.actors):
-            self.actor(site, number)
+        self.services(supervisor)
+        parts = supervisor.plan.actors * num_halves(supervisor.plan.share(supervisor.experiment))
+        plan = dataclasses.replace(supervisor.plan, actors=parts)
+        supervisor.service("dataset", Queue, plan.capacity)
+        others, store = dict(supervisor.services), supervisor.launcher.store
+        supervisor.service("inference", InferenceServer, supervisor.experiment.to_dict(), others, store)
+        supervisor.learner(Learner, plan=plan)
+        for number in range(supervisor.plan.actors):
+            self.actor(supervisor, number)
 
-    def actor(self, site: "Supervisor", number: int) -> None:
-        share = site.plan.share(site.experiment)
-        site.actor(number, SteppingActor, site.experiment.to_dict(), number, share, site.services, site.fabric.store)
+    def actor(self, supervisor: "TrainingSupervisor", number: int) -> None:
+        supervisor.actor(SteppingActor, number)
 
 
 RECIPE = Seed(

@@ -17,8 +17,8 @@ import numpy as np
 from shoal.batching.rollout import Rollout, experience
 from shoal.cluster.replay.ring import Table
 from shoal.cluster.replay.service import LIFE, Push
-from shoal.cluster.replay.shards import shards_of
-from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
+from shoal.cluster.services.directory import Handles
+from shoal.cluster.transport.service import ServiceUnavailable, Store
 from shoal.cluster.workers.actor import WAIT, Actor
 from shoal.cluster.workers.rollouts import Share
 from shoal.core.algorithm import Algorithm, LearnerSpec, Prioritises, ReplayTraits, supports
@@ -128,13 +128,13 @@ class ReplayActor(Actor):
         experiment: dict[str, Any],
         number: int,
         copies: int,
-        handles: dict[str, Handle],
+        handles: Handles,
         store: Store,
         actors: int = 1,
         prioritises: bool = False,
     ):
         super().__init__(experiment, number, copies, handles, store)
-        shards = shards_of(self.services)
+        shards = self.services.shards
         self.shard = shards[number % len(shards)]
         self.learners = replaying(self.program.cast)
         self.epsilon = np.float32(ladder(number, actors)) if prioritises else None
@@ -162,12 +162,12 @@ class ReplayActor(Actor):
                 for group in spec.groups
             }
         if jax.tree.leaves(self.shared):
-            found = insist(self.services["parameters"], "pull", SHARED, -1, 0, WAIT, -1)
+            found = self.services.parameters.retry.pull(SHARED, -1, 0, WAIT, -1)
             if found is None:
                 return False
             try:
                 self.shared = self.store.get(found.ref)
-            except Gone:
+            except ServiceUnavailable:
                 return False
         return True
 
@@ -185,8 +185,8 @@ class ReplayActor(Actor):
         push = self._push_of(made)
         self.stamp += self.experiment.num_steps
         judged = time.perf_counter()
-        while not insist(self.shard, "push", push, WAIT, give_up=self.dead.is_set):
-            insist(self.services["coordinator"], "waiting", self.name, give_up=self.dead.is_set)
+        while not self.shard.retry_until(self.dead.is_set).push(push, WAIT):
+            self.services.coordinator.retry_until(self.dead.is_set).waiting(self.name)
             if self.dead.is_set():
                 return {}
         seconds = {"pull": pulled - began, "roll": rolled - pulled, "judge": judged - rolled}

@@ -20,8 +20,9 @@ from jax import lax
 
 from shoal.cluster.plan import Plan
 from shoal.cluster.replay.actor import SHARED, is_mean, replay_traits, replaying
-from shoal.cluster.replay.shards import Batch, Shards, shards_of
-from shoal.cluster.transport.launcher import Handle, Store, insist
+from shoal.cluster.replay.shards import Asked, Batch, Shards
+from shoal.cluster.services.directory import Handles
+from shoal.cluster.transport.service import Store
 from shoal.cluster.workers.actor import WAIT
 from shoal.cluster.workers.learner import Learner, Learning
 from shoal.core.types import PyTree
@@ -87,11 +88,11 @@ class ReplayLearning(Learning):
 class Paid(Learner):
     """A learner whose updates are paid for with new env steps. `row_of` puts what is logged of an update together."""
 
-    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: dict[str, Handle], store: Store):
+    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: Handles, store: Store):
         super().__init__(experiment, folder, plan, handles, store)
         self.own = self.windows.own
         self.cost = self.experiment.num_envs * self.experiment.num_steps
-        self.shards = Shards(shards_of(self.services), list(self.own), self.experiment.seed)
+        self.shards = Shards(self.services.shards, list(self.own), self.experiment.seed)
         self.credit = 0
         self.told: dict[str, float] = {}
         self.pushes = 0
@@ -155,13 +156,13 @@ class Paid(Learner):
         super()._publish()
         shared = {name: algorithm.shared_weights(self.learners[name]) for name, (algorithm, _) in self.own.items()}
         if jax.tree.leaves(shared):
-            insist(self.services["parameters"], "push", SHARED, self.update, jax.device_get(shared), self.epoch)
+            self.services.parameters.retry.push(SHARED, self.update, jax.device_get(shared), self.epoch)
 
 
 class ReplayLearner(Paid):
     """Draws, learns, writes priorities back."""
 
-    asked: list[Any] | None = None
+    asked: Asked | None = None
 
     def once(self) -> bool:
         if not self.paid():

@@ -4,19 +4,19 @@ Windows are asked of each shard in proportion to what it weighs (the sum of its 
 shards are drawn as if they were in one place; `odds` take account of what each shard really gave.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
-from shoal.cluster.replay.service import Drawn, News
-from shoal.cluster.transport.launcher import Gone, Handle
+from shoal.cluster.replay.service import Drawn, ReplayService
+from shoal.cluster.transport.service import Answer, Service, ServiceUnavailable
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def shards_of(handles: Mapping[str, Handle]) -> list[Handle]:
-    """The shards of the replay, in order."""
-    names = [name for name in handles if name.startswith("replay-")]
-    return [handles[name] for name in sorted(names, key=lambda name: int(name.split("-")[1]))]
+Asked = list[Answer[dict[str, Drawn | None]] | None]
+"""Windows that shards were asked for; None for those that are away."""
 
 
 class Batch(NamedTuple):
@@ -32,46 +32,47 @@ class Batch(NamedTuple):
 class Shards:
     """The replay, as a learner has it in hand."""
 
-    def __init__(self, handles: Sequence[Handle], tables: Sequence[str], seed: int = 0):
+    def __init__(self, handles: Sequence[Service[ReplayService]], tables: Sequence[str], seed: int = 0):
         self.handles = list(handles)
         self._known = [(0, 0) for _ in handles]  # life, and env steps that were there at the last look
         self._mass = {table: np.ones(len(self.handles)) for table in tables}
         self._random = np.random.default_rng(seed)
-        self._writing: list[Any] = []
+        self._writing: list[Answer[int] | None] = []
 
     def news(self, room: int, enough: int, timeout: float) -> tuple[int, dict[str, float], int]:
         """Env steps that have come, figures that came with them, and from how many rollouts."""
         share, need = -(-room // len(self.handles)), -(-enough // len(self.handles))
-        asked = [self._ask(h, "news", share, self._known[i], need, timeout) for i, h in enumerate(self.handles)]
+        asked = [
+            _submit(h, ReplayService.news, share, self._known[i], need, timeout) for i, h in enumerate(self.handles)
+        ]
         came, told, pushes = 0, {}, 0
-        for number, answer in enumerate(self._answers(asked)):
+        for number, answer in enumerate(_answers(asked)):
             if answer is None:
                 continue
-            news: News = answer
             life, before = self._known[number]
-            came += news.inserted - (before if news.life == life else 0)
-            self._known[number] = (news.life, news.inserted)
-            told |= {name: told.get(name, 0.0) + value for name, value in news.told.items()}
-            pushes += news.pushes
+            came += answer.inserted - (before if answer.life == life else 0)
+            self._known[number] = (answer.life, answer.inserted)
+            told |= {name: told.get(name, 0.0) + value for name, value in answer.told.items()}
+            pushes += answer.pushes
         return came, told, pushes
 
-    def ask(self, counts: Mapping[str, int]) -> list[Any]:
+    def ask(self, counts: Mapping[str, int]) -> Asked:
         """Asks for so many windows of each table, of each shard in proportion to what it weighs."""
         self.counts = dict(counts)
         each = {table: self._shares(table, count) for table, count in counts.items()}
         wanted = [{table: int(share[number]) for table, share in each.items()} for number in range(len(self.handles))]
-        return [self._ask(handle, "draw", some) for handle, some in zip(self.handles, wanted, strict=True)]
+        return [_submit(handle, ReplayService.draw, some) for handle, some in zip(self.handles, wanted, strict=True)]
 
     def _shares(self, table: str, count: int) -> np.ndarray:
         mass = self._mass[table] / self._mass[table].sum()
         return np.maximum(1, np.ceil(mass * count)).astype(int)  # one at least, to hear how much there is now
 
-    def answered(self, asked: list[Any]) -> dict[str, Batch] | None:
+    def answered(self, asked: Asked) -> dict[str, Batch] | None:
         """The windows that were asked for; None if some table has none in any shard."""
-        answers = self._answers(asked)
+        answers = _answers(asked)
         batches = {}
         for table, count in self.counts.items():
-            found = [(number, answer[table]) for number, answer in enumerate(answers) if answer and answer[table]]
+            found = [(number, drawn) for number, answer in enumerate(answers) if answer and (drawn := answer[table])]
             if not found:
                 return None
             batches[table] = self._joined(table, count, found)
@@ -91,29 +92,38 @@ class Shards:
 
     def reprioritise(self, table: str, batch: Batch, priority: np.ndarray) -> None:
         """Writes priorities `[N]` back; does not wait until they are there."""
-        self._answers(self._writing)
+        _answers(self._writing)
         mine = [(handle, batch.shard == number) for number, handle in enumerate(self.handles)]
         self._writing = [
-            self._ask(handle, "reprioritise", table, batch.ids[which], priority[which])
+            _submit(handle, ReplayService.reprioritise, table, batch.ids[which], priority[which])
             for handle, which in mine
             if which.any()
         ]
 
     def spill(self) -> None:
         """All that is there is written to disk."""
-        self._answers([self._ask(handle, "spill") for handle in self.handles])
+        _answers([_submit(handle, ReplayService.spill) for handle in self.handles])
 
-    def _ask(self, handle: Handle, method: str, *args: Any) -> Any:
+
+def _submit(
+    shard: Service[ReplayService],
+    method: Callable[Concatenate[ReplayService, P], R],
+    *args: P.args,
+    **options: P.kwargs,
+) -> Answer[R] | None:
+    """Calls a shard; None if it is away."""
+    try:
+        return shard.submit(method, *args, **options)
+    except ServiceUnavailable:
+        return None
+
+
+def _answers(asked: Sequence[Answer[R] | None]) -> list[R | None]:
+    """What the shards said; None of those that are away."""
+    answers: list[R | None] = []
+    for one in asked:
         try:
-            return handle.ask(method, *args)
-        except Gone:
-            return None
-
-    def _answers(self, asked: list[Any]) -> list[Any]:
-        answers = []
-        for one in asked:
-            try:
-                answers.append(None if one is None else one.result())
-            except Gone:
-                answers.append(None)
-        return answers
+            answers.append(None if one is None else one.result())
+        except ServiceUnavailable:
+            answers.append(None)
+    return answers

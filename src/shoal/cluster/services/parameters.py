@@ -4,11 +4,11 @@ import threading
 import time
 from typing import Any, NamedTuple
 
-from shoal.cluster.transport.launcher import Store
+from shoal.cluster.transport.service import Store
 
 
 class Weights(NamedTuple):
-    """A version and where its weights are (see `fabric.Store`). epoch: how often the learner had begun anew."""
+    """A version and where its weights are (see `launcher.Store`). epoch: how often the learner had begun anew."""
 
     version: int
     ref: Any

@@ -1,7 +1,7 @@
 """The task board: what is to be done, who is doing it, and what came of it, which is on disk before it counts.
 
     add      tasks, each with the ids of those that must be done before it
-    trade    a worker hands in what it has done and is given what is next, in one message
+    report_and_fetch    a worker hands in what it has done and is given what is next, in one message
     results  of tasks that are done, from disk
 
 Results are written ahead (see `ledger`); only then is a task done. What is handed out is not written: it is a lease,
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.cluster.tasks.ledger import Ledger, Result
-from shoal.cluster.transport.launcher import Failure
+from shoal.cluster.transport.service import Failure
 from shoal.core.errors import require
 
 __all__ = ["Broken", "Result", "Task", "TaskBoard", "Waiting"]
@@ -34,7 +34,7 @@ LOOK_SECONDS = 0.2
 
 
 class Task(NamedTuple):
-    """Something to be done. payload: whatever its kind needs; large values by reference (see `fabric.Store`).
+    """Something to be done. payload: whatever its kind needs; large values by reference (see `launcher.Store`).
 
     after: ids of tasks that must be done first. limit: seconds that it may take; None: as the board says.
     """
@@ -159,7 +159,7 @@ class TaskBoard:
         self.repeated += 1
         self._put(id, first=True)
 
-    def trade(
+    def report_and_fetch(
         self,
         worker: str,
         ticket: str,
@@ -205,7 +205,7 @@ class TaskBoard:
         self.handed += len(found)
         if not found and now - self._looked > LOOK_SECONDS:
             self._looked = now
-            self._call_in(now)
+            self._expire_leases(now)
             if any(self._ready.values()):
                 return self._hand_out(worker, known, kinds, count, group)
         return found
@@ -220,7 +220,7 @@ class TaskBoard:
             if id in self._tasks and id not in self._leases:
                 return id
 
-    def _call_in(self, now: float) -> None:
+    def _expire_leases(self, now: float) -> None:
         """Tasks that take too long may be done by somebody else too; whoever is first counts."""
         for id in [id for id, lease in self._leases.items() if now - lease.since > lease.limit]:
             self._hung[self._leases[id].worker] = id

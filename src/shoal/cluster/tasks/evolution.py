@@ -24,10 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shoal.cluster.tasks.board import Result, Task
-from shoal.cluster.tasks.pool import Crew, Team
-from shoal.cluster.tasks.populations import bared, digest, unbared
-from shoal.cluster.transport.launcher import Fabric, Handle, insist
+from shoal.cluster.tasks.board import Result, Task, TaskBoard
+from shoal.cluster.tasks.pool import PoolConfig, WorkerPool
+from shoal.cluster.tasks.populations import digest, from_arrays, to_arrays
+from shoal.cluster.transport.launcher import Launcher
+from shoal.cluster.transport.service import Service
 from shoal.core.errors import OptionError, RunError
 from shoal.populations.evolution import run as one_machine
 from shoal.populations.evolution.members import copy_ids, nothing_played, play, with_stats
@@ -41,7 +42,7 @@ from shoal.training.loop import Result as Trained
 from shoal.training.program import MAX_UPDATES
 
 MOST_SLICES = 16
-"""Tasks of a generation, at most: of a run, not of a team, so that workers may come and go."""
+"""Tasks of a generation, at most: of a run, not of a pool, so that workers may come and go."""
 AHEAD = 2
 """Generations whose tasks are on the board before the one that is followed is over."""
 
@@ -49,37 +50,37 @@ AHEAD = 2
 def evolve(
     plan: Evolution,
     run_dir: str | Path,
-    team: Team,
-    fabric: Fabric,
+    config: PoolConfig,
+    launcher: Launcher,
     listener: Listener | None = None,
     checkpoint_seconds: float = 60.0,
 ) -> Trained:
-    """Evolves from the start on a cluster; ends what the fabric has started."""
+    """Evolves from the start on a cluster; ends what the launcher has started."""
     check(plan)
     start = functools.partial(one_machine.evolve, plan, run_dir)
-    return _elsewhere(start, run_dir, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
+    return _elsewhere(start, run_dir, config, launcher, listener=listener, checkpoint_seconds=checkpoint_seconds)
 
 
 def resume(
     run_dir: str | Path,
-    team: Team,
-    fabric: Fabric,
+    config: PoolConfig,
+    launcher: Launcher,
     listener: Listener | None = None,
     checkpoint_seconds: float = 60.0,
 ) -> Trained:
     """Goes on with an evolution, wherever it was begun."""
     check(one_machine.open_evolution(Path(run_dir))[1])
     start = functools.partial(one_machine.resume, run_dir)
-    return _elsewhere(start, run_dir, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
+    return _elsewhere(start, run_dir, config, launcher, listener=listener, checkpoint_seconds=checkpoint_seconds)
 
 
-def _elsewhere(start: Any, run_dir: str | Path, team: Team, fabric: Fabric, **more: Any) -> Trained:
+def _elsewhere(start: Any, run_dir: str | Path, config: PoolConfig, launcher: Launcher, **more: Any) -> Trained:
     """What `start` does on one machine, its members played by others."""
-    crews = _Crews(Path(run_dir).absolute(), team, fabric)
+    pools = _Pools(Path(run_dir).absolute(), config, launcher)
     try:
-        return start(devices=1, spread=crews.spread, **more)
+        return start(devices=1, spread=pools.spread, **more)
     finally:
-        crews.close()
+        pools.close()
 
 
 def check(plan: Evolution) -> None:
@@ -97,7 +98,7 @@ def num_slices(population: int) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Copy:
+class Replica:
     """A search that hears of returns only; pure functions of its carry, compiled."""
 
     program: Program
@@ -188,61 +189,63 @@ class Copy:
         return [f"generation/{generation}/{number}" for number in range(self.slices)]
 
 
-class Carrier:
+class EvolutionHandler:
     """A worker's copy of the search. base: leaves of the carry to begin with; None: the seed is enough."""
 
     def __init__(self, experiment: dict[str, Any], plan: dict[str, Any], base: list[np.ndarray] | None):
-        self.copy = Copy(build(Evolution.from_dict(Experiment.from_dict(experiment), plan), 1, base is not None))
+        self.replica = Replica(build(Evolution.from_dict(Experiment.from_dict(experiment), plan), 1, base is not None))
         self.base = base
         self.carry = self._begin()
 
     def _begin(self) -> Carry:
-        program = self.copy.program
+        program = self.replica.program
         if self.base is None:
             return program.init()
-        return unbared(self.base, program.shapes())
+        return from_arrays(self.base, program.shapes())
 
-    def carry_out(self, task: Task, board: Handle) -> tuple[dict[str, Any], None]:
+    def run(self, task: Task, board: Service[TaskBoard]) -> tuple[dict[str, Any], None]:
         """Plays some members, after all that was told of the generations before."""
         generation = task.payload["generation"]
         if int(self.carry.generation) > generation:
             self.carry = self._begin()
         for past in range(int(self.carry.generation), generation):
-            results = insist(board, "results", self.copy.ids(past))
-            self.carry, _ = self.copy.tell(self.carry, [self.copy.read(result) for result in results])
+            results = board.retry.results(self.replica.ids(past))
+            self.carry, _ = self.replica.tell(self.carry, [self.replica.read(result) for result in results])
         first = task.payload["first"]
-        found = jax.device_get(self.copy.play(self.carry, jnp.int32(first), first == 0))
+        found = jax.device_get(self.replica.play(self.carry, jnp.int32(first), first == 0))
         plain = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32).tolist(), found)
         return plain | {"copy": fingerprint(self.carry)}, None
 
 
 def fingerprint(carry: Carry) -> str:
-    """A digest of all weights and statistics of a copy."""
-    return digest(bared(carry.learners))
+    """A digest of all weights and statistics of a replica."""
+    return digest(to_arrays(carry.learners))
 
 
 @dataclasses.dataclass(frozen=True)
-class Spread(Program):
-    """A program whose generations are played by a crew; this process follows as one more copy."""
+class ClusterProgram(Program):
+    """A program whose generations are played by a pool; this process follows as one more replica."""
 
-    crews: "_Crews | None" = None
+    pools: "_Pools | None" = None
 
     def compiled(self, carry: Any) -> Any:
-        assert self.crews is not None
+        assert self.pools is not None
         begun = int(carry.generation)
-        return functools.partial(self._follow, Copy(self), self.crews.hired(self, carry), begun)
+        return functools.partial(self._follow, Replica(self), self.pools.start(self, carry), begun)
 
-    def _follow(self, copy: Copy, crew: Crew, begun: int, carry: Carry, count: jax.Array) -> tuple[Carry, jax.Array]:
+    def _follow(
+        self, replica: Replica, pool: WorkerPool, begun: int, carry: Carry, count: jax.Array
+    ) -> tuple[Carry, jax.Array]:
         table = np.zeros((MAX_UPDATES, len(self.names)), np.float32)
         for row in range(int(count)):
             generation = int(carry.generation)
             last = min(generation + AHEAD, self.plan.generations - 1)
-            ahead = [task for later in range(generation + 1, last + 1) for task in copy.tasks(later, begun)]
-            results = crew.carry_out(copy.tasks(generation, begun), ahead)
+            ahead = [task for later in range(generation + 1, last + 1) for task in replica.tasks(later, begun)]
+            results = pool.run(replica.tasks(generation, begun), ahead)
             own = fingerprint(carry)
             for result in results:
                 _compare(own, result, generation)
-            carry, metrics = copy.tell(carry, [copy.read(result) for result in results])
+            carry, metrics = replica.tell(carry, [replica.read(result) for result in results])
             table[row] = [float(metrics[name]) for name in self.names]
         return carry, jnp.asarray(table)
 
@@ -255,29 +258,29 @@ def _compare(own: str, result: Result, generation: int) -> None:
         )
 
 
-class _Crews:
-    """Hires a crew when an evolution begins, once its folder is there."""
+class _Pools:
+    """Hires a pool when an evolution begins, once its folder is there."""
 
-    def __init__(self, folder: Path, team: Team, fabric: Fabric):
-        self.folder, self.team, self.fabric = folder, team, fabric
-        self.crew: Crew | None = None
+    def __init__(self, folder: Path, config: PoolConfig, launcher: Launcher):
+        self.folder, self.config, self.launcher = folder, config, launcher
+        self.pool: WorkerPool | None = None
 
     def spread(self, program: Program) -> Program:
-        return Spread(program.plan, program.cast, program.mesh, program.start, self)
+        return ClusterProgram(program.plan, program.cast, program.mesh, program.start, self)
 
-    def hired(self, program: Program, carry: Carry) -> Crew:
+    def start(self, program: Program, carry: Carry) -> WorkerPool:
         begun = int(carry.generation) > 0
-        leaves = bared(carry) if begun else None
+        leaves = to_arrays(carry) if begun else None
         plan = json.loads(json.dumps(program.plan.to_dict()))
         args = (program.plan.experiment.to_dict(), plan, leaves)
-        self.crew = Crew(self.folder, self.fabric, self.team, Carrier, *args, most=1)
-        copy = Copy(program)
-        self.crew.forget([id for past in range(int(carry.generation)) for id in copy.ids(past)])
-        return self.crew
+        self.pool = WorkerPool(self.folder, self.launcher, self.config, EvolutionHandler, *args, most=1)
+        replica = Replica(program)
+        self.pool.forget([id for past in range(int(carry.generation)) for id in replica.ids(past)])
+        return self.pool
 
     def close(self) -> None:
         try:
-            if self.crew is not None:
-                self.crew.close()
+            if self.pool is not None:
+                self.pool.close()
         finally:
-            self.fabric.stop()
+            self.launcher.stop()

@@ -18,11 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shoal.cluster.tasks.board import Task
+from shoal.cluster.tasks.board import Task, TaskBoard
 from shoal.cluster.tasks.evolution import num_slices
-from shoal.cluster.tasks.pool import Crew, Team
-from shoal.cluster.tasks.populations import bared, digest, unbared
-from shoal.cluster.transport.launcher import Fabric, Handle, Store
+from shoal.cluster.tasks.pool import WorkerPool, PoolConfig
+from shoal.cluster.tasks.populations import to_arrays, digest, from_arrays
+from shoal.cluster.transport.launcher import Launcher
+from shoal.cluster.transport.service import Service, Store
 from shoal.core.types import PyTree
 from shoal.populations.pbt import run as one_machine
 from shoal.populations.pbt.plan import PBT
@@ -37,48 +38,48 @@ from shoal.training.program import MAX_UPDATES
 def pbt(
     plan: PBT,
     run_dir: str | Path,
-    team: Team,
-    fabric: Fabric,
+    config: PoolConfig,
+    launcher: Launcher,
     listener: Listener | None = None,
     checkpoint_seconds: float = 60.0,
 ) -> PBTResult:
-    """Trains a population from the start on a cluster; ends what the fabric has started."""
+    """Trains a population from the start on a cluster; ends what the launcher has started."""
     start = functools.partial(one_machine.pbt, plan, run_dir)
-    return _elsewhere(start, run_dir, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
+    return _elsewhere(start, run_dir, config, launcher, listener=listener, checkpoint_seconds=checkpoint_seconds)
 
 
 def resume(
     run_dir: str | Path,
-    team: Team,
-    fabric: Fabric,
+    config: PoolConfig,
+    launcher: Launcher,
     listener: Listener | None = None,
     checkpoint_seconds: float = 60.0,
 ) -> PBTResult:
     """Goes on with a population, wherever it was begun."""
     start = functools.partial(one_machine.resume, run_dir)
-    return _elsewhere(start, run_dir, team, fabric, listener=listener, checkpoint_seconds=checkpoint_seconds)
+    return _elsewhere(start, run_dir, config, launcher, listener=listener, checkpoint_seconds=checkpoint_seconds)
 
 
-def _elsewhere(start: Any, run_dir: str | Path, team: Team, fabric: Fabric, **more: Any) -> PBTResult:
+def _elsewhere(start: Any, run_dir: str | Path, config: PoolConfig, launcher: Launcher, **more: Any) -> PBTResult:
     """What `start` does on one machine, its updates made by others."""
-    spread = functools.partial(ClusterProgram.of, team=team, fabric=fabric, folder=Path(run_dir).absolute())
+    spread = functools.partial(ClusterProgram.of, config=config, launcher=launcher, folder=Path(run_dir).absolute())
     try:
         return start(devices=1, spread=spread, **more)
     finally:
-        fabric.stop()
+        launcher.stop()
 
 
 @dataclasses.dataclass(frozen=True)
 class ClusterProgram(Program):
-    """A program whose updates are made by a crew, in stretches from one comparison to the next."""
+    """A program whose updates are made by a pool, in stretches from one comparison to the next."""
 
-    team: Team | None = None
-    fabric: Fabric | None = None
+    config: PoolConfig | None = None
+    launcher: Launcher | None = None
     folder: Path | None = None
 
     @staticmethod
-    def of(program: Program, team: Team, fabric: Fabric, folder: Path) -> "ClusterProgram":
-        return ClusterProgram(program.plan, program.inner, program.measure, team, fabric, folder)
+    def of(program: Program, config: PoolConfig, launcher: Launcher, folder: Path) -> "ClusterProgram":
+        return ClusterProgram(program.plan, program.inner, program.measure, config, launcher, folder)
 
     def next_count(self, update: int) -> int:
         return min(self.plan.interval - update % self.plan.interval, MAX_UPDATES)
@@ -88,13 +89,13 @@ class ClusterProgram(Program):
         return lambda carry, count: self._stretch(carry, int(count))
 
     @functools.cached_property
-    def crew(self) -> Crew:
-        """Hired when the first update is to be made: the folder is there then."""
-        assert self.team is not None
-        assert self.fabric is not None
+    def pool(self) -> WorkerPool:
+        """Started when the first update is to be made: the folder is there then."""
+        assert self.config is not None
+        assert self.launcher is not None
         assert self.folder is not None
-        made = (self.plan.experiment.to_dict(), self.plan.to_dict(), self.fabric.store)
-        return Crew(self.folder, self.fabric, self.team, Carrier, *made)
+        made = (self.plan.experiment.to_dict(), self.plan.to_dict(), self.launcher.store)
+        return WorkerPool(self.folder, self.launcher, self.config, PBTHandler, *made)
 
     @functools.cached_property
     def _done(self) -> list[str]:
@@ -102,32 +103,32 @@ class ClusterProgram(Program):
         return []
 
     def saved(self) -> None:
-        if "crew" in self.__dict__:
-            self.crew.forget(self._done)
-            self.crew.tell()
+        if "pool" in self.__dict__:
+            self.pool.forget(self._done)
+            self.pool.write_status()
             self._done.clear()
 
     def close(self) -> None:
-        if "crew" in self.__dict__:
-            self.crew.close()
+        if "pool" in self.__dict__:
+            self.pool.close()
 
     def _stretch(self, state: State, count: int) -> tuple[State, jax.Array]:
         """So many updates of all members, by tasks; then a comparison, if it is due."""
-        assert self.fabric
-        leaves, size = bared(state.members), self._size
+        assert self.launcher
+        leaves, size = to_arrays(state.members), self._size
         update, tasks = int(state.members.update[0]), []
         for first in range(0, self.plan.members, size):
             own = [leaf[first : first + size] for leaf in leaves]
-            payload = {"count": count, "members": self.fabric.store.put(own)}
+            payload = {"count": count, "members": self.launcher.store.put(own)}
             tasks.append(Task(f"members/{update}/{first}/{digest([count, *own])}", "members", payload))
         self._done.extend(task.id for task in tasks)
-        results = self.crew.carry_out(tasks)
+        results = self.pool.run(tasks)
         parts = [result.leaves for result in results if result.leaves is not None]
         *joined, rows = (np.concatenate(each) for each in zip(*parts, strict=True))
-        members = unbared(joined, self.shapes().members)
-        return self._settled(state, jax.device_put(members, self.shardings.members), rows)
+        members = from_arrays(joined, self.shapes().members)
+        return self._follow_up(state, jax.device_put(members, self.shardings.members), rows)
 
-    def _settled(self, before: State, members: Carry, rows: np.ndarray) -> tuple[State, jax.Array]:
+    def _follow_up(self, before: State, members: Carry, rows: np.ndarray) -> tuple[State, jax.Array]:
         """The state after updates whose metrics are `rows` `[M, count, columns]`, and the whole table of metrics."""
         program, record, count = self, before.record, rows.shape[1]
         columns = dict(zip(program.inner.names, np.moveaxis(rows, -1, 0), strict=True))
@@ -157,7 +158,7 @@ class ClusterProgram(Program):
         return members // num_slices(members)
 
 
-class Carrier:
+class PBTHandler:
     """Makes updates of members where a worker lives."""
 
     def __init__(self, experiment: dict[str, Any], plan: dict[str, Any], store: Store):
@@ -180,9 +181,9 @@ class Carrier:
 
         return jax.jit(some)
 
-    def carry_out(self, task: Task, board: Handle) -> tuple[dict[str, Any], list[np.ndarray]]:
+    def run(self, task: Task, board: Service[TaskBoard]) -> tuple[dict[str, Any], list[np.ndarray]]:
         """The members after so many updates, and their metrics `[m, count, columns]`."""
         del board
         count = task.payload["count"]
-        members, table = self._advance(unbared(self.store.get(task.payload["members"]), self.like), jnp.int32(count))
-        return {}, [*bared(members), np.asarray(table)[:, :count]]
+        members, table = self._advance(from_arrays(self.store.get(task.payload["members"]), self.like), jnp.int32(count))
+        return {}, [*to_arrays(members), np.asarray(table)[:, :count]]

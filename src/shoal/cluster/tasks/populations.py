@@ -21,9 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.cluster.tasks.board import Task
-from shoal.cluster.tasks.pool import Crew, Team
-from shoal.cluster.transport.launcher import Fabric, Handle, Store
+from shoal.cluster.tasks.board import Task, TaskBoard
+from shoal.cluster.tasks.pool import PoolConfig, WorkerPool
+from shoal.cluster.transport.launcher import Launcher
+from shoal.cluster.transport.service import Service, Store
 from shoal.core.types import PyTree
 from shoal.populations import psro_run
 from shoal.populations.game import Game
@@ -38,36 +39,36 @@ EPISODES = 16_384
 
 
 def start(
-    settings: Settings, folder: str | Path, team: Team, fabric: Fabric, listener: Listener | None = None
+    settings: Settings, folder: str | Path, config: PoolConfig, launcher: Launcher, listener: Listener | None = None
 ) -> State:
-    """Grows a population from the start on a cluster; ends what the fabric has started."""
+    """Grows a population from the start on a cluster; ends what the launcher has started."""
     psro_run.check(settings)
     folder = Path(folder).absolute()
-    with _staffed(settings, folder, team, fabric) as hands:
-        oracle = psro_run.oracle_of(settings, team.devices, hands)
-        return psro_run.start(settings, folder, team.devices, hands.settled(listener), oracle)
+    with _worker_pool(settings, folder, config, launcher) as workers:
+        oracle = psro_run.oracle_of(settings, config.devices, workers)
+        return psro_run.start(settings, folder, config.devices, workers.after_checkpoints(listener), oracle)
 
 
-def resume(folder: str | Path, team: Team, fabric: Fabric, listener: Listener | None = None) -> State:
+def resume(folder: str | Path, config: PoolConfig, launcher: Launcher, listener: Listener | None = None) -> State:
     """Goes on with a population, wherever it was begun; what was done since its last checkpoint is not done again."""
     folder = Path(folder).absolute()
     settings = psro_run.open_settings(folder)
-    with _staffed(settings, folder, team, fabric) as hands:
-        oracle = psro_run.oracle_of(settings, team.devices, hands)
-        return psro_run.resume(folder, team.devices, hands.settled(listener), oracle)
+    with _worker_pool(settings, folder, config, launcher) as workers:
+        oracle = psro_run.oracle_of(settings, config.devices, workers)
+        return psro_run.resume(folder, config.devices, workers.after_checkpoints(listener), oracle)
 
 
 @contextlib.contextmanager
-def _staffed(settings: Settings, folder: Path, team: Team, fabric: Fabric) -> Iterator["Workers"]:
+def _worker_pool(settings: Settings, folder: Path, config: PoolConfig, launcher: Launcher) -> Iterator["Workers"]:
     """Workers for as long as a population grows."""
-    hands = Workers(settings, folder, team, fabric)
+    workers = Workers(settings, folder, config, launcher)
     try:
-        yield hands
+        yield workers
     finally:
         try:
-            hands.close()
+            workers.close()
         finally:
-            fabric.stop()
+            launcher.stop()
 
 
 class Workers:
@@ -76,29 +77,29 @@ class Workers:
     So a run folder is made, and bad input refused, before anything is started.
     """
 
-    def __init__(self, settings: Settings, folder: Path, team: Team, fabric: Fabric):
-        self.settings, self.folder, self.team, self.fabric = settings, folder, team, fabric
-        self._crew: Crew | None = None
+    def __init__(self, settings: Settings, folder: Path, config: PoolConfig, launcher: Launcher):
+        self.settings, self.folder, self.config, self.launcher = settings, folder, config, launcher
+        self._pool: WorkerPool | None = None
         self._done: list[str] = []
 
     @property
-    def crew(self) -> Crew:
-        if self._crew is None:
-            made = (to_plain(self.settings), self.team.devices, self.fabric.store)
-            self._crew = Crew(self.folder, self.fabric, self.team, Carrier, *made)
-        return self._crew
+    def pool(self) -> WorkerPool:
+        if self._pool is None:
+            made = (to_plain(self.settings), self.config.devices, self.launcher.store)
+            self._pool = WorkerPool(self.folder, self.launcher, self.config, PSROHandler, *made)
+        return self._pool
 
     def close(self) -> None:
-        if self._crew is not None:
-            self._crew.close()
+        if self._pool is not None:
+            self._pool.close()
 
-    def settled(self, listener: Listener | None) -> Listener:
+    def after_checkpoints(self, listener: Listener | None) -> Listener:
         """Called after every checkpoint: what came of tasks is safe in it."""
 
         def on(state: State) -> None:
-            if self._crew is not None:
-                self._crew.forget(self._done)
-                self._crew.tell()
+            if self._pool is not None:
+                self._pool.forget(self._done)
+                self._pool.write_status()
                 self._done = []
             if listener is not None:
                 listener(state)
@@ -107,8 +108,8 @@ class Workers:
 
     def train(self, game: Game, capacity: int, given: Given) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
         """One task for each player that learns and each lane."""
-        banks = {player: bared(policies) for player, policies in given.banks.items()}
-        stored = {player: self.fabric.store.put(leaves) for player, leaves in banks.items()}
+        banks = {player: to_arrays(policies) for player, policies in given.banks.items()}
+        stored = {player: self.launcher.store.put(leaves) for player, leaves in banks.items()}
         known = {player: digest(leaves) for player, leaves in banks.items()}
         tasks = []
         for number, player in enumerate(given.meets):
@@ -116,13 +117,13 @@ class Workers:
                 own = {
                     "seed": int(given.seeds[lane]) + number,
                     "meets": {other: np.asarray(rows[lane]) for other, rows in given.meets[player].items()},
-                    "start": [leaf[lane] for leaf in bared(given.starts[player])],
+                    "start": [leaf[lane] for leaf in to_arrays(given.starts[player])],
                     "warm": bool(given.warm[lane]),
                 }
                 name = digest([own["seed"], *own["meets"].values(), *own["start"], own["warm"], *known.values()])
                 payload = own | {"player": player, "capacity": capacity, "banks": stored}
                 tasks.append(Task(f"train/{player}/{lane}/{name}", "train", payload))
-        results = iter(self._carried_out(tasks))
+        results = iter(self._run(tasks))
         policies, earned = {}, {}
         for player in given.meets:
             mine = [next(results) for _ in range(len(given.seeds))]
@@ -135,8 +136,8 @@ class Workers:
         self, banks: Mapping[str, PyTree], lineups: np.ndarray, episodes: int, seed: int, first: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Some line-ups a task."""
-        arrays = {player: bared(policies) for player, policies in banks.items()}
-        stored = {player: self.fabric.store.put(leaves) for player, leaves in arrays.items()}
+        arrays = {player: to_arrays(policies) for player, policies in banks.items()}
+        stored = {player: self.launcher.store.put(leaves) for player, leaves in arrays.items()}
         known = [digest(leaves) for leaves in arrays.values()]
         share, tasks = max(1, EPISODES // episodes), []
         for start in range(0, len(lineups), share):
@@ -144,16 +145,16 @@ class Workers:
             name = digest([own["lineups"], own["first"], episodes, seed, *known])
             payload = own | {"episodes": episodes, "seed": seed, "banks": stored}
             tasks.append(Task(f"play/{start}/{name}", "play", payload))
-        results = self._carried_out(tasks)
+        results = self._run(tasks)
         returns, squares = zip(*(result.leaves or () for result in results), strict=True)
         return np.concatenate(returns), np.concatenate(squares)
 
-    def _carried_out(self, tasks: Sequence[Task]) -> list[Any]:
+    def _run(self, tasks: Sequence[Task]) -> list[Any]:
         self._done += [task.id for task in tasks]
-        return self.crew.carry_out(tasks)
+        return self.pool.run(tasks)
 
 
-class Carrier:
+class PSROHandler:
     """Trains and plays where a worker lives."""
 
     def __init__(self, settings: dict[str, Any], devices: int | None, store: Store):
@@ -164,7 +165,7 @@ class Carrier:
         self._trainers: dict[tuple[str, int], Responses] = {}
         self._like: dict[str, Any] = {}
 
-    def carry_out(self, task: Task, board: Handle) -> tuple[dict[str, Any], list[np.ndarray]]:
+    def run(self, task: Task, board: Service[TaskBoard]) -> tuple[dict[str, Any], list[np.ndarray]]:
         """Policies and what they earned; or sums of returns and of squares."""
         del board
         return self._train(task.payload) if task.kind == "train" else self._play(task.payload)
@@ -181,7 +182,7 @@ class Carrier:
             warm=jnp.array([payload["warm"]]),
         )
         policies, earned = self._trainers[place].train(given)
-        return {"earned": float(earned[player][0])}, [leaf[0] for leaf in bared(policies[player])]
+        return {"earned": float(earned[player][0])}, [leaf[0] for leaf in to_arrays(policies[player])]
 
     def _play(self, payload: dict[str, Any]) -> tuple[dict[str, Any], list[np.ndarray]]:
         banks = self._banks(payload["banks"])
@@ -195,16 +196,16 @@ class Carrier:
         if not self._like:
             fresh = Responses(self.game, 1, devices=self.devices)
             self._like = jax.eval_shape(lambda: fresh.fresh(0))
-        return unbared(leaves, self._like[player])
+        return from_arrays(leaves, self._like[player])
 
 
-def bared(tree: PyTree) -> list[np.ndarray]:
+def to_arrays(tree: PyTree) -> list[np.ndarray]:
     """The arrays of a tree, on the host; keys as their raw numbers."""
     leaves = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in jax.tree.leaves(tree)]
     return [np.asarray(leaf) for leaf in jax.device_get(leaves)]
 
 
-def unbared(leaves: Sequence[np.ndarray], like: PyTree) -> PyTree:
+def from_arrays(leaves: Sequence[np.ndarray], like: PyTree) -> PyTree:
     """The inverse, for a tree of the form of `like`."""
     found = [
         jax.random.wrap_key_data(jnp.asarray(leaf)) if _is_key(place) else jnp.asarray(leaf)

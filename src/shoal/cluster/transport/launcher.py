@@ -1,97 +1,28 @@
-"""How services are started and reach each other. Services themselves are plain classes that know handles only.
+"""How services are started, wherever they are to live, and started again whenever they died.
 
-A `Handle` stands for a service that may live in another process: `call` waits for an answer, `ask` returns a future.
-A service that is not there any more makes a call raise `Gone`; as everything that dies is started again, callers that
-can wait use `insist`. A `Store` keeps large values out of messages: `put` returns something small that `get` turns back
-into the value.
-
-`Threads` is the in-process twin of a cluster: every service is an object, every loop a thread, and `kill` forgets the
-object, so that faults can be rehearsed without a process.
+`ThreadLauncher` is the in-process twin of a cluster: every service is an object, every loop a thread, and `kill`
+forgets the object, so that faults can be rehearsed without a process. On Ray it is `ray_launcher.RayLauncher`.
 """
 
 import contextlib
 import dataclasses
 import threading
-import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from shoal.cluster.transport.service import MESSAGES, Failure, Service, ServiceUnavailable, Store
 from shoal.core.errors import ShoalError
 
-
-class Gone(Exception):
-    """The service was not there to answer: it died, or is being started again."""
-
-
-class WorkerError(ShoalError):
-    """Something raised inside a worker. In words: its role, its task and the original error, once.
-
-    text: without who it was. kind: the class of the original error.
-    """
-
-    def __init__(self, text: str, who: str = "", kind: str = ""):
-        super().__init__(f"{who}: {text}" if who else text)
-        self.text, self.kind = text, kind
-
-    @property
-    def line(self) -> str:
-        """What was wrong, in a line."""
-        return next(iter(self.text.splitlines()), "") or self.kind or "it failed without a word"
+T = TypeVar("T")
 
 
 class ClusterGoneError(ShoalError):
     """The cluster itself has died, not one of its workers."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Failure:
-    """An error on its way from one process to another: never pickled itself, as its class may not be known there."""
-
-    kind: str
-    text: str
-    trace: str
-    ours: bool  # a `ShoalError`: its text says all
-
-    @staticmethod
-    def of(error: BaseException) -> "Failure":
-        trace = "".join(traceback.format_exception(error))
-        return Failure(type(error).__name__, str(error), trace, isinstance(error, ShoalError))
-
-    def error(self, who: str) -> WorkerError:
-        if self.ours:
-            return WorkerError(self.text, who, self.kind)
-        return WorkerError(f"{self.kind}: {self.text}\n{self.trace}", who, self.kind)
-
-
-class Handle(Protocol):
-    """A service, as others see it."""
-
-    @property
-    def name(self) -> str: ...
-
-    def call(self, method: str, *args: Any) -> Any: ...
-
-    def ask(self, method: str, *args: Any) -> Future: ...
-
-    def by(self, sender: str) -> "Handle":
-        """The same handle in the hands of `sender`, so that messages can be counted by who sent them."""
-        ...
-
-
-class Store(Protocol):
-    """Where large values wait to be fetched."""
-
-    def put(self, value: Any) -> Any: ...
-
-    def get(self, ref: Any) -> Any:
-        """The value; raises `Gone` if whoever put it there died with it."""
-        ...
-
-
-class Fabric(Protocol):
+class Launcher(Protocol):
     """What starts services. where: the cluster in a few words. private: whether it is this machine's, for one run."""
 
     @property
@@ -103,7 +34,9 @@ class Fabric(Protocol):
     @property
     def private(self) -> bool: ...
 
-    def start(self, name: str, factory: Callable[..., Any], *args: Any, cpus: float = 0.0, gpus: float = 0.0) -> Handle:
+    def start(
+        self, name: str, factory: Callable[..., T], *args: Any, cpus: float = 0.0, gpus: float = 0.0
+    ) -> Service[T]:
         """A service, made by `factory(*args)` where it will live; made again there whenever it died."""
         ...
 
@@ -135,13 +68,13 @@ class Served:
         self.service = factory(*args)
         self.counts: Counter[str] = Counter()
 
-    def do(self, method: str, args: tuple[Any, ...], sender: str) -> Any:
-        if method == "counts":
+    def do(self, method: str, args: tuple[Any, ...], options: dict[str, Any], sender: str) -> Any:
+        if method == MESSAGES:
             return dict(self.counts)
         self.counts[f"{sender}>{method}"] += 1
         try:
-            return getattr(self.service, method)(*args)
-        except Gone:
+            return getattr(self.service, method)(*args, **options)
+        except ServiceUnavailable:
             raise
         except BaseException as error:  # whatever it is, the caller is to know
             return Failure.of(error)
@@ -159,20 +92,7 @@ def role_of(name: str) -> str:
     return name.split("-")[0]
 
 
-def insist(handle: Handle, method: str, *args: Any, give_up: Callable[[], bool] = lambda: False) -> Any:
-    """Calls until somebody answers: a service that died is on its way back."""
-    wait = 0.02
-    while True:
-        try:
-            return handle.call(method, *args)
-        except Gone:
-            if give_up():
-                raise
-            time.sleep(wait)
-            wait = min(2 * wait, 0.5)
-
-
-class Memory:
+class LocalStore:
     """The store of one process."""
 
     def put(self, value: Any) -> Any:
@@ -187,59 +107,61 @@ class LocalHandle:
     """A service of this process."""
 
     name: str
-    fabric: "Threads"
+    launcher: "ThreadLauncher"
     sender: str = "driver"
 
     def by(self, sender: str) -> "LocalHandle":
         return dataclasses.replace(self, sender=sender)
 
-    def call(self, method: str, *args: Any) -> Any:
-        served, died = self.fabric.served(self.name)
-        value = served.do(method, args, self.sender)
+    def call(self, method: str, *args: Any, **options: Any) -> Any:
+        served, died = self.launcher.served(self.name)
+        value = served.do(method, args, options, self.sender)
         if died.is_set():  # it was killed meanwhile: nobody hears what it says
-            raise Gone(self.name)
+            raise ServiceUnavailable(self.name)
         return answer(value, self.name)
 
-    def ask(self, method: str, *args: Any) -> Future:
+    def call_async(self, method: str, *args: Any, **options: Any) -> Future[Any]:
         future: Future = Future()
 
         def work() -> None:
             try:
-                value, error = self.call(method, *args), None
+                value, error = self.call(method, *args, **options), None
             except BaseException as raised:
                 value, error = None, raised
             with contextlib.suppress(InvalidStateError):  # it was killed, and whoever asked was told
                 future.set_exception(error) if error is not None else future.set_result(value)
 
-        self.fabric.asked(self.name, future)
+        self.launcher.asked(self.name, future)
         threading.Thread(target=work, daemon=True, name=f"{self.name}.{method}").start()
         return future
 
 
-class Threads:
+class ThreadLauncher:
     """A cluster in one process."""
 
     where = "threads of this process"
     private = True
 
     def __init__(self) -> None:
-        self.store = Memory()
+        self.store = LocalStore()
         self._made: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
         self._served: dict[str, tuple[Served, threading.Event]] = {}
         self._asked: dict[str, list[Future]] = {}
         self._lock = threading.RLock()
 
-    def start(self, name: str, factory: Callable[..., Any], *args: Any, cpus: float = 0.0, gpus: float = 0.0) -> Handle:
+    def start(
+        self, name: str, factory: Callable[..., T], *args: Any, cpus: float = 0.0, gpus: float = 0.0
+    ) -> Service[T]:
         del cpus, gpus
         with self._lock:
             self._made[name] = (factory, args)
             self._served[name] = (Served(factory, args), threading.Event())
-        return LocalHandle(name, self)
+        return Service(LocalHandle(name, self))
 
     def served(self, name: str) -> tuple[Served, threading.Event]:
         with self._lock:
             if name not in self._made:
-                raise Gone(name)
+                raise ServiceUnavailable(name)
             if name not in self._served:
                 self._served[name] = (Served(*self._made[name]), threading.Event())
             return self._served[name]
@@ -257,7 +179,7 @@ class Threads:
         died.set()
         for future in asked:  # what hangs never answers
             with contextlib.suppress(InvalidStateError):
-                future.set_exception(Gone(name))
+                future.set_exception(ServiceUnavailable(name))
         stop = getattr(getattr(served, "service", None), "die", None)
         if stop is not None:
             stop()

@@ -10,17 +10,20 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
-from shoal.cluster.transport.launcher import ClusterGoneError, Gone, Handle, Served, WorkerError, answer
+from shoal.cluster.transport.launcher import ClusterGoneError, Served, answer
 from shoal.cluster.transport.ray_join import FAILED, LOST, check_resources, check_versions, join, leave, ray
+from shoal.cluster.transport.service import Service, ServiceUnavailable, WorkerError
 from shoal.core.errors import OptionError
 from shoal.core.extensions import adopt, from_script
 from shoal.core.origin import trust, trusted
 from shoal.core.registry import import_file, imported_files, names_library
 from shoal.training.devices import use_compilation_cache
+
+T = TypeVar("T")
 
 THREADS = 64
 """Calls that a service can be in at a time: everybody who waits for something at it."""
@@ -61,10 +64,10 @@ class _Hosted:
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:  # Ray would begin anew for ever, without a word
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
-    def do(self, method: str, args: tuple[Any, ...], sender: str) -> Any:
+    def do(self, method: str, args: tuple[Any, ...], options: dict[str, Any], sender: str) -> Any:
         if method == "pid":
             return os.getpid()
-        return self.served.do(method, args, sender)
+        return self.served.do(method, args, options, sender)
 
 
 class _Objects:
@@ -77,7 +80,7 @@ class _Objects:
         try:
             return ray.get(ref)
         except LOST as error:
-            raise Gone(str(ref)) from error
+            raise ServiceUnavailable(str(ref)) from error
 
 
 class _Answer:
@@ -99,7 +102,7 @@ def _got(ref: Any, name: str, timeout: float | None = None) -> Any:
     except LOST as error:
         if getattr(error, "actor_init_failed", False):  # it would fail for ever
             raise WorkerError(f"could not be made ready: {_last_words(error)}", name) from None
-        raise Gone(name) from error
+        raise ServiceUnavailable(name) from error
     except FAILED as error:  # the process could not even be made ready
         raise WorkerError(str(error.cause if error.cause is not None else error), name) from None
 
@@ -121,17 +124,17 @@ class RayHandle:
     def by(self, sender: str) -> "RayHandle":
         return dataclasses.replace(self, sender=sender)
 
-    def call(self, method: str, *args: Any) -> Any:
-        return _got(self.ask(method, *args).ref, self.name)
+    def call(self, method: str, *args: Any, **options: Any) -> Any:
+        return self.call_async(method, *args, **options).result()
 
-    def ask(self, method: str, *args: Any) -> Any:
+    def call_async(self, method: str, *args: Any, **options: Any) -> "_Answer":
         try:
-            return _Answer(self.actor.do.remote(method, args, self.sender), self.name)
+            return _Answer(self.actor.do.remote(method, args, options, self.sender), self.name)
         except LOST as error:
-            raise Gone(self.name) from error
+            raise ServiceUnavailable(self.name) from error
 
 
-class RayFabric:
+class RayLauncher:
     """Starts services on a Ray cluster; on one of this machine alone if there is none."""
 
     def __init__(self, address: str = "auto", needs: Mapping[str, float] | None = None, setting: Setting | None = None):
@@ -148,7 +151,9 @@ class RayFabric:
             self.stop()
             raise
 
-    def start(self, name: str, factory: Callable[..., Any], *args: Any, cpus: float = 0.0, gpus: float = 0.0) -> Handle:
+    def start(
+        self, name: str, factory: Callable[..., T], *args: Any, cpus: float = 0.0, gpus: float = 0.0
+    ) -> Service[T]:
         setting = dataclasses.replace(self.setting, cores=max(1, int(cpus)), gpus=gpus, trusted=trusted())
         cpus = 0.0 if self.private else cpus  # the whole machine is this run's, and more workers may come
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_restarts": -1, "max_task_retries": 0}
@@ -163,7 +168,7 @@ class RayFabric:
             ) from error
         with self._lock:
             self._actors[name] = actor
-        return RayHandle(name, actor)
+        return Service(RayHandle(name, actor))
 
     def kill(self, name: str) -> None:
         ray.kill(self._actors[name], no_restart=False)

@@ -9,7 +9,8 @@ import numpy as np
 
 from shoal.batching.rollout import Rollout
 from shoal.cluster.services.dataset import Item
-from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
+from shoal.cluster.services.directory import Handles, Services
+from shoal.cluster.transport.service import ServiceUnavailable, Store
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.rollouts import Copies, Share
 from shoal.training.experiment import Experiment
@@ -32,13 +33,13 @@ class Actor:
         experiment: dict[str, Any],
         number: int,
         copies: int,
-        handles: dict[str, Handle],
+        handles: Handles,
         store: Store,
         make: Callable[[Any, Share], Any] | None = None,
     ):
         self.name = f"actor-{number}"
         self.number, self.store = number, store
-        self.services = {name: handle.by("actor") for name, handle in handles.items()}
+        self.services = Services(handles, "actor")
         self.experiment = Experiment.from_dict(experiment)
         self.program = rollouts.program_of(self.experiment)
         self.layout = rollouts.layout_of(self.program)
@@ -54,13 +55,13 @@ class Actor:
 
     def run(self) -> str:
         """Works until told to stop; returns why."""
-        anew = insist(self.services["coordinator"], "hello", self.name)
+        anew = self.services.coordinator.retry.hello(self.name)
         share = Share(self.number * self.copies, self.copies, anew)
         held, self.resets = self._held(share), 0
         report: dict[str, Any] = {}
         try:
             while not self.dead.is_set():
-                task = insist(self.services["coordinator"], "next", self.name, report, WAIT, give_up=self.dead.is_set)
+                task = self.services.coordinator.retry_until(self.dead.is_set).next(self.name, report, WAIT)
                 report = {}
                 if task is None:
                     continue
@@ -92,8 +93,8 @@ class Actor:
         size = rollouts.num_bytes(made)
         place = (self.name, self.number, task["round"], self.version)
         item = Item(*place, self.store.put(made), "rollout", size, steps, task["epoch"])
-        while not insist(self.services["dataset"], "push", item, WAIT, give_up=self.dead.is_set):
-            insist(self.services["coordinator"], "waiting", self.name, give_up=self.dead.is_set)
+        while not self.services.dataset.retry_until(self.dead.is_set).push(item, WAIT):
+            self.services.coordinator.retry_until(self.dead.is_set).waiting(self.name)
             if self.dead.is_set():
                 return {}
         done = time.perf_counter()
@@ -112,11 +113,11 @@ class Actor:
     def _pulled(self, least: int, epoch: int) -> bool:
         """Brings the weights up to date; False if those that are asked for do not come."""
         wait = 0.0 if self._suffices(least, epoch) else WAIT
-        found = insist(self.services["parameters"], "pull", POLICIES, self.version, least, wait, self.epoch)
+        found = self.services.parameters.retry.pull(POLICIES, self.version, least, wait, self.epoch)
         if found is not None:
             try:
                 self.policies = self.layout.unpack(self.store.get(found.ref))
-            except Gone:  # the service died with them; the learner pushes them again
+            except ServiceUnavailable:  # the service died with them; the learner pushes them again
                 return False
             self.version, self.epoch = found.version, found.epoch
         return self._suffices(least, epoch)

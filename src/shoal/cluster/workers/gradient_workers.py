@@ -12,12 +12,14 @@ from typing import Any
 import jax
 
 from shoal.batching.rollout import Rollout, experience
+from shoal.cluster.plan import Plan
 from shoal.cluster.replay.actor import replay_traits, told_of
 from shoal.cluster.replay.learner import ReplayLearning
 from shoal.cluster.replay.service import LIFE
-from shoal.cluster.replay.shards import Shards, shards_of
+from shoal.cluster.replay.shards import Shards
 from shoal.cluster.services.dataset import Item
-from shoal.cluster.transport.launcher import Handle, Store, insist
+from shoal.cluster.services.directory import Handles, Services
+from shoal.cluster.transport.service import Store
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.actor import WAIT, Actor
 from shoal.cluster.workers.gradients import GRADIENT, Weights
@@ -32,16 +34,24 @@ class GradientWorker:
     """Gorila's worker: draws windows, computes one gradient, pushes it; then again with the newest weights."""
 
     def __init__(
-        self, experiment: dict[str, Any], number: int, handles: dict[str, Handle], store: Store, max_wait: float = WAIT
+        self,
+        experiment: dict[str, Any],
+        folder: str,
+        plan: Plan,
+        handles: Handles,
+        store: Store,
+        number: int,
+        max_wait: float = WAIT,
     ):
+        del folder, plan  # which are the learner's
         self.name, self.number, self.store, self.max_wait = f"learner-{number}", number, store, max_wait
-        self.services = {name: handle.by("worker") for name, handle in handles.items()}
+        self.services = Services(handles, "worker")
         self.experiment = Experiment.from_dict(experiment)
         self.learning = ReplayLearning(self.experiment)
         self.own = self.learning.own
         self.cost = self.experiment.num_envs * self.experiment.num_steps
-        self.shards = Shards(shards_of(self.services), list(self.own), self.experiment.seed + number)
-        self.weights = Weights(self.learning.program, self.services["parameters"], store)
+        self.shards = Shards(self.services.shards, list(self.own), self.experiment.seed + number)
+        self.weights = Weights(self.learning.program, self.services.parameters, store)
         self.per_update = max(replay_traits(algorithm).gradient_steps for algorithm, _ in self.own.values())
         self.dead = threading.Event()
 
@@ -50,7 +60,7 @@ class GradientWorker:
 
     def run(self) -> str:
         """Works until told to stop; returns why."""
-        number = insist(self.services["coordinator"], "hello", self.name) * LIFE
+        number = self.services.coordinator.retry.hello(self.name) * LIFE
         looked = time.monotonic()
         while not self.dead.is_set():
             if time.monotonic() - looked > self.max_wait:
@@ -80,7 +90,7 @@ class GradientWorker:
                 self.shards.reprioritise(name, batch, priorities[name])
         told = {name: float(value) for name, value in metrics.items()}
         item = gradient_item(self, number, gradients, told, 0)
-        while not insist(self.services["dataset"], "push", item, WAIT, give_up=self.dead.is_set):
+        while not self.services.dataset.retry_until(self.dead.is_set).push(item, WAIT):
             if self.dead.is_set() or self._stopping():
                 return False
         return True
@@ -88,7 +98,7 @@ class GradientWorker:
     def _stopping(self) -> bool:
         """Says that it is there; whether it is to stop."""
         nowhere = (-1, -1, [])  # it does not know where the run stands
-        return bool(insist(self.services["coordinator"], "standing", self.name, *nowhere, give_up=self.dead.is_set))
+        return bool(self.services.coordinator.retry_until(self.dead.is_set).standing(self.name, *nowhere))
 
     def _warm(self) -> bool:
         update = self.weights.version // self.per_update
@@ -119,9 +129,9 @@ def gradient_item(maker: Any, number: int, gradients: PyTree, told: Mapping[str,
 class GradientActor(Actor):
     """A3C's actor: acts, computes the gradient of what happened with the weights that it acted with, pushes that."""
 
-    def __init__(self, experiment: dict[str, Any], number: int, copies: int, handles: dict[str, Handle], store: Store):
+    def __init__(self, experiment: dict[str, Any], number: int, copies: int, handles: Handles, store: Store):
         super().__init__(experiment, number, copies, handles, store)
-        self.weights = Weights(self.program, self.services["parameters"], store)
+        self.weights = Weights(self.program, self.services.parameters, store)
         self.made = 0
 
     def _held(self, share: Share) -> Any:
@@ -159,8 +169,8 @@ class GradientActor(Actor):
         item = gradient_item(self, self.made, gradients, told, steps)
         self.made += 1
         computed = time.perf_counter()
-        while not insist(self.services["dataset"], "push", item, WAIT, give_up=self.dead.is_set):
-            insist(self.services["coordinator"], "waiting", self.name, give_up=self.dead.is_set)
+        while not self.services.dataset.retry_until(self.dead.is_set).push(item, WAIT):
+            self.services.coordinator.retry_until(self.dead.is_set).waiting(self.name)
             if self.dead.is_set():
                 return {}
         seconds = {"pull": pulled - began, "roll": rolled - pulled, "gradient": computed - rolled}

@@ -20,7 +20,9 @@ from shoal.cluster.plan import Plan
 from shoal.cluster.replay.actor import is_mean, replay_traits
 from shoal.cluster.replay.learner import Paid
 from shoal.cluster.services.dataset import Item, Queue
-from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
+from shoal.cluster.services.directory import Handles
+from shoal.cluster.services.parameters import ParameterService
+from shoal.cluster.transport.service import Service, ServiceUnavailable, Store
 from shoal.cluster.workers.actor import WAIT
 from shoal.cluster.workers.learner import Learner, Learning
 from shoal.cluster.workers.rollouts import Layout
@@ -61,7 +63,7 @@ def without_optimisers(learners: Mapping[str, Any]) -> dict[str, Any]:
 class Weights:
     """The newest weights, in the hands of a worker. version: gradients that were applied to them."""
 
-    def __init__(self, program: Program, parameters: Handle, store: Store):
+    def __init__(self, program: Program, parameters: Service[ParameterService], store: Store):
         shapes = without_optimisers(program.shapes().learners)
         self.layout = Layout(jax.tree.structure(shapes), jax.tree.leaves(shapes))
         self.parameters, self.store = parameters, store
@@ -71,11 +73,11 @@ class Weights:
     def pull(self, epoch: int = 0) -> bool:
         """Brings them up to date; False if there are none of a learner that has begun so often."""
         wait = 0.0 if self.epoch >= epoch and self.learners else WAIT
-        found = insist(self.parameters, "pull", WEIGHTS, self.version, 0, wait, self.epoch)
+        found = self.parameters.retry.pull(WEIGHTS, self.version, 0, wait, self.epoch)
         if found is not None:
             try:
                 self.learners = self.layout.unpack(self.store.get(found.ref))
-            except Gone:  # the service died with them; the learner pushes them again
+            except ServiceUnavailable:  # the service died with them; the learner pushes them again
                 return False
             self.version, self.epoch = found.version, found.epoch
         return bool(self.learners) and self.epoch >= epoch
@@ -133,13 +135,13 @@ class Applier(Learner):
         began = time.perf_counter()
         while not self.dead.is_set():
             least = max(0, self.tick - self.plan.max_staleness * self.per_update)
-            items = insist(self.services["dataset"], "take", 1, least, None, WAIT)
+            items = self.services.dataset.retry.take(1, least, None, WAIT)
             if not items and self._waits():
                 return None
             for item in items:
                 try:
                     value = self.store.get(item.ref)
-                except Gone:  # it died with its maker, who makes others
+                except ServiceUnavailable:  # it died with its maker, who makes others
                     continue
                 self.clock.spend("wait", began)
                 return item, value
@@ -151,13 +153,13 @@ class Applier(Learner):
 
     def _publish_weights(self) -> None:
         leaves = [np.asarray(leaf) for leaf in jax.device_get(jax.tree.leaves(without_optimisers(self.learners)))]
-        insist(self.services["parameters"], "push", WEIGHTS, self.tick, leaves, self.epoch)
+        self.services.parameters.retry.push(WEIGHTS, self.tick, leaves, self.epoch)
 
 
 class RolloutGradientLearner(Applier):
     """A3C's: each gradient is of one actor's rollout, so an update is one of each actor, on average."""
 
-    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: dict[str, Handle], store: Store):
+    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: Handles, store: Store):
         super().__init__(experiment, folder, plan, handles, store)
         self.per_update = plan.actors
 
@@ -178,7 +180,7 @@ class RolloutGradientLearner(Applier):
 class ReplayGradientLearner(Applier, Paid):
     """Gorila's: gradients are of windows that workers drew; new env steps are only counted here."""
 
-    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: dict[str, Handle], store: Store):
+    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: Handles, store: Store):
         super().__init__(experiment, folder, plan, handles, store)
         self.per_update = max(replay_traits(algorithm).gradient_steps for algorithm, _ in self.own.values())
 

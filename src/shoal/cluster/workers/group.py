@@ -26,7 +26,8 @@ from jax.sharding import PartitionSpec as P
 
 from shoal.batching.rollout import Rollout
 from shoal.cluster.plan import Plan
-from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
+from shoal.cluster.services.directory import Handles
+from shoal.cluster.transport.service import ServiceUnavailable, Store
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.actor import WAIT
 from shoal.cluster.workers.learner import Learner, Learning
@@ -152,7 +153,7 @@ class GroupLearner(Learner):
         experiment: dict[str, Any],
         folder: str,
         plan: Plan,
-        handles: dict[str, Handle],
+        handles: Handles,
         store: Store,
         rank: int,
         private: bool = False,
@@ -178,7 +179,7 @@ class GroupLearner(Learner):
         self.held, self.report, self.reported = None, {}, 0
         if self.rank == 0:
             return super().run()
-        self.epoch = insist(self.services["coordinator"], "hello", self.name)
+        self.epoch = self.services.coordinator.retry.hello(self.name)
         self._restore()
         while self.update < self.total and not self.dead.is_set():
             self.once()
@@ -188,7 +189,7 @@ class GroupLearner(Learner):
     def _meet(self) -> None:
         token, address, found = uuid.uuid4().hex, _address(self.private), None
         while found is None:
-            found = insist(self.services["meeting"], "join", self.rank, token, address, WAIT)
+            found = self.services.meeting.retry.join(self.rank, token, address, WAIT)
         self.generation, first = found
         threading.Thread(target=self._watch, daemon=True, name="group").start()
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -210,8 +211,8 @@ class GroupLearner(Learner):
         while True:
             time.sleep(LOOK)
             try:
-                whole = self.services["meeting"].call("whole", self.generation)
-            except Gone:
+                whole = self.services.meeting.once.whole(self.generation)
+            except ServiceUnavailable:
                 continue
             if not whole:
                 os._exit(1)
@@ -249,7 +250,7 @@ class GroupLearner(Learner):
         begin in vain is of no consequence.
         """
         while not self.dead.is_set():
-            task = insist(self.services["coordinator"], "next", self.name, self.report, WAIT)
+            task = self.services.coordinator.retry.next(self.name, self.report, WAIT)
             self.report = {}
             if task is not None and task["kind"] != "stop":
                 return task
@@ -280,7 +281,7 @@ class GroupLearner(Learner):
             return finished
         needed = max(1, self.plan.learners - self.plan.backups)
         place = (self.rank, self.generation, self.update)
-        return insist(self.services["meeting"], "enough", *place, finished, needed) or finished
+        return self.services.meeting.retry.enough(*place, finished, needed) or finished
 
     def _publish(self) -> None:
         """Nobody needs weights: all learners have the same."""

@@ -20,7 +20,8 @@ import numpy as np
 
 from shoal.batching.rollout import Acts, Episodes, Policies, Rollout, Step
 from shoal.cluster.services.dataset import Item
-from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
+from shoal.cluster.services.directory import Handles, Services
+from shoal.cluster.transport.service import ServiceUnavailable, Store
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.actor import POLICIES, WAIT
 from shoal.cluster.workers.rollouts import Share
@@ -102,9 +103,9 @@ class Slot:
 class InferenceServer:
     """Answers requests. `act` may be called from many threads at once."""
 
-    def __init__(self, experiment: dict[str, Any], handles: dict[str, Handle], store: Store):
+    def __init__(self, experiment: dict[str, Any], handles: Handles, store: Store):
         self.experiment, self.store = Experiment.from_dict(experiment), store
-        self.services = {name: handle.by("inference") for name, handle in handles.items()}
+        self.services = Services(handles, "inference")
         program = rollouts.program_of(self.experiment)
         self.layout = rollouts.layout_of(program)
         self.actor = Policies(program.cast.algorithms, program.cast.spec.groups)
@@ -128,8 +129,9 @@ class InferenceServer:
             return None
         slot = self._slot(request)
         self._take_in(slot, request)
-        if slot.item is not None and not self._pushed(slot):
+        if slot.item is not None and not self._push(slot.item):
             return None
+        slot.item = None
         self._decide(slot)
         assert slot.acts is not None
         return slot.acts.action
@@ -146,9 +148,9 @@ class InferenceServer:
             version, epoch = (self.newest.version, self.newest.epoch) if self.newest else (-1, -1)
             asked = (POLICIES, version, 0, WAIT, epoch)
             try:
-                found = insist(self.services["parameters"], "pull", *asked, give_up=self.dead.is_set)
+                found = self.services.parameters.retry_until(self.dead.is_set).pull(*asked)
                 leaves = None if found is None else self.store.get(found.ref)
-            except Gone:  # they died with the service, and are pushed again
+            except ServiceUnavailable:  # they died with the service, and are pushed again
                 continue
             if found is not None and leaves is not None:
                 self.newest = Newest(jax.device_put(self.layout.unpack(leaves)), found.version, found.epoch)
@@ -213,11 +215,8 @@ class InferenceServer:
         steps = slot.share.size * self.experiment.num_steps
         return Item(*place, self.store.put(made), "rollout", rollouts.num_bytes(made), steps, self.newest.epoch)
 
-    def _pushed(self, slot: Slot) -> bool:
-        if not insist(self.services["dataset"], "push", slot.item, WAIT, give_up=self.dead.is_set):
-            return False
-        slot.item = None
-        return True
+    def _push(self, item: Item) -> bool:
+        return self.services.dataset.retry_until(self.dead.is_set).push(item, WAIT)
 
     def _decide(self, slot: Slot) -> None:
         """Waits for others, then decides for all who wait; or finds that another has done so."""

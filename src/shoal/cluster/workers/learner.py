@@ -24,7 +24,8 @@ from shoal.batching.rollout import Rollout, experience
 from shoal.cluster.plan import Plan
 from shoal.cluster.services.clock import Clock
 from shoal.cluster.services.dataset import Item
-from shoal.cluster.transport.launcher import Gone, Handle, Store, insist
+from shoal.cluster.services.directory import Handles, Services
+from shoal.cluster.transport.service import ServiceUnavailable, Store
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.actor import POLICIES, WAIT
 from shoal.cluster.workers.rollouts import BESIDE
@@ -138,9 +139,9 @@ def _specs_of(made: Rollout) -> Rollout:
 class Learner:
     """The one learner of a run. `run` works until all updates are made, or it is told to stop."""
 
-    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: dict[str, Handle], store: Store):
+    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: Handles, store: Store):
         self.name, self.plan, self.store, self.folder = "learner-0", plan, store, Path(folder)
-        self.services = {name: handle.by("learner") for name, handle in handles.items()}
+        self.services = Services(handles, "learner")
         self.experiment = Experiment.from_dict(experiment)
         self.total = self.experiment.num_updates
         self.dead = threading.Event()
@@ -162,7 +163,7 @@ class Learner:
 
     def run(self) -> dict[str, Any]:
         """Makes the updates that are missing; returns how it ended."""
-        self.epoch = insist(self.services["coordinator"], "hello", self.name)
+        self.epoch = self.services.coordinator.retry.hello(self.name)
         self._restore()
         log = MetricsLog(self.folder, keep_until=self.update)
         try:
@@ -170,8 +171,8 @@ class Learner:
                 self._commit(log)
             self._publish()
             if "dataset" in self.services:
-                insist(self.services["dataset"], "clear", self.epoch)
-            insist(self.services["coordinator"], "began", self.update, self.epoch)
+                self.services.dataset.retry.clear(self.epoch)
+            self.services.coordinator.retry.began(self.update, self.epoch)
             self._updates(log)
             if not self.dead.is_set():
                 self._commit(log)
@@ -235,7 +236,7 @@ class Learner:
             "left_out": self.left_out,
             "line": self.newest,
         } | self.clock.figures
-        stopping, self.resets = insist(self.services["coordinator"], "updated", self.update, figures)
+        stopping, self.resets = self.services.coordinator.retry.updated(self.update, figures)
         return bool(stopping)
 
     def _taken(self) -> list[Item] | None:
@@ -245,7 +246,7 @@ class Learner:
         least = max(0, self.update - plan.max_staleness) if sync == "stale" else 0
         wanted = self.update if sync == "sync" else None
         while not self.dead.is_set():
-            items = insist(self.services["dataset"], "take", plan.actors, least, wanted, WAIT)
+            items = self.services.dataset.retry.take(plan.actors, least, wanted, WAIT)
             if items:
                 self.clock.spend("wait", began)
                 return sorted(items, key=lambda item: item.share)
@@ -256,8 +257,8 @@ class Learner:
     def _waits(self) -> bool:
         """Tells those who may have forgotten where the run stands; whether it is to stop."""
         self._publish()
-        present = insist(self.services["dataset"], "makers") if "dataset" in self.services else []
-        return bool(insist(self.services["coordinator"], "standing", self.name, self.update, self.epoch, present))
+        present = self.services.dataset.retry.makers() if "dataset" in self.services else []
+        return bool(self.services.coordinator.retry.standing(self.name, self.update, self.epoch, present))
 
     def _fetched(self, items: list[Item]) -> list[Rollout] | None:
         """What the items stand for; None if some of it died with its maker, who is asked to make it again."""
@@ -266,17 +267,17 @@ class Learner:
             try:
                 values.append(self.store.get(item.ref))
                 whole.append(item)
-            except Gone:
-                insist(self.services["coordinator"], "lost", item.maker, item.round)
+            except ServiceUnavailable:
+                self.services.coordinator.retry.lost(item.maker, item.round)
         if len(whole) == len(items):
             return values
         for item in reversed(whole):  # which wait for the others
-            insist(self.services["dataset"], "back", item)
+            self.services.dataset.retry.back(item)
         return None
 
     def _publish(self) -> None:
         policies = self.layout.pack(policies_of(self.learners))
-        insist(self.services["parameters"], "push", POLICIES, self.update, policies, self.epoch)
+        self.services.parameters.retry.push(POLICIES, self.update, policies, self.epoch)
 
     def _restore(self) -> None:
         newest = checkpoint.latest(self.folder / "checkpoints")
@@ -329,7 +330,7 @@ class Learner:
             log.write(line)
         self.lines = []
         checkpoint.save(self.folder / "checkpoints", self.update, {"learners": self.learners}, meta)
-        insist(self.services["coordinator"], "committed", self.update)
+        self.services.coordinator.retry.committed(self.update)
         self.clock.spend("commit", began)
 
     def _check(self) -> None:

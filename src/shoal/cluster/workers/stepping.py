@@ -16,11 +16,11 @@ from jax import lax
 from shoal.batching.regroup import original, own_actions
 from shoal.batching.rollout import Episodes, Policies
 from shoal.batching.vectorise import Vectorised, Worlds
-from shoal.cluster.transport.launcher import Gone, insist
+from shoal.cluster.transport.service import ServiceUnavailable
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.actor import Actor
 from shoal.cluster.workers.host_copies import open_stages
-from shoal.cluster.workers.inference import Request, Told
+from shoal.cluster.workers.inference import InferenceServer, Request, Told
 from shoal.cluster.workers.rollouts import Share
 from shoal.core.host import StandIn, check_told
 from shoal.core.interrupts import listening
@@ -185,8 +185,8 @@ class SteppingActor(Actor):
 
     def _ask(self, half: Half) -> Any:
         try:
-            return self.services["inference"].ask("act", half.request)
-        except Gone:
+            return self.services.inference.submit(InferenceServer.act, half.request)
+        except ServiceUnavailable:
             return None
 
     def _answer(self, half: Half) -> dict[str, np.ndarray] | None:
@@ -195,13 +195,13 @@ class SteppingActor(Actor):
             half.asked = self._ask(half) if half.asked is None else half.asked
             try:
                 found = None if half.asked is None else half.asked.result()
-            except Gone:
+            except ServiceUnavailable:
                 time.sleep(PAUSE)
                 found = None
             half.asked = None
             if found is not None:
                 return found
-            insist(self.services["coordinator"], "waiting", self.name, give_up=self.dead.is_set)
+            self.services.coordinator.retry_until(self.dead.is_set).waiting(self.name)
         return None
 
 

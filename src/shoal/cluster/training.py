@@ -1,0 +1,193 @@
+"""Training on a cluster: starts a run, watches over it, and brings it home.
+
+The driver holds no state of the run. All that matters is in the run folder: checkpoints and metrics (written by the
+learner), the journal (by the coordinator), and `cluster.json`, what `shoal cluster status` shows (by the supervisor).
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from shoal.cluster.plan import Plan
+from shoal.cluster.recipes import recipe_of
+from shoal.cluster.services import journal
+from shoal.cluster.services.coordinator import Coordinator, begun_of
+from shoal.cluster.services.scaling import check_told, wanted_of
+from shoal.cluster.supervisor import Runs, Supervisor, Watched
+from shoal.cluster.transport.launcher import ClusterGoneError, Launcher
+from shoal.cluster.transport.service import Service, ServiceUnavailable
+from shoal.core.errors import OptionError, RunError, ShoalError, UnknownNameError, shell_command
+from shoal.core.files import read_json
+from shoal.core.stopping import stop_requested
+from shoal.training import checkpoint, records, run_kinds
+from shoal.training.experiment import Experiment, from_plain, to_plain
+from shoal.training.loop import Listener, Progress, Result
+from shoal.training.run import Run, check_weights, held, load_policies
+
+LOOK_SECONDS = 0.1
+FIRST_TASK = 5.0
+"""A worker's first task compiles: it may take so many times as long."""
+
+Look = Callable[["TrainingSupervisor"], None]
+
+
+def train(
+    experiment: Experiment, run_dir: str | Path, plan: Plan, launcher: Launcher, listener: Listener | None = None
+) -> Result:
+    """Trains an experiment from the start on a cluster."""
+    check(experiment, plan)
+    check_weights(experiment)
+    run = Run(Path(run_dir), experiment)
+    entries = {"experiment": experiment.to_dict(), "cluster": to_plain(plan)}
+    run_kinds.create(run.path, run_kinds.TRAINING, **entries)
+    return TrainingSupervisor(run, plan, launcher, listener).run()
+
+
+def resume(run: Run, launcher: Launcher, listener: Listener | None = None, plan: Plan | None = None) -> Result:
+    """Goes on with a run from what is committed; `plan` may differ from the one that it was begun with."""
+    records.newest_checkpoint(run.path)
+    found = plan or plan_of(run.path)
+    if found is None:
+        raise RunError(f"{run.path} was not begun on a cluster: go on with `{shell_command('resume', run.path)}`")
+    asked = 0 if plan else found.processes
+    check_told(run.path, max(asked, wanted_of(run.path) or 0), launcher.private)
+    if checkpoint.latest(run.checkpoints) is None:
+        check_weights(run.experiment)
+    return TrainingSupervisor(run, found, launcher, listener).run()
+
+
+def plan_of(folder: Path) -> Plan | None:
+    """The plan that a run was begun with; None if it was not begun on a cluster."""
+    try:
+        data = read_json(folder / "config.json").get("cluster")
+    except (OSError, ValueError, AttributeError):
+        return None
+    try:
+        return None if data is None else from_plain(Plan, data, "cluster")
+    except (OptionError, UnknownNameError) as error:
+        raise type(error)(f"{folder}/config.json: {error}") from None
+
+
+def check(experiment: Experiment, plan: Plan) -> None:
+    """Refuses what cannot work, before anything is started."""
+    experiment.origin.admit(experiment.env, experiment.env_options)  # workers are told what is trusted here
+    if experiment.num_seeds > 1:
+        raise ShoalError(f"a cluster run has one seed, got num_seeds {experiment.num_seeds}: start one for each")
+    recipe_of(plan.recipe).check(experiment, plan)
+
+
+def needs(plan: Plan) -> dict[str, float]:
+    """The resources that a plan asks for."""
+    actors = plan.actors + plan.backups if recipe_of(plan.recipe).acts else 0
+    cpus = actors * plan.actor_cpus + plan.learners * plan.learner_cpus
+    gpus = actors * plan.actor_gpus + plan.learners * plan.learner_gpus
+    return {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
+
+
+class TrainingSupervisor(Supervisor):
+    """One training on a cluster, from start to end: when the loop of the worker `learner-0` is over."""
+
+    role: ClassVar[str] = "actor"
+
+    def __init__(self, run: Run, plan: Plan, launcher: Launcher, listener: Listener | None = None):
+        super().__init__(run.path, launcher, plan.retries)
+        self.experiment, self.plan, self.listener = run.experiment, plan, listener
+        self.ended: dict[str, Any] | None = None
+        self.hooks: list[Look] = []  # called at every look: for tests that inject faults
+
+    def run(self) -> Result:
+        with held(self.folder):
+            try:
+                path = self.folder / journal.NAME
+                begun_of(journal.read(path), path)  # what is wrong with it is said here, not by whoever needs it
+                recipe_of(self.plan.recipe).start(self)
+                with stop_requested() as stopped:
+                    self._watch(stopped)
+            except ClusterGoneError as error:
+                raise ClusterGoneError(f"{error}. {self.how_to_resume}") from None
+            finally:
+                with contextlib.suppress(Exception):  # what ended the run is what matters
+                    self.write_status(last=True)
+                self.launcher.stop()
+        assert self.ended is not None
+        _, policies, meta = load_policies(self.folder)
+        update = int(meta["update"])
+        interrupted = update < self.experiment.num_updates
+        return Result(policies, update, [], float(meta["seconds"]), self.ended["compile_s"], interrupted)
+
+    def _watch(self, stopped: threading.Event) -> None:
+        while self.ended is None:
+            if stopped.is_set():
+                with contextlib.suppress(ServiceUnavailable):
+                    self.coordinator.once.stop()
+            self.look()
+            if self.listener and self.status.get("learner", {}).get("update"):
+                self.listener(self._progress())
+            for hook in self.hooks:
+                hook(self)
+            run_kinds.check_there(self.folder)
+            time.sleep(LOOK_SECONDS)
+
+    @property
+    def coordinator(self) -> Service[Coordinator]:
+        return self.services["coordinator"]
+
+    def learner(
+        self, factory: Callable[..., Runs], *more: Any, number: int = 0, plan: Plan | None = None, computes: bool = True
+    ) -> None:
+        """Starts a worker that learns: `factory(experiment, folder, plan, services, store, *more)`.
+
+        computes: whether it asks for processors.
+        """
+        args = (self.experiment.to_dict(), self.path, plan or self.plan, self.services, self.launcher.store, *more)
+        cpus, gpus = (self.plan.learner_cpus, self.plan.learner_gpus) if computes else (0.0, 0.0)
+        self.worker(f"learner-{number}", factory, *args, cpus=cpus, gpus=gpus)
+
+    def actor(self, factory: Callable[..., Runs], number: int, *more: Any) -> None:
+        """Starts a worker that acts: `factory(experiment, number, copies, services, store, *more)`."""
+        copies = self.plan.share(self.experiment)
+        args = (self.experiment.to_dict(), number, copies, self.services, self.launcher.store, *more)
+        self.worker(f"actor-{number}", factory, *args, cpus=self.plan.actor_cpus, gpus=self.plan.actor_gpus)
+
+    def add(self, number: int) -> None:
+        recipe_of(self.plan.recipe).actor(self, number)
+
+    @property
+    def scales(self) -> bool:
+        return recipe_of(self.plan.recipe).sync != "sync"
+
+    def on_return(self, name: str, value: Any) -> None:
+        if name == "learner-0":
+            self.ended = value
+
+    def on_death(self, name: str, watched: Watched) -> None:
+        """The coordinator hears of it when the worker is back."""
+
+    def read_status(self) -> dict[str, Any]:
+        return self.coordinator.once.status()
+
+    def is_hung(self, told: dict[str, Any]) -> bool:
+        return told["busy_s"] > self.plan.patience * (1.0 if told["seconds"] else FIRST_TASK)
+
+    def count_finished(self, told: dict[str, Any]) -> int:
+        return told["rounds"]
+
+    def describe(self) -> dict[str, Any]:
+        workers = {name: told for name, told in self.status.get("workers", {}).items() if name in self.workers}
+        return {
+            "workers": workers,
+            "absent": sorted(self.workers.keys() - workers.keys()),
+            "plan": to_plain(self.plan),
+            "env": self.experiment.env,
+            "copies": recipe_of(self.plan.recipe).share(self.experiment, self.plan),
+            "steps": self.experiment.num_steps,
+        }
+
+    def _progress(self) -> Progress:
+        learner = self.status["learner"]
+        update, compiled = learner["update"], learner.get("compile_s", 0.0)
+        steps = update * self.experiment.num_envs * self.experiment.num_steps
+        return Progress(update, self.experiment.num_updates, steps, learner["seconds"], compiled, learner.get("line"))
