@@ -10,6 +10,7 @@ from shoal.cluster.plan import Plan
 from shoal.cluster.services.clock import Clock
 from shoal.cluster.services.coordinator import Coordinator
 from shoal.cluster.services.dataset import Item, Queue
+from shoal.cluster.services.directory import Services
 from shoal.cluster.services.journal import Journal, read
 from shoal.cluster.services.parameters import ParameterService
 from shoal.cluster.transport.launcher import LocalStore, ThreadLauncher
@@ -108,10 +109,11 @@ def test_a_learner_puts_back_what_is_whole_and_asks_for_the_rest(tmp_path):
     queue, coordinator = Queue(8), Coordinator(str(tmp_path), Plan(actors=3), 10)
     launcher = ThreadLauncher()
     learner.store = Holes()
-    learner.services = {
+    handles = {
         "dataset": launcher.start("dataset", lambda: queue),
         "coordinator": launcher.start("coordinator", lambda: coordinator),
     }
+    learner.services = Services(handles, "learner")
     coordinator.began(4)
     for share in range(3):
         assert coordinator.next(f"actor-{share}", {}, 0.0)["round"] == 4
@@ -134,7 +136,7 @@ def test_a_learner_leaves_what_is_too_stale(recipe, taken):
     learner, queue, launcher = Learner.__new__(Learner), Queue(8), ThreadLauncher()
     learner.plan, learner.update = Plan(recipe=recipe, actors=2, max_staleness=2), 5
     learner.dead, learner.clock = threading.Event(), Clock()
-    learner.services = {"dataset": launcher.start("dataset", lambda: queue)}
+    learner.services = Services({"dataset": launcher.start("dataset", lambda: queue)}, "learner")
     for number, version in enumerate((1, 2, 3, 5)):
         queue.push(item(number, 0, version))
     assert refs(learner._taken()) == taken
@@ -323,6 +325,17 @@ class Counter:
         raise ValueError("no such thing")
 
 
+class Waits:
+    def __init__(self):
+        self.over = threading.Event()
+
+    def wait(self, timeout):
+        return "gone" if self.over.wait(timeout) else "late"
+
+    def go(self):
+        self.over.set()
+
+
 class TestThreads:
     def test_what_dies_begins_anew(self):
         launcher = ThreadLauncher()
@@ -335,6 +348,27 @@ class TestThreads:
             handle.once.add(1)
         with pytest.raises(ServiceUnavailable):
             handle.retry_until(lambda: True).add(1)
+
+    def test_a_call_that_is_retried_waits_until_the_service_is_back(self):
+        launcher = ThreadLauncher()
+        service = launcher.start("counter", Counter, 10)
+        launcher.remove("counter")
+        back = threading.Timer(0.1, launcher.start, ("counter", Counter, 20))
+        back.start()
+        assert service.retry.add(number=1) == 21
+        back.join()
+
+    def test_what_is_submitted_is_not_waited_for(self):
+        launcher = ThreadLauncher()
+        service = launcher.start("waits", Waits)
+        answer = service.submit(Waits.wait, 60.0)
+        assert not answer.done()
+        service.once.go()
+        assert answer.result(timeout=60.0) == "gone"
+        hanging = launcher.start("other", Waits).submit(Waits.wait, timeout=60.0)
+        launcher.kill("other")
+        with pytest.raises(ServiceUnavailable):
+            hanging.result()
 
     def test_errors_name_who_and_what_once(self):
         handle = ThreadLauncher().start("counter", Counter, 0)

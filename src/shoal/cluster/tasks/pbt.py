@@ -20,8 +20,8 @@ from jax import lax
 
 from shoal.cluster.tasks.board import Task, TaskBoard
 from shoal.cluster.tasks.evolution import num_slices
-from shoal.cluster.tasks.pool import WorkerPool, PoolConfig
-from shoal.cluster.tasks.populations import to_arrays, digest, from_arrays
+from shoal.cluster.tasks.pool import PoolConfig, WorkerPool
+from shoal.cluster.tasks.populations import digest, from_arrays, to_arrays
 from shoal.cluster.transport.launcher import Launcher
 from shoal.cluster.transport.service import Service, Store
 from shoal.core.types import PyTree
@@ -185,5 +185,7 @@ class PBTHandler:
         """The members after so many updates, and their metrics `[m, count, columns]`."""
         del board
         count = task.payload["count"]
-        members, table = self._advance(from_arrays(self.store.get(task.payload["members"]), self.like), jnp.int32(count))
+        members, table = self._advance(
+            from_arrays(self.store.get(task.payload["members"]), self.like), jnp.int32(count)
+        )
         return {}, [*to_arrays(members), np.asarray(table)[:, :count]]
