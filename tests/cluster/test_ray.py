@@ -26,7 +26,7 @@ from shoal.training.metrics import read_metrics
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'shoal[cluster]'")
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def faults():
