@@ -88,7 +88,7 @@ def test_a_folder_does_not_decide_which_other_run_is_read(command, elsewhere, wo
     run, other = elsewhere
     if command == "resume":
         next((run / "checkpoints").iterdir()).unlink()
-    monkeypatch.setattr("shoal.training.loop.weights_from", lambda *args: pytest.fail("it was read"))
+    monkeypatch.setattr("shoal.training.fused.weights_from", lambda *args: pytest.fail("it was read"))
     over = ["--over", "learning_rate=1e-4,1e-3"] if command == "sweep" else []
     outcome = shoal(command, run, "--import", world, *over)
     assert outcome.code == 2

@@ -104,7 +104,7 @@ def pbt(path):
 def sweep(path):
     plan = Sweep(EXPERIMENT, {"learning_rate": (0.001, 0.01)}, measure=SIDE)
     run_kinds.create(path, run_kinds.SWEEP, sweep=plan.to_dict())
-    program = prepare(plan, 1).program
+    program = prepare(plan, 1)
     shapes = program.shapes()
     carry = zeros(shapes.replace(latch=latch.as_stored(shapes.latch))).replace(update=np.full(2, UPDATE, np.int32))
     checkpoint.save(path / "checkpoints", UPDATE, carry, meta(program.names, (2,)))

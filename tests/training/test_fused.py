@@ -287,7 +287,7 @@ def test_what_other_devices_change_is_said(tmp_path, algorithm, words):
     run = create(tmp_path / "run", Experiment("tag/grid", learners={"learner": Learner(algorithm)}))
     meta = {"update": 1, "env_steps": 1, "devices": 2, "seconds": 0.0, "pending": []}
     checkpoint.save(run.checkpoints, 1, {"x": np.zeros(1)}, meta)
-    alone = SimpleNamespace(mesh=SimpleNamespace(size=1))
+    alone = SimpleNamespace(num_devices=1)
     with pytest.warns(UserWarning, match=words):
         rebuild(run, lambda devices: alone, None)
 

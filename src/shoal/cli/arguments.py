@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import tyro
-from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
+from tyro.conf import DisallowNone, FlagCreatePairsOff, Positional, UseAppendAction, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from shoal.cli.synonyms import meant_by
@@ -25,6 +25,8 @@ Flag = FlagCreatePairsOff[bool]
 """A switch of a command: it is there or not."""
 Imports = Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar="FILE|ID")]
 """Python files that register worlds, algorithms or torsos, and ids that a run folder may name; may be repeated."""
+Checkpoint = Annotated[DisallowNone[str | None], arg(metavar="N|best")]
+"""Which checkpoint of a run: of an update, or the best in evaluation; by default the newest."""
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
 
 LIMIT = 10**30

@@ -65,6 +65,8 @@ class ResumeOptions(WorkOptions):
     env_workers: Workers = None
     """processes that step environments of other libraries, and are replaced when they hang or die (0: this process)"""
     env_timeout: Seconds = None  # after which an environment counts as hung in one step (60)
+    total_env_steps: Annotated[DisallowNone[int | None], arg(metavar="N")] = None
+    """a larger total than before, to train a run further, also one that is finished"""
 
 
 class _Saves(Protocol):
@@ -91,6 +93,8 @@ def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
     kind = KINDS[kind_of(placed(options.run)) or TRAINING]  # which refuses what is no run folder
     if kind is not KINDS[TRAINING] and stepping_of(options.env_workers, options.env_timeout):
         raise OptionError(f"{options.run} is {kind.what}: leave out --env-workers and --env-timeout")
+    if kind is not KINDS[TRAINING] and options.total_env_steps is not None:
+        raise OptionError(f"{options.run} is {kind.what}: only trainings are trained further by --total-env-steps")
     return importlib.import_module(f"shoal.cli.commands.{kind.command}").go_on(options)
 
 

@@ -102,6 +102,11 @@ def latest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
+def steps(folder: Path) -> dict[int, Path]:
+    """The checkpoints of a folder by their steps, the oldest first."""
+    return {int(match[1]): path for path in _checkpoints(folder) if (match := _NAME.fullmatch(path.name))}
+
+
 def load(path: Path, like: PyTree, partial: bool = False) -> PyTree:
     """The tree stored in a file: numpy arrays (typed keys re-wrapped) in the structure of `like`.
 

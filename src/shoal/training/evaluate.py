@@ -77,37 +77,68 @@ def evaluate(
     env_workers, env_timeout: how environments of other libraries are stepped; as in `train`.
     """
     require_type("evaluate", "roles", roles, Cast, "shoal.cast(experiment) gives one")
-    require_positive("evaluate", episodes=episodes)
-    require_counts("evaluate", episodes=episodes)
-    seeds = num_seeds(roles, policies)
-    if seeds is not None:
-        chosen = [jax.tree.map(lambda leaf, i=i: leaf[i], policies) for i in range(seeds)]
-        more = episodes, seed, explore, env_workers, env_timeout
-        return _stacked([evaluate(roles, one, *more) for one in chosen])
-    from shoal.training import host  # which is built on this module
+    return Evaluator(roles, episodes, seed, explore, env_workers, env_timeout)(policies)
 
-    stepping = host.Stepping(env_workers, env_timeout)
-    if isinstance(original(roles.env), StandIn):
-        return host.evaluate(roles, policies, episodes, seed, explore, stepping)
-    host.check_stepping(roles.experiment, stepping)
-    actor, policies = seated(roles, policies, explore)
-    played, program = [], play(roles, actor)
-    try:
-        batch = _batch(roles, program, policies, min(BATCH, episodes))
-    except FlaxError as error:
-        reason = str(error).partition(". (")[0]
-        raise OptionError(f"a policy does not fit {roles.experiment.env!r} as it is here: {reason}") from error
-    for start in range(0, episodes, batch):
-        ids = jnp.arange(start, min(start + batch, episodes), dtype=jnp.uint32)
-        returns, lengths, ended = program(policies, jax.random.key(seed), ids)
-        if not bool(jnp.all(ended)):
-            raise WorldError(f"world {roles.experiment.env!r}: an episode did not end within {MAX_STEPS} steps")
-        played.append((jax.tree.map(np.asarray, returns), np.asarray(lengths)))
-    names = played[0][0]
-    return Evaluation(
-        returns={name: np.concatenate([returns[name] for returns, _ in played]) for name in names},
-        lengths=np.concatenate([lengths for _, lengths in played]),
-    )
+
+class Evaluator:
+    """`evaluate` for policies that come one after the other: what is compiled for the first serves the others."""
+
+    def __init__(
+        self,
+        roles: Cast,
+        episodes: int = 1024,
+        seed: int = 0,
+        explore: bool = False,
+        env_workers: int = 0,
+        env_timeout: float = TIMEOUT,
+    ):
+        from shoal.training import host  # which is built on this module
+
+        require_positive("evaluate", episodes=episodes)
+        require_counts("evaluate", episodes=episodes)
+        self.roles, self.episodes, self.seed, self.explore = roles, episodes, seed, explore
+        self.stepping = host.Stepping(env_workers, env_timeout)
+        self.hosted = isinstance(original(roles.env), StandIn)
+        if not self.hosted:
+            host.check_stepping(roles.experiment, self.stepping)
+        self._programs: dict[tuple[str, ...], tuple[Callable, int]] = {}
+
+    def __call__(self, policies: dict[str, PyTree] | None) -> Evaluation:
+        from shoal.training import host
+
+        seeds = num_seeds(self.roles, policies)
+        if seeds is not None:
+            return _stacked([self(jax.tree.map(lambda leaf, i=i: leaf[i], policies)) for i in range(seeds)])
+        if self.hosted:
+            return host.evaluate(self.roles, policies, self.episodes, self.seed, self.explore, self.stepping)
+        return self._compiled(policies)
+
+    def _compiled(self, policies: dict[str, PyTree] | None) -> Evaluation:
+        actor, given = seated(self.roles, policies, self.explore)
+        env, played = self.roles.experiment.env, []
+        program, batch = self._program(tuple(policies or ()), actor, given)
+        for start in range(0, self.episodes, batch):
+            ids = jnp.arange(start, min(start + batch, self.episodes), dtype=jnp.uint32)
+            returns, lengths, ended = program(given, jax.random.key(self.seed), ids)
+            if not bool(jnp.all(ended)):
+                raise WorldError(f"world {env!r}: an episode did not end within {MAX_STEPS} steps")
+            played.append((jax.tree.map(np.asarray, returns), np.asarray(lengths)))
+        return Evaluation(
+            returns={name: np.concatenate([returns[name] for returns, _ in played]) for name in played[0][0]},
+            lengths=np.concatenate([lengths for _, lengths in played]),
+        )
+
+    def _program(self, names: tuple[str, ...], actor: Actor, given: dict[str, PyTree]) -> tuple[Callable, int]:
+        """The program for policies of these names, and how many episodes it plays at once."""
+        if names not in self._programs:
+            program = play(self.roles, actor)
+            try:
+                batch = _batch(self.roles, program, given, min(BATCH, self.episodes))
+            except FlaxError as error:
+                env, reason = self.roles.experiment.env, str(error).partition(". (")[0]
+                raise OptionError(f"a policy does not fit {env!r} as it is here: {reason}") from error
+            self._programs[names] = program, batch
+        return self._programs[names]
 
 
 def _stacked(results: list[Evaluation]) -> Evaluation:

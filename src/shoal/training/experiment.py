@@ -57,6 +57,9 @@ class Experiment:
     seed: int = 0  # seed of everything random
     num_seeds: int = 1  # independent trainings side by side, with seeds seed, seed + 1, ...
     randomise: bool = False  # each episode draws its parameters from the world's sample_params
+    eval_every: int = 0  # env steps between two greedy evaluations, rounded up to lines of metrics; 0: none
+    eval_episodes: int = 128  # episodes of each of them
+    keep_checkpoints: int = 3  # how many of the newest checkpoints are kept
     origin: Origin = dataclasses.field(default=USER, compare=False, repr=False, metadata=UNSTORED)  # who named `env`
 
     def __post_init__(self):
@@ -75,7 +78,10 @@ class Experiment:
             num_steps=self.num_steps,
             total_env_steps=self.total_env_steps,
             num_seeds=self.num_seeds,
+            eval_episodes=self.eval_episodes,
+            keep_checkpoints=self.keep_checkpoints,
         )
+        require(self.eval_every >= 0, "experiment", "eval_every", self.eval_every, "at least 0")
         for name in ("num_envs", "num_steps", "total_env_steps", "num_seeds"):
             require(getattr(self, name) < 2**63, "experiment", name, getattr(self, name), "less than 2^63")
         require(0 <= self.seed < 2**32, "experiment", "seed", self.seed, "between 0 and 2^32 - 1")

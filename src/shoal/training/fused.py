@@ -150,7 +150,16 @@ class Program(CompiledProgram[Carry]):
             raise records.forged(path, "its arrays are not from the update that its meta data name")
         records.check_finite(path, {name: learner.params for name, learner in stored.learners.items()})
         untripped = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes.latch)
-        return jax.device_put(stored.replace(latch=untripped), self.shardings)
+        learners = {name: self._stretched(state) for name, state in stored.learners.items()}
+        return jax.device_put(stored.replace(latch=untripped, learners=learners), self.shardings)
+
+    def _stretched(self, state: Any) -> Any:
+        """A learner's state whose schedules end where the run does now, which may be further on than it was."""
+        hyper = getattr(state, "hyper", {})
+        if "total_updates" not in hyper:
+            return state
+        total = np.full_like(hyper["total_updates"], self.num_updates)
+        return state.replace(hyper=hyper | {"total_updates": total})
 
     def specs(self) -> Carry:
         """Which leaves are split over the devices: those with an axis of copies."""

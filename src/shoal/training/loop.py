@@ -6,6 +6,8 @@ the next one is being computed.
 
 import contextlib
 import dataclasses
+import functools
+import math
 import shlex
 import threading
 import time
@@ -14,17 +16,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
+import numpy as np
+
 from shoal.core.errors import NonFiniteError, ShoalError, require_type
 from shoal.core.host import StandIn
 from shoal.core.stopping import stop_requested
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, fused, host, records
+from shoal.training.evaluate import Evaluator
 from shoal.training.experiment import Experiment, check_storable, make_world
 from shoal.training.host import IN_THIS_PROCESS, Stepping, check_stepping
 from shoal.training.host_stages import TIMEOUT
 from shoal.training.metrics import MetricsLog
 from shoal.training.program import Program
-from shoal.training.run import Run, create, held, open_run, rebuild
+from shoal.training.run import Run, create, extend, held, open_run, rebuild
 from shoal.training.run_kinds import check_there
 
 CALL_SECONDS = 0.5
@@ -92,14 +97,18 @@ def resume(
     checkpoint_seconds: float = 60.0,
     env_workers: int = 0,
     env_timeout: float = TIMEOUT,
+    total_env_steps: int | None = None,
 ) -> Result:
     """Continues a run from its newest checkpoint, to the same bits as if it had never stopped.
 
-    Environments on the host keep their state to themselves: there, episodes begin anew.
+    Environments on the host keep their state to themselves: there, episodes begin anew. total_env_steps: a larger total
+    than before, to train a run further, also one that is finished; the run keeps it. Schedules stretch to the new end.
 
     It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
     """
     run, stepping = open_run(Path(run_dir)), Stepping(env_workers, env_timeout)
+    if total_env_steps is not None:
+        run = extend(run, total_env_steps)
 
     def rebuilt(devices: int | None) -> fused.Program:
         return build(run.experiment, devices, stepping)
@@ -139,6 +148,8 @@ class Loop(Generic[C]):
         self.tally = program.tally()
         self.lines: list[dict[str, Any]] = []
         self.compile_seconds = 0.0
+        self.evaluated: dict[int, dict[str, Any]] = {}  # by update, until the line of that update is written
+        self.best: float | None = None
 
     def run(self, carry: C, meta: dict[str, Any] | None) -> tuple[Result, dict[str, Any]]:
         """Makes all updates that are left after the checkpoint that `meta` is of, if any."""
@@ -149,6 +160,7 @@ class Loop(Generic[C]):
         program, tally = self.program, self.tally
         self.before = meta["seconds"] if meta else 0.0
         if meta:
+            self.best = meta.get("best")
             try:
                 tally.restore(meta)
             except ValueError as error:
@@ -173,11 +185,13 @@ class Loop(Generic[C]):
         return result, standing
 
     def _loop(self, advance: Callable[[C, Any], tuple[C, Any]], carry: C, stopped: threading.Event) -> C:
-        program, total = self.program, self.tally.total
+        program, total, between = self.program, self.tally.total, self._eval_updates()
         size, saved, dispatched = 1, time.perf_counter(), self.tally.update
         tables: deque[tuple[int, Any]] = deque()
         while dispatched < total and not stopped.is_set():
             count = min(program.next_count(dispatched) or size, total - dispatched)
+            if between:
+                count = min(count, between - dispatched % between)
             began = time.perf_counter()
             try:
                 carry, table = advance(carry, program.counts[count])
@@ -188,6 +202,11 @@ class Loop(Generic[C]):
             dispatched += count
             if self.folder:
                 check_there(self.folder.path)
+            if between and (dispatched % between == 0 or dispatched == total):
+                better = self._evaluate(carry, dispatched)
+                self._drain(tables)
+                if better and self.folder:
+                    self._save(carry, best=True)
             if len(tables) > 1:  # the device is busy with the newest call: reading an older one does not stall it
                 self._read(*tables.popleft())
                 if time.perf_counter() - began < CALL_SECONDS / 2:
@@ -225,6 +244,7 @@ class Loop(Generic[C]):
     def _read(self, count: int, table: Any) -> None:
         tally = self.tally
         for line in tally.add(count, table):
+            line |= self.evaluated.pop(line["update"], {})
             line |= {"seconds": round(self._seconds(), 3), **self.program.incidents()}
             self.lines.append(line)
             if self.log:
@@ -240,15 +260,47 @@ class Loop(Generic[C]):
             kept = f" The last checkpoint in {self.folder.path} is from before it happened." if self.folder else ""
             raise NonFiniteError(f"{fault}{kept}")
 
-    def _save(self, carry: C) -> None:
-        """Never saves a carry that holds NaN: faults are looked for first."""
+    def _save(self, carry: C, best: bool = False) -> None:
+        """Saves a checkpoint, or the best one. Never a carry that holds NaN: faults are looked for first."""
         assert self.folder
         self._check(carry)
         check_there(self.folder.path)
         tree, more = self.program.stored(carry)
-        meta = self.tally.meta() | {"devices": self.program.num_devices, "seconds": self._seconds()} | more
-        checkpoint.save(self.folder.checkpoints, self.tally.update, tree, meta)
-        self.program.saved()
+        known = {} if self.best is None else {"best": self.best}
+        meta = {"devices": self.program.num_devices, "seconds": self._seconds()} | known | more
+        folder, keep = self.folder.checkpoints, self.program.experiment.keep_checkpoints
+        if best:
+            folder, keep = self.folder.best, 1
+        checkpoint.save(folder, self.tally.update, tree, self.tally.meta() | meta, keep)
+        if not best:
+            self.program.saved()
+
+    def _eval_updates(self) -> int:
+        """Updates between two evaluations: whole lines of metrics, which say what came of them; 0: none is made."""
+        every = self.program.experiment.eval_every
+        lines = -(-every // (self.tally.steps_per_update * self.tally.aggregator.every))
+        return lines * self.tally.aggregator.every
+
+    @functools.cached_property
+    def _evaluator(self) -> Evaluator:
+        experiment = self.program.experiment
+        return Evaluator(self.program.cast, experiment.eval_episodes, experiment.seed)
+
+    def _evaluate(self, carry: C, update: int) -> bool:
+        """Plays greedily; the line of metrics of that update will say how it went. Whether it was the best so far.
+
+        Where players compete, the sum of their returns says nothing: there is no best.
+        """
+        found = self._evaluator(self.program.policies(carry))
+        means = {f"eval/return/{side}": value for side, value in found.mean_return.items()}
+        length = np.mean(found.lengths, axis=-1).tolist()
+        self.evaluated[update] = means | {"eval/return": found.total_mean_return, "eval/length": length}
+        mean = float(np.mean(found.total_mean_return))
+        better = math.isfinite(mean) and (self.best is None or mean > self.best)
+        if not better or self.program.cast.env.kind == "competitive":
+            return False
+        self.best = mean
+        return True
 
     def _seconds(self) -> float:
         return self.before + time.perf_counter() - self.began

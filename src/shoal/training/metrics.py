@@ -63,6 +63,8 @@ class Aggregator:
         pending: as above or, in checkpoints of early versions, the rows themselves.
         """
         count = 0 if update == last_update else update % self.every
+        if isinstance(pending, dict) and pending.get("count") == 0:
+            count = 0  # a line was just made, also where a run was over that now goes on
         shape = (*shape, len(self.names))
         early = isinstance(pending, list)
         if early:

@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 
 from shoal.core.types import PyTree
 from shoal.training.devices import AXIS
-from shoal.training.experiment import Experiment
+from shoal.training.experiment import Cast, Experiment
 from shoal.training.metrics import Aggregator
 
 MAX_UPDATES = 256
@@ -86,6 +86,9 @@ class Program(abc.ABC, Generic[C]):
     """Updates that one call may make."""
     survives_errors: ClassVar[bool] = False
     """Whether a call that raises leaves the carry as it was, so that it can be saved."""
+
+    cast: Cast
+    """The experiment's environment and learners."""
 
     @property
     @abc.abstractmethod

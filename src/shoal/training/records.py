@@ -22,6 +22,7 @@ PROGRESS = {
     "env_steps": Whole(),
     "devices": Whole(1, 1 << 20),
     "seconds": float,
+    "best?": float,
     "lineage?": [Whole()],
     "pbt?": {"member": Whole(), "scores": [Maybe(float)], "values": {str: [Maybe(float)]}},
 }

@@ -18,7 +18,8 @@ from typing import Any, Protocol, TypeVar
 import jax
 import numpy as np
 
-from shoal.core.errors import RunError, shell_command, unknown_name
+from shoal.core.errors import OptionError, RunError, require_positive, shell_command, unknown_name
+from shoal.core.files import check_folder
 from shoal.core.origin import Origin
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, records, run_kinds
@@ -55,6 +56,11 @@ class Run:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        """The folder of the checkpoint that did best in evaluation."""
+        return self.path / "best"
 
     @property
     def metrics(self) -> Path:
@@ -96,6 +102,21 @@ def open_run(path: Path) -> Run:
     experiment = run_kinds.open_entry(path, TRAINING, lambda data: Experiment.from_dict(data, origin))
     origin.admit(experiment.env, experiment.env_options)
     return Run(path, experiment)
+
+
+def extend(run: Run, total_env_steps: int) -> Run:
+    """The run with a larger total, which its folder keeps from now on; refused if that is no more than it has."""
+    before = run.experiment
+    require_positive("train", total_env_steps=total_env_steps)
+    longer = dataclasses.replace(before, total_env_steps=total_env_steps)
+    if longer.num_updates < before.num_updates:
+        raise OptionError(
+            f"{run.path} has a total of {before.total_env_steps:,} env steps, and {total_env_steps:,} are fewer. To "
+            "train it further, give a larger --total-env-steps; for a shorter run, start a new one with --run-dir."
+        )
+    if longer.num_updates > before.num_updates:
+        run_kinds.rewrite(run.path, TRAINING, at_home(longer).to_dict())
+    return Run(run.path, longer)
 
 
 def devices_of(run: Run, devices: int | None = None) -> int | None:
@@ -158,12 +179,36 @@ def latest_checkpoint(run: Run) -> Path:
     return path
 
 
-def load_policies(path: Path, seed_index: int = 0) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
-    """A run's world and roles, its trained policies by name (of one seed), and its newest checkpoint's meta data."""
+def find_checkpoint(run: Run, which: str | int | None = None) -> Path:
+    """A checkpoint of a run: the newest, the one of an update, or `best`, that did best in evaluation."""
+    if which is None:
+        return latest_checkpoint(run)
+    if which == "best":
+        check_folder(run.best)
+        found = checkpoint.latest(run.best)
+        if found is None:
+            raise RunError(
+                f"{run.path} has no best checkpoint: runs that are evaluated as they go (--eval-every STEPS) keep one"
+            )
+        return found
+    kept = checkpoint.steps(run.checkpoints)
+    if not str(which).isdigit() or int(which) not in kept:
+        known = ", ".join(map(str, kept)) or "none"
+        raise RunError(f"{run.path} has no checkpoint {which!r}: those that are kept are of the updates {known}")
+    return kept[int(which)]
+
+
+def load_policies(
+    path: Path, seed_index: int = 0, which: str | int | None = None
+) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
+    """A run's world and roles, its trained policies by name (of one seed), and the meta data of their checkpoint.
+
+    which: see `find_checkpoint`.
+    """
     run = open_run(path)
     roles = cast(run.experiment)
     like = {"learners": _policy_shapes(roles)}
-    newest = latest_checkpoint(run)
+    newest = find_checkpoint(run, which)
     meta = records.read_progress(newest, run.experiment.num_updates)
     learners = checkpoint.load(newest, like, partial=True)["learners"]
     records.check_finite(newest, learners)

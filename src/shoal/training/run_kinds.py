@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from shoal.core.errors import RunError, ShoalError, UnknownNameError, shell_command, unknown_name
 from shoal.core.extensions import advise, sources
-from shoal.core.files import LEFTOVER, create_folder, read_json
+from shoal.core.files import LEFTOVER, create_folder, read_json, write_atomically
 from shoal.core.version import VERSION
 
 Settings = TypeVar("Settings")
@@ -74,6 +74,15 @@ def create(folder: Path, kind: str, **entries: Any) -> None:
         raise RunError(
             f"cannot create the run folder {folder}: {error.strerror or error}. Choose another {KINDS[kind].option}."
         ) from error
+
+
+def rewrite(folder: Path, kind: str, entry: Any) -> None:
+    """Replaces the settings of an existing run in its `config.json`, as a whole or not at all."""
+    data = dict(_read(folder)[1]) | {KINDS[kind].entries[-1]: entry}
+    try:
+        write_atomically(folder / CONFIG, json.dumps(data, indent=2) + "\n")
+    except OSError as error:
+        raise RunError(f"cannot write {folder / CONFIG}: {error.strerror or error}") from error
 
 
 def check_there(folder: Path) -> None:

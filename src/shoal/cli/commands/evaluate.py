@@ -10,7 +10,7 @@ from rich.table import Table
 from tyro.conf import UseAppendAction, arg
 
 from shoal.batching.regroup import Part, Regrouped, original, parse_seats
-from shoal.cli.arguments import Flag, Imports, RunFolder, parse
+from shoal.cli.arguments import Checkpoint, Flag, Imports, RunFolder, parse
 from shoal.cli.start import Seconds, Workers, opened, pairs, prepare, stepping_of
 from shoal.cli.terminal import console, count, emit, say
 from shoal.cli.worlds import blame, import_files
@@ -30,7 +30,7 @@ RANDOM = "random"
 
 @dataclasses.dataclass(frozen=True)
 class EvalOptions:
-    """Play episodes with the newest checkpoint of a run and report the mean return."""
+    """Play episodes with the newest checkpoint of a run, or another, and report the mean return."""
 
     run: RunFolder  # folder of the run
     episodes: int = 1024  # episodes to play
@@ -42,6 +42,7 @@ class EvalOptions:
     env_workers: Workers = None
     """processes that step environments of other libraries, and are replaced when they hang or die (0: this process)"""
     env_timeout: Seconds = None  # after which an environment counts as hung in one step (60)
+    checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
     imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
     json: Flag = False  # one JSON object on stdout
 
@@ -57,7 +58,8 @@ def run(args: Sequence[str]) -> int:
         raise OptionError("--random plays everybody at random: leave out --opponent")
     stepping = stepping_of(options.env_workers, options.env_timeout)
     with blame(folder.experiment.env, "evaluation"):
-        trained = [load_with(folder, index, opponents) for index in range(folder.experiment.num_seeds)]
+        seeds = range(folder.experiment.num_seeds)
+        trained = [load_with(folder, index, opponents, options.checkpoint) for index in seeds]
         results = [
             evaluate(
                 roles, None if options.random else policies, options.episodes, options.seed, options.explore, **stepping
@@ -77,9 +79,11 @@ def parse_opponents(texts: Sequence[str]) -> dict[str, str]:
     return pairs(texts, "--opponent", "WHO=RUN, a policy, a player or seats, and a run folder")
 
 
-def load_with(run: Run, index: int, opponents: dict[str, str]) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
+def load_with(
+    run: Run, index: int, opponents: dict[str, str], checkpoint: str | None = None
+) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
     """The policies of one of the seeds, some of them, or some of their seats, given to others."""
-    roles, trained, meta = load_policies(run.path, index)
+    roles, trained, meta = load_policies(run.path, index, checkpoint)
     given: dict[Seat, str] = {}
     for who, other in opponents.items():
         given |= dict.fromkeys(_seats(who, roles), other)

@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 
 from shoal.bridges import plain_policy
 from shoal.bridges.numpy_policy import export
-from shoal.cli.arguments import Flag, Imports, RunFolder, parse
+from shoal.cli.arguments import Checkpoint, Flag, Imports, RunFolder, parse
 from shoal.cli.start import opened, prepare
 from shoal.cli.terminal import console, emit, say
 from shoal.cli.worlds import blame, import_files
@@ -20,7 +20,7 @@ from shoal.training.run import load_policies
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """Write the policies of a run's newest checkpoint as plain numpy: FOLDER/<policy>.npz, which needs no JAX.
+    """Write the policies of a run's checkpoint as plain numpy: FOLDER/<policy>.npz, which needs no JAX.
 
     In names of files, `/` and the like are written as %2F.
     """
@@ -29,6 +29,7 @@ class ExportOptions:
     folder: Positional[Annotated[str, arg(metavar="FOLDER")]]  # where to write; made if it is not there
     training: int = 0  # which of several trainings side by side to take, counted from 0
     force: Flag = False  # replace files that are there already
+    checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
     imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
     json: Flag = False  # one JSON object on stdout
 
@@ -42,7 +43,7 @@ def run(args: Sequence[str]) -> int:
     seeds = found.experiment.num_seeds
     require(0 <= options.training < seeds, "shoal export", "training", options.training, f"between 0 and {seeds - 1}")
     with blame(found.experiment.env, "export"):
-        roles, policies, meta = load_policies(found.path, options.training)
+        roles, policies, meta = load_policies(found.path, options.training, options.checkpoint)
         plain = {name: export(policy, roles.spec.groups[name].observation) for name, policy in policies.items()}
     folder = Path(options.folder)
     files = {name: folder / f"{file_stem(name)}.npz" for name in plain}

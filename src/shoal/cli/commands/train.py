@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from shoal.cli import runs
+from shoal.cli.arguments import scan
 from shoal.cli.commands.cluster import ClusterOptions, described, plan_from
 from shoal.cli.runs import ResumeOptions, TrainOptions
 from shoal.cli.site import Site
@@ -24,13 +25,18 @@ from shoal.core.errors import OptionError, shell_command
 from shoal.training import loop as trainer
 from shoal.training.fused import mesh_of
 from shoal.training.loop import Listener, Result
-from shoal.training.run import Run, default_path, devices_of
-from shoal.training.run_kinds import check_new
+from shoal.training.run import Run, default_path, devices_of, extend
+from shoal.training.run_kinds import TRAINING, check_new
+
+FURTHER = {"--total-env-steps", "--import", "--json", "--devices", "--checkpoint-minutes"}
+"""Options of `shoal train RUN` that leave a run as it is, but for how long it is."""
 
 
 def train(args: Sequence[str]) -> int:
-    """Trains a world or a preset in a new run folder."""
+    """Trains a world or a preset in a new run folder; `train RUN --total-env-steps MORE` trains a run further."""
     prepare()
+    if _trains_further(args):
+        return runs.resume(args, "shoal train")
     experiment, options = parse_target(ClusterOptions, args, "shoal train")
     runs.check_options(options, "shoal train")
     plan = plan_from(options, experiment)
@@ -43,11 +49,22 @@ def train(args: Sequence[str]) -> int:
     return runs.carry_out(_account(Run(folder, experiment), options), start, options)
 
 
+def _trains_further(args: Sequence[str]) -> bool:
+    """Whether a run is to go on in its own folder: all that is said of it is a total of env steps."""
+    asked = bool(scan(args, "--total-env-steps"))
+    others = {word.partition("=")[0] for word in args if word.startswith("--")} - FURTHER
+    return asked and not others and runs.names_run(args, TRAINING)
+
+
 def go_on(options: ResumeOptions) -> int:
     """Continues a run from its newest checkpoint."""
     run = opened(options.run)
     check_world(run.experiment)
     plan = plan_of(run.path)
+    if options.total_env_steps is not None:
+        if plan is not None:
+            raise OptionError(f"{run.path} was begun on a cluster, where runs are not trained further yet")
+        run = extend(run, options.total_env_steps)
     if plan is not None:
         return _on_cluster(run, plan, options, fresh=False)
     if options.cluster is not None:
@@ -123,7 +140,6 @@ def _account(run: Run, options: TrainOptions | ResumeOptions) -> runs.Account:
 def _further(run: Run, imports: Sequence[str]) -> tuple[str, str]:
     """How to train a finished run further."""
     files = [part for file in imports for part in ("--import", file)]
-    weights = [part for name in run.experiment.learners for part in ("--weights", f"{name}={shown(run.path)}")]
-    total = ["--total-env-steps", str(run.experiment.total_env_steps)]
-    command = shlex.join(["shoal", "train", shown(run.path), *files, *weights, *total])
-    return "To train further, start a new run with its options and from its weights:", f"  {command}"
+    total = ["--total-env-steps", str(2 * run.experiment.total_env_steps)]
+    command = shlex.join(["shoal", "train", shown(run.path), *files, *total])
+    return "To train it further, give it a larger total:", f"  {command}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from shoal.cli.arguments import Flag, Imports, RunFolder, parse
+from shoal.cli.arguments import Checkpoint, Flag, Imports, RunFolder, parse
 from shoal.cli.commands.evaluate import Opponents, load_with, parse_opponents
 from shoal.cli.pictures import replay
 from shoal.cli.start import Folder, opened, prepare
@@ -19,7 +19,7 @@ from shoal.core.errors import OptionError, WorldError, require
 
 @dataclasses.dataclass(frozen=True)
 class WatchOptions:
-    """Record an episode with the newest checkpoint of a run and write a page that plays it."""
+    """Record an episode with the newest checkpoint of a run, or another, and write a page that plays it."""
 
     run: RunFolder  # folder of the run
     output: Folder = None  # where to write the page; by default replay.html in the run folder
@@ -31,6 +31,7 @@ class WatchOptions:
     open: Flag = False  # open the page in a browser
     serve: Flag = False  # serve the page on this machine until Ctrl-C
     port: int = 8000  # for --serve
+    checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
     imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
     json: Flag = False  # one JSON object on stdout
 
@@ -46,7 +47,7 @@ def run(args: Sequence[str]) -> int:
     require(0 <= options.training < seeds, "shoal watch", "training", options.training, f"between 0 and {seeds - 1}")
     target = Path(options.output) if options.output else folder.path / "replay.html"
     with blame(folder.experiment.env, "the episode"):
-        roles, policies, meta = load_with(folder, options.training, opponents)
+        roles, policies, meta = load_with(folder, options.training, opponents, options.checkpoint)
         look = {"seed": options.seed, "explore": options.explore, "filmed": True}
         page, why = replay(target, roles, policies, update=meta["update"], **look)
     if page is None:
