@@ -107,7 +107,7 @@ class Program(CompiledProgram[State]):
         return self.plan.experiment
 
     @property
-    def cast(self) -> Cast:
+    def cast(self) -> Cast:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.inner.cast
 
     @property
