@@ -240,14 +240,14 @@ def test_threads_may_save_side_by_side(tmp_path):
         assert_same_bits(checkpoint.load(path, small_tree()), small_tree(step))
 
 
-def test_restore_latest_gives_tree_and_meta(tmp_path):
+def test_the_latest_is_the_one_with_the_highest_step(tmp_path):
     checkpoint.save(tmp_path, 1, small_tree(1), {"step": 1})
     checkpoint.save(tmp_path, 2, small_tree(2), {"step": 2})
-    tree, meta = checkpoint.restore_latest(tmp_path, small_tree())
-    assert_same_bits(tree, small_tree(2))
-    assert meta == {"step": 2}
-    with pytest.raises(RunError, match="holds no checkpoint"):
-        checkpoint.restore_latest(tmp_path / "absent", small_tree())
+    newest = checkpoint.latest(tmp_path)
+    assert_same_bits(checkpoint.load(newest, small_tree()), small_tree(2))
+    assert checkpoint.read_meta(newest) == {"step": 2}
+    assert list(checkpoint.steps(tmp_path)) == [1, 2]
+    assert checkpoint.latest(tmp_path / "absent") is None
 
 
 @pytest.mark.parametrize(
@@ -427,13 +427,13 @@ def test_a_damaged_newest_names_the_newest_intact_and_is_not_skipped(tmp_path):
     for path in paths[2:]:
         path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(RunError) as caught:
-        checkpoint.restore_latest(tmp_path, small_tree())
+        checkpoint.load(checkpoint.latest(tmp_path), small_tree())
     assert "step-0000000004.npz is damaged" in str(caught.value)
     assert "newest intact one, step-0000000002.npz" in str(caught.value)
     for path in paths[:2]:
         path.unlink()
     with pytest.raises(RunError, match="no intact checkpoint beside it"):
-        checkpoint.restore_latest(tmp_path, small_tree())
+        checkpoint.load(checkpoint.latest(tmp_path), small_tree())
 
 
 def assert_intact(folder, step):
@@ -575,7 +575,8 @@ def test_sigkill_at_any_moment_leaves_a_loadable_latest(tmp_path):
             if checkpoint.latest(folder) is None:
                 assert announced == 0
                 continue
-            tree, meta = checkpoint.restore_latest(folder, like)
+            newest = checkpoint.latest(folder)
+            tree, meta = checkpoint.load(newest, like), checkpoint.read_meta(newest)
             saved = meta["step"]
             assert announced <= saved <= announced + 1, (announced, saved)
             assert (tree["a"] == saved).all() and (tree["b"] == saved).all()

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
+from shoal.core import trees
 from shoal.core.algorithm import Algorithm, Experience, LearnerSpec, Replays, ReplayTraits
 from shoal.core.checks import check_whole
 from shoal.core.errors import OptionError, require
@@ -117,7 +118,7 @@ class Replayed(Algorithm, Replays):
             return learner, jax.tree.map(jnp.mean, metrics)
 
         shapes = jax.eval_shape(steps, learner)[1]
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        zeros = trees.zeros(shapes)
         ready = warm(replay, self.window, self.warm_up, axis)
         learner, metrics = lax.cond(ready, steps, lambda learner: (learner, zeros), learner)
         return learner.replace(replay=learner.replay.replace(store=replay.store)), metrics

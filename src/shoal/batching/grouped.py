@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core import trees
 from shoal.core.types import PyTree
 
 BLOCK = 16
@@ -56,7 +57,7 @@ def by_policy(
     """
     policies = jax.tree.leaves(bank)[0].shape[0]
     if policies == 1:
-        return function(jax.tree.map(lambda leaf: leaf[0], bank), rows)
+        return function(trees.row(bank), rows)
     where = plan(index, policies) if laid_out is None else laid_out
     weights = jax.tree.map(lambda leaf: leaf[where.owner], bank)
     blocks = jax.tree.map(lambda leaf: leaf[where.row].reshape(-1, BLOCK, *leaf.shape[1:]), rows)

@@ -16,6 +16,7 @@ from jax import lax
 from shoal.batching.agents import mover_index, over_agents, pick, pick_observation, place
 from shoal.batching.masked import for_rows
 from shoal.batching.vectorise import Vectorised, Worlds
+from shoal.core import trees
 from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Trajectory
 from shoal.core.errors import OptionError
 from shoal.core.keys import Use, agent_keys, use_key
@@ -137,7 +138,7 @@ class Policies:
     def act(self, params: dict[str, PyTree], memory: PyTree, worlds: Situation) -> Acts:
         keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
         fresh = self.initial_memory(params, worlds.first.shape[0])
-        memory = _where(worlds.first, fresh, memory)
+        memory = trees.where(worlds.first, fresh, memory)
         acts = Acts({}, {}, {}, {name: memory[name] for name in self.replayed})
         start = 0
         for number, (name, group) in enumerate(self.groups.items()):
@@ -312,12 +313,5 @@ def experience(
     return Experience(tracks, steps.first, steps.terminated, steps.truncated)
 
 
-def _where(mask: jax.Array, new: PyTree, old: PyTree) -> PyTree:
-    def select(new, old):
-        return jnp.where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
-
-    return jax.tree.map(select, new, old)
-
-
 def _keep_inactive(active: jax.Array | None, old: PyTree, new: PyTree) -> PyTree:
-    return new if active is None else _where(active, new, old)
+    return new if active is None else trees.where(active, new, old)

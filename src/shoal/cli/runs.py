@@ -5,7 +5,6 @@ import importlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any, Protocol
 
-import jax
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
@@ -27,6 +26,7 @@ from shoal.cli.start import (
 )
 from shoal.cli.terminal import console, count, counted, duration, emit, placed, say, shown
 from shoal.cli.worlds import blame, import_files
+from shoal.core import trees
 from shoal.core.errors import OptionError, require_positive
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, records
@@ -171,7 +171,7 @@ def carry_out(
     else:
         policies = result.policies
         if run.experiment.num_seeds > 1:
-            policies = jax.tree.map(lambda leaf: leaf[0], policies)
+            policies = trees.row(policies)
         pictures = _pictures(out, account, policies, result.update)
         seen = [hints("watch", "--open")] if pictures.get("replay") else []
         for word, command in zip(("next:", "     "), [*seen, hints("eval")], strict=False):

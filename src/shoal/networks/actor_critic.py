@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from shoal.core import trees
 from shoal.core.errors import OptionError
 from shoal.core.spaces import ActionSpace, Box
 from shoal.core.types import PyTree
@@ -124,5 +125,5 @@ def make_actor_critic(config: Network, action: ActionSpace, uses_state: bool = F
 
 def init_weights(module: ActorCritic, key: jax.Array, view_spec: PyTree, state_spec: PyTree = None) -> PyTree:
     """Fresh weights. view_spec, state_spec: pytrees of anything with a shape and a dtype, for one agent."""
-    view, state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (view_spec, state_spec))
+    view, state = trees.zeros((view_spec, state_spec))
     return module.init(key, view, state, module.initial_memory())

@@ -14,6 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from shoal.core import trees
 from shoal.core.types import PyTree
 
 MixerKind = Literal["none", "sum", "monotonic"]
@@ -45,7 +46,7 @@ def init_mixer(kind: MixerKind, key: jax.Array, num_agents: int, state: PyTree, 
     """Fresh weights for a team of that size; `()` for mixers without any. state: a pytree of shapes and dtypes."""
     if kind != "monotonic":
         return ()
-    example = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), state)
+    example = trees.zeros(state)
     return MonotonicMixer(hyper=hyper).init(key, jnp.zeros(num_agents), example)
 
 

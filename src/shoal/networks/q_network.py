@@ -9,6 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from shoal.core import trees
 from shoal.core.spaces import Discrete, MultiDiscrete, num_logits
 from shoal.core.types import PyTree
 from shoal.networks.torsos import Network, Torso, initial_carry
@@ -57,7 +58,7 @@ class QNetwork(nn.Module):
 
 def init_q_network(module: QNetwork, key: jax.Array, view_spec: PyTree) -> PyTree:
     """Fresh weights. view_spec: pytree of anything with a shape and a dtype, for one agent."""
-    view = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), view_spec)
+    view = trees.zeros(view_spec)
     return module.init(key, view, module.initial_memory())
 
 

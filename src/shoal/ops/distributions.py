@@ -36,10 +36,6 @@ class Categorical:
     logits: jax.Array
 
     @property
-    def log_probabilities(self) -> jax.Array:
-        return self._shifted - jnp.log(jnp.sum(self._weights))
-
-    @property
     def probabilities(self) -> jax.Array:
         return self._weights / jnp.sum(self._weights)
 

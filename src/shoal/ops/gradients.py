@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
+from shoal.core import trees
 from shoal.core.types import PyTree
 
 ADAM_EPS = 1e-5
@@ -40,7 +41,7 @@ def chunked_gradient(
         return jax.tree.map(jnp.add, total, gradient(weights, take(batch, chunk))), None
 
     shapes = jax.eval_shape(gradient, weights, batch)
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    zeros = trees.zeros(shapes)
     return lax.scan(add, zeros, jnp.arange(num_envs).reshape(-1, size))[0]
 
 

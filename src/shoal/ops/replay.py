@@ -13,6 +13,7 @@ running total of its row: two passes over contiguous memory, with nothing to kee
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +48,11 @@ class Drawn(struct.PyTreeNode):
     row: jax.Array
     env: jax.Array
     odds: jax.Array
+
+
+def is_replay(leaf: Any) -> bool:
+    """Whether it is a replay as a whole, for `is_leaf`."""
+    return isinstance(leaf, Replay)
 
 
 def init(example: PyTree, length: int, num_envs: int, prioritised: bool = False) -> Replay:

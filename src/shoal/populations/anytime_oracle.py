@@ -19,9 +19,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
+from shoal.core import trees
 from shoal.core.errors import require, require_positive
 from shoal.core.types import PyTree
 from shoal.populations import psro
@@ -72,7 +72,7 @@ class Anytime(Learned):
         news = {}
         for player, mixture in zip(state.players, mixtures, strict=True):
             info = {"earned": float(earned[player][0]), "mixture": mixture.tolist()}
-            policy = jax.tree.map(lambda leaf: leaf[0], policies[player])
+            policy = trees.row(policies[player])
             news[player] = [psro.Response(policy, info, parents[player])]
         return news
 
@@ -96,7 +96,7 @@ class Anytime(Learned):
         """What the other player's learner earns against each policy `[m]` of a player, for both players."""
         # as if they were in the banks already, for which there is a program sooner or later
         banks = {
-            player: bank.add(jax.tree.map(lambda leaf: leaf[0], learners[player]), Member("learner")).policies
+            player: bank.add(trees.row(learners[player]), Member("learner")).policies
             for player, bank in state.banks.items()
         }
         rows, columns = (len(bank) for bank in state.banks.values())

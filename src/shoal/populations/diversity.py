@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from shoal.batching.agents import over_agents
 from shoal.batching.rollout import Policies, rollout
+from shoal.core import trees
 from shoal.core.spaces import Discrete
 from shoal.core.types import Observation, PyTree
 from shoal.populations.behaviour import action_chances, differences
@@ -127,18 +127,11 @@ def _replayed(oracle: Learned, player: str, policies: PyTree, seen: Observation,
 
         def step(memory: PyTree, now: tuple[Observation, jax.Array]) -> tuple[PyTree, jax.Array]:
             observation, begins = now
-            memory = _where(begins, fresh, memory)
+            memory = trees.where(begins, fresh, memory)
             act = over_agents(lambda p, o, m: action_chances(algorithm, p, o, m, explore, actions))
             chances, after = act(policy, observation, memory)
-            return after if observation.active is None else _where(observation.active, after, memory), chances
+            return after if observation.active is None else trees.where(observation.active, after, memory), chances
 
         return lax.scan(step, fresh, (seen, first))[1]
 
     return jax.jit(lambda policies: lax.map(one, policies))(policies)
-
-
-def _where(mask: jax.Array, new: PyTree, old: PyTree) -> PyTree:
-    def select(new: jax.Array, old: jax.Array) -> jax.Array:
-        return jnp.where(mask.reshape(mask.shape + (1,) * (old.ndim - mask.ndim)), new, old)
-
-    return jax.tree.map(select, new, old)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.core import trees
 from shoal.core.types import PyTree
 from shoal.populations import league, psro
 from shoal.populations.oracles import Learned
@@ -82,7 +83,7 @@ class League(Learned):
             else bank[league.newest(bank, role)]
             for role, age in zip(roles, ages, strict=True)
         ]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *chosen)
+        return trees.stack(chosen)
 
     def _news(
         self,

@@ -15,6 +15,7 @@ from flax import struct
 from shoal.batching.agents import over_agents
 from shoal.batching.grouped import by_policy
 from shoal.batching.rollout import Situation
+from shoal.core import trees
 from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Stochastic, supports
 from shoal.core.keys import Use, use_key
 from shoal.core.types import Observation, PyTree
@@ -65,7 +66,7 @@ class Opponents(Algorithm):
         return State({name: Bank(_repeated(policy, self.capacity), first) for name, policy in fresh.items()})
 
     def initial_memory(self, params: Bank) -> Seated:
-        return Seated(jnp.int32(0), self.algorithm.initial_memory(_first(params.policies)))
+        return Seated(jnp.int32(0), self.algorithm.initial_memory(trees.row(params.policies)))
 
     def act(self, params: Bank, observation: Observation, memory: Seated, key: jax.Array, explore: bool) -> ActOutput:
         """One agent alone: weights are gathered for it."""
@@ -114,10 +115,6 @@ def draw(mixture: jax.Array, uniform: jax.Array) -> jax.Array:
     ends = jnp.cumsum(mixture)
     last = jnp.max(jnp.where(mixture > 0, jnp.arange(len(mixture)), 0))  # rounding must not lead beyond it
     return jnp.minimum(jnp.searchsorted(ends, uniform * ends[-1], side="right"), last).astype(jnp.int32)
-
-
-def _first(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[0], tree)
 
 
 def _repeated(tree: PyTree, times: int) -> PyTree:

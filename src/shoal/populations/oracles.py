@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.core import trees
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
 from shoal.envs.tabular import TabularGame
@@ -70,7 +71,7 @@ class Learned:
         policies, earned = self.train(capacity, self._given(state))
         parents = self._parents(state)
         return {
-            player: [psro.Response(_first(policy), {"earned": float(earned[player][0])}, parents[player])]
+            player: [psro.Response(trees.row(policy), {"earned": float(earned[player][0])}, parents[player])]
             for player, policy in policies.items()
         }
 
@@ -153,10 +154,6 @@ class Learned:
     @property
     def _learning(self) -> tuple[str, ...]:
         return self.game.players[:1] if self.symmetric else self.game.players
-
-
-def _first(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[0], tree)
 
 
 def _host() -> Any:

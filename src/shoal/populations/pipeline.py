@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.core import trees
 from shoal.core.types import PyTree
 from shoal.populations import psro
 from shoal.populations.bank import PolicyBank
@@ -81,4 +82,4 @@ class Pipelined(Learned):
     def _starts(self, state: psro.State, player: str, live: list[int], fresh: PyTree) -> PyTree:
         bank = state.banks[player]
         policies = [bank[i] for i in live] + [fresh] * (self.levels - len(live))
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *policies)
+        return trees.stack(policies)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shoal.core import trees
 from shoal.core.types import PyTree
 from shoal.populations.game import Game
 from shoal.populations.opponents import Bank, Opponents
@@ -91,7 +92,7 @@ class Responses:
                     learners[name] = learners[name].replace(params={name: Bank(given.banks[name], mixture)})
                 return carry.replace(learners=learners)
 
-            first = jax.tree.map(lambda leaf: leaf[0], rows)
+            first = trees.row(rows)
             carries[player] = lax.map(one, rows) if self.lanes > 1 else one(first)
         return carries
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from shoal.core import trees
 from shoal.core.env import Env
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import Group, Observation, PyTree
@@ -69,7 +69,7 @@ def keys_of_step(key: jax.Array, t: int, num_envs: int) -> jax.Array:
 @jax.jit
 def select(mask: jax.Array, new: PyTree, old: PyTree) -> PyTree:
     """Rows of `new` where the mask `[E]` holds, of `old` elsewhere."""
-    return jax.tree.map(lambda a, b: jnp.where(mask.reshape(mask.shape + (1,) * (a.ndim - 1)), a, b), new, old)
+    return trees.where(mask, new, old)
 
 
 def sample_actions(

@@ -124,17 +124,6 @@ def load(path: Path, like: PyTree, partial: bool = False) -> PyTree:
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def restore_latest(folder: Path, like: PyTree) -> tuple[PyTree, dict[str, Any]]:
-    """The tree and the `meta` of the newest checkpoint of a folder.
-
-    A damaged one is an error that names the newest intact one: falling back is for the user to decide.
-    """
-    path = latest(folder)
-    if path is None:
-        raise RunError(f"{folder} holds no checkpoint: the run was stopped before its first one. Start it anew.")
-    return load(path, like), read_meta(path)
-
-
 def read_meta(path: Path) -> dict[str, Any]:
     """The `meta` that was handed to `save`."""
     path = Path(path)

@@ -14,6 +14,7 @@ from jax import lax
 
 from shoal.batching.regroup import original, side_rewards, sides
 from shoal.batching.rollout import Actor, Policies, Uniform, step
+from shoal.core import trees
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, ShoalError, WorldError, require_positive, require_type, unknown_name
 from shoal.core.host import StandIn
@@ -212,8 +213,8 @@ def record(
     vectorised = roles.vectorised(1)
 
     def picture(state, params):
-        params = roles.env.default_params() if params is None else jax.tree.map(lambda leaf: leaf[0], params)
-        return roles.env.scene(jax.tree.map(lambda leaf: leaf[0], state), params)
+        params = roles.env.default_params() if params is None else trees.row(params)
+        return roles.env.scene(trees.row(state), params)
 
     @functools.partial(jax.jit, static_argnums=3)
     def some(policies, worlds, memory, length):

@@ -29,7 +29,7 @@ from shoal.core.errors import OptionError
 from shoal.core.host import StandIn
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
-from shoal.ops.replay import Replay, num_bytes
+from shoal.ops.replay import is_replay, num_bytes
 from shoal.training import checkpoint, records
 from shoal.training import nan_guard as nonfinite
 from shoal.training.devices import AXIS, make_mesh
@@ -102,7 +102,7 @@ class Program(CompiledProgram[Carry]):
         """What it takes of memory, from its trace."""
         carry = self._one()
         whole = () if on_host() else carry.learners  # replays, which are split, apart
-        whole = jax.tree.map(lambda leaf: () if _is_replay(leaf) else leaf, whole, is_leaf=_is_replay)
+        whole = jax.tree.map(lambda leaf: () if is_replay(leaf) else leaf, whole, is_leaf=is_replay)
         table = 2 * 4 * MAX_UPDATES * len(self.names)  # of the call that runs and of the one that is read
         one = need_of(carry, self._traced[0], whole)
         return dataclasses.replace(one, made=one.made + table).times(self.trainings)
@@ -171,7 +171,7 @@ class Program(CompiledProgram[Carry]):
             return jax.tree.map(lambda _: spec, tree)
 
         def replay_specs(leaf):
-            if not _is_replay(leaf):
+            if not is_replay(leaf):
                 return whole
             split = P(*lead, None, AXIS)  # rows of time come first
             priority = None if leaf.priority is None else split
@@ -181,7 +181,7 @@ class Program(CompiledProgram[Carry]):
             worlds=fill(split, carry.worlds).replace(clock=whole),
             memory=fill(split, carry.memory),
             latch=fill(split, carry.latch),
-            learners=jax.tree.map(replay_specs, carry.learners, is_leaf=_is_replay),
+            learners=jax.tree.map(replay_specs, carry.learners, is_leaf=is_replay),
         )
 
     def _init_all(self) -> Carry:
@@ -407,10 +407,6 @@ def check_replays(roles: Cast, points: int = 1, memories: int = 1) -> None:
         f"replays take {size(total)} of a device ({each}{many}{spread}), but may take at most {REPLAY_SHARE:.0%} of "
         f"the {size(room)} that are free there. {lower if all(fits) else 'Use fewer copies (num_envs).'}"
     )
-
-
-def _is_replay(leaf: Any) -> bool:
-    return isinstance(leaf, Replay)
 
 
 def num_points(overrides: Overrides) -> int:

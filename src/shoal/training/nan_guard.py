@@ -15,7 +15,7 @@ from jax import lax
 
 from shoal.core.errors import NonFiniteError
 from shoal.core.types import Observation, PyTree
-from shoal.ops.replay import Replay
+from shoal.ops.replay import is_replay
 
 KINDS = ("", "observation", "reward", "loss", "weights", "metrics")
 
@@ -142,12 +142,8 @@ def _located(
 
 def _floats(tree: PyTree) -> list[jax.Array]:
     """The floats of a tree, but for replays: these are large, and what they hold was checked when it came."""
-    leaves = [leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_replay) if not _is_replay(leaf)]
+    leaves = [leaf for leaf in jax.tree.leaves(tree, is_leaf=is_replay) if not is_replay(leaf)]
     return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
-
-
-def _is_replay(leaf: Any) -> bool:
-    return isinstance(leaf, Replay)
 
 
 def _all_finite(leaves: list[jax.Array]) -> jax.Array:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.bridges.outgoing._worlds import check_seed
+from shoal.core import trees
 from shoal.core.env import Env, Spec, describe
 from shoal.core.errors import ShoalError
 from shoal.core.keys import Use, use_key
@@ -106,7 +107,7 @@ def programs(env: Env) -> Programs:
     def begin(key: jax.Array, clock: jax.Array) -> tuple[PyTree, Seen]:
         state = env.reset(use_key(jax.random.wrap_key_data(key), clock, Use.RESET), params)
         _, said = jax.eval_shape(env.step, jax.random.key(0), state, _no_actions(spec), params)
-        outcome = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), said)
+        outcome = trees.zeros(said)
         return state, Seen(env.observe(state, params), outcome)
 
     def advance(key: jax.Array, clock: jax.Array, state: PyTree, actions: PyTree) -> tuple[PyTree, Seen]:

@@ -15,6 +15,7 @@ from flax import struct
 from shoal.batching.agents import over_agents
 from shoal.batching.masked import for_rows, select_rows
 from shoal.batching.vectorise import Vectorised, Worlds
+from shoal.core import trees
 from shoal.core.algorithm import Algorithm
 from shoal.core.keys import Use, agent_keys, use_key
 from shoal.core.types import Group, Observation, PyTree
@@ -140,4 +141,4 @@ def _standing(active: jax.Array | None, new: PyTree, old: PyTree) -> PyTree:
     """Memory `[E, n, ...]` of those who may not act stands still."""
     if active is None:
         return new
-    return jax.tree.map(lambda a, b: jnp.where(active.reshape(active.shape + (1,) * (a.ndim - 2)), a, b), new, old)
+    return trees.where(active, new, old)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from shoal.core import trees
 from shoal.core.types import PyTree
 
 PLAYING = ("actor_torso", "shared_torso", "policy_head")
@@ -35,7 +35,7 @@ class Genome:
 
     @functools.cached_property
     def _unravel(self) -> Callable[[jax.Array], PyTree]:
-        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), dict(self.shapes))
+        zeros = trees.zeros(dict(self.shapes))
         return ravel_pytree(zeros)[1]
 
     def vector(self, policies: Mapping[str, Any]) -> jax.Array:

@@ -16,6 +16,7 @@ from jax import lax
 from shoal.batching.regroup import side_rewards
 from shoal.batching.rollout import Acts, Policies, Step, experience, step
 from shoal.batching.vectorise import Ended, Vectorised, Worlds
+from shoal.core import trees
 from shoal.core.algorithm import Experience
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
@@ -122,7 +123,7 @@ class Hybrid:
             return self._piece(vectorised, actor, params, state, learner_key)
 
         shapes = jax.eval_shape(piece, state).losses
-        state = state.replace(losses=jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes))
+        state = state.replace(losses=trees.zeros(shapes))
         state = lax.while_loop(lambda state: ~self._last(state.played, state.worlds), piece, state)
         losses = {name: value / jnp.maximum(state.pieces, 1) for name, value in state.losses.items()}
         return cut_off(state.played, state.worlds), state.learners, losses

@@ -22,9 +22,10 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from shoal.batching.regroup import sides
+from shoal.core import trees
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
-from shoal.ops.replay import Replay
+from shoal.ops.replay import is_replay
 from shoal.populations.pbt.plan import PBT, as_pbt
 from shoal.populations.pbt.select import exploit
 from shoal.training import checkpoint, fused, nan_guard, records
@@ -222,10 +223,10 @@ class Program(CompiledProgram[State]):
             due, self._exchange, lambda *held: (held[0], held[1], own), slim, record, failed
         )
         whole = jax.tree.map(
-            lambda new, old: new.replace(store=old.store) if _is_replay(new) else new,
+            lambda new, old: new.replace(store=old.store) if is_replay(new) else new,
             slim.learners,
             stores,
-            is_leaf=_is_replay,
+            is_leaf=is_replay,
         )
         return slim.replace(learners=whole), record, source
 
@@ -242,20 +243,20 @@ class Program(CompiledProgram[State]):
         mended = copied & failed
 
         def learnt(leaf: Any) -> Any:
-            if not _is_replay(leaf):
+            if not is_replay(leaf):
                 return leaf[source]
-            emptied = {"written": _where(mended, jnp.zeros_like(leaf.written), leaf.written)}
+            emptied = {"written": trees.where(mended, jnp.zeros_like(leaf.written), leaf.written)}
             if leaf.priority is not None:
-                emptied["priority"] = _where(mended, jnp.zeros_like(leaf.priority), leaf.priority)
+                emptied["priority"] = trees.where(mended, jnp.zeros_like(leaf.priority), leaf.priority)
             return leaf.replace(**emptied)
 
-        learners = self._with_values(jax.tree.map(learnt, members.learners, is_leaf=_is_replay), values)
-        worlds = jax.tree.map(lambda leaf: _where(mended, leaf[source], leaf), members.worlds)
+        learners = self._with_values(jax.tree.map(learnt, members.learners, is_leaf=is_replay), values)
+        worlds = jax.tree.map(lambda leaf: trees.where(mended, leaf[source], leaf), members.worlds)
         worlds = worlds.replace(key=members.worlds.key)
         copies = members.worlds.first.shape[1]
         fresh = jax.vmap(lambda policies: self.inner._actor.initial_memory(policies, copies))(policies_of(learners))
-        memory = jax.tree.map(lambda new, old: _where(copied, new, old), fresh, members.memory)
-        latch = jax.tree.map(lambda leaf: _where(copied, jnp.zeros_like(leaf), leaf), members.latch)
+        memory = jax.tree.map(lambda new, old: trees.where(copied, new, old), fresh, members.memory)
+        latch = jax.tree.map(lambda leaf: trees.where(copied, jnp.zeros_like(leaf), leaf), members.latch)
         members = members.replace(learners=learners, worlds=worlds, memory=memory, latch=latch)
         before = jax.tree.map(lambda leaf: leaf[source], record.now)
         record = record.replace(score=known[source], now=jax.tree.map(jnp.zeros_like, before), before=before)
@@ -339,14 +340,5 @@ def build(plan: PBT, devices: int | None = None) -> Program:
     return Program(plan, inner, inner.measure)
 
 
-def _where(mask: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
-    """`new` for the members of the mask."""
-    return jnp.where(mask.reshape(mask.shape + (1,) * (old.ndim - 1)), new, old)
-
-
 def _each_replay(change: Any, tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: change(leaf) if _is_replay(leaf) else leaf, tree, is_leaf=_is_replay)
-
-
-def _is_replay(leaf: Any) -> bool:
-    return isinstance(leaf, Replay)
+    return jax.tree.map(lambda leaf: change(leaf) if is_replay(leaf) else leaf, tree, is_leaf=is_replay)

@@ -1,0 +1,33 @@
+"""Small things that are done to every leaf of a pytree."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shoal.core.types import PyTree
+
+
+def where(mask: jax.Array, new: PyTree, old: PyTree) -> PyTree:
+    """`new` where the mask is true, else `old`; the mask has the leading axes of every leaf."""
+
+    def select(new: Any, old: Any) -> jax.Array:
+        return jnp.where(mask.reshape(mask.shape + (1,) * (jnp.ndim(old) - mask.ndim)), new, old)
+
+    return jax.tree.map(select, new, old)
+
+
+def zeros(shapes: PyTree) -> PyTree:
+    """Arrays of zeros of the shapes and types of a tree's leaves."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+def row(tree: PyTree, index: int = 0) -> PyTree:
+    """One entry of the leading axis."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def stack(trees: Sequence[PyTree]) -> PyTree:
+    """Trees of one structure as one tree with a leading axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
