@@ -1,13 +1,15 @@
 """Values normalised by the statistics of their own targets must mean the same when the statistics move."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from shoal.algorithms import A2C
-from shoal.algorithms._batch import Policy, with_value_head_kept
-from shoal.algorithms.vdac import Team, mixed_value, with_value_kept
+from shoal.algorithms.on_policy import LearnerState, Policy
+from shoal.algorithms.vdac import TEAM, OwnValues, Team, TeamValue
 from shoal.networks.actor_critic import ActorCritic
 from shoal.networks.mixers import init_mixer
 from shoal.networks.torsos import Network
@@ -30,36 +32,47 @@ def natural(weights, statistics):
     return normalisation.denormalise(statistics, (FEATURES @ head["kernel"] + head["bias"])[:, 0])
 
 
+def learner(own, team=None):
+    policy = Policy({"params": HEAD}, None, own, ActorCritic(Network(), None))
+    return LearnerState({"agent": policy}, None, {}, jnp.int32(0), team)
+
+
+def targets(numbers, agents):
+    """The part of a batch that statistics are made from."""
+    return types.SimpleNamespace(target=jnp.array(numbers), present=None, action=jnp.zeros((1, 1, agents)))
+
+
 def test_values_mean_the_same_under_new_statistics():
-    old, new = stats([1.0, 3.0, 8.0]), stats([100.0, 250.0, -30.0])
-    before = {"params": HEAD}
-    after = with_value_head_kept(before, old, new)
+    old = stats([1.0, 3.0, 8.0])
+    state = OwnValues().update_stats(learner(old), {"agent": targets([100.0, 250.0, -30.0], 2)}, None)
+    before, after, new = {"params": HEAD}, state.params["agent"].weights, state.params["agent"].value_stats
     np.testing.assert_allclose(natural(after, new), natural(before, old), rtol=1e-5)
     assert np.abs(natural(before, new) - natural(before, old)).max() > 10
 
 
 def test_the_first_statistics_set_the_scale():
-    weights = {"params": HEAD}
-    after = with_value_head_kept(weights, normalisation.init(()), stats([5.0, 7.0]))
-    jax.tree.map(np.testing.assert_array_equal, after, weights)
+    state = OwnValues().update_stats(learner(normalisation.init(())), {"agent": targets([5.0, 7.0], 2)}, None)
+    jax.tree.map(np.testing.assert_array_equal, state.params["agent"].weights, {"params": HEAD})
+    assert float(state.params["agent"].value_stats.mean) == 6.0
 
 
 @pytest.mark.parametrize("mixer", ["sum", "monotonic"])
 def test_a_teams_value_means_the_same_under_new_statistics(mixer):
-    old, new = stats([1.0, 3.0, 8.0]), stats([100.0, 250.0, -30.0])
-    state = jnp.array([0.3, -2.0])
-    team = Team(init_mixer(mixer, jax.random.key(0), 2, state), old)
-    policy = Policy({"params": HEAD}, None, None, None, ActorCritic(Network(), None))
+    seen = jnp.array([0.3, -2.0])
+    team = Team(init_mixer(mixer, jax.random.key(0), 2, seen), stats([1.0, 3.0, 8.0]))
+    state = learner(None, team)
 
-    def worth(team, policy):
-        head = policy.weights["params"]["value_head"]
+    def value(state):
+        head = state.params["agent"].weights["params"]["value_head"]
         values = {"agent": (FEATURES @ head["kernel"] + head["bias"])[:, 0]}
-        return normalisation.denormalise(team.value_stats, mixed_value(mixer, team.weights, values, {}, state))
+        mixed = TeamValue(mixer).mix(state.team.weights, values, {}, seen)
+        return normalisation.denormalise(state.team.value_stats, mixed)
 
-    before = worth(team, policy)
-    kept, policies = with_value_kept(mixer, team, {"agent": policy}, {"agent": 2}, new)
-    np.testing.assert_allclose(worth(kept, policies["agent"]), before, rtol=1e-5)
-    assert np.abs(worth(team.replace(value_stats=new), policy) - before) > 10
+    batches = {"agent": targets([], 2), TEAM: targets([100.0, 250.0, -30.0], 0)}
+    after = TeamValue(mixer).update_stats(state, batches, None)
+    np.testing.assert_allclose(value(after), value(state), rtol=1e-5)
+    moved = state.replace(team=team.replace(value_stats=after.team.value_stats))
+    assert np.abs(value(moved) - value(state)) > 10
 
 
 def test_values_of_short_rollouts_do_not_run_away():

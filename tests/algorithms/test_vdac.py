@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.algorithms import A2C, PPO, Impala, vdac
-from shoal.algorithms import on_policy as ac
+from shoal.algorithms import A2C, PPO, Impala
+from shoal.algorithms.on_policy import make_batch
+from shoal.algorithms.vdac import TEAM, TeamValue
 from shoal.core.errors import OptionError
 from shoal.core.registry import register
 from shoal.networks.mixers import init_mixer, mix
 from shoal.networks.torsos import Network
+from shoal.ops import normalisation
 from shoal.training import checkpoint
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import Experiment, Learner, cast
@@ -155,25 +157,27 @@ def test_fresh_experience_makes_impala_a2c(env, kind, recurrent):
     expected, _ = gradients(a2c, state, whole)
     got, _ = gradients(impala, state.replace(hyper=fresh(impala, env).hyper), whole)
     if kind == "monotonic":
-        assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected[vdac.MIXER])) > 1e-3
+        assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected[TEAM])) > 1e-3
     close(got, expected)
 
 
 def test_nothing_comes_after_everybody_has_left():
     """The monotonic mixer has a value of its own, which must not count where nobody is."""
-    algorithm, env = MIXED["monotonic"], LastCard()
-    team = fresh(algorithm, env).team
+    env = LastCard()
+    learner = fresh(MIXED["monotonic"], env)
     state = jnp.ones((1, 1, *jax.tree.leaves(fresh_state(env))[0].shape))
     gone, here = jnp.zeros((1, 1, 3)), jnp.full((1, 1, 3), 0.5)
     for values, zero in ((gone, True), (here, False)):
         track, flags = by_hand(np.zeros((1, 1, 3)), final_value=values, present=np.ones((2, 1, 3)))
-        trail = ac.trail_of(track, experience_by_hand(player=(track, flags)))
-        worth = vdac.team_values(
-            "monotonic", team, {"player": trail}, {"player": here}, {"player": values[0]}, (state, state[0])
-        )
-        assert float(worth["value"][0, 0]) != 0
-        assert (float(worth["final_value"][0, 0]) == 0) == zero
-        assert (float(worth["last_value"][0]) == 0) == zero
+        seen, last = track.observation.replace(state=state), track.last_observation.replace(state=state[0])
+        track = track.replace(observation=seen, last_observation=last)
+        whole = experience_by_hand(player=(track, flags))
+        batch = make_batch(learner.params["player"], track, whole, all_agents=True)
+        known = {"player": {"value": here, "last_value": values[0]}}
+        inputs = TeamValue("monotonic").inputs(learner.team, {"player": batch}, known)
+        assert float(inputs["value"][0, 0]) != 0
+        assert (float(inputs["final_value"][0, 0]) == 0) == zero
+        assert (float(inputs["last_value"][0]) == 0) == zero
 
 
 def fresh_state(env):
@@ -237,8 +241,8 @@ def test_the_value_of_the_team(name):
         values = algorithm.value  # each agent's part
         part = values(state.params["agent"], env.observe(0, None)["agent"].replace(view=jnp.ones(1)), ())
         mixed = mix(algorithm.mixer, state.team.weights, jnp.full(env.size, part), jnp.ones(env.size))
-        worth = ac.natural_value(state.team.value_stats, mixed)
-        assert float(worth) == pytest.approx(5.0, rel=0.05)
+        value = normalisation.denormalise(state.team.value_stats, mixed)
+        assert float(value) == pytest.approx(5.0, rel=0.05)
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import pytest
 
 from shoal import Observation
 from shoal.algorithms import PPO
-from shoal.algorithms import on_policy as ac
 from shoal.batching.rollout import Policies, experience, rollout
 from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import LearnerSpec
@@ -56,11 +55,11 @@ def test_the_update_recomputes_what_acting_recorded(played):
     """Log-probabilities in the update equal those of acting: memory resets, waits and is stored at the same places."""
     algorithm, state, whole = played
     _, batches = algorithm.prepare(state, whole)
-    batch = batches["player"]
-    log_prob, _, _ = jax.jit(ac.evaluate)(state.params["player"], state.params["player"].weights, batch)
-    weight = np.asarray(batch.actor_weight) > 0
-    np.testing.assert_allclose(np.asarray(log_prob)[weight], np.asarray(batch.log_prob)[weight], atol=1e-5)
-    assert weight.sum() == whole.first.size, "one decision a step"
+    batch, policy = batches["player"], state.params["player"]
+    new = jax.jit(lambda weights, batch: batch.evaluate(policy.network, weights))(policy.weights, batch)
+    decides = np.asarray(batch.active)
+    np.testing.assert_allclose(np.asarray(new.log_prob)[decides], np.asarray(batch.log_prob)[decides], atol=1e-5)
+    assert decides.sum() == whole.first.size, "one decision a step"
 
 
 def test_feed_forward_updates_work_on_movers_only():
@@ -80,13 +79,9 @@ def test_winners_are_paid_for_their_last_decision(played):
     track = whole.trajectories["player"]
     algorithm = PPO(gamma=1.0, gae_lambda=1.0, network=Network(hidden=(16,)))
     state = algorithm.init(jax.random.key(0), LearnerSpec(describe(LastCard()).groups, None))
-    batch = ac.ActorCriticLearner._batch(
-        algorithm,
-        state.params["player"].replace(movers=None),
-        track.replace(memory=(), last_memory=()),
-        whole,
-        state.hyper,
-    )
+    everybody = state.replace(params={"player": state.params["player"].replace(movers=None)})
+    without_memory = whole.replace(trajectories={"player": track.replace(memory=(), last_memory=())})
+    batch = algorithm.prepare(everybody, without_memory)[1]["player"]
     reward, ended = np.asarray(track.reward), np.asarray(whole.terminated)
     active, present = np.asarray(track.observation.active), np.asarray(track.observation.present)
     checked = 0

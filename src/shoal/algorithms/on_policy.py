@@ -1,8 +1,11 @@
-"""What A2C, PPO and Impala share: policies with an actor and a critic, advantages, losses, gradient steps.
+"""What A2C, PPO and Impala share: policies with an actor and a critic, batches with advantages, gradient steps.
 
-Shape letters: `T` time, `E` environments, `n` agents of a group. The critic sees the agent's own view (independent
-learners, IPPO) or the global state beside it (centralised critic, MAPPO); recurrence is a choice of the network. With a
-mixer, the critics of all agents together value the team (VDAC, see `vdac`).
+An algorithm derives from `OnPolicy` and adds two methods: `loss`, the whole loss on a batch, and `update`, made of
+`prepare` (advantages and value targets), `step` (one gradient step) and `count_update`. The critic sees the agent's own
+observation (independent learners, IPPO) or the global state beside it (centralised critic, MAPPO). Values are each
+agent's own or a team's: see `vdac`. Recurrence is a choice of the network.
+
+Shape letters: `T` time, `E` environments, `n` agents of a group.
 """
 
 import abc
@@ -11,51 +14,52 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import optax
 from flax import struct
-from jax import lax
 
-from shoal.algorithms import vdac
-from shoal.algorithms._batch import (
-    Batch,
-    Policy,
-    apply_network,
-    as_weight,
-    chunked_gradient,
-    combine,
-    evaluate,
-    mover_rows,
-    natural_value,
-    normalise_advantage,
-    normalised_view,
-    pick_rows,
-    scaled_target,
-    take_envs,
-    total_weights,
-    trail_of,
-    weighted_sum,
-    with_value_head_kept,
-)
-from shoal.batching.agents import over_agents
-from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Stochastic, Traits, Trajectory
+from shoal.algorithms.vdac import TEAM, OwnValues, Team, TeamValue
+from shoal.batching.agents import mover_index, over_agents, pick, pick_observation
+from shoal.core import algorithm as contract
+from shoal.core.algorithm import ActOutput, Experience, LearnerSpec, Traits, Trajectory
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.options import check_types
 from shoal.core.types import Group, Observation, PyTree
-from shoal.networks.actor_critic import init_weights, make_actor_critic
+from shoal.networks.actor_critic import (
+    ActorCritic,
+    Evaluation,
+    apply_network,
+    evaluate_actions,
+    init_weights,
+    make_actor_critic,
+)
 from shoal.networks.mixers import MixerKind
 from shoal.networks.torsos import Network
-from shoal.ops import normalisation
-from shoal.ops.distributions import MASKED, distribution
+from shoal.ops import losses, normalisation
+from shoal.ops.distributions import Distribution, distribution
+from shoal.ops.gradients import adam, anneal, apply_gradients, chunked_gradient, sum_over_devices
 from shoal.ops.returns import advantages
 
-__all__ = ["ActorCriticLearner", "Batch", "LearnerState", "Policy", "evaluate", "take_envs", "weights_of"]
+Metrics = dict[str, jax.Array]
 
-VALUE_STATS_DECAY = 0.99
-ADAM_EPS = 1e-5
+
+class Policy(struct.PyTreeNode):
+    """One group's policy: weights, the statistics its inputs and values are normalised by, and its network."""
+
+    weights: PyTree
+    view_stats: PyTree
+    value_stats: PyTree
+    network: ActorCritic = struct.field(pytree_node=False)
+    movers: int | None = struct.field(pytree_node=False, default=None)
+
+    def forward(self, observation: Observation, memory: PyTree) -> tuple[Distribution, jax.Array, PyTree]:
+        """One agent's distribution over actions, its value in units of reward, and its memory after."""
+        view = normalisation.normalise_tree(self.view_stats, observation.view)
+        parameters, value, memory = apply_network(self.network, self.weights, view, observation.state, memory)
+        actions = distribution(self.network.action, parameters, observation.legal)
+        return actions, normalisation.denormalise(self.value_stats, value), memory
 
 
 class LearnerState(struct.PyTreeNode):
-    """Everything a learner carries from update to update. `hyper` holds its float hyper-parameters, traced.
+    """Everything a learner carries from update to update. `hyper` holds its float options, traced.
 
     team: what mixes the agents' values; None without a mixer.
     """
@@ -64,12 +68,134 @@ class LearnerState(struct.PyTreeNode):
     optimiser: PyTree
     hyper: dict[str, jax.Array]
     updates: jax.Array
-    team: vdac.Team | None = None
+    team: Team | None = None
+
+    @property
+    def weights(self) -> dict[str, PyTree]:
+        """All that is trained: the weights of the policies, by group, and those of a mixer."""
+        weights = {name: policy.weights for name, policy in self.params.items()}
+        mixer = self.team.weights if self.team else ()
+        return weights | {TEAM: mixer} if jax.tree.leaves(mixer) else weights
+
+    def with_weights(self, weights: dict[str, PyTree]) -> "LearnerState":
+        params = {name: policy.replace(weights=weights[name]) for name, policy in self.params.items()}
+        return self.replace(params=params, team=self.team and self.team.replace(weights=weights.get(TEAM, ())))
+
+
+class Batch(struct.PyTreeNode):
+    """What the loss of a group is computed from; leaves are `[T, E, n, ...]`.
+
+    In turn-based games feed-forward policies learn from those who move alone: `n` is then their number.
+    """
+
+    observation: Observation  # as the network sees it
+    action: jax.Array
+    extras: dict[str, jax.Array]  # all that `act` recorded
+    advantage: jax.Array
+    target: jax.Array  # of the value, in the units of the network
+    active: jax.Array | None  # whose actions count; None: everybody's
+    present: jax.Array | None  # whose values count
+    first: jax.Array  # [T, E]: an episode begins here
+    memory: PyTree  # [E, n, ...], before the first step
+    last_observation: Observation  # [E, n, ...], after the last step
+    last_memory: PyTree
+    inputs: dict[str, Any]  # rewards and ends of the whole group, as the functions of `ops.returns` take them
+    movers: jax.Array | None  # [T, E, n]: which agents these are; None: the whole group
+    num_active: jax.Array | None = None  # actions that count, in all chunks and on all devices
+    num_present: jax.Array | None = None  # values that count, likewise
+
+    @property
+    def log_prob(self) -> jax.Array:
+        """Log-probability of the actions under the policy that acted."""
+        return self.extras["log_prob"]
+
+    def mean_active(self, values: jax.Array) -> jax.Array:
+        """The mean over all decisions; on a chunk or a device, its share of that."""
+        return _masked_sum(values, self.active) / self.num_active
+
+    def mean_present(self, values: jax.Array) -> jax.Array:
+        """The mean over all agents that are present; on a chunk or a device, its share of that."""
+        return _masked_sum(values, self.present) / self.num_present
+
+    def count(self, axis: str | None) -> "Batch":
+        """With what means are divided by; at least 1, so that an empty batch gives 0 and not NaN."""
+        actions = _masked_sum(jnp.ones_like(self.advantage), self.active)
+        values = _masked_sum(jnp.ones_like(self.target), self.present)
+        actions, values = sum_over_devices((actions, values), axis)
+        return self.replace(num_active=jnp.maximum(actions, 1.0), num_present=jnp.maximum(values, 1.0))
+
+    def normalise_advantage(self, axis: str | None) -> "Batch":
+        """With advantages of zero mean and unit variance."""
+        mean = sum_over_devices(_masked_sum(self.advantage, self.active), axis) / self.num_active
+        squares = _masked_sum(jnp.square(self.advantage - mean), self.active)
+        variance = sum_over_devices(squares, axis) / self.num_active
+        return self.replace(advantage=(self.advantage - mean) / jnp.sqrt(variance + 1e-8))
+
+    def take(self, envs: jax.Array) -> "Batch":
+        """Some of the environments."""
+        by_env = {name: getattr(self, name) for name in ("memory", "last_observation", "last_memory")}
+        totals = {"num_active": self.num_active, "num_present": self.num_present}
+        by_time = self.replace(**dict.fromkeys(by_env | totals))
+        by_time, by_env = jax.tree.map(lambda x: x[:, envs], by_time), jax.tree.map(lambda x: x[envs], by_env)
+        return by_time.replace(**by_env, **totals)
+
+    def pick(self, index: jax.Array) -> "Batch":
+        """Some of the agents, `[T, E, m]`."""
+        names = ("action", "extras", "advantage", "target", "active", "present")
+        picked = pick({name: getattr(self, name) for name in names}, index)
+        return self.replace(**picked, observation=pick_observation(self.observation, index), movers=index)
+
+    def evaluate(self, network: ActorCritic, weights: PyTree) -> Evaluation:
+        """What `weights` say of the actions."""
+        return evaluate_actions(network, weights, self.observation, self.action, self.memory, self.first)
+
+
+def _masked_sum(values: jax.Array, mask: jax.Array | None) -> jax.Array:
+    return jnp.sum(values if mask is None else values * mask)
+
+
+def take_envs(batches: dict[str, Batch], envs: jax.Array) -> dict[str, Batch]:
+    """The environments `envs` of each batch."""
+    return {name: batch.take(envs) for name, batch in batches.items()}
+
+
+def make_batch(policy: Policy, trajectory: Trajectory, experience: Experience, all_agents: bool) -> Batch:
+    """A group's batch, without advantages and targets yet. all_agents: those who wait in turn-based games, too."""
+    seen, last = trajectory.observation, trajectory.last_observation
+    inputs = {
+        "reward": trajectory.reward,
+        "final_value": trajectory.final_value,
+        "terminated": experience.terminated[..., None],
+        "truncated": experience.truncated[..., None],
+        "active": seen.active,
+        "present": seen.present,
+    }
+    batch = Batch(
+        observation=seen,
+        action=trajectory.action,
+        extras=trajectory.extras,
+        advantage=jnp.zeros_like(trajectory.reward),
+        target=jnp.zeros_like(trajectory.reward),
+        active=seen.active,
+        present=seen.present,
+        first=experience.first,
+        memory=trajectory.memory,
+        last_observation=last.replace(view=normalisation.normalise_tree(policy.view_stats, last.view)),
+        last_memory=trajectory.last_memory,
+        inputs=inputs,
+        movers=None,
+    )
+    recurrent = jax.tree.leaves(trajectory.memory)  # then those who wait are kept: their order matters
+    if not (all_agents or policy.movers is None or seen.active is None or recurrent):
+        batch = batch.pick(mover_index(seen.active, policy.movers))
+        batch = batch.replace(present=batch.active)
+    view = normalisation.normalise_tree(policy.view_stats, batch.observation.view)
+    return batch.replace(observation=batch.observation.replace(view=view))
 
 
 @dataclasses.dataclass(frozen=True)
-class ActorCriticLearner(Algorithm, Stochastic):
-    """Options and methods common to all (abstract: the policy's loss and the schedule of steps are not)."""
+class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
+    """Options and methods common to all (abstract: `loss` and `update` are missing)."""
 
     learning_rate: float = 3e-4  # Adam's step size
     gamma: float = 0.99  # discount per environment step
@@ -96,240 +222,144 @@ class ActorCriticLearner(Algorithm, Stochastic):
     def traits(self) -> Traits:
         return Traits(needs_global_state=self.critic == "global" or self.mixer == "monotonic")
 
+    @property
+    def values(self) -> OwnValues | TeamValue:
+        """Whose values there are."""
+        return OwnValues() if self.mixer == "none" else TeamValue(self.mixer)
+
     def init(self, key: jax.Array, spec: LearnerSpec) -> LearnerState:
         """Fresh policies for the groups of `spec`."""
         keys = jax.random.split(key, len(spec.groups))
-        params = {
-            name: self._new_policy(k, group, spec) for k, (name, group) in zip(keys, spec.groups.items(), strict=True)
-        }
-        hyper = self.hyper(spec)
-        team = None
-        if self.mixer != "none":
-            team = vdac.init_team(self.mixer, jax.random.fold_in(key, len(keys)), spec, self.normalise_values)
-        optimiser = _optimiser(hyper).init(_weights(params, team))
-        return LearnerState(params, optimiser, hyper, jnp.int32(0), team)
+        groups = zip(keys, spec.groups.items(), strict=True)
+        params = {name: self.init_policy(own, group, spec) for own, (name, group) in groups}
+        team = self.values.init(jax.random.fold_in(key, len(keys)), spec, self.normalise_values)
+        state = LearnerState(params, None, self.hyper(spec), jnp.int32(0), team)
+        return state.replace(optimiser=adam(self.max_grad_norm).init(state.weights))
+
+    def init_policy(self, key: jax.Array, group: Group, spec: LearnerSpec) -> Policy:
+        """A fresh policy for one group."""
+        network = make_actor_critic(self.network, group.action, self.critic == "global")
+        weights = init_weights(network, key, group.observation, spec.state if network.uses_state else None)
+        view_stats = normalisation.init_tree(group.observation) if self.normalise_views else None
+        value_stats = normalisation.init(()) if self.normalise_values and self.values.individual else None
+        return Policy(weights, view_stats, value_stats, network, group.movers)
 
     def initial_memory(self, params: Policy) -> PyTree:
         return params.network.initial_memory()
 
     def act(self, params: Policy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool) -> ActOutput:
         """One agent's action, with its log-probability and value. Greedy if not `explore`."""
-        view = normalised_view(params, observation.view)
-        parameters, value, memory = apply_network(params.network, params.weights, view, observation.state, memory)
-        dist = distribution(params.network.action, parameters, observation.legal)
-        action = dist.sample(key) if explore else dist.mode()
-        extras = {"log_prob": dist.log_prob(action), "value": natural_value(params.value_stats, value)}
-        return ActOutput(action, memory, extras)
+        actions, value, memory = params.forward(observation, memory)
+        action = actions.sample(key) if explore else actions.mode()
+        return ActOutput(action, memory, {"log_prob": actions.log_prob(action), "value": value})
 
-    def action_probabilities(
-        self, params: Policy, observation: Observation, memory: PyTree
-    ) -> tuple[jax.Array, PyTree]:
+    def action_probabilities(self, params: Policy, observation: Observation, memory: PyTree):
         """How likely one agent takes each action of a discrete space, and its memory after."""
-        view = normalised_view(params, observation.view)
-        logits, _, memory = apply_network(params.network, params.weights, view, observation.state, memory)
-        legal = True if observation.legal is None else observation.legal
-        return jax.nn.softmax(jnp.where(legal, logits, MASKED)), memory
+        actions, _, memory = params.forward(observation, memory)
+        return jax.nn.softmax(actions.logits), memory
 
     def value(self, params: Policy, observation: Observation, memory: PyTree) -> jax.Array:
         """What one agent can expect from here on."""
-        view = normalised_view(params, observation.view)
+        view = normalisation.normalise_tree(params.view_stats, observation.view)
         value, _ = apply_network(params.network, params.weights, view, observation.state, memory, method="critic")
-        return natural_value(params.value_stats, value)
+        return normalisation.denormalise(params.value_stats, value)
 
     def prepare(
         self, state: LearnerState, experience: Experience, axis: str | None = None
     ) -> tuple[LearnerState, dict[str, Batch]]:
-        """Advantages and targets for each group; running statistics are brought up to date."""
-        params = dict(state.params)
-        tracks = experience.trajectories
-        batches = {name: self._batch(params[name], track, experience, state.hyper) for name, track in tracks.items()}
-        if state.team is not None:
-            team, params, returns = self._team_returns(state, state.team, experience, batches, axis)
-            state, batches = state.replace(team=team), vdac.everybodys(batches, *returns)
-        for name, track in tracks.items():
-            policy, batch = params[name], batches[name]
-            if policy.value_stats is not None:
-                stats = self._new_value_stats(policy.value_stats, batch.target, batch.critic_weight, axis)
-                weights = with_value_head_kept(policy.weights, policy.value_stats, stats)
-                policy = policy.replace(value_stats=stats, weights=weights)
-                batch = batch.replace(target=normalisation.normalise(stats, batch.target))
-            batches[name] = batch.replace(
-                observation=batch.observation.replace(view=normalised_view(policy, batch.observation.view))
-            )
-            if self.normalise_views:  # the statistics that acted normalise this batch; the new ones act next
-                stats = normalisation.update_tree(
-                    policy.view_stats, track.observation.view, track.observation.present, axis=axis
-                )
-                policy = policy.replace(view_stats=stats)
-            params[name] = policy
-        return state.replace(params=params), batches
+        """Each group's batch, with advantages (GAE) and value targets; running statistics are brought up to date."""
+        self = self.traced(state.hyper)
+        batches, known = {}, {}
+        for name, policy in state.params.items():
+            trajectory = experience.trajectories[name]
+            batch = batches[name] = make_batch(policy, trajectory, experience, not self.values.individual)
+            value = self.values.recorded(policy, trajectory, batch)
+            known[name] = {"value": value, "last_value": self.last_value(policy, batch)}
+
+        def gae(inputs):
+            return advantages(**inputs, gamma=self.gamma, lam=self.gae_lambda)
+
+        batches = self.values.returns(gae, state, batches, known)
+        if self.normalise_values:
+            state = self.values.update_stats(state, batches, axis)
+            batches = self.values.normalise_targets(state, batches)
+        if self.normalise_views:  # the statistics that acted normalise this batch; the new ones act next
+            params = {}
+            for name, policy in state.params.items():
+                seen = experience.trajectories[name].observation
+                stats = normalisation.update_tree(policy.view_stats, seen.view, seen.present, axis=axis)
+                params[name] = policy.replace(view_stats=stats)
+            state = state.replace(params=params)
+        return state, batches
+
+    def last_value(self, policy: Policy, batch: Batch) -> jax.Array:
+        """Values `[E, n]` of the observations after the last step, 0 for those who have left."""
+        seen = batch.last_observation  # normalised already
+        value = over_agents(self.value)(policy.replace(view_stats=None), seen, batch.last_memory)
+        return value if seen.present is None else jnp.where(seen.present, value, 0.0)
 
     @abc.abstractmethod
-    def decision_losses(self, hyper: dict[str, jax.Array], log_prob: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """`policy_loss` of each decision `[T, E, n]`, and whatever else is to be averaged over them and logged."""
+    def loss(self, new: Evaluation, batch: Batch) -> tuple[jax.Array, Metrics]:
+        """The whole loss on a batch, and metrics. new: what the weights that learn say of it.
 
-    def revised(
-        self, state: LearnerState, weights: PyTree, batches: dict[str, Batch], judged: dict[str, Any]
-    ) -> dict[str, Batch]:
-        """The batches with advantages and targets as `weights` see them; as they were prepared, unless overridden."""
-        del state, weights, judged
-        return batches
+        Means are taken by `batch.mean_active` and `batch.mean_present`, which know of masks, chunks and devices.
+        """
+
+    def evaluate(
+        self, state: LearnerState, weights: dict[str, PyTree], batches: dict[str, Batch]
+    ) -> tuple[dict[str, Evaluation], dict[str, Batch]]:
+        """What `weights` say of the batches; and the batches, for algorithms whose returns depend on that."""
+        return {
+            name: batches[name].evaluate(policy.network, weights[name]) for name, policy in state.params.items()
+        }, batches
 
     def gradients(
         self, state: LearnerState, batches: dict[str, Batch], axis: str | None = None
-    ) -> tuple[PyTree, dict[str, jax.Array]]:
+    ) -> tuple[PyTree, Metrics]:
         """Gradients of the loss on a batch, by group, and metrics; summed over devices."""
+        self = self.traced(state.hyper)
+        batches = {name: batch.count(axis) for name, batch in batches.items()}
         if self.normalise_advantages:
-            batches = {name: normalise_advantage(batch, axis) for name, batch in batches.items()}
-        totals = {name: total_weights(batch, axis) for name, batch in batches.items()}
-        team_total = self._team_total(batches, axis)
+            batches = {name: batch.normalise_advantage(axis) for name, batch in batches.items()}
 
-        def loss(weights, batches):
-            judged = {name: evaluate(state.params[name], weights[name], batch) for name, batch in batches.items()}
-            batches = self.revised(state, weights, batches, judged)
-            parts = [self._loss(state.hyper, name, b, judged[name], totals[name]) for name, b in batches.items()]
-            if team_total is not None:
-                parts.append(self._team_loss(state.hyper, weights, batches, judged, team_total))
-            return sum(part for part, _ in parts), {name: v for _, metrics in parts for name, v in metrics.items()}
+        def total_loss(weights, batches):
+            new, batches = self.evaluate(state, weights, batches)
+            new = self.values.join(weights, new, batches)
+            found = {name: self.loss(new[name], batch) for name, batch in batches.items()}
+            metrics = self.values.label({name: metrics for name, (_, metrics) in found.items()})
+            return sum(loss for loss, _ in found.values()), metrics
 
-        gradients, metrics = chunked_gradient(loss, weights_of(state), batches, self.chunk_samples)
-        return combine(gradients, metrics, axis)
+        num_envs = next(iter(batches.values())).first.shape[1]
+        samples = sum(batch.advantage.size for batch in batches.values()) // num_envs
+        found = chunked_gradient(total_loss, state.weights, batches, take_envs, num_envs, samples, self.chunk_samples)
+        return sum_over_devices(found, axis)
 
     def apply(self, state: LearnerState, gradients: PyTree) -> LearnerState:
-        """One optimiser step along gradients of the weights, by group."""
-        weights = weights_of(state)
-        direction, optimiser = _optimiser(state.hyper).update(gradients, state.optimiser, weights)
-        rate = state.hyper["learning_rate"]
+        """The state after one step of Adam along gradients of the weights."""
+        self = self.traced(state.hyper)
+        rate = self.learning_rate
         if self.anneal:
-            rate = rate * jnp.maximum(0.0, 1.0 - state.updates / state.hyper["total_updates"])
-        weights = jax.tree.map(lambda old, step: old - rate * step, weights, direction)
-        params = {name: policy.replace(weights=weights[name]) for name, policy in state.params.items()}
-        team = state.team and state.team.replace(weights=weights.get(vdac.MIXER, ()))
-        return state.replace(params=params, optimiser=optimiser, team=team)
+            rate = anneal(rate, state.updates, state.hyper["total_updates"])
+        weights, optimiser = apply_gradients(state.weights, gradients, state.optimiser, self.max_grad_norm, rate)
+        return state.with_weights(weights).replace(optimiser=optimiser)
+
+    def step(
+        self, state: LearnerState, batches: dict[str, Batch], axis: str | None = None
+    ) -> tuple[LearnerState, Metrics]:
+        """One gradient step on a batch, and metrics."""
+        gradients, metrics = self.gradients(state, batches, axis)
+        return self.apply(state, gradients), metrics
 
     def count_update(self, state: LearnerState) -> LearnerState:
         """The state one update older."""
         return state.replace(updates=state.updates + 1)
 
-    def _new_policy(self, key: jax.Array, group: Group, spec: LearnerSpec) -> Policy:
-        network = make_actor_critic(self.network, group.action, self.critic == "global")
-        weights = init_weights(network, key, group.observation, spec.state if network.uses_state else None)
-        view_stats = normalisation.init_tree(group.observation) if self.normalise_views else None
-        own_stats = self.normalise_values and self.mixer == "none"  # with a mixer they are the team's
-        return Policy(weights, view_stats, normalisation.init(()) if own_stats else None, network, group.movers)
-
-    def _batch(self, policy: Policy, track: Trajectory, experience: Experience, hyper: dict[str, jax.Array]) -> Batch:
-        observation = track.observation
-        advantage, target = advantages(
-            reward=track.reward,
-            value=track.extras["value"],
-            final_value=track.final_value,
-            last_value=self.last_value(policy, track.last_observation, track.last_memory),
-            terminated=experience.terminated[..., None],
-            truncated=experience.truncated[..., None],
-            active=observation.active,
-            present=observation.present,
-            gamma=hyper["gamma"],
-            lam=hyper["gae_lambda"],
-        )
-        batch = Batch(
-            observation=observation,
-            action=track.action,
-            log_prob=track.extras["log_prob"],
-            advantage=advantage,
-            target=target,
-            memory=track.memory,
-            first=experience.first,
-            actor_weight=as_weight(observation.active),
-            critic_weight=as_weight(observation.present),
-        )
-        return pick_rows(batch, self._movers(policy, track))
-
-    def _movers(self, policy: Policy, track: Trajectory) -> jax.Array | None:
-        """Whose rows an update is cut down to; a team needs the values of those who wait, too."""
-        return mover_rows(policy, track.observation, track.memory) if self.mixer == "none" else None
-
-    def last_value(self, policy: Policy, observation: Observation, memory: PyTree) -> jax.Array:
-        """Values `[E, n]` of the views after the last step, 0 for those who have left."""
-        value = over_agents(self.value)(policy, observation, memory)
-        return value if observation.present is None else jnp.where(observation.present, value, 0.0)
-
-    def _loss(self, hyper, name, batch, judged, totals):
-        log_prob, entropy, value = judged
-        actor_total, critic_total = totals
-        losses = {**self.decision_losses(hyper, log_prob, batch), "entropy": entropy}
-        metrics = {metric: weighted_sum(each, batch.actor_weight) / actor_total for metric, each in losses.items()}
-        loss = metrics["policy_loss"] - hyper["entropy_coef"] * metrics["entropy"]
-        if self.mixer == "none":
-            error = weighted_sum(jnp.square(value - batch.target), batch.critic_weight) / critic_total
-            metrics["value_loss"] = error
-            loss = loss + 0.5 * hyper["value_coef"] * error
-        metrics["loss"] = loss
-        return loss, {f"{metric}/{name}": value for metric, value in metrics.items()}
-
-    def _team_loss(self, hyper, weights, batches, judged, total):
-        values = {name: value for name, (_, _, value) in judged.items()}
-        errors, weight = vdac.value_errors(self.mixer, weights.get(vdac.MIXER, ()), values, batches)
-        error = weighted_sum(errors, weight) / total
-        return 0.5 * hyper["value_coef"] * error, {f"value_loss/{'+'.join(sorted(batches))}": error}
-
-    def _team_total(self, batches: dict[str, Batch], axis: str | None) -> jax.Array | None:
-        """Steps that count for the team's value, over all devices; None without a mixer."""
-        if self.mixer == "none":
-            return None
-        total = jnp.sum(vdac.team_weight(batches))
-        return jnp.maximum(lax.psum(total, axis) if axis else total, 1.0)
-
-    def _team_returns(
-        self,
-        state: LearnerState,
-        team: vdac.Team,
-        experience: Experience,
-        batches: dict[str, Batch],
-        axis: str | None,
-    ) -> tuple[vdac.Team, dict[str, Policy], tuple[jax.Array, jax.Array]]:
-        """The team and its policies with statistics brought up to date; the team's advantage and target `[T, E]`."""
-        tracks, params = experience.trajectories, dict(state.params)
-        trails = {name: trail_of(track, experience) for name, track in tracks.items()}
-        one = next(iter(tracks.values()))
-        last_values = {
-            name: self.last_value(state.params[name], track.last_observation, track.last_memory)
-            for name, track in tracks.items()
-        }
-        values = {name: self._values(state.params[name], tracks[name], batch) for name, batch in batches.items()}
-        states = one.observation.state, one.last_observation.state
-        worth = vdac.team_values(self.mixer, team, trails, values, last_values, states)
-        steps = vdac.team_steps(trails)
-        advantage, target = advantages(**steps, **worth, gamma=state.hyper["gamma"], lam=state.hyper["gae_lambda"])
-        if team.value_stats is not None:
-            weight = as_weight(steps["present"])
-            stats = self._new_value_stats(team.value_stats, target, weight, axis)
-            sizes = {name: trail.reward.shape[-1] for name, trail in trails.items()}
-            team, params = vdac.with_value_kept(self.mixer, team, params, sizes, stats)
-        return team, params, (advantage, scaled_target(team.value_stats, target))
-
-    def _values(self, policy: Policy, track: Trajectory, batch: Batch) -> jax.Array:
-        """Everybody's value at every step: as recorded, but in turn-based games only those who moved were asked."""
-        if policy.movers is None or track.observation.active is None:
-            return track.extras["value"]
-        seen = batch.observation.replace(view=normalised_view(policy, batch.observation.view))
-        return evaluate(policy, policy.weights, batch.replace(observation=seen))[2]
-
-    def _new_value_stats(self, stats: PyTree, target: jax.Array, weight: jax.Array | None, axis: str | None) -> PyTree:
-        return normalisation.update(stats, target, weight, axis=axis, decay=VALUE_STATS_DECAY)
-
-
-def weights_of(state: LearnerState) -> dict[str, PyTree]:
-    """The trainable weights, by group; those of a mixer are among them."""
-    return _weights(state.params, state.team)
-
-
-def _weights(params: dict[str, Policy], team: vdac.Team | None) -> dict[str, PyTree]:
-    weights = {name: policy.weights for name, policy in params.items()}
-    if team is None or not jax.tree.leaves(team.weights):
-        return weights
-    return weights | {vdac.MIXER: team.weights}
-
-
-def _optimiser(hyper: dict[str, Any]) -> optax.GradientTransformation:
-    return optax.chain(optax.clip_by_global_norm(hyper["max_grad_norm"]), optax.scale_by_adam(eps=ADAM_EPS))
+    def approx_kl(self, state: LearnerState, experience: Experience) -> jax.Array:
+        """KL of the policy that acted from the newest, estimated on experience; the largest over the groups."""
+        state, batches = self.prepare(state, experience)
+        found = []
+        for name, policy in state.params.items():
+            batch = batches[name].count(None)
+            log_ratio = batch.evaluate(policy.network, policy.weights).log_prob - batch.log_prob
+            found.append(batch.mean_active(losses.approx_kl(log_ratio)))
+        return jnp.max(jnp.stack(found))

@@ -1,4 +1,4 @@
-"""Value mixing on top of actor-critic learners: one value, one reward and one advantage for a whole team.
+"""Whose values a learner has: each agent's own (`OwnValues`), or one for a whole team (`TeamValue`, VDAC).
 
 Paper: Su et al. 2021, "Value-Decomposition Multi-Agent Actor-Critics" (VDAC-sum and VDAC-mix). The team is all agents
 of all groups that a learner owns. Its value is the mix of its agents' critics (absent agents count 0), its reward the
@@ -7,29 +7,109 @@ on the mixed value:
 
     A_t = R_t^λ - V_tot(t),    V_tot = mix(V_1, ..., V_n; s),    ∂V_tot / ∂V_i >= 0.
 
-Departures: λ-returns and the loss of the learner (A2C, PPO, V-trace) instead of n-step advantage actor-critic; the team
-decides at every step at which one of its agents does; the optimiser and its step size are the same for actors, critics
-and mixer. The global state of a truncated episode's final view is not recorded, so the monotonic mixer mixes the values
-of that view with the state of the view before it.
+So a learner with a mixer has one more batch, called `TEAM`, which has values and no actions, while those of the groups
+have actions and no values; the loss of the learner (A2C, PPO, Impala) is taken on each.
+
+Departures: λ-returns and the loss of the learner instead of n-step advantage actor-critic; the team decides at every
+step at which one of its agents does; the optimiser and its step size are the same for actors, critics and mixer. The
+global state of a truncated episode's final observation is not recorded, so the monotonic mixer mixes the values of that
+observation with the state of the one before it.
 
 Shape letters: `T` time, `E` environments, `n` agents of a group, `N` agents of the team, groups in alphabetical order.
 """
 
+import dataclasses
 import functools
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax import lax
 
-from shoal.algorithms._batch import Batch, Policy, Trail, natural_value, new_units, with_value_head
-from shoal.core.algorithm import LearnerSpec
+from shoal.batching.agents import pick
+from shoal.core.algorithm import LearnerSpec, Trajectory
 from shoal.core.types import PyTree
-from shoal.networks.mixers import MixerKind, init_mixer, mix, rescaled
+from shoal.networks.actor_critic import Evaluation, rescale_value_head
+from shoal.networks.mixers import MixerKind, init_mixer, mix, rescale_mixer
 from shoal.ops import normalisation
 
-MIXER = "<mixer>"
-"""Where the mixer's weights are among those of the policies."""
+if TYPE_CHECKING:
+    from shoal.algorithms.on_policy import Batch, LearnerState, Policy
+
+TEAM = "<mixer>"
+"""The team's name among the batches, and that of its mixer among the weights of the policies."""
+STATS_DECAY = 0.99
+"""How much the statistics of value targets keep of the past with every update."""
+
+Estimate = Callable[[dict[str, Any]], tuple[jax.Array, jax.Array]]
+"""Advantages and targets from the arguments of a function of `ops.returns`."""
+
+
+class OwnValues:
+    """Every agent has a value of its own, and an advantage and a target by its own rewards."""
+
+    individual = True
+
+    def init(self, key: jax.Array, spec: LearnerSpec, normalise_values: bool) -> None:
+        """There is nothing to train besides the policies."""
+
+    def recorded(self, policy: "Policy", trajectory: Trajectory, batch: "Batch") -> jax.Array:
+        """Values `[T, E, n]` of a group under the policy that acted, 0 for those who wait in turn-based games."""
+        del policy, batch
+        return trajectory.extras["value"]
+
+    def returns(
+        self,
+        estimate: Estimate,
+        state: "LearnerState",
+        batches: dict[str, "Batch"],
+        known: Mapping[str, dict[str, Any]],
+    ) -> dict[str, "Batch"]:
+        """The batches with the advantages and targets that `estimate` gives, in units of reward.
+
+        known: of each group, whatever is not in `batch.inputs`: `value`, `last_value` and, for V-trace, `log_ratio`.
+        """
+        del state
+        filled = {}
+        for name, batch in batches.items():
+            found = estimate(batch.inputs | known[name])
+            advantage, target = found if batch.movers is None else pick(found, batch.movers)
+            filled[name] = batch.replace(advantage=advantage, target=target)
+        return filled
+
+    def update_stats(self, state: "LearnerState", batches: dict[str, "Batch"], axis: str | None) -> "LearnerState":
+        """The state with statistics that know the targets, and weights whose values mean what they meant before.
+
+        Without the latter (van Hasselt et al. 2016), values grow with the statistics of targets that are made from
+        them, and both without end.
+        """
+        params = {}
+        for name, policy in state.params.items():
+            stats = _updated(policy.value_stats, batches[name], axis)
+            weights = rescale_value_head(policy.weights, *normalisation.scale_and_shift(policy.value_stats, stats))
+            params[name] = policy.replace(value_stats=stats, weights=weights)
+        return state.replace(params=params)
+
+    def normalise_targets(self, state: "LearnerState", batches: dict[str, "Batch"]) -> dict[str, "Batch"]:
+        """The batches with targets in the units of the networks' values."""
+        stats = {name: policy.value_stats for name, policy in state.params.items()}
+        return {
+            name: batch.replace(target=normalisation.normalise(stats[name], batch.target))
+            for name, batch in batches.items()
+        }
+
+    def join(
+        self, weights: dict[str, PyTree], new: dict[str, Evaluation], batches: dict[str, "Batch"]
+    ) -> dict[str, Evaluation]:
+        """What the loss on each batch is computed from, given what `weights` say of each group's."""
+        del weights, batches
+        return new
+
+    def label(self, metrics: dict[str, dict[str, jax.Array]]) -> dict[str, jax.Array]:
+        """The metrics of the losses under the names that they are logged by."""
+        return {f"{metric}/{name}": value for name, found in metrics.items() for metric, value in found.items()}
 
 
 class Team(struct.PyTreeNode):
@@ -39,122 +119,174 @@ class Team(struct.PyTreeNode):
     value_stats: PyTree
 
 
-def init_team(kind: MixerKind, key: jax.Array, spec: LearnerSpec, normalise_values: bool) -> Team:
-    """A fresh mixer for the agents of all groups of `spec`."""
-    size = sum(group.size for group in spec.groups.values())
-    return Team(init_mixer(kind, key, size, spec.state), normalisation.init(()) if normalise_values else None)
+@dataclasses.dataclass(frozen=True)
+class TeamValue:
+    """One value, one reward, one advantage and one target for the whole team. The methods are those of `OwnValues`."""
+
+    mixer: MixerKind
+
+    individual = False
+
+    def init(self, key: jax.Array, spec: LearnerSpec, normalise_values: bool) -> Team:
+        """A fresh mixer for the agents of all groups of `spec`."""
+        size = sum(group.size for group in spec.groups.values())
+        stats = normalisation.init(()) if normalise_values else None
+        return Team(init_mixer(self.mixer, key, size, spec.state), stats)
+
+    def recorded(self, policy: "Policy", trajectory: Trajectory, batch: "Batch") -> jax.Array:
+        """Values `[T, E, n]` of a group under the policy that acted.
+
+        In turn-based games only those who moved were asked: the others' are computed here.
+        """
+        if policy.movers is None or trajectory.observation.active is None:
+            return trajectory.extras["value"]
+        return batch.evaluate(policy.network, policy.weights).value
+
+    def returns(
+        self,
+        estimate: Estimate,
+        state: "LearnerState",
+        batches: dict[str, "Batch"],
+        known: Mapping[str, dict[str, Any]],
+    ) -> dict[str, "Batch"]:
+        """The groups' batches with the team's advantage, and the team's with its target.
+
+        In V-trace the ratio is that of the joint action: the product over those who act.
+        """
+        groups = {name: batch for name, batch in batches.items() if name != TEAM}
+        inputs = self.inputs(state.team, groups, known)
+        if any("log_ratio" in found for found in known.values()):
+            active = {name: batch.inputs["active"] for name, batch in groups.items()}
+            inputs["log_ratio"] = sum(
+                jnp.sum(_where(active[name], found["log_ratio"]), -1) for name, found in known.items()
+            )
+        advantage, target = estimate(inputs)
+        filled = {}
+        for name, batch in groups.items():
+            shared = jnp.broadcast_to(advantage[..., None], batch.action.shape[:3])
+            extras = batch.extras | {"value": shared[..., :0]}
+            filled[name] = batch.replace(advantage=shared, target=shared[..., :0], extras=extras, present=None)
+        team = batches[TEAM] if TEAM in batches else _without_agents(next(iter(groups.values())), inputs)
+        return filled | {TEAM: team.replace(target=target[..., None])}
+
+    def inputs(self, team: Any, groups: Mapping[str, "Batch"], known: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """The team's reward, values and flags, `[T, E]`, as the functions of `ops.returns` take them.
+
+        Where everybody has left, nothing is to come: an absent agent's final or last value is exactly 0.
+        """
+        found = {name: batch.inputs for name, batch in groups.items()}
+        one = next(iter(groups.values()))
+        present = {name: own["present"] for name, own in found.items()}
+        some_leave = any(mask is not None for mask in present.values())
+        counted = {name: _where(present[name], jnp.ones_like(own["reward"])) for name, own in found.items()}
+        count = sum(jnp.sum(weight, -1) for weight in counted.values())
+        total = sum(jnp.sum(own["reward"] * counted[name], -1) for name, own in found.items())
+
+        def ahead(values: dict[str, jax.Array], state: PyTree) -> jax.Array:
+            value = normalisation.denormalise(team.value_stats, self.mix(team.weights, values, {}, state))
+            return jnp.where(jnp.any(_joined(values) != 0.0, -1), value, 0.0) if some_leave else value
+
+        values = {name: own["value"] for name, own in known.items()}
+        state, last_state = one.observation.state, one.last_observation.state
+        return {
+            "reward": total / jnp.maximum(count, 1.0),
+            "value": normalisation.denormalise(team.value_stats, self.mix(team.weights, values, present, state)),
+            "final_value": ahead({name: own["final_value"] for name, own in found.items()}, state),
+            "last_value": ahead({name: own["last_value"] for name, own in known.items()}, last_state),
+            "terminated": one.inputs["terminated"][..., 0],
+            "truncated": one.inputs["truncated"][..., 0],
+            "active": _anybody({name: own["active"] for name, own in found.items()}),
+            "present": _anybody(present),
+        }
+
+    def update_stats(self, state: "LearnerState", batches: dict[str, "Batch"], axis: str | None) -> "LearnerState":
+        """As for own values; here it is the team's value that means what it meant before.
+
+        A sum has no weights of its own: each agent's value is rescaled and takes its share of the shift, as if all of
+        them were present.
+        """
+        team: Any = state.team
+        stats = _updated(team.value_stats, batches[TEAM], axis)
+        scale, shift = normalisation.scale_and_shift(team.value_stats, stats)
+        team = team.replace(value_stats=stats)
+        if self.mixer == "monotonic":
+            return state.replace(team=team.replace(weights=rescale_mixer(team.weights, scale, shift)))
+        share = shift / sum(batch.action.shape[2] for batch in batches.values())
+        params = {
+            name: policy.replace(weights=rescale_value_head(policy.weights, scale, share))
+            for name, policy in state.params.items()
+        }
+        return state.replace(team=team, params=params)
+
+    def normalise_targets(self, state: "LearnerState", batches: dict[str, "Batch"]) -> dict[str, "Batch"]:
+        """The batches with the team's target in the units of the mixed value."""
+        team: Any = state.team
+        target = normalisation.normalise(team.value_stats, batches[TEAM].target)
+        return batches | {TEAM: batches[TEAM].replace(target=target)}
+
+    def join(
+        self, weights: dict[str, PyTree], new: dict[str, Evaluation], batches: dict[str, "Batch"]
+    ) -> dict[str, Evaluation]:
+        """What `weights` say of each group's actions, and of the team's value."""
+        one = next(iter(batches.values()))
+        present = {name: batches[name].inputs["present"] for name in new}
+        values = {name: own.value for name, own in new.items()}
+        value = self.mix(weights.get(TEAM, ()), values, present, one.observation.state)
+        groups = {name: own.replace(value=_no_agents(own.value)) for name, own in new.items()}
+        team = _no_agents(next(iter(new.values())))
+        return groups | {TEAM: team.replace(value=value[..., None])}
+
+    def label(self, metrics: dict[str, dict[str, jax.Array]]) -> dict[str, jax.Array]:
+        """As for own values; what is called value_... (`value_loss`) is the team's, the rest the groups'."""
+        groups = sorted(name for name in metrics if name != TEAM)
+        named = {}
+        for name, found in metrics.items():
+            owner = "+".join(groups) if name == TEAM else name
+            named |= {f"{m}/{owner}": v for m, v in found.items() if m.startswith("value") == (name == TEAM)}
+        return named
+
+    def mix(
+        self,
+        weights: PyTree,
+        values: Mapping[str, jax.Array],
+        present: Mapping[str, jax.Array | None],
+        state: PyTree,
+    ) -> jax.Array:
+        """The team's value `[...]` from its agents', `[..., n]` by group; absent agents count 0."""
+        joint = _joined({name: _where(present.get(name), value) for name, value in values.items()})
+        mixing = functools.partial(mix, self.mixer, weights)
+        for _ in range(joint.ndim - 1):
+            mixing = jax.vmap(mixing)
+        return mixing(joint, state if self.mixer == "monotonic" else None)
 
 
-def mixed_value(
-    kind: MixerKind, weights: PyTree, values: dict[str, jax.Array], present: dict[str, jax.Array | None], state: PyTree
-) -> jax.Array:
-    """The team's value `[...]` from its agents', `[..., n]` by group; absent agents count 0."""
-    joint = _joined({name: _where_present(value, present.get(name)) for name, value in values.items()})
-    mixing = functools.partial(mix, kind, weights)
-    for _ in range(joint.ndim - 1):
-        mixing = jax.vmap(mixing)
-    return mixing(joint, state if kind == "monotonic" else None)
+def _updated(stats: Any, batch: "Batch", axis: str | None) -> Any:
+    return normalisation.update(stats, batch.target, batch.present, axis=axis, decay=STATS_DECAY)
 
 
-def team_steps(trails: dict[str, Trail]) -> dict[str, Any]:
-    """Reward and flags of the team, `[T, E]`, as the functions of `ops.returns` take them."""
-    one = next(iter(trails.values()))
-    present = {name: trail.present for name, trail in trails.items()}
-    counted = {name: _where_present(jnp.ones_like(trail.reward), trail.present) for name, trail in trails.items()}
-    count = sum(jnp.sum(weight, -1) for weight in counted.values())
-    total = sum(jnp.sum(trail.reward * counted[name], -1) for name, trail in trails.items())
-    return {
-        "reward": total / jnp.maximum(count, 1.0),
-        "terminated": one.terminated,
-        "truncated": one.truncated,
-        "active": anybody({name: trail.active for name, trail in trails.items()}),
-        "present": anybody(present),
-    }
+def _without_agents(batch: "Batch", inputs: dict[str, Any]) -> "Batch":
+    """The team's batch: none of the actions, and a value wherever somebody is present."""
+    nobody = jnp.zeros((*batch.first.shape, 0), jnp.int32)
+    somebody = inputs["present"]
+    team = batch.pick(nobody)
+    extras = team.extras | {"value": inputs["value"][..., None]}
+    return team.replace(extras=extras, present=None if somebody is None else somebody[..., None])
 
 
-def team_values(
-    kind: MixerKind,
-    team: Team,
-    trails: dict[str, Trail],
-    values: dict[str, jax.Array],
-    last_values: dict[str, jax.Array],
-    states: tuple[PyTree, PyTree],
-) -> dict[str, jax.Array]:
-    """Values of the team in units of reward, as the functions of `ops.returns` take them.
-
-    values, last_values: the agents', as their networks give them. states: the global ones at every step and after the
-    last. Where everybody has left, nothing is to come: an absent agent's final or last value is exactly 0.
-    """
-    present = {name: trail.present for name, trail in trails.items()}
-    some_leave = any(mask is not None for mask in present.values())
-
-    def ahead(values: dict[str, jax.Array], state: PyTree) -> jax.Array:
-        value = natural_value(team.value_stats, mixed_value(kind, team.weights, values, {}, state))
-        return jnp.where(jnp.any(_joined(values) != 0.0, -1), value, 0.0) if some_leave else value
-
-    now = mixed_value(kind, team.weights, values, present, states[0])
-    return {
-        "value": natural_value(team.value_stats, now),
-        "final_value": ahead({name: trail.final_value for name, trail in trails.items()}, states[0]),
-        "last_value": ahead(last_values, states[1]),
-    }
+def _no_agents(tree: PyTree) -> PyTree:
+    """The leaves `[T, E, n, ...]` of nobody; no gradient flows back through them."""
+    return lax.stop_gradient(jax.tree.map(lambda leaf: leaf[:, :, :0], tree))
 
 
-def with_value_kept(
-    kind: MixerKind, team: Team, params: dict[str, Policy], sizes: dict[str, int], stats: PyTree
-) -> tuple[Team, dict[str, Policy]]:
-    """The team under new statistics and its policies, rescaled so that the team's value means what it meant.
-
-    A sum has no weights of its own: each agent's value is rescaled and takes its share of the shift, as if everybody
-    were present. sizes: agents of each group.
-    """
-    scale, shift = new_units(team.value_stats, stats)
-    team = team.replace(value_stats=stats)
-    if kind == "monotonic":
-        return team.replace(weights=rescaled(team.weights, scale, shift)), params
-    share = shift / sum(sizes.values())
-    policies = {name: p.replace(weights=with_value_head(p.weights, scale, share)) for name, p in params.items()}
-    return team, policies
-
-
-def everybodys(batches: dict[str, Batch], advantage: jax.Array, target: jax.Array) -> dict[str, Batch]:
-    """The batches with the team's advantage and target `[T, E]` in place of each agent's own."""
-
-    def one(batch: Batch) -> Batch:
-        shape = batch.log_prob.shape
-        return batch.replace(
-            advantage=jnp.broadcast_to(advantage[..., None], shape), target=jnp.broadcast_to(target[..., None], shape)
-        )
-
-    return {name: one(batch) for name, batch in batches.items()}
-
-
-def value_errors(
-    kind: MixerKind, weights: PyTree, values: dict[str, jax.Array], batches: dict[str, Batch]
-) -> tuple[jax.Array, jax.Array]:
-    """Squared error of the mixed value at each step `[T, E]`, and how much each step counts."""
-    one = next(iter(batches.values()))
-    present = {name: batch.observation.present for name, batch in batches.items()}
-    value = mixed_value(kind, weights, values, present, one.observation.state)
-    return jnp.square(value - one.target[..., 0]), team_weight(batches)
-
-
-def team_weight(batches: dict[str, Batch]) -> jax.Array:
-    """1 at the steps `[T, E]` at which somebody is present."""
-    somebody = anybody({name: batch.observation.present for name, batch in batches.items()})
-    one = next(iter(batches.values()))
-    return jnp.ones(one.first.shape) if somebody is None else somebody.astype(jnp.float32)
-
-
-def anybody(masks: dict[str, jax.Array | None]) -> jax.Array | None:
+def _anybody(masks: Mapping[str, jax.Array | None]) -> jax.Array | None:
     """Where a mask of any group holds for any agent; None if one of them always does."""
     known = [jnp.any(mask, -1) for mask in masks.values() if mask is not None]
     return functools.reduce(jnp.logical_or, known) if len(known) == len(masks) else None
 
 
-def _joined(values: dict[str, jax.Array]) -> jax.Array:
+def _joined(values: Mapping[str, jax.Array]) -> jax.Array:
     return jnp.concatenate([values[name] for name in sorted(values)], axis=-1)
 
 
-def _where_present(values: jax.Array, present: jax.Array | None) -> jax.Array:
-    return values if present is None else jnp.where(present, values, 0.0)
+def _where(mask: jax.Array | None, values: jax.Array) -> jax.Array:
+    return values if mask is None else jnp.where(mask, values, 0.0)

@@ -22,6 +22,19 @@ def over_agents(function: Callable[..., Any]) -> Callable[..., Any]:
     return lifted
 
 
+def over_samples(function: Callable[[Observation], Any], observation: Observation) -> Any:
+    """`function(observation)` of one agent for leaves `[T, E, n, ...]`.
+
+    One flat axis, where it can be, makes the best matrix products: the global state is not repeated for every agent.
+    """
+    shape = jax.tree.leaves(observation.view)[0].shape[:3]
+    kept = 3 if observation.state is None else 2
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[kept:]), observation.replace(state=None))
+    state = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), observation.state)
+    lifted = jax.vmap(function if kept == 3 else jax.vmap(function, (AGENT_AXES,)))
+    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[4 - kept :]), lifted(flat.replace(state=state)))
+
+
 def mover_index(active: jax.Array, movers: int) -> jax.Array:
     """Indices `[..., movers]` of the active agents in `[..., n]`, lowest first, filled up with inactive ones."""
     order = jnp.argsort(~active, axis=-1, stable=True) if movers > 1 else jnp.argmax(active, axis=-1)[..., None]

@@ -19,6 +19,7 @@ from shoal.cluster.services.scaling import check_told, wanted_of
 from shoal.cluster.supervisor import Runs, Supervisor, Watched
 from shoal.cluster.transport.launcher import ClusterGoneError, Launcher
 from shoal.cluster.transport.service import Service, ServiceUnavailable
+from shoal.core.algorithm import EstimatesKL, require_protocol
 from shoal.core.errors import OptionError, RunError, ShoalError, UnknownNameError, shell_command
 from shoal.core.files import read_json
 from shoal.core.stopping import stop_requested
@@ -77,6 +78,9 @@ def check(experiment: Experiment, plan: Plan) -> None:
     if experiment.num_seeds > 1:
         raise ShoalError(f"a cluster run has one seed, got num_seeds {experiment.num_seeds}: start one for each")
     recipe_of(plan.recipe).check(experiment, plan)
+    for learner in experiment.learners.values():
+        if plan.sync_mode == "stale" and plan.max_divergence and not learner.frozen:
+            require_protocol(learner.algorithm, EstimatesKL, "cluster: max_divergence")
 
 
 def needs(plan: Plan) -> dict[str, float]:

@@ -267,6 +267,14 @@ class Stochastic(abc.ABC):
         """How likely one agent takes each action of a discrete space, `[A]`, and its memory after."""
 
 
+class EstimatesKL(abc.ABC):
+    """A learner that can tell from experience how far its policy has moved since: old experience can be left out."""
+
+    @abc.abstractmethod
+    def approx_kl(self, state: Any, experience: Experience) -> jax.Array:
+        """KL of the policy that acted from the newest, estimated on experience; the largest over its groups."""
+
+
 P = TypeVar("P")
 
 

@@ -4,16 +4,20 @@ The modules have no batch axes; the caller vmaps. Build one with `make_actor_cri
 `init_weights`, then call `module.apply(weights, ..., method="actor")` and the like.
 """
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax import struct
 
+from shoal.batching.agents import over_samples
 from shoal.core import trees
 from shoal.core.errors import OptionError
 from shoal.core.spaces import ActionSpace, Box
-from shoal.core.types import PyTree
+from shoal.core.types import Observation, PyTree
 from shoal.networks.torsos import Network, Torso, initial_carry
-from shoal.ops.distributions import num_parameters
+from shoal.ops.distributions import Distribution, distribution, num_parameters
 
 
 class ActorCritic(nn.Module):
@@ -127,3 +131,53 @@ def init_weights(module: ActorCritic, key: jax.Array, view_spec: PyTree, state_s
     """Fresh weights. view_spec, state_spec: pytrees of anything with a shape and a dtype, for one agent."""
     view, state = trees.zeros((view_spec, state_spec))
     return module.init(key, view, state, module.initial_memory())
+
+
+def apply_network(module: ActorCritic, weights: PyTree, *args: PyTree, method: str | None = None) -> Any:
+    """What a method of the module gives; `__call__` if none is named."""
+    return module.apply(weights, *args, method=method)
+
+
+class Evaluation(struct.PyTreeNode):
+    """What weights say of recorded actions, `[T, E, n]` each: leaves of the distributions are `[T, E, n, ...]`."""
+
+    log_prob: jax.Array
+    entropy: jax.Array
+    value: jax.Array
+    distribution: Distribution
+
+
+def evaluate_actions(
+    module: ActorCritic, weights: PyTree, observation: Observation, action: jax.Array, memory: PyTree, first: jax.Array
+) -> Evaluation:
+    """Log-probabilities of actions `[T, E, n]`, entropies, values and distributions under `weights`.
+
+    memory: `[E, n, ...]`, before the first step. first: `[T, E]`, where an episode begins and the memory is reset.
+    """
+    seen = observation if module.uses_state else observation.replace(state=None)
+
+    def unroll(view, state, memory, first, active):
+        return apply_network(module, weights, view, state, memory, first, active, method="unroll")[:2]
+
+    def single(seen):
+        return apply_network(module, weights, seen.view, seen.state, ())[:2]
+
+    def describe(parameters, legal, action):
+        actions = distribution(module.action, parameters, legal)
+        return actions.log_prob(action), actions.entropy(), actions
+
+    if jax.tree.leaves(memory):
+        agents = jax.vmap(unroll, (1, None, 0, None, 1), 1)
+        args = (seen.view, seen.state, memory, first, seen.active)
+        parameters, value = jax.vmap(agents, (1, 1, 0, 1, 1), 1)(*args)
+    else:
+        parameters, value = over_samples(single, seen)
+    log_prob, entropy, actions = jax.vmap(jax.vmap(jax.vmap(describe)))(parameters, seen.legal, action)
+    return Evaluation(log_prob, entropy, value, actions)
+
+
+def rescale_value_head(weights: PyTree, scale: jax.Array, shift: jax.Array) -> PyTree:
+    """Weights of a network whose values are `scale` times what these give, plus `shift`."""
+    head = weights["params"]["value_head"]
+    head = {"kernel": head["kernel"] * scale, "bias": head["bias"] * scale + shift}
+    return {**weights, "params": {**weights["params"], "value_head": head}}

@@ -58,7 +58,7 @@ def mix(kind: MixerKind, weights: PyTree, values: jax.Array, state: PyTree) -> j
     return jnp.sum(values)
 
 
-def rescaled(weights: PyTree, scale: jax.Array, shift: jax.Array) -> PyTree:
+def rescale_mixer(weights: PyTree, scale: jax.Array, shift: jax.Array) -> PyTree:
     """Weights of a monotonic mixer that puts out `scale` (above 0) times what these do, plus `shift`."""
     params = weights["params"]
     second = jax.tree.map(lambda leaf: leaf * scale, params["second"])

@@ -58,15 +58,29 @@ def update(
     return _merge(RunningStats(fade * stats.count, stats.mean, fade * stats.m2), _summary(batch, weights, axis))
 
 
-def normalise(stats: RunningStats, x: jax.Array, clip: jax.Array | float | None = None) -> jax.Array:
-    """`x`, `[..., *shape]`, in units of standard deviations from the mean, kept within [-clip, clip]."""
+def normalise(stats: RunningStats | None, x: jax.Array, clip: jax.Array | float | None = None) -> jax.Array:
+    """`x`, `[..., *shape]`, in units of standard deviations from the mean, kept within [-clip, clip].
+
+    stats: None if nothing is normalised: `x` is then returned as it is.
+    """
+    if stats is None:
+        return x
     scaled = (x - stats.mean) / stats.std
     return scaled if clip is None else jnp.clip(scaled, -clip, clip)
 
 
-def denormalise(stats: RunningStats, x: jax.Array) -> jax.Array:
+def denormalise(stats: RunningStats | None, x: jax.Array) -> jax.Array:
     """Undoes `normalise` (what was clipped stays clipped)."""
-    return x * stats.std + stats.mean
+    return x if stats is None else x * stats.std + stats.mean
+
+
+def scale_and_shift(old: RunningStats, new: RunningStats) -> tuple[jax.Array, jax.Array]:
+    """What to multiply numbers by, and to add, that were normalised by the `old` statistics and are now by the `new`.
+
+    Numbers from before there were any statistics are left alone: 1 and 0.
+    """
+    known = old.count > 0
+    return jnp.where(known, old.std / new.std, 1.0), jnp.where(known, (old.mean - new.mean) / new.std, 0.0)
 
 
 def init_tree(spec: PyTree) -> PyTree:
@@ -86,8 +100,8 @@ def update_tree(
 
 
 def normalise_tree(stats: PyTree, x: PyTree, clip: jax.Array | float | None = None) -> PyTree:
-    """`normalise`, leaf by leaf."""
-    return _map(lambda one, leaf: normalise(one, leaf, clip), stats, x)
+    """`normalise`, leaf by leaf; `stats` may be None as there."""
+    return x if stats is None else _map(lambda one, leaf: normalise(one, leaf, clip), stats, x)
 
 
 def _map(function: Callable[[RunningStats, jax.Array], PyTree], stats: PyTree, tree: PyTree) -> PyTree:

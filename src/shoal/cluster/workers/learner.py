@@ -17,9 +17,6 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from shoal.algorithms._batch import evaluate
-from shoal.algorithms.on_policy import ActorCriticLearner
-from shoal.algorithms.ppo import approx_kl
 from shoal.batching.rollout import Rollout, experience
 from shoal.cluster.plan import Plan
 from shoal.cluster.services.clock import Clock
@@ -29,6 +26,7 @@ from shoal.cluster.transport.service import ServiceUnavailable, Store
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.actor import POLICIES, WAIT
 from shoal.cluster.workers.rollouts import BESIDE
+from shoal.core.algorithm import EstimatesKL, require_protocol
 from shoal.core.errors import NonFiniteError
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
@@ -94,23 +92,17 @@ class Learning:
     def divergence(self):
         """`divergence(learners, rollout)`: the largest KL, over the groups, of the policy that acted from the newest.
 
-        Estimated from the decisions in the rollout, as ratio - 1 - log ratio; for learners that record how likely their
-        decisions were.
+        Every learner that is not frozen must be able to estimate it (`EstimatesKL`).
         """
 
         def largest(learners: PyTree, made: Rollout) -> jax.Array:
             whole = experience(made.steps, made.memory, made.last_observation, made.last_memory)
             found = [jnp.float32(0.0)]
             for name, (algorithm, spec) in self.program.cast.learners.items():
-                if isinstance(algorithm, ActorCriticLearner) and not self.program.experiment.learners[name].frozen:
+                if not self.program.experiment.learners[name].frozen:
                     own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
-                    state, batches = algorithm.prepare(learners[name], own)
-                    for group, batch in batches.items():
-                        policy = state.params[group]
-                        log_prob = evaluate(policy, policy.weights, batch)[0]
-                        weight = jnp.ones_like(log_prob) if batch.actor_weight is None else batch.actor_weight
-                        moved = weight * approx_kl(log_prob - batch.log_prob)
-                        found.append(jnp.sum(moved) / jnp.maximum(jnp.sum(weight), 1.0))
+                    estimator = require_protocol(algorithm, EstimatesKL, "cluster: max_divergence")
+                    found.append(estimator.approx_kl(learners[name], own))
             return jnp.max(jnp.stack(found))
 
         return jax.jit(largest)
