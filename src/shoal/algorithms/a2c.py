@@ -46,4 +46,4 @@ class A2C(OnPolicy, SplitsUpdate):
         entropy = batch.mean_active(new.entropy)
         value_loss = batch.mean_present(jnp.square(new.value - batch.target))
         loss = policy_loss - self.entropy_coef * entropy + 0.5 * self.value_coef * value_loss
-        return loss, {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
+        return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "loss": loss}

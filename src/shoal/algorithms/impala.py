@@ -23,13 +23,13 @@ Shape letters: `T` time, `E` environments, `n` agents of a group.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shoal.algorithms.on_policy import Batch, LearnerState, Metrics, OnPolicy, take_envs
+from shoal.algorithms.on_policy import Batch, Batches, Evaluations, LearnerState, Metrics, OnPolicy, take_envs
 from shoal.batching.agents import place
 from shoal.core.algorithm import Experience, Traits
 from shoal.core.checks import check_positive
@@ -86,28 +86,22 @@ class Impala(OnPolicy):
             state, metrics = over_epochs(minibatch, state, key, self.epochs, num_envs, self.minibatches, axis)
         return self.count_update(state), metrics
 
-    def gradients(
-        self, state: LearnerState, batches: dict[str, Batch], axis: str | None = None
-    ) -> tuple[PyTree, Metrics]:
-        """Gradients of the loss on a batch, by group, and metrics; summed over devices."""
+    def gradients(self, state: LearnerState, batches: Batches, axis: str | None = None) -> tuple[PyTree, Metrics]:
+        """Gradients of the loss on the batches, and metrics; summed over devices."""
         self = self.traced(state.hyper)
         if self.normalise_advantages:  # their mean is that of all chunks and devices, so V-trace must come first
             new, batches = super().evaluate(state, state.weights, batches)
             batches = self.correct_returns(state, new, batches)
         return super().gradients(state, batches, axis)
 
-    def evaluate(
-        self, state: LearnerState, weights: dict[str, PyTree], batches: dict[str, Batch]
-    ) -> tuple[dict[str, Evaluation], dict[str, Batch]]:
+    def evaluate(self, state: LearnerState, weights: PyTree, batches: Batches) -> tuple[Evaluations, Batches]:
         """What `weights` say of the batches, and the batches with V-trace's returns under `weights`."""
         new, batches = super().evaluate(state, weights, batches)
         if not self.normalise_advantages:
             batches = self.correct_returns(state.with_weights(weights), new, batches)
         return new, batches
 
-    def correct_returns(
-        self, state: LearnerState, new: dict[str, Evaluation], batches: dict[str, Batch]
-    ) -> dict[str, Batch]:
+    def correct_returns(self, state: LearnerState, new: Evaluations, batches: Batches) -> Batches:
         """The batches with V-trace's advantages and targets, which are constants to the gradient.
 
         new: what the weights of the state say of the batches.
@@ -127,10 +121,11 @@ class Impala(OnPolicy):
         batches = self.values.returns(self.vtrace, state, batches, known)
         return self.values.normalise_targets(state, batches)
 
-    def vtrace(self, inputs: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def vtrace(self, inputs: dict[str, Any]) -> tuple[jax.Array, jax.Array]:
         """Advantages and value targets."""
-        clips = {"rho_clip": self.rho_clip, "c_clip": self.c_clip}
-        advantage, target = vtrace(**inputs, gamma=self.gamma, lam=self.gae_lambda, **clips)
+        advantage, target = vtrace(
+            **inputs, gamma=self.gamma, lam=self.gae_lambda, rho_clip=self.rho_clip, c_clip=self.c_clip
+        )
         if self.clipped:
             rho = jnp.minimum(jnp.exp(inputs["log_ratio"]), self.rho_clip)
             advantage = advantage / jnp.maximum(rho, jnp.finfo(rho.dtype).tiny)
@@ -146,10 +141,5 @@ class Impala(OnPolicy):
         entropy = batch.mean_active(new.entropy)
         value_loss = batch.mean_present(jnp.square(new.value - batch.target))
         loss = policy_loss - self.entropy_coef * entropy + 0.5 * self.value_coef * value_loss
-        return loss, {
-            "loss": loss,
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy,
-            "approx_kl": batch.mean_active(approx_kl(log_ratio)),
-        }
+        metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "loss": loss}
+        return loss, metrics | {"approx_kl": batch.mean_active(approx_kl(log_ratio))}

@@ -23,22 +23,13 @@ from shoal.core.algorithm import ActOutput, Experience, LearnerSpec, Traits, Tra
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.options import check_types
 from shoal.core.types import Group, Observation, PyTree
-from shoal.networks.actor_critic import (
-    ActorCritic,
-    Evaluation,
-    apply_network,
-    evaluate_actions,
-    init_weights,
-    make_actor_critic,
-)
+from shoal.networks import Network, init_weights, make_actor_critic
+from shoal.networks.actor_critic import ActorCritic, Evaluation, apply_network, evaluate_actions
 from shoal.networks.mixers import MixerKind
-from shoal.networks.torsos import Network
 from shoal.ops import losses, normalisation
 from shoal.ops.distributions import Distribution, distribution
 from shoal.ops.gradients import adam, anneal, apply_gradients, chunked_gradient, sum_over_devices
 from shoal.ops.returns import advantages
-
-Metrics = dict[str, jax.Array]
 
 
 class Policy(struct.PyTreeNode):
@@ -59,16 +50,13 @@ class Policy(struct.PyTreeNode):
 
 
 class LearnerState(struct.PyTreeNode):
-    """Everything a learner carries from update to update. `hyper` holds its float options, traced.
-
-    team: what mixes the agents' values; None without a mixer.
-    """
+    """Everything a learner carries from update to update."""
 
     params: dict[str, Policy]
     optimiser: PyTree
-    hyper: dict[str, jax.Array]
+    hyper: dict[str, jax.Array]  # the float options, traced
     updates: jax.Array
-    team: Team | None = None
+    team: Team | None = None  # what mixes the agents' values; None without a mixer
 
     @property
     def weights(self) -> dict[str, PyTree]:
@@ -101,8 +89,8 @@ class Batch(struct.PyTreeNode):
     last_memory: PyTree
     inputs: dict[str, Any]  # rewards and ends of the whole group, as the functions of `ops.returns` take them
     movers: jax.Array | None  # [T, E, n]: which agents these are; None: the whole group
-    num_active: jax.Array | None = None  # actions that count, in all chunks and on all devices
-    num_present: jax.Array | None = None  # values that count, likewise
+    num_active: Any = None  # actions that count, in all chunks and on all devices
+    num_present: Any = None  # values that count, likewise
 
     @property
     def log_prob(self) -> jax.Array:
@@ -150,18 +138,23 @@ class Batch(struct.PyTreeNode):
         return evaluate_actions(network, weights, self.observation, self.action, self.memory, self.first)
 
 
+Batches = dict[str, Batch]  # by group, and the team's if it has one
+Evaluations = dict[str, Evaluation]
+Metrics = dict[str, jax.Array]
+
+
 def _masked_sum(values: jax.Array, mask: jax.Array | None) -> jax.Array:
     return jnp.sum(values if mask is None else values * mask)
 
 
-def take_envs(batches: dict[str, Batch], envs: jax.Array) -> dict[str, Batch]:
+def take_envs(batches: Batches, envs: jax.Array) -> Batches:
     """The environments `envs` of each batch."""
     return {name: batch.take(envs) for name, batch in batches.items()}
 
 
 def make_batch(policy: Policy, trajectory: Trajectory, experience: Experience, all_agents: bool) -> Batch:
     """A group's batch, without advantages and targets yet. all_agents: those who wait in turn-based games, too."""
-    seen, last = trajectory.observation, trajectory.last_observation
+    seen, last, zeros = trajectory.observation, trajectory.last_observation, jnp.zeros_like(trajectory.reward)
     inputs = {
         "reward": trajectory.reward,
         "final_value": trajectory.final_value,
@@ -174,8 +167,8 @@ def make_batch(policy: Policy, trajectory: Trajectory, experience: Experience, a
         observation=seen,
         action=trajectory.action,
         extras=trajectory.extras,
-        advantage=jnp.zeros_like(trajectory.reward),
-        target=jnp.zeros_like(trajectory.reward),
+        advantage=zeros,
+        target=zeros,
         active=seen.active,
         present=seen.present,
         first=experience.first,
@@ -253,10 +246,12 @@ class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
         action = actions.sample(key) if explore else actions.mode()
         return ActOutput(action, memory, {"log_prob": actions.log_prob(action), "value": value})
 
-    def action_probabilities(self, params: Policy, observation: Observation, memory: PyTree):
+    def action_probabilities(
+        self, params: Policy, observation: Observation, memory: PyTree
+    ) -> tuple[jax.Array, PyTree]:
         """How likely one agent takes each action of a discrete space, and its memory after."""
         actions, _, memory = params.forward(observation, memory)
-        return jax.nn.softmax(actions.logits), memory
+        return jax.nn.softmax(actions.logits), memory  # pyright: ignore[reportAttributeAccessIssue]
 
     def value(self, params: Policy, observation: Observation, memory: PyTree) -> jax.Array:
         """What one agent can expect from here on."""
@@ -266,7 +261,7 @@ class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
 
     def prepare(
         self, state: LearnerState, experience: Experience, axis: str | None = None
-    ) -> tuple[LearnerState, dict[str, Batch]]:
+    ) -> tuple[LearnerState, Batches]:
         """Each group's batch, with advantages (GAE) and value targets; running statistics are brought up to date."""
         self = self.traced(state.hyper)
         batches, known = {}, {}
@@ -305,18 +300,13 @@ class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
         Means are taken by `batch.mean_active` and `batch.mean_present`, which know of masks, chunks and devices.
         """
 
-    def evaluate(
-        self, state: LearnerState, weights: dict[str, PyTree], batches: dict[str, Batch]
-    ) -> tuple[dict[str, Evaluation], dict[str, Batch]]:
-        """What `weights` say of the batches; and the batches, for algorithms whose returns depend on that."""
-        return {
-            name: batches[name].evaluate(policy.network, weights[name]) for name, policy in state.params.items()
-        }, batches
+    def evaluate(self, state: LearnerState, weights: PyTree, batches: Batches) -> tuple[Evaluations, Batches]:
+        """What `weights` say of each group's batch; and the batches, for algorithms whose returns depend on that."""
+        new = {name: batches[name].evaluate(policy.network, weights[name]) for name, policy in state.params.items()}
+        return new, batches
 
-    def gradients(
-        self, state: LearnerState, batches: dict[str, Batch], axis: str | None = None
-    ) -> tuple[PyTree, Metrics]:
-        """Gradients of the loss on a batch, by group, and metrics; summed over devices."""
+    def gradients(self, state: LearnerState, batches: Batches, axis: str | None = None) -> tuple[PyTree, Metrics]:
+        """Gradients of the loss on the batches, and metrics; summed over devices."""
         self = self.traced(state.hyper)
         batches = {name: batch.count(axis) for name, batch in batches.items()}
         if self.normalise_advantages:
@@ -327,7 +317,7 @@ class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
             new = self.values.join(weights, new, batches)
             found = {name: self.loss(new[name], batch) for name, batch in batches.items()}
             metrics = self.values.label({name: metrics for name, (_, metrics) in found.items()})
-            return sum(loss for loss, _ in found.values()), metrics
+            return jnp.asarray(sum(loss for loss, _ in found.values())), metrics
 
         num_envs = next(iter(batches.values())).first.shape[1]
         samples = sum(batch.advantage.size for batch in batches.values()) // num_envs
@@ -343,10 +333,8 @@ class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
         weights, optimiser = apply_gradients(state.weights, gradients, state.optimiser, self.max_grad_norm, rate)
         return state.with_weights(weights).replace(optimiser=optimiser)
 
-    def step(
-        self, state: LearnerState, batches: dict[str, Batch], axis: str | None = None
-    ) -> tuple[LearnerState, Metrics]:
-        """One gradient step on a batch, and metrics."""
+    def step(self, state: LearnerState, batches: Batches, axis: str | None = None) -> tuple[LearnerState, Metrics]:
+        """One gradient step on the batches, and metrics."""
         gradients, metrics = self.gradients(state, batches, axis)
         return self.apply(state, gradients), metrics
 
@@ -357,9 +345,6 @@ class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
     def approx_kl(self, state: LearnerState, experience: Experience) -> jax.Array:
         """KL of the policy that acted from the newest, estimated on experience; the largest over the groups."""
         state, batches = self.prepare(state, experience)
-        found = []
-        for name, policy in state.params.items():
-            batch = batches[name].count(None)
-            log_ratio = batch.evaluate(policy.network, policy.weights).log_prob - batch.log_prob
-            found.append(batch.mean_active(losses.approx_kl(log_ratio)))
-        return jnp.max(jnp.stack(found))
+        new, batches = self.evaluate(state, state.weights, batches)
+        kl = {name: losses.approx_kl(new[name].log_prob - batches[name].log_prob) for name in new}
+        return jnp.max(jnp.stack([batches[name].count(None).mean_active(kl[name]) for name in new]))

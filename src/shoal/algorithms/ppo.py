@@ -66,10 +66,5 @@ class PPO(OnPolicy):
         entropy = batch.mean_active(new.entropy)
         value_loss = batch.mean_present(jnp.square(new.value - batch.target))
         loss = policy_loss - self.entropy_coef * entropy + 0.5 * self.value_coef * value_loss
-        return loss, {
-            "loss": loss,
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy,
-            "approx_kl": batch.mean_active(approx_kl(log_ratio)),
-        }
+        metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy, "loss": loss}
+        return loss, metrics | {"approx_kl": batch.mean_active(approx_kl(log_ratio))}

@@ -31,12 +31,12 @@ from jax import lax
 from shoal.batching.agents import pick
 from shoal.core.algorithm import LearnerSpec, Trajectory
 from shoal.core.types import PyTree
-from shoal.networks.actor_critic import Evaluation, rescale_value_head
+from shoal.networks.actor_critic import rescale_value_head
 from shoal.networks.mixers import MixerKind, init_mixer, mix, rescale_mixer
 from shoal.ops import normalisation
 
 if TYPE_CHECKING:
-    from shoal.algorithms.on_policy import Batch, LearnerState, Policy
+    from shoal.algorithms.on_policy import Batch, Batches, Evaluations, LearnerState, Policy
 
 TEAM = "<mixer>"
 """The team's name among the batches, and that of its mixer among the weights of the policies."""
@@ -45,6 +45,8 @@ STATS_DECAY = 0.99
 
 Estimate = Callable[[dict[str, Any]], tuple[jax.Array, jax.Array]]
 """Advantages and targets from the arguments of a function of `ops.returns`."""
+Known = Mapping[str, dict[str, Any]]
+"""By group, those of the arguments that are not in `Batch.inputs`: values, and log π/μ for V-trace."""
 
 
 class OwnValues:
@@ -64,9 +66,9 @@ class OwnValues:
         self,
         estimate: Estimate,
         state: "LearnerState",
-        batches: dict[str, "Batch"],
-        known: Mapping[str, dict[str, Any]],
-    ) -> dict[str, "Batch"]:
+        batches: "Batches",
+        known: Known,
+    ) -> "Batches":
         """The batches with the advantages and targets that `estimate` gives, in units of reward.
 
         known: of each group, whatever is not in `batch.inputs`: `value`, `last_value` and, for V-trace, `log_ratio`.
@@ -79,7 +81,7 @@ class OwnValues:
             filled[name] = batch.replace(advantage=advantage, target=target)
         return filled
 
-    def update_stats(self, state: "LearnerState", batches: dict[str, "Batch"], axis: str | None) -> "LearnerState":
+    def update_stats(self, state: "LearnerState", batches: "Batches", axis: str | None) -> "LearnerState":
         """The state with statistics that know the targets, and weights whose values mean what they meant before.
 
         Without the latter (van Hasselt et al. 2016), values grow with the statistics of targets that are made from
@@ -92,7 +94,7 @@ class OwnValues:
             params[name] = policy.replace(value_stats=stats, weights=weights)
         return state.replace(params=params)
 
-    def normalise_targets(self, state: "LearnerState", batches: dict[str, "Batch"]) -> dict[str, "Batch"]:
+    def normalise_targets(self, state: "LearnerState", batches: "Batches") -> "Batches":
         """The batches with targets in the units of the networks' values."""
         stats = {name: policy.value_stats for name, policy in state.params.items()}
         return {
@@ -100,9 +102,7 @@ class OwnValues:
             for name, batch in batches.items()
         }
 
-    def join(
-        self, weights: dict[str, PyTree], new: dict[str, Evaluation], batches: dict[str, "Batch"]
-    ) -> dict[str, Evaluation]:
+    def join(self, weights: dict[str, PyTree], new: "Evaluations", batches: "Batches") -> "Evaluations":
         """What the loss on each batch is computed from, given what `weights` say of each group's."""
         del weights, batches
         return new
@@ -146,9 +146,9 @@ class TeamValue:
         self,
         estimate: Estimate,
         state: "LearnerState",
-        batches: dict[str, "Batch"],
-        known: Mapping[str, dict[str, Any]],
-    ) -> dict[str, "Batch"]:
+        batches: "Batches",
+        known: Known,
+    ) -> "Batches":
         """The groups' batches with the team's advantage, and the team's with its target.
 
         In V-trace the ratio is that of the joint action: the product over those who act.
@@ -169,7 +169,7 @@ class TeamValue:
         team = batches[TEAM] if TEAM in batches else _without_agents(next(iter(groups.values())), inputs)
         return filled | {TEAM: team.replace(target=target[..., None])}
 
-    def inputs(self, team: Any, groups: Mapping[str, "Batch"], known: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    def inputs(self, team: Any, groups: "Batches", known: Known) -> dict[str, Any]:
         """The team's reward, values and flags, `[T, E]`, as the functions of `ops.returns` take them.
 
         Where everybody has left, nothing is to come: an absent agent's final or last value is exactly 0.
@@ -199,7 +199,7 @@ class TeamValue:
             "present": _anybody(present),
         }
 
-    def update_stats(self, state: "LearnerState", batches: dict[str, "Batch"], axis: str | None) -> "LearnerState":
+    def update_stats(self, state: "LearnerState", batches: "Batches", axis: str | None) -> "LearnerState":
         """As for own values; here it is the team's value that means what it meant before.
 
         A sum has no weights of its own: each agent's value is rescaled and takes its share of the shift, as if all of
@@ -218,15 +218,13 @@ class TeamValue:
         }
         return state.replace(team=team, params=params)
 
-    def normalise_targets(self, state: "LearnerState", batches: dict[str, "Batch"]) -> dict[str, "Batch"]:
+    def normalise_targets(self, state: "LearnerState", batches: "Batches") -> "Batches":
         """The batches with the team's target in the units of the mixed value."""
         team: Any = state.team
         target = normalisation.normalise(team.value_stats, batches[TEAM].target)
         return batches | {TEAM: batches[TEAM].replace(target=target)}
 
-    def join(
-        self, weights: dict[str, PyTree], new: dict[str, Evaluation], batches: dict[str, "Batch"]
-    ) -> dict[str, Evaluation]:
+    def join(self, weights: dict[str, PyTree], new: "Evaluations", batches: "Batches") -> "Evaluations":
         """What `weights` say of each group's actions, and of the team's value."""
         one = next(iter(batches.values()))
         present = {name: batches[name].inputs["present"] for name in new}
