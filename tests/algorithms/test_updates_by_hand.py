@@ -81,6 +81,14 @@ def test_the_ratio_is_that_of_the_new_policy_to_the_one_that_acted_and_is_clippe
     assert np.sign(round(after - before, 7)) == moves
 
 
+def test_how_far_the_policy_has_moved_since_it_acted():
+    """The ratio is 2 for the one who acts; what the other would have done does not count."""
+    state, turns = learner(LEARNERS["a2c"]), ALL & np.array([True, False])
+    track = by_hand(np.ones((2, 1, 2)), [[[math.log(0.25), 0.0]]], active=turns, present=ALL)
+    kl = jax.jit(LEARNERS["a2c"].approx_kl)(state, experience_by_hand(a=track))
+    assert float(kl) == pytest.approx(2 - 1 - math.log(2), abs=1e-5)
+
+
 @pytest.mark.parametrize("name", LEARNERS)
 def test_the_entropy_bonus_makes_the_policy_less_decided(name):
     """Nothing is paid, and action 0 has a chance of 4/5: its entropy is all there is to gain."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from shooting import Killer, disturbed
 
+from shoal.algorithms import PQN
 from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
 from shoal.cluster.transport.launcher import ThreadLauncher
@@ -16,6 +17,7 @@ from shoal.core.errors import OptionError, RunError, ShoalError
 from shoal.presets import resolve
 from shoal.training import checkpoint
 from shoal.training import loop as fused
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.metrics import read_metrics
 from shoal.training.run import open_run
 
@@ -180,3 +182,12 @@ def test_a_full_disk_is_waited_for_then_said_and_nothing_committed_is_lost(tmp_p
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines] == list(range(1, 31))
     assert committed > 0
+
+
+def test_a_bound_on_divergence_is_for_those_who_can_estimate_it():
+    pqn, frozen = Learner(PQN()), Learner(PQN(), frozen=True)
+    plan = Plan("stale", actors=2, max_divergence=0.1)
+    with pytest.raises(OptionError, match=r"max_divergence needs an algorithm that has EstimatesKL.*which PQN has not"):
+        runner.check(Experiment("mpe/simple_spread", learners={"l": pqn}, num_envs=8), plan)
+    runner.check(Experiment("mpe/simple_spread", learners={"l": frozen}, num_envs=8), plan)
+    runner.check(Experiment("mpe/simple_spread", learners={"l": pqn}, num_envs=8), Plan("stale", actors=2))

@@ -108,17 +108,17 @@ class Impala(OnPolicy):
         """
         state, new = lax.stop_gradient((state, new))
         known = {}
-        for name, policy in state.params.items():
-            batch = batches[name]
+        for name, evaluation in new.items():
+            policy, batch = state.params[name], batches[name]
             found = {
-                "log_ratio": new[name].log_prob - batch.log_prob,
-                "value": denormalise(policy.value_stats, new[name].value),
+                "log_ratio": evaluation.log_prob - batch.log_prob,
+                "value": denormalise(policy.value_stats, evaluation.value),
             }
             if batch.movers is not None:  # V-trace does not read what those who wait would have given
                 empty = jnp.zeros_like(batch.inputs["reward"])
                 found = place(found, batch.movers, dict.fromkeys(found, empty))
             known[name] = found | {"last_value": self.last_value(policy, batch)}
-        batches = self.values.returns(self.vtrace, state, batches, known)
+        batches = self.values.add_returns(self.vtrace, state, batches, known)
         return self.values.normalise_targets(state, batches)
 
     def vtrace(self, inputs: dict[str, Any]) -> tuple[jax.Array, jax.Array]:

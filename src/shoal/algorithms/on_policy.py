@@ -265,16 +265,16 @@ class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
         """Each group's batch, with advantages (GAE) and value targets; running statistics are brought up to date."""
         self = self.traced(state.hyper)
         batches, known = {}, {}
-        for name, policy in state.params.items():
-            trajectory = experience.trajectories[name]
+        for name, trajectory in experience.trajectories.items():
+            policy = state.params[name]
             batch = batches[name] = make_batch(policy, trajectory, experience, not self.values.individual)
-            value = self.values.recorded(policy, trajectory, batch)
+            value = self.values.read_values(policy, trajectory, batch)
             known[name] = {"value": value, "last_value": self.last_value(policy, batch)}
 
         def gae(inputs):
             return advantages(**inputs, gamma=self.gamma, lam=self.gae_lambda)
 
-        batches = self.values.returns(gae, state, batches, known)
+        batches = self.values.add_returns(gae, state, batches, known)
         if self.normalise_values:
             state = self.values.update_stats(state, batches, axis)
             batches = self.values.normalise_targets(state, batches)
@@ -302,8 +302,8 @@ class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
 
     def evaluate(self, state: LearnerState, weights: PyTree, batches: Batches) -> tuple[Evaluations, Batches]:
         """What `weights` say of each group's batch; and the batches, for algorithms whose returns depend on that."""
-        new = {name: batches[name].evaluate(policy.network, weights[name]) for name, policy in state.params.items()}
-        return new, batches
+        groups = {name: batch for name, batch in batches.items() if name in state.params}
+        return {n: batch.evaluate(state.params[n].network, weights[n]) for n, batch in groups.items()}, batches
 
     def gradients(self, state: LearnerState, batches: Batches, axis: str | None = None) -> tuple[PyTree, Metrics]:
         """Gradients of the loss on the batches, and metrics; summed over devices."""
@@ -314,7 +314,7 @@ class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
 
         def total_loss(weights, batches):
             new, batches = self.evaluate(state, weights, batches)
-            new = self.values.join(weights, new, batches)
+            new = self.values.join_values(weights, new, batches)
             found = {name: self.loss(new[name], batch) for name, batch in batches.items()}
             metrics = self.values.label({name: metrics for name, (_, metrics) in found.items()})
             return jnp.asarray(sum(loss for loss, _ in found.values())), metrics

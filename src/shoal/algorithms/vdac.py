@@ -57,18 +57,12 @@ class OwnValues:
     def init(self, key: jax.Array, spec: LearnerSpec, normalise_values: bool) -> None:
         """There is nothing to train besides the policies."""
 
-    def recorded(self, policy: "Policy", trajectory: Trajectory, batch: "Batch") -> jax.Array:
+    def read_values(self, policy: "Policy", trajectory: Trajectory, batch: "Batch") -> jax.Array:
         """Values `[T, E, n]` of a group under the policy that acted, 0 for those who wait in turn-based games."""
         del policy, batch
         return trajectory.extras["value"]
 
-    def returns(
-        self,
-        estimate: Estimate,
-        state: "LearnerState",
-        batches: "Batches",
-        known: Known,
-    ) -> "Batches":
+    def add_returns(self, estimate: Estimate, state: "LearnerState", batches: "Batches", known: Known) -> "Batches":
         """The batches with the advantages and targets that `estimate` gives, in units of reward.
 
         known: of each group, whatever is not in `batch.inputs`: `value`, `last_value` and, for V-trace, `log_ratio`.
@@ -89,7 +83,7 @@ class OwnValues:
         """
         params = {}
         for name, policy in state.params.items():
-            stats = _updated(policy.value_stats, batches[name], axis)
+            stats = _update_stats(policy.value_stats, batches[name], axis)
             weights = rescale_value_head(policy.weights, *normalisation.scale_and_shift(policy.value_stats, stats))
             params[name] = policy.replace(value_stats=stats, weights=weights)
         return state.replace(params=params)
@@ -102,7 +96,7 @@ class OwnValues:
             for name, batch in batches.items()
         }
 
-    def join(self, weights: dict[str, PyTree], new: "Evaluations", batches: "Batches") -> "Evaluations":
+    def join_values(self, weights: dict[str, PyTree], new: "Evaluations", batches: "Batches") -> "Evaluations":
         """What the loss on each batch is computed from, given what `weights` say of each group's."""
         del weights, batches
         return new
@@ -133,7 +127,7 @@ class TeamValue:
         stats = normalisation.init(()) if normalise_values else None
         return Team(init_mixer(self.mixer, key, size, spec.state), stats)
 
-    def recorded(self, policy: "Policy", trajectory: Trajectory, batch: "Batch") -> jax.Array:
+    def read_values(self, policy: "Policy", trajectory: Trajectory, batch: "Batch") -> jax.Array:
         """Values `[T, E, n]` of a group under the policy that acted.
 
         In turn-based games only those who moved were asked: the others' are computed here.
@@ -142,13 +136,7 @@ class TeamValue:
             return trajectory.extras["value"]
         return batch.evaluate(policy.network, policy.weights).value
 
-    def returns(
-        self,
-        estimate: Estimate,
-        state: "LearnerState",
-        batches: "Batches",
-        known: Known,
-    ) -> "Batches":
+    def add_returns(self, estimate: Estimate, state: "LearnerState", batches: "Batches", known: Known) -> "Batches":
         """The groups' batches with the team's advantage, and the team's with its target.
 
         In V-trace the ratio is that of the joint action: the product over those who act.
@@ -157,16 +145,15 @@ class TeamValue:
         inputs = self.inputs(state.team, groups, known)
         if any("log_ratio" in found for found in known.values()):
             active = {name: batch.inputs["active"] for name, batch in groups.items()}
-            inputs["log_ratio"] = sum(
-                jnp.sum(_where(active[name], found["log_ratio"]), -1) for name, found in known.items()
-            )
+            acted = {name: _where(active[name], found["log_ratio"]) for name, found in known.items()}
+            inputs["log_ratio"] = sum(jnp.sum(log_ratio, -1) for log_ratio in acted.values())
         advantage, target = estimate(inputs)
         filled = {}
         for name, batch in groups.items():
             shared = jnp.broadcast_to(advantage[..., None], batch.action.shape[:3])
             extras = batch.extras | {"value": shared[..., :0]}
             filled[name] = batch.replace(advantage=shared, target=shared[..., :0], extras=extras, present=None)
-        team = batches[TEAM] if TEAM in batches else _without_agents(next(iter(groups.values())), inputs)
+        team = batches[TEAM] if TEAM in batches else _make_team_batch(next(iter(groups.values())), inputs)
         return filled | {TEAM: team.replace(target=target[..., None])}
 
     def inputs(self, team: Any, groups: "Batches", known: Known) -> dict[str, Any]:
@@ -184,7 +171,7 @@ class TeamValue:
 
         def ahead(values: dict[str, jax.Array], state: PyTree) -> jax.Array:
             value = normalisation.denormalise(team.value_stats, self.mix(team.weights, values, {}, state))
-            return jnp.where(jnp.any(_joined(values) != 0.0, -1), value, 0.0) if some_leave else value
+            return jnp.where(jnp.any(_concatenate(values) != 0.0, -1), value, 0.0) if some_leave else value
 
         values = {name: own["value"] for name, own in known.items()}
         state, last_state = one.observation.state, one.last_observation.state
@@ -195,8 +182,8 @@ class TeamValue:
             "last_value": ahead({name: own["last_value"] for name, own in known.items()}, last_state),
             "terminated": one.inputs["terminated"][..., 0],
             "truncated": one.inputs["truncated"][..., 0],
-            "active": _anybody({name: own["active"] for name, own in found.items()}),
-            "present": _anybody(present),
+            "active": _any_agent({name: own["active"] for name, own in found.items()}),
+            "present": _any_agent(present),
         }
 
     def update_stats(self, state: "LearnerState", batches: "Batches", axis: str | None) -> "LearnerState":
@@ -206,7 +193,7 @@ class TeamValue:
         them were present.
         """
         team: Any = state.team
-        stats = _updated(team.value_stats, batches[TEAM], axis)
+        stats = _update_stats(team.value_stats, batches[TEAM], axis)
         scale, shift = normalisation.scale_and_shift(team.value_stats, stats)
         team = team.replace(value_stats=stats)
         if self.mixer == "monotonic":
@@ -224,14 +211,14 @@ class TeamValue:
         target = normalisation.normalise(team.value_stats, batches[TEAM].target)
         return batches | {TEAM: batches[TEAM].replace(target=target)}
 
-    def join(self, weights: dict[str, PyTree], new: "Evaluations", batches: "Batches") -> "Evaluations":
+    def join_values(self, weights: dict[str, PyTree], new: "Evaluations", batches: "Batches") -> "Evaluations":
         """What `weights` say of each group's actions, and of the team's value."""
         one = next(iter(batches.values()))
         present = {name: batches[name].inputs["present"] for name in new}
         values = {name: own.value for name, own in new.items()}
         value = self.mix(weights.get(TEAM, ()), values, present, one.observation.state)
-        groups = {name: own.replace(value=_no_agents(own.value)) for name, own in new.items()}
-        team = _no_agents(next(iter(new.values())))
+        groups = {name: own.replace(value=_drop_agents(own.value)) for name, own in new.items()}
+        team = _drop_agents(next(iter(new.values())))
         return groups | {TEAM: team.replace(value=value[..., None])}
 
     def label(self, metrics: dict[str, dict[str, jax.Array]]) -> dict[str, jax.Array]:
@@ -251,18 +238,18 @@ class TeamValue:
         state: PyTree,
     ) -> jax.Array:
         """The team's value `[...]` from its agents', `[..., n]` by group; absent agents count 0."""
-        joint = _joined({name: _where(present.get(name), value) for name, value in values.items()})
+        joint = _concatenate({name: _where(present.get(name), value) for name, value in values.items()})
         mixing = functools.partial(mix, self.mixer, weights)
         for _ in range(joint.ndim - 1):
             mixing = jax.vmap(mixing)
         return mixing(joint, state if self.mixer == "monotonic" else None)
 
 
-def _updated(stats: Any, batch: "Batch", axis: str | None) -> Any:
+def _update_stats(stats: Any, batch: "Batch", axis: str | None) -> Any:
     return normalisation.update(stats, batch.target, batch.present, axis=axis, decay=STATS_DECAY)
 
 
-def _without_agents(batch: "Batch", inputs: dict[str, Any]) -> "Batch":
+def _make_team_batch(batch: "Batch", inputs: dict[str, Any]) -> "Batch":
     """The team's batch: none of the actions, and a value wherever somebody is present."""
     nobody = jnp.zeros((*batch.first.shape, 0), jnp.int32)
     somebody = inputs["present"]
@@ -271,18 +258,18 @@ def _without_agents(batch: "Batch", inputs: dict[str, Any]) -> "Batch":
     return team.replace(extras=extras, present=None if somebody is None else somebody[..., None])
 
 
-def _no_agents(tree: PyTree) -> PyTree:
+def _drop_agents(tree: PyTree) -> PyTree:
     """The leaves `[T, E, n, ...]` of nobody; no gradient flows back through them."""
     return lax.stop_gradient(jax.tree.map(lambda leaf: leaf[:, :, :0], tree))
 
 
-def _anybody(masks: Mapping[str, jax.Array | None]) -> jax.Array | None:
+def _any_agent(masks: Mapping[str, jax.Array | None]) -> jax.Array | None:
     """Where a mask of any group holds for any agent; None if one of them always does."""
     known = [jnp.any(mask, -1) for mask in masks.values() if mask is not None]
     return functools.reduce(jnp.logical_or, known) if len(known) == len(masks) else None
 
 
-def _joined(values: Mapping[str, jax.Array]) -> jax.Array:
+def _concatenate(values: Mapping[str, jax.Array]) -> jax.Array:
     return jnp.concatenate([values[name] for name in sorted(values)], axis=-1)
 
 
