@@ -47,7 +47,6 @@ def check_world(experiment: Experiment) -> None:
 
     Methods are traced and nothing is computed, so it takes a moment only; `shoal.testing.check_env` looks much closer.
     """
-    build_world(experiment.origin, experiment.env, experiment.env_options)
     problems = check_structure(make_world(experiment)).problems
     if problems:
         first, *others = problems

@@ -91,6 +91,22 @@ class Experiment:
     def num_updates(self) -> int:
         return -(-self.total_env_steps // (self.num_envs * self.num_steps))
 
+    @functools.cached_property
+    def world(self) -> Env:
+        """The world, its wrappers included; built when first asked for."""
+        world = build(self.origin, self.env, self.env_options)
+        if self.wrappers and isinstance(world, StandIn):
+            raise OptionError(
+                f"{self.env} runs on the host, where wrappers of ours cannot reach: use its own library's, and leave "
+                "out --wrap"
+            )
+        return wrap(world, self.wrappers)
+
+    @functools.cached_property
+    def setup(self) -> "Cast":
+        """The world with its seats dealt to the policies, and who learns what; made when first asked for."""
+        return _set_up(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
         return _plain(self)
@@ -123,13 +139,7 @@ class Cast:
 
 def make_world(experiment: Experiment) -> Env:
     """The world of an experiment, its wrappers included: whoever plays an experiment gets its world from here."""
-    world = build(experiment.origin, experiment.env, experiment.env_options)
-    if experiment.wrappers and isinstance(world, StandIn):
-        raise OptionError(
-            f"{experiment.env} runs on the host, where wrappers of ours cannot reach: use its own library's, and leave "
-            "out --wrap"
-        )
-    return wrap(world, experiment.wrappers)
+    return experiment.world
 
 
 def make_wrapper(data: Mapping[str, Any], where: str) -> Wrapper:
@@ -138,7 +148,11 @@ def make_wrapper(data: Mapping[str, Any], where: str) -> Wrapper:
 
 
 def cast(experiment: Experiment) -> Cast:
-    """Builds the world and deals its seats to the policies."""
+    """The experiment's world, with its seats dealt to the policies; made once for each experiment."""
+    return experiment.setup
+
+
+def _set_up(experiment: Experiment) -> Cast:
     world = make_world(experiment)
     groups = groups_of(world)
     seats: dict[str, tuple[str, ...]] = {}
