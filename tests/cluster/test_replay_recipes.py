@@ -11,6 +11,7 @@ from shooting import Killer, disturbed
 from shoal.algorithms import A2C, DQN
 from shoal.algorithms import q_learning as q
 from shoal.algorithms import replay as stored
+from shoal.algorithms.registry import ALGORITHMS, register_algorithm
 from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
 from shoal.cluster.replay.actor import PriorityEstimator, ladder, steps_by_learner
@@ -18,6 +19,7 @@ from shoal.cluster.replay.learner import LEAD, ReplayLearning
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.rollouts import Copies, Share
+from shoal.core.algorithm import Algorithm, Prioritises
 from shoal.core.errors import OptionError
 from shoal.networks.torsos import Network
 from shoal.presets import resolve
@@ -158,6 +160,42 @@ def test_a_mixer_reaches_the_actors(tmp_path):
 def test_what_does_not_fit_is_refused(recipe, algorithm, said):
     with pytest.raises(OptionError, match=said):
         runner.check(of(algorithm), Plan(recipe, actors=2))
+
+
+def _ask(member):
+    return lambda self, *args: getattr(R2D2, member)(*args)
+
+
+_MEMBERS = {"init", "act", "value", "update", "initial_memory", *Prioritises.__abstractmethods__}
+_asked: dict[str, object] = {member: _ask(member) for member in _MEMBERS}
+_asked |= {"traits": property(lambda self: R2D2.traits), "name": "replaying", "__module__": __name__}
+Foreign = dataclasses.dataclass(frozen=True)(type("Foreign", (Algorithm, Prioritises), _asked))
+"""An algorithm that is no DQN and has what the contract names, nothing else: all of it is asked of one."""
+
+
+@pytest.fixture
+def _registered():
+    register_algorithm("replaying")(Foreign)
+    yield
+    ALGORITHMS.table.pop("replaying")
+
+
+@pytest.mark.usefixtures("_registered")
+def test_whoever_has_the_protocol_is_welcome():
+    assert not isinstance(Foreign(), DQN)
+    for recipe in ("apex", "r2d2", "gorila"):
+        runner.check(of(Foreign()), Plan(recipe, actors=2))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_registered")
+@pytest.mark.parametrize("recipe", ["apex", "r2d2", "gorila"])
+def test_whoever_has_the_protocol_learns(tmp_path, recipe):
+    result, status = played(tmp_path, of(Foreign(), 12), Plan(recipe, actors=2))
+    assert result.update == 12
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert lines[-1]["loss"] > 0
+    assert (status["services"]["replay-0"]["judged"] > 0) == (recipe != "gorila")
 
 
 @pytest.mark.slow
