@@ -53,8 +53,8 @@ def test_a_gradient_that_travelled_makes_the_same_update():
     parameters.once.push(WEIGHTS, 0, leaves, 0)
     actor = GradientActor(experiment.to_dict(), 0, ENVS, {"parameters": parameters}, launcher.store)
     assert actor.weights.pull()
-    made, _ = Copies(rollouts.program_of(experiment), Share(0, ENVS)).roll(policies_of(actor.weights.learners))
-    gradients, metrics = actor._gradient(actor.weights.learners, made)
+    made, _ = Copies(rollouts.program_of(experiment), Share(0, ENVS)).roll(policies_of(actor.weights.value))
+    gradients, metrics = actor._gradient(actor.weights.value, made)
     algorithm = experiment.learners["team"].algorithm
     applied = algorithm.count_update(algorithm.apply(learners["team"], gradients["team"]))  # pyright: ignore
     loss = float(metrics["loss/agent"])

@@ -16,11 +16,11 @@ from shoal.cluster.services.dataset import Queue
 from shoal.cluster.services.parameters import ParameterService
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import inference, rollouts
-from shoal.cluster.workers.actor import POLICIES
 from shoal.cluster.workers.host_copies import HostCopies
 from shoal.cluster.workers.inference import InferenceServer
 from shoal.cluster.workers.rollouts import Copies, Share
 from shoal.cluster.workers.stepping import Halves, num_halves
+from shoal.cluster.workers.weights import POLICIES, policy_layout
 from shoal.core.errors import OptionError
 from shoal.networks.torsos import Network
 from shoal.training.experiment import Experiment, Learner
@@ -43,7 +43,7 @@ class Alone:
         handles = {"parameters": self.launcher.start("parameters", ParameterService, store)}
         handles["dataset"] = self.launcher.start("dataset", Queue, 8)
         self.queue = handles["dataset"]
-        packed = rollouts.layout_of(self.program).pack(self.policies)
+        packed = policy_layout(self.program).pack(self.policies)
         handles["parameters"].once.push(POLICIES, version, packed, 0)
         self.handle = self.launcher.start("inference", InferenceServer, experiment.to_dict(), handles, store)
 

@@ -6,9 +6,8 @@ acted with; so nobody else ever values new steps just to find out how surprising
 
 import abc
 import functools
-import time
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +18,9 @@ from shoal.cluster.replay.ring import Table
 from shoal.cluster.replay.service import LIFE, Push
 from shoal.cluster.services.directory import Handles
 from shoal.cluster.transport.service import ServiceUnavailable, Store
-from shoal.cluster.workers.actor import WAIT, Actor
+from shoal.cluster.workers.actor import Actor
 from shoal.cluster.workers.rollouts import Share
+from shoal.cluster.workers.weights import WAIT
 from shoal.core.algorithm import Algorithm, LearnerSpec, Prioritises, ReplayTraits, supports
 from shoal.core.types import PyTree
 from shoal.training.experiment import Cast
@@ -123,6 +123,8 @@ class ReplayActor(Actor):
     has its own place on the ladder of exploration; otherwise it explores as the learner's schedule says.
     """
 
+    packing: ClassVar[str] = "judge"
+
     def __init__(
         self,
         experiment: dict[str, Any],
@@ -142,9 +144,9 @@ class ReplayActor(Actor):
         self.shared = {name: estimator.shared for name, estimator in self.estimators.items()}
         self.stamp = 0
 
-    def _held(self, share: Share) -> Any:
+    def open_envs(self, share: Share) -> Any:
         self._begin(share.anew * LIFE)
-        return super()._held(share)
+        return super().open_envs(share)
 
     def _begin(self, stamp: int) -> None:
         """What is made from here on does not follow what was made before."""
@@ -152,11 +154,11 @@ class ReplayActor(Actor):
         for estimator in self.estimators.values():
             estimator.forget()
 
-    def _pulled(self, least: int, epoch: int) -> bool:
-        if not super()._pulled(least, epoch):
+    def pull(self, least: int, epoch: int) -> bool:
+        if not super().pull(least, epoch):
             return False
-        if self.epsilon is not None and self.policies is not None:
-            self.policies |= {
+        if self.epsilon is not None:
+            self.policies = self.policies | {
                 group: algorithm.with_exploration(self.policies[group], self.epsilon)
                 for algorithm, spec in self.learners.values()
                 for group in spec.groups
@@ -171,41 +173,27 @@ class ReplayActor(Actor):
                 return False
         return True
 
-    def _roll(self, held: Any, task: dict[str, Any]) -> dict[str, Any]:
-        began = time.perf_counter()
-        if not self._pulled(task["version"], task["epoch"]):
-            return {}
-        pulled = time.perf_counter()
-        made, sound = held.roll(self.policies)
-        rolled = time.perf_counter()
-        ill = set(self.sick)
-        made = self._sound(made, sound)
-        if self.sick != ill:  # others stand in than before: a gap, so that no window mixes them
+    def replace_unhealthy(self, made: Rollout, sound: np.ndarray) -> Rollout:
+        before = self.sick
+        made = super().replace_unhealthy(made, sound)
+        if self.sick != before:  # others stand in than before: a gap, so that no window mixes them
             self._begin(self.stamp + 1)
-        push = self._push_of(made)
-        self.stamp += self.experiment.num_steps
-        judged = time.perf_counter()
-        while not self.shard.retry_until(self.dead.is_set).push(push, WAIT):
-            self.services.coordinator.retry_until(self.dead.is_set).waiting(self.name)
-            if self.dead.is_set():
-                return {}
-        seconds = {"pull": pulled - began, "roll": rolled - pulled, "judge": judged - rolled}
-        return {
-            "round": task["round"],
-            "epoch": task["epoch"],
-            "env_steps": push.env_steps,
-            "seconds": seconds | {"push": time.perf_counter() - judged},
-        } | self._health(held)
+        return made
 
-    def _push_of(self, made: Rollout) -> Push:
+    def pack(self, made: Rollout, task: dict[str, Any]) -> Push:
+        del task
         steps = {}
         for name, own in steps_by_learner(made, self.learners).items():
             estimator = self.estimators.get(name)
-            policies = {group: (self.policies or {})[group] for group in self.learners[name][1].groups}
+            policies = {group: self.policies[group] for group in self.learners[name][1].groups}
             priority = None if estimator is None else estimator(policies, self.shared[name], own)
             steps[name] = (jax.tree.leaves(own), priority)
-        env_steps = self.copies * self.experiment.num_steps
-        return Push(self.number, self.stamp, self.version, env_steps, steps, told_of(made))
+        package = Push(self.number, self.stamp, self.weights.version, self.env_steps, steps, told_of(made))
+        self.stamp += self.experiment.num_steps
+        return package
+
+    def push(self, package: Push) -> bool:
+        return self.shard.retry_until(self.dead.is_set).push(package, WAIT)
 
 
 def steps_by_learner(made: Rollout, learners: Mapping[str, tuple[Replaying, LearnerSpec]]) -> dict[str, PyTree]:

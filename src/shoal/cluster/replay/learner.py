@@ -23,8 +23,8 @@ from shoal.cluster.replay.actor import SHARED, is_mean, replay_traits, replaying
 from shoal.cluster.replay.shards import Asked, Batch, Shards
 from shoal.cluster.services.directory import Handles
 from shoal.cluster.transport.service import Store
-from shoal.cluster.workers.actor import WAIT
 from shoal.cluster.workers.learner import Learner, Learning
+from shoal.cluster.workers.weights import WAIT
 from shoal.core.types import PyTree
 from shoal.training import nan_guard as latch
 from shoal.training.experiment import Experiment, cast

@@ -3,30 +3,28 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shoal.batching.rollout import Rollout
 from shoal.cluster.services.dataset import Item
 from shoal.cluster.services.directory import Handles, Services
-from shoal.cluster.transport.service import ServiceUnavailable, Store
+from shoal.cluster.transport.service import Store
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.rollouts import Copies, Share
+from shoal.cluster.workers.weights import POLICIES, WAIT, PulledWeights, policy_layout
 from shoal.training.experiment import Experiment
-
-POLICIES = "policies"
-"""The name of the weights of all policies of a training."""
-WAIT = 1.0
-"""Seconds that a service is asked to wait before it says that there is nothing: then the actor looks around."""
 
 
 class Actor:
-    """One share of the copies. `run` works until it is told to stop.
+    """One share of the copies. `run` works until it is told to stop. Other kinds of actors `pack` something else.
 
     number: which share; shares beyond those of the experiment have copies of their own, for recipes that take rollouts
     from whoever has some.
     """
+
+    packing: ClassVar[str] = "push"
 
     def __init__(
         self,
@@ -42,13 +40,12 @@ class Actor:
         self.services = Services(handles, "actor")
         self.experiment = Experiment.from_dict(experiment)
         self.program = rollouts.program_of(self.experiment)
-        self.layout = rollouts.layout_of(self.program)
+        self.weights = PulledWeights(POLICIES, policy_layout(self.program), self.services.parameters, store)
         self.make, self.copies = make, copies
-        self.version, self.epoch, self.policies = -1, -1, None
+        self.policies: Any = None
         self.sick: set[int] = set()  # copies whose part of the last rollout was not learnt from
         self.resets = 0  # of copies that gave NaN, as far as the coordinator was told
         self.dead = threading.Event()
-        self.timing: dict[str, float] = {}
 
     def die(self) -> None:
         self.dead.set()
@@ -57,7 +54,7 @@ class Actor:
         """Works until told to stop; returns why."""
         anew = self.services.coordinator.retry.hello(self.name)
         share = Share(self.number * self.copies, self.copies, anew)
-        held, self.resets = self._held(share), 0
+        envs, self.resets = self.open_envs(share), 0
         report: dict[str, Any] = {}
         try:
             while not self.dead.is_set():
@@ -67,12 +64,13 @@ class Actor:
                     continue
                 if task["kind"] == "stop":
                     return "stopped"
-                report = self._roll(held, task)
+                report = self.perform(envs, task)
         finally:
-            held.close()
+            envs.close()
         return "died"
 
-    def _held(self, share: Share) -> Any:
+    def open_envs(self, share: Share) -> Any:
+        """The environments of a share of the copies."""
         if self.make is not None:
             return self.make(self.program, share)
         if rollouts.on_host(self.program):
@@ -81,51 +79,57 @@ class Actor:
             return HostCopies(self.program, share)
         return Copies(self.program, share)
 
-    def _roll(self, held: Any, task: dict[str, Any]) -> dict[str, Any]:
+    def perform(self, envs: Any, task: dict[str, Any]) -> dict[str, Any]:
+        """Pulls weights, makes a rollout, pushes what learners want of it; what there is to report, {} if nothing.
+
+        What `pack` takes counts as `packing` in the report, whatever that is for the kind of actor.
+        """
         began = time.perf_counter()
-        if not self._pulled(task["version"], task["epoch"]):
+        if not self.pull(task["version"], task["epoch"]):
             return {}
         pulled = time.perf_counter()
-        made, sound = held.roll(self.policies)
+        made, sound = envs.roll(self.policies)
         rolled = time.perf_counter()
-        made = self._sound(made, sound)
-        steps = self.copies * self.experiment.num_steps
-        size = rollouts.num_bytes(made)
-        place = (self.name, self.number, task["round"], self.version)
-        item = Item(*place, self.store.put(made), "rollout", size, steps, task["epoch"])
-        while not self.services.dataset.retry_until(self.dead.is_set).push(item, WAIT):
+        package = self.pack(self.replace_unhealthy(made, sound), task)
+        packed = time.perf_counter()
+        while not self.push(package):
             self.services.coordinator.retry_until(self.dead.is_set).waiting(self.name)
             if self.dead.is_set():
                 return {}
-        done = time.perf_counter()
-        return {
-            "round": task["round"],
-            "epoch": task["epoch"],
-            "env_steps": steps,
-            "seconds": {"pull": pulled - began, "roll": rolled - pulled, "push": done - rolled},
-        } | self._health(held)
+        seconds = {"pull": pulled - began, "roll": rolled - pulled, self.packing: packed - rolled}
+        seconds["push"] = seconds.get("push", 0.0) + time.perf_counter() - packed
+        return self.report(envs, task, seconds)
 
-    def _health(self, held: Any) -> dict[str, Any]:
-        """What is to be reported of NaN: which copies are left out, and how many were begun anew since last time."""
-        before, self.resets = self.resets, held.resets
-        return {"sick": np.flatnonzero(held.out).tolist(), "resets": self.resets - before}
+    def pull(self, least: int, epoch: int) -> bool:
+        """Brings the policies up to date; False if those that are asked for do not come."""
+        pulled = self.weights.pull(least, epoch)
+        self.policies = self.weights.value
+        return pulled
 
-    def _pulled(self, least: int, epoch: int) -> bool:
-        """Brings the weights up to date; False if those that are asked for do not come."""
-        wait = 0.0 if self._suffices(least, epoch) else WAIT
-        found = self.services.parameters.retry.pull(POLICIES, self.version, least, wait, self.epoch)
-        if found is not None:
-            try:
-                self.policies = self.layout.unpack(self.store.get(found.ref))
-            except ServiceUnavailable:  # the service died with them; the learner pushes them again
-                return False
-            self.version, self.epoch = found.version, found.epoch
-        return self._suffices(least, epoch)
+    def pack(self, made: Rollout, task: dict[str, Any]) -> Any:
+        """What is pushed of a rollout."""
+        place = (self.name, self.number, task["round"], self.weights.version)
+        size = rollouts.num_bytes(made)
+        return Item(*place, self.store.put(made), "rollout", size, self.env_steps, task["epoch"])
 
-    def _suffices(self, least: int, epoch: int) -> bool:
-        return self.version >= least and self.epoch >= epoch
+    def push(self, package: Any) -> bool:
+        """Pushes what was packed; False if there is no room for it yet."""
+        return self.services.dataset.retry_until(self.dead.is_set).push(package, WAIT)
 
-    def _sound(self, made: Rollout, sound: np.ndarray) -> Rollout:
+    @property
+    def env_steps(self) -> int:
+        """Of one rollout."""
+        return self.copies * self.experiment.num_steps
+
+    def report(self, envs: Any, task: dict[str, Any], seconds: dict[str, float]) -> dict[str, Any]:
+        """What the coordinator is told of a task: the time it took, which copies are left out because of NaN, and how
+        many were restarted since the last report.
+        """
+        before, self.resets = self.resets, envs.resets
+        place = {"round": task["round"], "epoch": task["epoch"], "env_steps": self.env_steps, "seconds": seconds}
+        return place | {"sick": np.flatnonzero(envs.out).tolist(), "resets": self.resets - before}
+
+    def replace_unhealthy(self, made: Rollout, sound: np.ndarray) -> Rollout:
         """The rollout; what is not to be learnt from, as it has NaN in it, is replaced."""
         self.sick = {int(copy) for copy in np.flatnonzero(~sound)}
         return rollouts.replaced(made, sound, self.experiment.env) if self.sick else made

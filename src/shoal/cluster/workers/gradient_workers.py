@@ -7,7 +7,7 @@ import functools
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
@@ -21,9 +21,10 @@ from shoal.cluster.services.dataset import Item
 from shoal.cluster.services.directory import Handles, Services
 from shoal.cluster.transport.service import Store
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.actor import WAIT, Actor
-from shoal.cluster.workers.gradients import GRADIENT, Weights
+from shoal.cluster.workers.actor import Actor
+from shoal.cluster.workers.gradients import GRADIENT, learner_weights
 from shoal.cluster.workers.rollouts import Share
+from shoal.cluster.workers.weights import WAIT
 from shoal.core.algorithm import SplitsUpdate, require_protocol
 from shoal.core.types import PyTree
 from shoal.training.experiment import Experiment
@@ -51,7 +52,7 @@ class GradientWorker:
         self.own = self.learning.own
         self.cost = self.experiment.num_envs * self.experiment.num_steps
         self.shards = Shards(self.services.shards, list(self.own), self.experiment.seed + number)
-        self.weights = Weights(self.learning.program, self.services.parameters, store)
+        self.weights = learner_weights(self.learning.program, self.services.parameters, store)
         self.per_update = max(replay_traits(algorithm).gradient_steps for algorithm, _ in self.own.values())
         self.dead = threading.Event()
 
@@ -84,7 +85,7 @@ class GradientWorker:
             name: (jax.tree.unflatten(self.learning.structures[name], batch.leaves), batch.odds)
             for name, batch in batches.items()
         }
-        gradients, metrics, priorities = jax.device_get(self._gradient(self.weights.learners, windows))
+        gradients, metrics, priorities = jax.device_get(self._gradient(self.weights.value, windows))
         for name, batch in batches.items():
             if replay_traits(self.own[name][0]).prioritised:
                 self.shards.reprioritise(name, batch, priorities[name])
@@ -129,14 +130,16 @@ def gradient_item(maker: Any, number: int, gradients: PyTree, told: Mapping[str,
 class GradientActor(Actor):
     """A3C's actor: acts, computes the gradient of what happened with the weights that it acted with, pushes that."""
 
+    packing: ClassVar[str] = "gradient"
+
     def __init__(self, experiment: dict[str, Any], number: int, copies: int, handles: Handles, store: Store):
         super().__init__(experiment, number, copies, handles, store)
-        self.weights = Weights(self.program, self.services.parameters, store)
+        self.weights = learner_weights(self.program, self.services.parameters, store)
         self.made = 0
 
-    def _held(self, share: Share) -> Any:
+    def open_envs(self, share: Share) -> Any:
         self.made = share.anew * LIFE
-        return super()._held(share)
+        return super().open_envs(share)
 
     @functools.cached_property
     def _gradient(self):
@@ -155,28 +158,14 @@ class GradientActor(Actor):
 
         return jax.jit(gradient)
 
-    def _roll(self, held: Any, task: dict[str, Any]) -> dict[str, Any]:
-        began = time.perf_counter()
-        if not self.weights.pull(task["epoch"]):
-            return {}
-        pulled = time.perf_counter()
-        made, sound = held.roll(policies_of(self.weights.learners))
-        rolled = time.perf_counter()
-        made = self._sound(made, sound)
-        gradients, metrics = jax.device_get(self._gradient(self.weights.learners, made))
+    def pull(self, least: int, epoch: int) -> bool:
+        pulled = self.weights.pull(0, epoch)
+        self.policies = policies_of(self.weights.value or {})
+        return pulled
+
+    def pack(self, made: Rollout, task: dict[str, Any]) -> Item:
+        gradients, metrics = jax.device_get(self._gradient(self.weights.value, made))
         told = told_of(made) | {name: float(value) for name, value in metrics.items()}
-        steps = self.copies * self.experiment.num_steps
-        item = gradient_item(self, self.made, gradients, told, steps)
+        item = gradient_item(self, self.made, gradients, told, self.env_steps)
         self.made += 1
-        computed = time.perf_counter()
-        while not self.services.dataset.retry_until(self.dead.is_set).push(item, WAIT):
-            self.services.coordinator.retry_until(self.dead.is_set).waiting(self.name)
-            if self.dead.is_set():
-                return {}
-        seconds = {"pull": pulled - began, "roll": rolled - pulled, "gradient": computed - rolled}
-        return {
-            "round": task["round"],
-            "epoch": task["epoch"],
-            "env_steps": steps,
-            "seconds": seconds | {"push": time.perf_counter() - computed},
-        } | self._health(held)
+        return item

@@ -23,9 +23,8 @@ from shoal.cluster.services.dataset import Item, Queue
 from shoal.cluster.services.directory import Handles
 from shoal.cluster.services.parameters import ParameterService
 from shoal.cluster.transport.service import Service, ServiceUnavailable, Store
-from shoal.cluster.workers.actor import WAIT
 from shoal.cluster.workers.learner import Learner, Learning
-from shoal.cluster.workers.rollouts import Layout
+from shoal.cluster.workers.weights import WAIT, Layout, PulledWeights
 from shoal.core.types import PyTree
 from shoal.training import nan_guard as latch
 from shoal.training.fused import Program
@@ -60,27 +59,9 @@ def without_optimisers(learners: Mapping[str, Any]) -> dict[str, Any]:
     return {name: state.replace(replay=None) if hasattr(state, "replay") else state for name, state in bare.items()}
 
 
-class Weights:
-    """The newest weights, in the hands of a worker. version: gradients that were applied to them."""
-
-    def __init__(self, program: Program, parameters: Service[ParameterService], store: Store):
-        shapes = without_optimisers(program.shapes().learners)
-        self.layout = Layout(jax.tree.structure(shapes), jax.tree.leaves(shapes))
-        self.parameters, self.store = parameters, store
-        self.version, self.epoch = -1, -1
-        self.learners: dict[str, Any] = {}
-
-    def pull(self, epoch: int = 0) -> bool:
-        """Brings them up to date; False if there are none of a learner that has begun so often."""
-        wait = 0.0 if self.epoch >= epoch and self.learners else WAIT
-        found = self.parameters.retry.pull(WEIGHTS, self.version, 0, wait, self.epoch)
-        if found is not None:
-            try:
-                self.learners = self.layout.unpack(self.store.get(found.ref))
-            except ServiceUnavailable:  # the service died with them; the learner pushes them again
-                return False
-            self.version, self.epoch = found.version, found.epoch
-        return bool(self.learners) and self.epoch >= epoch
+def learner_weights(program: Program, parameters: Service[ParameterService], store: Store) -> PulledWeights:
+    """Where those who compute gradients get learners from; their version counts the gradients applied to them."""
+    return PulledWeights(WEIGHTS, Layout.of(without_optimisers(program.shapes().learners)), parameters, store)
 
 
 class Applier(Learner):
@@ -152,7 +133,8 @@ class Applier(Learner):
         self._publish_weights()
 
     def _publish_weights(self) -> None:
-        leaves = [np.asarray(leaf) for leaf in jax.device_get(jax.tree.leaves(without_optimisers(self.learners)))]
+        bare = without_optimisers(self.learners)
+        leaves = Layout.of(bare).pack(bare)
         self.services.parameters.retry.push(WEIGHTS, self.tick, leaves, self.epoch)
 
 

@@ -29,10 +29,10 @@ from shoal.cluster.plan import Plan
 from shoal.cluster.services.directory import Handles
 from shoal.cluster.transport.service import ServiceUnavailable, Store
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.actor import WAIT
 from shoal.cluster.workers.learner import Learner, Learning
 from shoal.cluster.workers.rollouts import BESIDE, Share
 from shoal.cluster.workers.segments import SEGMENTS, Segments
+from shoal.cluster.workers.weights import WAIT
 from shoal.core.errors import NonFiniteError
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree

@@ -23,8 +23,8 @@ from shoal.cluster.services.dataset import Item
 from shoal.cluster.services.directory import Handles, Services
 from shoal.cluster.transport.service import ServiceUnavailable, Store
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.actor import POLICIES, WAIT
 from shoal.cluster.workers.rollouts import Share
+from shoal.cluster.workers.weights import POLICIES, WAIT, policy_layout
 from shoal.core.keys import copy_keys, run_keys
 from shoal.core.types import Observation, PyTree
 from shoal.training.experiment import Experiment
@@ -107,7 +107,7 @@ class InferenceServer:
         self.experiment, self.store = Experiment.from_dict(experiment), store
         self.services = Services(handles, "inference")
         program = rollouts.program_of(self.experiment)
-        self.layout = rollouts.layout_of(program)
+        self.layout = policy_layout(program)
         self.actor = Policies(program.cast.algorithms, program.cast.spec.groups)
         self.key = run_keys(self.experiment.seed).world
         self.newest: Newest | None = None

@@ -24,8 +24,8 @@ from shoal.cluster.services.dataset import Item
 from shoal.cluster.services.directory import Handles, Services
 from shoal.cluster.transport.service import ServiceUnavailable, Store
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.actor import POLICIES, WAIT
 from shoal.cluster.workers.rollouts import BESIDE
+from shoal.cluster.workers.weights import POLICIES, WAIT, Layout, policy_layout
 from shoal.core.algorithm import EstimatesKL, require_protocol
 from shoal.core.errors import NonFiniteError
 from shoal.core.keys import run_keys
@@ -147,8 +147,8 @@ class Learner:
         return Learning(self.experiment)
 
     @functools.cached_property
-    def layout(self) -> rollouts.Layout:
-        return rollouts.layout_of(self.learning.program)
+    def layout(self) -> Layout:
+        return policy_layout(self.learning.program)
 
     def die(self) -> None:
         self.dead.set()

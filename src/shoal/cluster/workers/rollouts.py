@@ -7,7 +7,7 @@ no difference to what happens in it.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,28 +49,9 @@ def world_key(seed: int, share: Share) -> jax.Array:
     return jax.random.fold_in(key, share.anew) if share.anew else key
 
 
-class Layout(NamedTuple):
-    """How the weights of all policies are laid out, so that bare arrays can travel."""
-
-    structure: Any
-    shapes: list[Any]
-
-    def pack(self, policies: PyTree) -> list[np.ndarray]:
-        return [np.asarray(leaf) for leaf in jax.device_get(jax.tree.leaves(policies))]
-
-    def unpack(self, leaves: Sequence[np.ndarray]) -> dict[str, PyTree]:
-        return jax.tree.unflatten(self.structure, list(leaves))
-
-
 def program_of(experiment: Experiment) -> Program:
     """The experiment's parts, on one device; nothing is compiled."""
     return Program(cast(experiment), make_mesh(experiment.num_envs, 1, 1))
-
-
-def layout_of(program: Program) -> Layout:
-    """The layout of an experiment's policies."""
-    policies = policies_of(program.shapes().learners)
-    return Layout(jax.tree.structure(policies), jax.tree.leaves(policies))
 
 
 class Copies:

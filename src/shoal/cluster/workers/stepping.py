@@ -161,13 +161,13 @@ class Halves:
 class SteppingActor(Actor):
     """An actor without weights. Its tasks are to make so many steps; what comes of them is the server's."""
 
-    def _held(self, share: Share) -> Halves:
+    def open_envs(self, share: Share) -> Halves:
         return Halves(self.program, self.name, share)
 
-    def _roll(self, held: Halves, task: dict[str, Any]) -> dict[str, Any]:
+    def perform(self, envs: Halves, task: dict[str, Any]) -> dict[str, Any]:
         spent = {"roll": 0.0, "wait": 0.0}
         for _ in range(self.experiment.num_steps):
-            for half in held.parts:
+            for half in envs.parts:
                 began = time.perf_counter()
                 actions = self._answer(half)
                 if actions is None:
@@ -177,11 +177,9 @@ class SteppingActor(Actor):
                 half.asked = self._ask(half)
                 spent["wait"] += answered - began
                 spent["roll"] += time.perf_counter() - answered
-        if held.out.all():
+        if envs.out.all():
             raise rollouts.nothing_sound(self.experiment.env)
-        steps = self.copies * self.experiment.num_steps
-        place = {"round": task["round"], "epoch": task["epoch"]}
-        return place | {"env_steps": steps, "seconds": spent} | self._health(held)
+        return self.report(envs, task, spent)
 
     def _ask(self, half: Half) -> Any:
         try:

@@ -1,0 +1,62 @@
+"""Weights on their way: pushed by a learner as bare arrays, pulled by whoever acts or computes gradients."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from shoal.cluster.services.parameters import ParameterService
+from shoal.cluster.transport.service import Service, ServiceUnavailable, Store
+from shoal.core.types import PyTree
+from shoal.training.fused import Program, policies_of
+
+POLICIES = "policies"
+"""The name of the weights of all policies of a training."""
+WAIT = 1.0
+"""Seconds that a service is asked to wait before it says that there is nothing: then a worker looks around."""
+
+
+class Layout(NamedTuple):
+    """How a tree is laid out, so that bare arrays can travel."""
+
+    structure: Any
+
+    @staticmethod
+    def of(tree: PyTree) -> "Layout":
+        return Layout(jax.tree.structure(tree))
+
+    def pack(self, tree: PyTree) -> list[np.ndarray]:
+        return [np.asarray(leaf) for leaf in jax.device_get(jax.tree.leaves(tree))]
+
+    def unpack(self, leaves: Sequence[np.ndarray]) -> Any:
+        return jax.tree.unflatten(self.structure, list(leaves))
+
+
+def policy_layout(program: Program) -> Layout:
+    """The layout of an experiment's policies."""
+    return Layout.of(policies_of(program.shapes().learners))
+
+
+class PulledWeights:
+    """The newest weights of a name, as a worker has them. version, epoch: -1 before there are any."""
+
+    def __init__(self, name: str, layout: Layout, parameters: Service[ParameterService], store: Store):
+        self.name, self.layout, self.parameters, self.store = name, layout, parameters, store
+        self.version, self.epoch = -1, -1
+        self.value: Any = None
+
+    def pull(self, least: int = 0, epoch: int = 0) -> bool:
+        """Brings them up to date; False if there are none of version `least`, or of a learner restarted so often."""
+        wait = 0.0 if self._suffice(least, epoch) else WAIT
+        found = self.parameters.retry.pull(self.name, self.version, least, wait, self.epoch)
+        if found is not None:
+            try:
+                self.value = self.layout.unpack(self.store.get(found.ref))
+            except ServiceUnavailable:  # the service died with them; the learner pushes them again
+                return False
+            self.version, self.epoch = found.version, found.epoch
+        return self._suffice(least, epoch)
+
+    def _suffice(self, least: int, epoch: int) -> bool:
+        return self.version >= least and self.epoch >= epoch
