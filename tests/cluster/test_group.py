@@ -1,6 +1,7 @@
 """Learners that average gradients: equal to one learner, whole again after any death, not held up by the slowest."""
 
 import dataclasses
+import functools
 import json
 import threading
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from shooting import Killer, disturbed
 
-from shoal.algorithms import PPO
+from shoal.algorithms import A2C, DQN, PPO, PQN, Impala
 from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
 from shoal.cluster.transport.launcher import ThreadLauncher
@@ -27,9 +28,9 @@ from shoal.training.fused import policies_of
 from shoal.training.metrics import read_metrics
 
 
-def of(env, updates=5, num_envs=8, num_steps=8, recurrent="none"):
+def of(env, updates=5, num_envs=8, num_steps=8, recurrent="none", algorithm=PPO):
     network = Network(hidden=(16,), recurrent=recurrent, recurrent_size=8)
-    learners = {"learner": Learner(PPO(network=network))}
+    learners = {"learner": Learner(algorithm(network=network))}
     return Experiment(env, {}, (), learners, num_envs, num_steps, num_envs * num_steps * updates)
 
 
@@ -207,3 +208,17 @@ def test_a_group_that_lost_a_member_begins_anew(tmp_path, victim):
     assert result.update == 190
     assert not killer.updates
     assert status["services"]["meeting"]["generation"] >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", [A2C, Impala, PQN])
+def test_whatever_learns_from_rollouts_alone_can_learn_in_a_group(tmp_path, algorithm):
+    experiment = of("mpe/simple_spread", algorithm=algorithm)
+    result = runner.train(experiment, tmp_path / "run", Plan("ddppo", learners=1), ThreadLauncher())
+    assert largest_difference(result.policies, fused.train(experiment, devices=1).policies) < 1e-6
+
+
+@pytest.mark.parametrize("algorithm", [DQN, functools.partial(PQN, mixer="monotonic")])
+def test_who_needs_more_than_rollouts_is_refused(algorithm):
+    with pytest.raises(OptionError, match=r"recipe ddppo needs .*, but \w+ does not. Choose --algo a2c or impala or"):
+        runner.check(of("mpe/simple_spread", algorithm=algorithm), Plan("ddppo", learners=1))

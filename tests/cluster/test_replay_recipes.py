@@ -152,7 +152,11 @@ def test_a_mixer_reaches_the_actors(tmp_path):
     ("recipe", "algorithm", "said"),
     [
         ("apex", dataclasses.replace(APEX, prioritised=False), "prioritised=False. Set it to True"),
-        ("apex", A2C(), "recipe apex needs an algorithm that has Prioritises .*, which A2C has not"),
+        (
+            "apex",
+            A2C(),
+            r"recipe apex needs .*Prioritises \(.*\), but a2c does not\. Choose --algo dqn",
+        ),
         ("r2d2", APEX, "network.recurrent='none'"),
         ("apex", dataclasses.replace(APEX, warm_up=10**6), "would never learn"),
     ],

@@ -220,7 +220,9 @@ def test_an_odd_number_of_copies_is_not_cut_in_halves():
     assert [num_halves(copies) for copies in (1, 2, 3, 8)] == [1, 2, 1, 2]
 
 
-def test_it_is_for_impala_alone(tmp_path):
+def test_it_is_for_those_who_correct_for_lag_alone(tmp_path):
     experiment = Experiment("control/cartpole", num_envs=8, num_steps=4)
-    with pytest.raises(OptionError, match="recipe seed is for impala"):
+    with pytest.raises(
+        OptionError, match=r"recipe seed needs .*traits\.corrects_lag\), but \w+ does not. Choose --algo impala"
+    ):
         runner.train(experiment, tmp_path / "run", Plan("seed"), ThreadLauncher())

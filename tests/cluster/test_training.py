@@ -148,7 +148,10 @@ def test_actors_join_and_leave_while_it_runs(tmp_path):
 
 
 def test_what_cannot_work_is_refused_before_anything_starts(tmp_path):
-    with pytest.raises(OptionError, match="recipe impala is for impala, but learner 'agent' learns by ppo"):
+    with pytest.raises(
+        OptionError,
+        match=r"'agent': the recipe impala .* \(traits.corrects_lag\), but ppo does not. Choose --algo impala",
+    ):
         runner.train(small("mpe/simple_spread"), tmp_path / "run", Plan("impala"), ThreadLauncher())
     with pytest.raises(ShoalError, match="one seed"):
         runner.train(small("mpe/simple_spread", num_seeds=2), tmp_path / "run", Plan(), ThreadLauncher())

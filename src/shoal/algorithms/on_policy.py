@@ -213,7 +213,9 @@ class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
 
     @property
     def traits(self) -> Traits:
-        return Traits(needs_global_state=self.critic == "global" or self.mixer == "monotonic")
+        statistics = tuple(name for name in ("normalise_views", "normalise_values") if getattr(self, name))
+        needs_global_state = self.critic == "global" or self.mixer == "monotonic"
+        return Traits(needs_global_state=needs_global_state, running_statistics=statistics)
 
     @property
     def values(self) -> OwnValues | TeamValue:

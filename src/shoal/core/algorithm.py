@@ -106,6 +106,7 @@ class Traits:
     minibatches: int = 1  # equal parts that an update cuts the copies into: their number must be a multiple
     warm_up: int = 0  # environment steps before learning begins
     corrects_lag: bool = False  # may learn from experience of policies that are some updates old
+    running_statistics: tuple[str, ...] = ()  # options by which an update changes more than what gradients change
     replay: ReplayTraits | None = None  # how it draws from its replay (see `Replays`); None if it has none
 
 

@@ -3,13 +3,14 @@
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
+from shoal.algorithms import ALGORITHMS
 from shoal.cluster.plan import Plan
 from shoal.cluster.services.coordinator import Coordinator
 from shoal.cluster.services.dataset import Queue
 from shoal.cluster.services.parameters import ParameterService
 from shoal.cluster.workers.actor import Actor
 from shoal.cluster.workers.learner import Learner
-from shoal.core.algorithm import require_protocol
+from shoal.core.algorithm import Algorithm, supports
 from shoal.core.errors import OptionError
 from shoal.training.experiment import Experiment
 
@@ -21,17 +22,17 @@ if TYPE_CHECKING:
 class Recipe:
     """An architecture.
 
-    sync: whether learners wait for all actors, for nobody, or within a bound. algorithms: names of those that it is
-    for; empty: any. protocol: what an algorithm must have taken on (see `core.algorithm`); None: nothing. acts: whether
-    there are workers that only act. takes: those options of a plan that it heeds, of all that some recipes do not. A
-    recipe of another shape overrides `start` and `actor`.
+    sync: whether learners wait for all actors, for nobody, or within a bound. protocol: what an algorithm must have
+    taken on (see `core.algorithm`); None: nothing. corrects_lag: whether it must correct for experience that is some
+    updates old. acts: whether there are workers that only act. takes: those options of a plan that it heeds, of all
+    that some recipes do not. A recipe of another shape overrides `start` and `actor`; one with other demands, `lacks`.
     """
 
     name: str
     what: str
     sync: Literal["sync", "async", "stale"]
-    algorithms: tuple[str, ...] = ()
     protocol: type[Any] | None = None
+    corrects_lag: bool = False
     acts: bool = True
     takes: tuple[str, ...] = ()
 
@@ -39,16 +40,29 @@ class Recipe:
         """Refuses an experiment that it is not for, or numbers that do not fit together."""
         self.share(experiment, plan)
         for name, learner in experiment.learners.items():
-            if self.protocol is not None and not learner.frozen:
-                who = f"cluster: learner {name!r}: the recipe {self.name}"
-                require_protocol(learner.algorithm, self.protocol, who)
-            algorithm = learner.algorithm.name
-            if self.algorithms and algorithm not in self.algorithms and not learner.frozen:
-                allowed = " or ".join(self.algorithms)
+            lacks = None if learner.frozen else self.lacks(learner.algorithm)
+            if lacks is not None:
+                fitting = [other for other, cls in ALGORITHMS.items() if self._suits(cls)]
+                choose = f"Choose --algo {' or '.join(fitting)}, or" if fitting else "Choose"
                 raise OptionError(
-                    f"cluster: the recipe {self.name} is for {allowed}, but learner {name!r} learns by {algorithm}. "
-                    f"Choose --algo {self.algorithms[0]}, or another --recipe."
+                    f"cluster: learner {name!r}: the recipe {self.name} needs an algorithm that {lacks}, but "
+                    f"{learner.algorithm.name} does not. {choose} another --recipe."
                 )
+
+    def _suits(self, algorithm: type[Algorithm]) -> bool:
+        try:
+            return self.lacks(algorithm()) is None
+        except TypeError:  # somebody's own, with options that have no default
+            return False
+
+    def lacks(self, algorithm: Algorithm) -> str | None:
+        """What an algorithm would have to do for this recipe, but does not; None if it is fit for it."""
+        if self.protocol is not None and not supports(algorithm, self.protocol):
+            members = ", ".join(sorted(getattr(self.protocol, "__abstractmethods__", ())))
+            return f"implements {self.protocol.__module__}.{self.protocol.__name__} ({members})"
+        if self.corrects_lag and not algorithm.traits.corrects_lag:
+            return "corrects for experience that is some updates old (traits.corrects_lag)"
+        return None
 
     def share(self, experiment: Experiment, plan: Plan) -> int:
         """Copies of each worker that steps some."""

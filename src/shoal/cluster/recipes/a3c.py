@@ -10,11 +10,11 @@ dropped. Running statistics of views and values would have to travel too: they a
 import dataclasses
 from typing import TYPE_CHECKING
 
-from shoal.algorithms.a2c import A2C
 from shoal.cluster.plan import Plan
 from shoal.cluster.recipes._recipe import Recipe
 from shoal.cluster.workers.gradient_workers import GradientActor
 from shoal.cluster.workers.gradients import Gradients, RolloutGradientLearner
+from shoal.core.algorithm import SplitsUpdate
 from shoal.core.errors import OptionError
 from shoal.training.experiment import Experiment
 
@@ -29,13 +29,13 @@ class RolloutGradients(Recipe):
     def check(self, experiment: Experiment, plan: Plan) -> None:
         super().check(experiment, plan)
         for name, learner in experiment.learners.items():
-            algorithm = learner.algorithm
-            for option in ("normalise_views", "normalise_values"):
-                if isinstance(algorithm, A2C) and getattr(algorithm, option) and not learner.frozen:
-                    raise OptionError(
-                        f"cluster: the recipe {self.name} sends gradients only, but learner {name!r} keeps running "
-                        f"statistics ({option}=True). Add --algo.no-{option.replace('_', '-')}."
-                    )
+            statistics = () if learner.frozen else learner.algorithm.traits.running_statistics
+            if statistics:
+                without = " ".join(f"--algo.no-{option.replace('_', '-')}" for option in statistics)
+                raise OptionError(
+                    f"cluster: the recipe {self.name} sends gradients only, but learner {name!r} keeps running "
+                    f"statistics ({' and '.join(f'{option}=True' for option in statistics)}). Add {without}."
+                )
 
     def start(self, supervisor: "TrainingSupervisor") -> None:
         self.services(supervisor)
@@ -49,5 +49,5 @@ class RolloutGradients(Recipe):
 
 
 RECIPE = RolloutGradients(
-    "a3c", "actors send gradients of their own rollouts", "async", ("a2c",), takes=("max_staleness",)
+    "a3c", "actors send gradients of their own rollouts", "async", SplitsUpdate, takes=("max_staleness",)
 )

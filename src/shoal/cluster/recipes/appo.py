@@ -7,4 +7,4 @@ It is `Impala(clipped=True)`, with some epochs of minibatches on each batch if w
 
 from shoal.cluster.recipes._recipe import Recipe
 
-RECIPE = Recipe("appo", "asynchronous actors, V-trace, PPO's clipped objective", sync="async", algorithms=("impala",))
+RECIPE = Recipe("appo", "asynchronous actors, V-trace, PPO's clipped objective", sync="async", corrects_lag=True)

@@ -16,6 +16,7 @@ from shoal.cluster.plan import Plan
 from shoal.cluster.recipes._recipe import Recipe
 from shoal.cluster.services.coordinator import Coordinator
 from shoal.cluster.workers.group import GroupLearner, Meeting
+from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError
 from shoal.training.experiment import Experiment
 
@@ -29,6 +30,12 @@ class DDPPO(Recipe):
 
     def share(self, experiment: Experiment, plan: Plan) -> int:
         return experiment.num_envs // plan.learners
+
+    def lacks(self, algorithm: Algorithm) -> str | None:
+        """A rollout that ends early has the value of what is seen last, and nothing that a replay would need."""
+        if algorithm.traits.replay is not None or algorithm.traits.records_final_observations:
+            return "learns from rollouts alone, without a replay or final observations (traits.replay, ...)"
+        return super().lacks(algorithm)
 
     def check(self, experiment: Experiment, plan: Plan) -> None:
         super().check(experiment, plan)
@@ -57,7 +64,6 @@ RECIPE = DDPPO(
     "ddppo",
     "learners that step their own copies and average gradients",
     "sync",
-    ("ppo",),
     acts=False,
     takes=("learners", "backups"),
 )

@@ -7,4 +7,4 @@ The queue's end is the only thing that holds actors up: when the learner cannot 
 
 from shoal.cluster.recipes._recipe import Recipe
 
-RECIPE = Recipe("impala", "asynchronous actors, V-trace", sync="async", algorithms=("impala",))
+RECIPE = Recipe("impala", "asynchronous actors, V-trace", sync="async", corrects_lag=True)

@@ -41,6 +41,4 @@ class Seed(Recipe):
         supervisor.actor(SteppingActor, number)
 
 
-RECIPE = Seed(
-    "seed", "one server decides for actors that have no weights; V-trace", sync="async", algorithms=("impala",)
-)
+RECIPE = Seed("seed", "one server decides for actors that have no weights; V-trace", sync="async", corrects_lag=True)
