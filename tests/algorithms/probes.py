@@ -10,12 +10,12 @@ from shoal.algorithms import A2C, DDPG, DQN, PPO, PQN, SAC, Impala
 from shoal.batching.rollout import Policies
 from shoal.core.registry import register
 from shoal.networks.torsos import Network
+from shoal.testing.probes import Memory
 from shoal.training.evaluate import play
 from shoal.training.experiment import Experiment, Learner, cast
 from shoal.training.fused import build
 from shoal.training.program import MAX_UPDATES
 from tests.worlds.bandit import Bandit, Target, Truncation, TwoStep
-from tests.worlds.memory import Memory
 from tests.worlds.messages import Messages
 from tests.worlds.teams import Coordination, Credit, Masked, Parts, Rooms, Seen
 

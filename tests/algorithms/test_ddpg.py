@@ -14,6 +14,7 @@ from shoal.core.algorithm import LearnerSpec
 from shoal.core.errors import OptionError
 from shoal.core.registry import register
 from shoal.networks.torsos import Network
+from shoal.testing.probes import Memory
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import Experiment, Learner, cast
 from shoal.training.loop import train
@@ -37,7 +38,6 @@ from tests.algorithms.replaying import (
 )
 from tests.worlds.bandit import Target
 from tests.worlds.last_card import LastCard
-from tests.worlds.memory import Memory
 from tests.worlds.messages import Messages
 from tests.worlds.two_teams import TwoTeams
 

@@ -16,6 +16,7 @@ from shoal.core.errors import OptionError
 from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.ops import replay as buffers
+from shoal.testing.probes import Memory
 from shoal.training import checkpoint, fused
 from shoal.training.experiment import Experiment, Learner, cast
 from shoal.training.fused import build
@@ -23,7 +24,6 @@ from tests.algorithms.playing import played
 from tests.algorithms.tables import learner
 from tests.worlds.bandit import Target, Truncation
 from tests.worlds.last_card import LastCard
-from tests.worlds.memory import Memory
 from tests.worlds.two_teams import TwoTeams
 
 SMALL = Network(hidden=(8,))

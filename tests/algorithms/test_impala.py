@@ -12,6 +12,7 @@ from shoal.algorithms import A2C, Impala, algorithm_class
 from shoal.core.errors import OptionError
 from shoal.core.registry import register
 from shoal.networks.torsos import Network
+from shoal.testing.probes import Memory
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import Experiment, Learner, cast
 from shoal.training.fused import build
@@ -19,7 +20,6 @@ from shoal.training.loop import train
 from tests.algorithms.playing import blank, by_hand, experience_by_hand, fresh, played
 from tests.worlds.bandit import Bandit, Truncation, TwoStep
 from tests.worlds.last_card import LastCard
-from tests.worlds.memory import Memory
 from tests.worlds.two_teams import TwoTeams
 
 SMALL = Network(hidden=(16,))

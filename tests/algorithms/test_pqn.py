@@ -15,10 +15,10 @@ from shoal.core.algorithm import Experience, Trajectory
 from shoal.core.errors import OptionError
 from shoal.networks.mixers import mix
 from shoal.networks.torsos import Network
+from shoal.testing.probes import Memory
 from tests.algorithms.playing import fresh, played
 from tests.algorithms.tables import ONLINE, TABLE, learner, mask, one_hot
 from tests.worlds.last_card import LastCard
-from tests.worlds.memory import Memory
 
 HALF = {"gamma": 0.5, "trace_lambda": 0.5, "network": TABLE}
 

@@ -17,6 +17,7 @@ from shoal.core.errors import OptionError
 from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.ops.distributions import distribution
+from shoal.testing.probes import Memory
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import Experiment, Learner, cast
 from shoal.training.loop import train
@@ -41,7 +42,6 @@ from tests.algorithms.replaying import (
 )
 from tests.worlds.bandit import Bandit, Target
 from tests.worlds.last_card import LastCard
-from tests.worlds.memory import Memory
 from tests.worlds.messages import Messages
 from tests.worlds.two_teams import TwoTeams
 

@@ -16,6 +16,7 @@ from shoal.core.registry import register
 from shoal.networks.mixers import init_mixer, mix
 from shoal.networks.torsos import Network
 from shoal.ops import normalisation
+from shoal.testing.probes import Memory
 from shoal.training import checkpoint
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import Experiment, Learner, cast
@@ -23,7 +24,6 @@ from shoal.training.fused import build
 from tests.algorithms.playing import blank, by_hand, experience_by_hand, fresh, played
 from tests.worlds.coordination import Coordination, Endless
 from tests.worlds.last_card import LastCard
-from tests.worlds.memory import Memory
 from tests.worlds.two_teams import TwoTeams
 
 SMALL = Network(hidden=(16,))

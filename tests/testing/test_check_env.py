@@ -12,7 +12,6 @@ import pytest
 from flax import struct
 from tests.worlds.bandit import Bandit, Target, Truncation, TwoStep
 from tests.worlds.last_card import LastCard
-from tests.worlds.memory import Memory
 from tests.worlds.messages import Messages
 from tests.worlds.two_teams import TwoTeams
 
@@ -20,6 +19,7 @@ from shoal import Box, Circles, Discrete, Env, Group, MultiDiscrete, Observation
 from shoal.core.errors import OptionError, WorldError
 from shoal.testing import _agreement, check_env
 from shoal.testing._declarations import check_declarations
+from shoal.testing.probes import Memory
 from shoal.testing.report import Findings, Report
 
 

@@ -7,10 +7,11 @@ import pytest
 from tests.worlds import last_card
 from tests.worlds.bandit import Bandit, Target, Truncation, TwoStep
 from tests.worlds.last_card import FOLD, PAY, PAY_TWO, LastCard
-from tests.worlds.memory import Memory
 from tests.worlds.messages import Messages, State
 from tests.worlds.two_teams import State as Load
 from tests.worlds.two_teams import TwoTeams
+
+from shoal.testing.probes import Memory
 
 KEY = jax.random.key(0)
 

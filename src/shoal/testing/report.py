@@ -1,4 +1,4 @@
-"""What a check of a world found, in words."""
+"""What a check of a world or an algorithm found, in words."""
 
 import dataclasses
 
@@ -23,12 +23,17 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The findings about a world, and how much of it was played to find them (summed over copies)."""
+    """The findings about a world, and how much of it was played to find them (summed over copies).
+
+    Or about an algorithm: `contract` says which contract was looked at, and `done` what was tried.
+    """
 
     world: str
     findings: tuple[Finding, ...]
     num_steps: int = 0
     num_episodes: int = 0
+    contract: str = "environment"
+    done: tuple[str, ...] = ()
 
     @property
     def problems(self) -> tuple[Finding, ...]:
@@ -45,11 +50,13 @@ class Report:
 
     def __str__(self) -> str:
         played = f"{self.num_steps} steps and {self.num_episodes} whole episodes were played"
+        tried = f"tried: {'; '.join(self.done) or 'nothing yet'}" if self.contract != "environment" else played
         if self.ok:
-            lines = [f"{self.world} keeps the environment contract ({played})."]
+            lines = [f"{self.world} keeps the {self.contract} contract ({tried})."]
         else:
             count = len(self.problems)
-            lines = [f"{self.world} breaks the environment contract, {count} problem{'s' * (count > 1)} ({played}):"]
+            many = f"{count} problem{'s' * (count > 1)}"
+            lines = [f"{self.world} breaks the {self.contract} contract, {many} ({tried}):"]
         lines += [f"  {number}. {finding}" for number, finding in enumerate(self.problems, 1)]
         lines += [f"  Warning: {finding}" for finding in self.warnings]
         return "\n".join(lines)
