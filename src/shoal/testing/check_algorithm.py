@@ -141,7 +141,7 @@ def _check_spaces(findings: Findings, algorithm: Algorithm, done: list[str]) -> 
 def _spec(space: ActionSpace) -> LearnerSpec:
     """Two groups of agents that take such actions, wait, leave and, but for boxes, may not do everything."""
 
-    def shape(*sizes: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+    def shape(*sizes: int, dtype: Any = jnp.float32) -> Any:
         return jax.ShapeDtypeStruct(sizes, dtype)
 
     legal = None if isinstance(space, Box) else shape(2, num_logits(space), dtype=bool)
@@ -179,16 +179,7 @@ def _check(findings: Findings, algorithm: Algorithm, accepted: list[str], done: 
         findings.add("idle", "update", "four updates leave the policies as they were", "Return the new state")
     _check_repeats(findings, program, after)
     done.append("jit, resumed to the bit")
-    _check_seeds(findings, experiment, program)
-    done.append("vmap over seeds")
-    devices = len(jax.local_devices())
-    if devices > 1:
-        _check_devices(findings, experiment, program)
-        done.append("2 devices")
-    else:
-        done.append(
-            "(not on several devices: there is one here; set jax.config.update('jax_num_cpu_devices', 2) first)"
-        )
+    _check_spread(findings, experiment, program, done)
     if env is Turns:
         _check_turns(findings, program)
         done.append("turns, absence and masks")
@@ -200,7 +191,7 @@ def _experiment(algorithm: Algorithm, env: type[Env], updates: int = 1, **sizes:
     register(name, env)
     unit, warm_up = math.lcm(algorithm.traits.minibatches, 2), algorithm.traits.warm_up
     copies = math.ceil(max(8, (warm_up + 1) / STEPS) / unit) * unit
-    default = {"num_envs": copies, "num_steps": STEPS, "total_env_steps": updates * copies * STEPS}
+    default: dict[str, Any] = {"num_envs": copies, "num_steps": STEPS, "total_env_steps": updates * copies * STEPS}
     return Experiment(name, learners={"learner": Learner(algorithm)}, **default | sizes)
 
 
@@ -263,27 +254,28 @@ def _check_repeats(findings: Findings, program: fused.Program, after: Any) -> No
         findings.add("resume", "update", f"stopped and resumed, it goes on otherwise: {words}", fix)
 
 
-def _check_seeds(findings: Findings, experiment: Experiment, program: fused.Program) -> None:
-    both = attempt(findings, "several seeds (vmap)", fused.build, dataclasses.replace(experiment, num_seeds=2), 1)
-    if both is FAILED:
-        return
-    pair = on_host(_weights(_advance(both, both.init(), 2)))
+def _check_spread(findings: Findings, experiment: Experiment, program: fused.Program, done: list[str]) -> None:
+    """Beside another seed, over two devices if there are so many: both at once, and apart if that goes wrong."""
     alone = on_host(_weights(_advance(program, program.init(), 2)))
-    words = difference(alone, jax.tree.map(lambda leaf: leaf[0], pair), "params", TOLERANCE)
+
+    def differs(num_seeds: int, devices: int) -> str | None:
+        other = fused.build(dataclasses.replace(experiment, num_seeds=num_seeds), devices)
+        after = on_host(_weights(_advance(other, other.init(), 2)))
+        first = after if num_seeds == 1 else jax.tree.map(lambda leaf: leaf[0], after)
+        drawn_apart = devices > 1 and experiment.learners["learner"].algorithm.traits.replay is not None
+        return None if drawn_apart else difference(alone, first, "params", TOLERANCE)
+
+    devices = min(2, len(jax.local_devices()))
+    words = attempt(findings, "several seeds (vmap)", differs, 2, devices)
+    done.append("vmap over seeds")
+    done.append("2 devices" if devices > 1 else "one device: jax.config.update('jax_num_cpu_devices', 2) comes first")
+    if words is None or words is FAILED:
+        return
+    words = differs(2, 1)
     if words:
         fix = "Use nothing but `jax.numpy` on arrays, so that `jax.vmap` can add an axis in front"
         findings.add("vmap", "update", f"beside another seed it learns something else: {words}", fix)
-
-
-def _check_devices(findings: Findings, experiment: Experiment, program: fused.Program) -> None:
-    spread = attempt(findings, "several devices", fused.build, experiment, 2)
-    if spread is FAILED:
-        return
-    after = attempt(findings, "several devices", lambda: on_host(_weights(_advance(spread, spread.init(), 2))))
-    if after is FAILED or experiment.learners["learner"].algorithm.traits.replay:  # each draws from its own part
-        return
-    alone = on_host(_weights(_advance(program, program.init(), 2)))
-    words = difference(alone, after, "params", TOLERANCE)
+    words = differs(1, devices)
     if words:
         fix = "Sum gradients and statistics over `axis` where it is given: shoal.ops.gradients.sum_over_devices"
         findings.add("devices", "update", f"over 2 devices it learns something else: {words}", fix)
@@ -314,10 +306,8 @@ def _check_turns(findings: Findings, program: fused.Program) -> None:
     for explore in (False, True):
         whole = jax.jit(_played(program, explore))(state.params)
         track = on_host(whole.trajectories["agent"])
-        illegal = (
-            track.observation.active & ~np.take_along_axis(track.observation.legal, track.action[..., None], -1)[..., 0]
-        )
-        if illegal.any():
+        allowed = np.take_along_axis(track.observation.legal, track.action[..., None], -1)[..., 0]
+        if (track.observation.active & ~allowed).any():
             how = "exploring" if explore else "greedy"
             fix = "Mask the logits, or the values, of choices that are not `legal` with a large negative number"
             findings.add("legal", "act", f"it takes illegal actions when {how}", fix)
