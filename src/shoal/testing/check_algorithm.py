@@ -175,6 +175,8 @@ def _check(findings: Findings, algorithm: Algorithm, accepted: list[str], done: 
         return
     for name, leaf in named_leaves(_weights(after), "params"):
         check_finite(findings, "update", name, leaf, "after 4 updates", "place")
+    if findings.has("not finite"):
+        return
     if difference(_weights(after), _weights(on_host(program.init())), "params") is None:
         findings.add("idle", "update", "four updates leave the policies as they were", "Return the new state")
     _check_repeats(findings, program, after)
