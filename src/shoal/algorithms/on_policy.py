@@ -317,9 +317,11 @@ class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
         def total_loss(weights, batches):
             new, batches = self.evaluate(state, weights, batches)
             new = self.values.join_values(weights, new, batches)
-            found = {name: self.loss(new[name], batch) for name, batch in batches.items()}
-            metrics = self.values.label({name: metrics for name, (_, metrics) in found.items()})
-            return jnp.asarray(sum(loss for loss, _ in found.values())), metrics
+            losses, metrics = [], {}
+            for name, batch in batches.items():
+                loss, metrics[name] = self.loss(new[name], batch)
+                losses.append(loss)
+            return jnp.asarray(sum(losses)), self.values.label(metrics)
 
         num_envs = next(iter(batches.values())).first.shape[1]
         samples = sum(batch.advantage.size for batch in batches.values()) // num_envs

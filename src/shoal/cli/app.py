@@ -68,39 +68,35 @@ EXAMPLES = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     with watched() if argv is None else contextlib.nullcontext():
-        return _main(argv)
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    ours = argv is None
-    if argv is None:  # the whole process is ours
-        argv = sys.argv[1:]
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]  # not all can show "▁"
-    begin()
-    try:
-        code = _run(list(argv))
-        sys.stdout.flush()
-        return code
-    except SystemExit as stop:  # help was printed
-        return stop.code if isinstance(stop.code, int) else DONE
-    except KeyboardInterrupt:
-        complain("interrupted")
-        if ours:  # what is saved is saved; to shut down around threads that still compile takes long, or crashes
+        ours = argv is None
+        if argv is None:  # the whole process is ours
+            argv = sys.argv[1:]
+            for stream in (sys.stdout, sys.stderr):
+                stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]  # not all can show "▁"
+        begin()
+        try:
+            code = _run(list(argv))
             sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(INTERRUPTED)
-        return INTERRUPTED
-    except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
-    except Exception as error:
-        message = _readable(error)
-        if message is None or os.environ.get("SHOAL_DEBUG"):
-            raise
-        with contextlib.suppress(OSError):  # the terminal may be closed
-            complain(message)
-        return WRONG
+            return code
+        except SystemExit as stop:  # help was printed
+            return stop.code if isinstance(stop.code, int) else DONE
+        except KeyboardInterrupt:
+            complain("interrupted")
+            if ours:  # what is saved is saved; to shut down around threads that still compile takes long, or crashes
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(INTERRUPTED)
+            return INTERRUPTED
+        except BrokenPipeError:  # whoever read the output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return BROKEN_PIPE
+        except Exception as error:
+            message = _readable(error)
+            if message is None or os.environ.get("SHOAL_DEBUG"):
+                raise
+            with contextlib.suppress(OSError):  # the terminal may be closed
+                complain(message)
+            return WRONG
 
 
 def _run(argv: list[str]) -> int:

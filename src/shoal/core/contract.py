@@ -62,8 +62,6 @@ def checked_update(
     algorithm: Algorithm, state: Any, experience: Experience, key: jax.Array, axis: str | None
 ) -> tuple[Any, dict[str, jax.Array]]:
     """`algorithm.update`, as it is traced: what it raises or returns is put into words if it breaks the contract."""
-    if is_own(algorithm):
-        return algorithm.update(state, experience, key, axis)
     try:
         result = algorithm.update(state, experience, key, axis)
     except ShoalError:

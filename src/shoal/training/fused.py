@@ -23,7 +23,7 @@ from jax.sharding import PartitionSpec as P
 from shoal.batching.regroup import original
 from shoal.batching.rollout import Episodes, Policies, Rollout, experience, rollout
 from shoal.batching.vectorise import Worlds
-from shoal.core.algorithm import Experience, Replays, require_protocol
+from shoal.core.algorithm import Replays, require_protocol
 from shoal.core.contract import check_contract, checked_update, is_own
 from shoal.core.errors import OptionError
 from shoal.core.host import StandIn
@@ -76,10 +76,10 @@ class Program(CompiledProgram[Carry]):
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return tuple(self._traced[1])
+        return tuple(self.traced[1])
 
     @functools.cached_property
-    def _traced(self) -> tuple[Any, dict[str, Any]]:
+    def traced(self) -> tuple[Any, dict[str, Any]]:
         """One update of one training, as a jaxpr, and its metrics' shapes; nothing is computed."""
         update = functools.partial(self._update, axis=None)
         jaxpr, (_, metrics) = jax.make_jaxpr(update, return_shape=True)(self._one())
@@ -100,11 +100,11 @@ class Program(CompiledProgram[Carry]):
     @functools.cached_property
     def need(self) -> Need:
         """What it takes of memory, from its trace."""
-        carry = self._one()
+        carry, (jaxpr, metrics) = self._one(), self.traced
         whole = () if on_host() else carry.learners  # replays, which are split, apart
         whole = jax.tree.map(lambda leaf: () if is_replay(leaf) else leaf, whole, is_leaf=is_replay)
-        table = 2 * 4 * MAX_UPDATES * len(self.names)  # of the call that runs and of the one that is read
-        one = need_of(carry, self._traced[0], whole)
+        table = 2 * 4 * MAX_UPDATES * len(metrics)  # of the call that runs and of the one that is read
+        one = need_of(carry, jaxpr, whole)
         return dataclasses.replace(one, made=one.made + table).times(self.trainings)
 
     def init(self) -> Carry:
@@ -245,7 +245,14 @@ class Program(CompiledProgram[Carry]):
         key: of all updates of the run (`run_keys`); update: which one it is.
         """
         whole = experience(made.steps, made.memory, made.last_observation, made.last_memory)
-        learners, metrics = self._learn(learners, jax.random.fold_in(key, update), whole, axis)
+        learners, metrics, key = dict(learners), {}, jax.random.fold_in(key, update)
+        for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
+            if self.experiment.learners[name].frozen:
+                continue
+            step = algorithm.update if is_own(algorithm) else functools.partial(checked_update, algorithm)
+            own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
+            learners[name], results = step(learners[name], own, jax.random.fold_in(key, i), axis)
+            metrics |= results
         share = made.steps.first.shape[1]
         latch = nonfinite.check(
             latch, update, made.steps, made.clock, made.last_observation, learners, metrics, share, axis
@@ -255,18 +262,6 @@ class Program(CompiledProgram[Carry]):
         if axis:
             metrics["fault"] = lax.pmax(metrics["fault"], axis)
         return learners, latch, metrics
-
-    def _learn(
-        self, learners: dict[str, Any], key: jax.Array, whole: Experience, axis: str | None
-    ) -> tuple[dict[str, Any], dict[str, jax.Array]]:
-        learners, metrics = dict(learners), {}
-        for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
-            if self.experiment.learners[name].frozen:
-                continue
-            own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
-            learners[name], results = checked_update(algorithm, learners[name], own, jax.random.fold_in(key, i), axis)
-            metrics |= results
-        return learners, metrics
 
 
 def check_compiled(roles: Cast) -> None:
@@ -298,7 +293,7 @@ def build(
     memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size
     check_replays(roles, num_points(overrides or {}), memories)
     program = kind(roles, mesh, overrides or {})
-    _check_traced(program)
+    _check_swept(program)
     check_memory(program)
     return program
 
@@ -333,7 +328,7 @@ def check_warm_up(experiment: Experiment) -> None:
             )
 
 
-def _check_traced(program: Program) -> None:
+def _check_swept(program: Program) -> None:
     """An algorithm must have copied what is swept to `state.hyper`, or all points would be the same."""
     learners = program.shapes().learners
     for name, options in program.overrides.items():
