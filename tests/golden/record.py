@@ -165,6 +165,20 @@ def run_cluster_population(case: Case) -> Outcome:
         return _greedy(plan.played, policies), policies
 
 
+def resume_with_threads(folder: Path, kind: str) -> None:
+    """Goes on with a run that was begun on a cluster, to its end."""
+    from shoal.cluster import training
+    from shoal.cluster.tasks import populations
+    from shoal.cluster.tasks.pool import PoolConfig
+    from shoal.cluster.transport.launcher import ThreadLauncher
+    from shoal.training.run import open_run
+
+    if kind == "cluster":
+        training.resume(open_run(folder), ThreadLauncher())
+    else:
+        populations.resume(folder, PoolConfig(workers=2), ThreadLauncher())
+
+
 RUN: dict[str, Callable[[Case], Outcome]] = {
     "training": run_training,
     "pbt": run_pbt,
@@ -201,7 +215,7 @@ def summarise(returns: Returns, policies: Any) -> Summary:
         raise ValueError("a policy holds NaN or infinity")
     places = np.linspace(0, len(values) - 1, QUANTILES).round().astype(int)
     return Summary(
-        returns=_rounded(returns),
+        returns=rounded(returns),
         count=len(values),
         sha256=hashlib.sha256(values.tobytes()).hexdigest(),
         rms=float(np.sqrt(np.mean(values.astype(np.float64) ** 2))),
@@ -209,12 +223,13 @@ def summarise(returns: Returns, policies: Any) -> Summary:
     )
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """Numbers to so many digits, wherever they are."""
     if isinstance(value, dict):
-        return {str(key): _rounded(entry) for key, entry in value.items()}
+        return {str(key): rounded(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(entry) for entry in value]
-    return float(f"{value:.{DIGITS}g}")
+        return [rounded(entry) for entry in value]
+    return None if value is None else float(f"{value:.{DIGITS}g}")
 
 
 def differences(name: str, recorded: Summary, found: Summary, same_place: bool) -> list[str]:
@@ -226,7 +241,10 @@ def differences(name: str, recorded: Summary, found: Summary, same_place: bool) 
         return wrong + ([] if recorded.returns == found.returns else [f"{name}: {_other_returns(recorded, found)}"])
     may = ROUNDING if same_place else ELSEWHERE
     wrong = [f"{name}: {_furthest(recorded, found)}, may be {may:g}"] if _distance(recorded, found) > may else []
-    near = np.allclose(_flat(recorded.returns), _flat(found.returns), rtol=may if same_place else 0.05, atol=may)
+    numbers = _flat(recorded.returns), _flat(found.returns)
+    near = len(numbers[0]) == len(numbers[1]) and np.allclose(
+        *numbers, rtol=may if same_place else 0.05, atol=may, equal_nan=True
+    )
     return wrong + ([] if near else [f"{name}: {_other_returns(recorded, found)}"])
 
 
@@ -247,7 +265,9 @@ def _other_returns(recorded: Summary, found: Summary) -> str:
 def _flat(value: Any) -> list[float]:
     if isinstance(value, dict):
         value = list(value.values())
-    return [number for entry in value for number in _flat(entry)] if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        return [number for entry in value for number in _flat(entry)]
+    return [np.nan if value is None else value]
 
 
 def place() -> dict[str, str]:
