@@ -34,10 +34,12 @@ def pytest_runtest_makereport(item, call):
 @pytest.fixture(autouse=True)
 def _no_world_stays_behind():
     """What a test registers is known to that test alone, whichever tests its process runs next."""
-    from shoal.core import extensions
+    from shoal.core import extensions, registry
 
-    before = {one.kind: set(one.table) for one in extensions._registries}
+    before, files = {one.kind: set(one.table) for one in extensions._registries}, dict(registry._files)
     yield
+    registry._files.clear()
+    registry._files.update(files)
     for one in extensions._registries:
         for name in set(one.table) - before.get(one.kind, set(one.table)):
             del one.table[name]

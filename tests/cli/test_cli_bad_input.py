@@ -161,8 +161,8 @@ def test_a_folder_that_is_no_run(shoal, tmp_path, command):
 
 
 @pytest.mark.parametrize("command", ["eval", "watch", "resume"])
-def test_a_run_of_a_world_that_is_not_imported(shoal, run, command):
-    assert_refused(shoal(command, run), "unknown world 'test/tiny'", "--import FILE")
+def test_a_run_of_a_world_that_is_not_imported(shoal, world, run, command):
+    assert_refused(shoal(command, run), "unknown world 'test/tiny'", f"trust that file, name it: --import {world}")
 
 
 @pytest.mark.parametrize("command", ["eval", "watch", "resume"])

@@ -116,7 +116,7 @@ class TestCrowds:
         site.__dict__["launcher"] = ThreadLauncher()
         (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 100, "cpus": 0}}))
         options = ResumeOptions(run=str(tmp_path))
-        others = hired(team_of(tmp_path, options), options, "control/cartpole")
+        others = hired(team_of(tmp_path, options), options)
         assert others is not None
         with pytest.raises(RunError, match="asks for 100 processes"):
             dataclasses.replace(others, site=site).by(pytest.fail)()

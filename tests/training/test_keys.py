@@ -21,6 +21,7 @@ class State(struct.PyTreeNode):
     params: dict[str, jax.Array]
     keys: jax.Array
     updates: jax.Array
+    hyper: dict[str, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Recorder(Algorithm):
 
     def init(self, key, spec):
         keys = jnp.zeros((UPDATES + 1, 2), jnp.uint32).at[0].set(jax.random.key_data(key))
-        return State(dict.fromkeys(spec.groups, jnp.float32(0.0)), keys, jnp.int32(0))
+        return State(dict.fromkeys(spec.groups, jnp.float32(0.0)), keys, jnp.int32(0), self.hyper(spec))
 
     def initial_memory(self, params):
         return ()

@@ -11,7 +11,7 @@ from tests.worlds.bandit import Bandit, Target
 from tests.worlds.two_teams import TwoTeams
 
 from shoal.algorithms import A2C, ALGORITHMS, DQN, PPO, SAC, Impala
-from shoal.core.errors import OptionError, RunError, ShoalError
+from shoal.core.errors import AlgorithmError, OptionError, RunError, ShoalError
 from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.training import checkpoint
@@ -300,7 +300,7 @@ def test_an_algorithm_that_keeps_its_floats_to_itself_is_refused():
             state = super().init(key, spec)
             return state.replace(hyper={name: value for name, value in state.hyper.items() if name != "gamma"})
 
-    with pytest.raises(OptionError, match="Secretive does not copy gamma"):
+    with pytest.raises(AlgorithmError, match="Secretive: init: `state.hyper` lacks gamma"):
         sweep(Sweep(bandit(algorithm=Secretive(network=TINY)), {"gamma": (0.9, 0.8)}), devices=1)
 
 
