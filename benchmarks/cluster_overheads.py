@@ -4,7 +4,8 @@
 
 All through Ray, in processes of their own, on this machine. Tasks do nothing, so that what is measured is the board:
 every worker hands in what it has done and is given what is next; results are on disk before they count. Workers ask
-for several short tasks at a time (up to `pool.MOST`); so what a run gets is the rows with the most.
+for several short tasks at a time (up to `pool.MOST`); so what a run gets is the rows with the most. Beside it stands
+`ray.util.ActorPool`, Ray's own pool, with and without results that are on disk (a journal, flushed) before they count.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import jax
 import numpy as np
 
 from shoal.cluster.services.dataset import Item, Queue
+from shoal.cluster.services.journal import Journal
 from shoal.cluster.services.parameters import ParameterService
 from shoal.cluster.tasks.board import Task, TaskBoard
 from shoal.cluster.tasks.pool import MOST, PoolConfig, WorkerPool
@@ -43,6 +45,7 @@ class Nothing:
 def dispatch(launcher: RayLauncher, workers: int, most: int, tasks: int) -> dict:
     """Tasks per second from the first to the last result, workers being up."""
     with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text("{}")  # a pool stops when its run folder is gone
         pool = WorkerPool(folder, launcher, PoolConfig(workers=workers, cpus=0.0), Nothing, most=most)
         pool.run([Task(f"warm/{n}", "k", n) for n in range(200 * workers)])
         while any(told["done"] == 0 for told in pool.board.once.status().values()):
@@ -61,6 +64,34 @@ def dispatch(launcher: RayLauncher, workers: int, most: int, tasks: int) -> dict
         "seconds": round(seconds, 3),
         "tasks_per_s": round(tasks / seconds),
         "trades": calls,
+    }
+
+
+def dispatch_by_ray(workers: int, tasks: int, folder: Path | None) -> dict:
+    """The same with `ray.util.ActorPool`; results are written to a journal in `folder`, if there is one."""
+    import ray
+    from ray.util import ActorPool
+
+    @ray.remote(num_cpus=0)
+    class Idle:
+        def run(self, number: int) -> dict:
+            return {"n": number}
+
+    pool = ActorPool([Idle.remote() for _ in range(workers)])
+    list(pool.map_unordered(lambda actor, n: actor.run.remote(n), range(200 * workers)))
+    journal = Journal(folder) if folder else None
+    began = time.perf_counter()
+    for figures in pool.map_unordered(lambda actor, n: actor.run.remote(n), range(tasks)):
+        if journal is not None:
+            journal.write({"done": f"task/{figures['n']}", "figures": figures})
+    seconds = time.perf_counter() - began
+    return {
+        "pool": "ray.util.ActorPool",
+        "results_on_disk": folder is not None,
+        "workers": workers,
+        "tasks": tasks,
+        "seconds": round(seconds, 3),
+        "tasks_per_s": round(tasks / seconds),
     }
 
 
@@ -124,6 +155,11 @@ def main() -> None:
         for workers, most in ((2, 1), (4, 1), (2, 4), (4, 4), (2, MOST), (4, MOST)):
             rows.append(dispatch(launcher, workers, most, options.tasks))
             print(rows[-1], flush=True)
+        for workers in (2, 4):
+            rows.append(dispatch_by_ray(workers, options.tasks, None))
+            with tempfile.TemporaryDirectory() as folder:
+                rows.append(dispatch_by_ray(workers, options.tasks, Path(folder)))
+            print(rows[-2], rows[-1], flush=True)
         service = launcher.start("parameters", ParameterService, launcher.store)
         puller = launcher.start("puller", Puller, service, launcher.store)
         puller.once.pull(0, 10)
