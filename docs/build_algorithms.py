@@ -85,7 +85,7 @@ def default_text(field: dataclasses.Field) -> str:
     differs = [
         f"{part.name}={getattr(value, part.name)!r}"
         for part in dataclasses.fields(value)
-        if getattr(value, part.name) != part.default
+        if getattr(value, part.name) != getattr(type(value)(), part.name)
     ]
     return f"`{type(value).__name__}({', '.join(differs)})`"
 
