@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import pytest
 from flax import struct
 
-from shoal.algorithms import ALGORITHMS
 from shoal.core import algorithm as contract
 from shoal.presets import _registry as preset_registry
 from shoal.testing.check_algorithm import PROBES
@@ -19,9 +18,8 @@ FILES = {"calm_ppo.py": "class CalmPPO", "reinforce.py": "class Reinforce("}
 
 
 @pytest.fixture(autouse=True)
-def own_registries(monkeypatch, tmp_path):
-    """What the guide registers is forgotten after a test; its files lie in the current folder."""
-    monkeypatch.setattr(ALGORITHMS, "table", dict(ALGORITHMS.table))
+def own_files(monkeypatch, tmp_path):
+    """Presets of the guide are forgotten after a test; its files lie in the current folder."""
     monkeypatch.setattr(preset_registry, "_presets", dict(preset_registry._presets))
     monkeypatch.chdir(tmp_path)
     for file, word in FILES.items():

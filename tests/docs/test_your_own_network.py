@@ -10,7 +10,6 @@ import pytest
 
 import shoal
 from shoal.networks import Network
-from shoal.networks.own_torsos import TORSOS
 from shoal.networks.torsos import Torso
 from tests.docs.guides import ROOT, Guide, parse_command
 
@@ -18,9 +17,8 @@ GUIDE = Guide("your-own-network.md")
 
 
 @pytest.fixture(autouse=True)
-def own_torsos(monkeypatch, tmp_path):
-    """What the guide registers is forgotten after a test; its file lies in the current folder."""
-    monkeypatch.setattr(TORSOS, "table", dict(TORSOS.table))
+def own_file(monkeypatch, tmp_path):
+    """The file of the guide lies in the current folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "squares.py").write_text(GUIDE.block("class Squares"))
 

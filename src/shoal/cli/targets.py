@@ -11,7 +11,7 @@ import keyword
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
@@ -26,11 +26,12 @@ from shoal.cli.worlds import blame, build_world, has_options, import_files, opti
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.algorithm import Algorithm, Replays
 from shoal.core.env import Env
-from shoal.core.errors import OptionError, UnknownNameError, unknown_name
+from shoal.core.errors import AlgorithmError, OptionError, ShoalError, UnknownNameError, unknown_name
 from shoal.core.origin import USER, trust
 from shoal.core.registry import is_foreign
 from shoal.networks import Network
 from shoal.presets import Sharing, describe, foreign_experiment, names, resolve, share, targets
+from shoal.testing.structure import in_words
 from shoal.training.experiment import Experiment, Learner, check_storable, make_world
 from shoal.training.run import check_weights
 
@@ -176,7 +177,7 @@ def _adapt(old: Algorithm, found: Named) -> Algorithm:
     cls = found.cls
     before = {field.name: getattr(old, field.name) for field in dataclasses.fields(old) if field.init}
     if issubclass(cls, type(old)):  # one of your own has all the options of its parent
-        return with_options(cls(**before), found.options)
+        return _build(cls, before, found.options)
     known = {field.name for field in dataclasses.fields(cls)}
     kept = {name: before[name] for name in KEPT if name in before and name in known}
     if kept.get("critic") not in get_args(get_type_hints(cls).get("critic")):
@@ -184,7 +185,17 @@ def _adapt(old: Algorithm, found: Named) -> Algorithm:
     options = dict(found.options)
     if isinstance(before.get("network"), Network) and get_type_hints(cls).get("network") is Network:
         options = {f"network.{name}": getattr(before["network"], name) for name in KEPT_NETWORK} | options
-    return with_options(cls(**kept), options)
+    return _build(cls, kept, options)
+
+
+def _build(cls: type[Any], options: Mapping[str, Any], more: Mapping[str, Any]) -> Algorithm:
+    """An algorithm with options, then more of them; what goes wrong in its own code is put down to it."""
+    try:
+        return with_options(cls(**options), more)
+    except ShoalError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise AlgorithmError(f"algorithm {cls.name!r}: {in_words(error, 'building it')}") from error
 
 
 def _together(learners: dict[str, Learner], experiment: Experiment, found: Named) -> dict[str, Learner]:
