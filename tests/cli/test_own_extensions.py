@@ -1,13 +1,17 @@
 """An algorithm and a torso of one's own, from the command line: they train, resume, evaluate, sweep like the others."""
 
+import dataclasses
 import json
 
 import pytest
 
-from shoal.algorithms import ALGORITHMS
+from shoal.algorithms import A2C, ALGORITHMS
+from shoal.cli.commands.train import TrainOptions
+from shoal.cli.targets import parse_target
 from shoal.core import registry
 from shoal.networks.own_torsos import TORSOS
 from tests.cli.conftest import SMALL, assert_refused
+from tests.docs.guides import Guide
 
 KIT = '''
 import dataclasses
@@ -119,11 +123,93 @@ def test_a_file_that_takes_a_name_is_refused(tmp_path, shoal):
     assert_refused(shoal("algos", "--import", file), why)
 
 
-@pytest.mark.slow
-def test_a_stopped_run_goes_on_to_the_same_bits_and_is_swept(kit, world, shoal, tmp_path):
+def chosen(*args):
+    """The algorithm that a command line makes of its target."""
+    parsed = parse_target(TrainOptions, [str(arg) for arg in args], "shoal train")
+    return next(iter(parsed.experiment.learners.values())).algorithm
+
+
+def test_a_subclass_begins_with_what_the_preset_says_of_its_parent(kit):
+    own = chosen("a2c/cartpole", "--import", kit, "--algo", "kit_a2c", "--algo.kit-coef", "0.75")
+    parent = chosen("a2c/cartpole")
+    assert parent != A2C(), "the preset has options of its own"
+    options = {field.name: getattr(parent, field.name) for field in dataclasses.fields(parent)}
+    assert own == ALGORITHMS["kit_a2c"](**options, kit_coef=0.75)
+
+
+def test_a_parents_name_does_not_stand_for_a_child(own_run, kit, world):
     files = ("--import", world, "--import", kit)
-    sizes = ("--num-envs", "4", "--num-steps", "8", "--total-env-steps", "320", "--json")
-    whole = shoal("train", "test/tiny", *files, *OWN, *sizes, "--run-dir", tmp_path / "whole")
-    assert whole.code == 0, whole.err
-    swept = shoal("sweep", "test/tiny", *files, *OWN, *sizes, "--over", "kit_coef=0.1,0.2", "--out", tmp_path / "sweep")
+    assert type(chosen(own_run, *files)) is ALGORITHMS["kit_a2c"]
+    assert type(chosen(own_run, *files, "--algo", "a2c")) is A2C
+
+
+def test_an_algorithm_may_do_without_a_network(tmp_path):
+    guide = Guide("your-own-algorithm.md")
+    file = tmp_path / "reinforce.py"
+    file.write_text(guide.block("class Reinforce("))
+    own = chosen("cards/kuhn", "--import", file, "--algo", "reinforce", "--algo.learning-rate", "0.5")
+    assert own == ALGORITHMS["reinforce"](learning_rate=0.5, gamma=chosen("cards/kuhn").gamma)
+
+
+@pytest.mark.parametrize(
+    ("option", "kind"), [(("--algo", "kid_a2c"), "algorithm"), (("--algo.network.torso", "kid_torso"), "torso")]
+)
+def test_an_unknown_name_may_be_of_a_file_that_was_not_named(option, kind, shoal):
+    outcome = shoal("train", "control/cartpole", *option)
+    assert_refused(outcome, f"unknown {kind} 'kid_", f"{kind} of your own, name the file that registers it: --import")
+
+
+BROKEN = """
+import dataclasses
+import shoal
+
+
+@shoal.register_algorithm("kit_broken")
+@dataclasses.dataclass(frozen=True)
+class Broken(shoal.A2C):
+    {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("def __post_init__(self): {}['no such']", "algorithm 'kit_broken': building it (broken.py, line 9: "),
+        ("def loss(self, new, batch): return new.log_prob, {}", "loss: the loss has the shape [8, 4, 2]. Take a mean"),
+        ("def loss(self, new, batch): return batch.mean_active(new.value)", "Return the loss and a dict of metrics"),
+        ("def value(self, params, observation, memory): return observation.view", "Return one number, a float scalar"),
+        ("def update(self, state, experience, key, axis=None): return state", "Return the state and a dict of metrics"),
+    ],
+)
+def test_what_breaks_the_contract_is_told_in_a_line(code, why, world, tmp_path, shoal):
+    file = tmp_path / "broken.py"
+    file.write_text(BROKEN.format(code))
+    run = ("--algo", "kit_broken", "--run-dir", tmp_path / "run")
+    outcome = shoal("train", "test/tiny", "--import", world, "--import", file, *SMALL, *run)
+    assert_refused(outcome, why)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_torso_that_has_changed_since_is_not_mistaken_for_other_views(own_run, world, tmp_path, shoal):
+    file = tmp_path / "kit.py"
+    file.write_text(KIT.replace("nn.Dense(self.width)", "nn.Dense(self.width + 1)"))
+    outcome = shoal("eval", own_run, "--import", world, "--import", file)
+    assert_refused(outcome, "the torso (its options, its code): not the same in config.json and in the checkpoint")
+
+
+def test_they_are_swept(kit, world, shoal, tmp_path):
+    files = ("--import", world, "--import", kit)
+    out = ("--over", "kit_coef=0.1,0.2", "--out", tmp_path / "sweep", "--json")
+    swept = shoal("sweep", "test/tiny", *files, *SMALL, *OWN, *out)
     assert swept.code == 0, swept.err
+    assert [point["values"] for point in swept.json["points"]] == [{"kit_coef": 0.1}, {"kit_coef": 0.2}]
+
+
+@pytest.mark.slow
+def test_processes_of_a_cluster_import_the_file(kit, world, shoal, tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'shoal[cluster]'")
+    files = ("--import", world, "--import", kit)
+    there = ("--cluster", "auto", "--actors", "2", "--run-dir", tmp_path / "run")
+    outcome = shoal("train", "test/tiny", *files, *SMALL, *OWN, *there)
+    assert outcome.code == 0, outcome.err
+    assert "3/3" in outcome.out

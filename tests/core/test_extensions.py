@@ -126,7 +126,8 @@ def test_a_file_may_be_imported_again_but_another_may_not_take_its_names(kit, tm
     other = tmp_path / "elsewhere" / "kit.py"
     other.parent.mkdir()
     other.write_text(KIT)
-    with pytest.raises(OptionError, match=r"algorithm name 'kit_ppo' is already taken by shoal_user_kit_.*:KitPPO"):
+    why = f"algorithm name 'kit_ppo' is already taken by {kit}:KitPPO: choose another one for {other}:KitPPO"
+    with pytest.raises(OptionError, match=why):
         import_file(str(other))
 
 

@@ -8,9 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shoal.algorithms import DQN, SAC
 from shoal.bridges.numpy_policy import export
+from shoal.core.algorithm import LearnerSpec
+from shoal.core.contract import contract_problems
 from shoal.core.errors import OptionError
-from shoal.core.spaces import Discrete
+from shoal.core.spaces import Box, Discrete
+from shoal.core.types import Group, Observation
 from shoal.networks import ActorCritic, MemoryTorso, Network, init_weights, register_torso
 from shoal.networks.torsos import Torso, initial_carry
 
@@ -95,6 +99,18 @@ def test_an_actor_critic_keeps_a_memory_for_each_torso(seen):
     assert parameters.shape == (3,)
     assert value.shape == ()
     np.testing.assert_allclose(memory["critic"], seen["x"][0])
+
+
+@pytest.mark.parametrize("cls", [DQN, SAC])
+def test_learners_from_a_replay_keep_a_memory_too(cls):
+    algorithm = cls(network=Network(torso="counter", hidden=(3,)), sequence=2, burn_in=1, buffer_size=64)
+    seen = Observation({"x": jax.ShapeDtypeStruct((1, 2), jnp.float32)})
+    groups = {"agent": Group(1, Discrete(3), {"x": Box((2,))})}
+    spec = LearnerSpec(groups, None, observations={"agent": seen}, num_envs=2, num_steps=4)
+    assert list(contract_problems(algorithm, spec)) == []
+    memory = jax.eval_shape(lambda: algorithm.initial_memory(algorithm.init(jax.random.key(0), spec).params["agent"]))
+    assert all(leaf.shape[-1] == 2 for leaf in jax.tree.leaves(memory))
+    assert jax.tree.leaves(memory)
 
 
 class Matrix(nn.Module):

@@ -100,7 +100,7 @@ def example_features(policy: Policy, group: Group, state: PyTree) -> jax.Array:
 
 def fresh_memory(network: Network, critics: int) -> PyTree:
     """One agent's memory at the start of an episode."""
-    if network.recurrent == "none":
+    if not network.has_memory:
         return ()
     one = initial_carry(network)
     several = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (critics, *leaf.shape)), one)

@@ -21,6 +21,7 @@ from shoal.batching.agents import mover_index, over_agents, pick, pick_observati
 from shoal.core import algorithm as contract
 from shoal.core.algorithm import ActOutput, Experience, LearnerSpec, Traits, Trajectory
 from shoal.core.checks import check_floats, check_whole
+from shoal.core.contract import checked_loss
 from shoal.core.options import check_types
 from shoal.core.types import Group, Observation, PyTree
 from shoal.networks import Network, init_weights, make_actor_critic
@@ -319,7 +320,7 @@ class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
             new = self.values.join_values(weights, new, batches)
             losses, metrics = [], {}
             for name, batch in batches.items():
-                loss, metrics[name] = self.loss(new[name], batch)
+                loss, metrics[name] = checked_loss(self, self.loss(new[name], batch))
                 losses.append(loss)
             return jnp.asarray(sum(losses)), self.values.label(metrics)
 

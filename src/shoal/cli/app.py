@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from shoal.cli.interrupts import watched
 from shoal.cli.terminal import begin, complain, console
-from shoal.core.errors import RunError, ShoalError, unknown_name
+from shoal.core.errors import RunError, ShoalError, UnknownNameError, unknown_name
+from shoal.core.extensions import advise
 from shoal.core.version import VERSION
 
 DONE, WRONG, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
@@ -151,6 +152,8 @@ def _readable(error: Exception) -> str | None:
     """What to tell the user, or None if the error is a bug."""
     if isinstance(error, RunError):  # a folder may hold anything, but it is refused in one line
         return " ".join(str(error).splitlines())
+    if isinstance(error, UnknownNameError):  # it may be the user's own
+        return f"{error}{advise(error, None)}"
     if isinstance(error, ShoalError):
         return str(error)
     if isinstance(error, OSError):  # of the machine: full disk, no permission

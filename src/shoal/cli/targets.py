@@ -11,7 +11,7 @@ import keyword
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
@@ -26,10 +26,12 @@ from shoal.cli.worlds import blame, build_world, has_options, import_files, opti
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.algorithm import Algorithm, Replays
 from shoal.core.env import Env
-from shoal.core.errors import OptionError, UnknownNameError, unknown_name
+from shoal.core.errors import AlgorithmError, OptionError, ShoalError, UnknownNameError, unknown_name
 from shoal.core.origin import USER, trust
 from shoal.core.registry import is_foreign
+from shoal.networks import Network
 from shoal.presets import Sharing, describe, foreign_experiment, names, resolve, share, targets
+from shoal.testing.structure import in_words
 from shoal.training.experiment import Experiment, Learner, check_storable, make_world
 from shoal.training.run import check_weights
 
@@ -75,7 +77,7 @@ def parse_target(command: type, args: Sequence[str], prog: str) -> Parsed:
     algo = scan(rest, "--algo")
     with blame(target, "groups"):
         own = _resolve(target, scan(rest, "--env-option"))
-        experiment = _with_algorithm(own, algo)
+    experiment = _with_algorithm(own, algo)
     check_env_options(experiment.env, scan(rest, "--env-option"), f"{prog} {shlex.quote(target)}")
     about = f"{target}: {describe(target)}." if target in names() else None
     if experiment.learners != own.learners:  # what a preset says of itself may name its algorithm
@@ -161,23 +163,39 @@ def _with_algorithm(experiment: Experiment, names: Sequence[str]) -> Experiment:
     cls = found.cls
 
     def changed(learner: Learner) -> Learner:
-        old = learner.algorithm
-        if isinstance(old, cls):
-            return dataclasses.replace(learner, algorithm=with_options(old, found.options))
-        known = {field.name for field in dataclasses.fields(cls)}
-        kept = {name: getattr(old, name) for name in KEPT if hasattr(old, name) and name in known}
-        network = {name: getattr(old.network, name) for name in KEPT_NETWORK}  # pyright: ignore[reportAttributeAccessIssue]
-        if kept.get("critic") not in get_args(get_type_hints(cls).get("critic")):
-            kept.pop("critic", None)  # the other algorithm has no such critic
-        fresh = cls(**kept)
-        adapted = dataclasses.replace(fresh, network=dataclasses.replace(fresh.network, **network))
-        return dataclasses.replace(learner, algorithm=with_options(adapted, found.options))
+        return dataclasses.replace(learner, algorithm=_adapt(learner.algorithm, found))
 
-    others = any(not isinstance(learner.algorithm, cls) for learner in experiment.learners.values())
+    others = any(type(learner.algorithm) is not cls for learner in experiment.learners.values())
     learners = _together({name: changed(learner) for name, learner in experiment.learners.items()}, experiment, found)
     replays = issubclass(cls, Replays) and others
     sizes = {name: min(getattr(experiment, name), most) for name, most in REPLAY_SIZES.items()} if replays else {}
     return dataclasses.replace(experiment, learners=learners, **sizes)
+
+
+def _adapt(old: Algorithm, found: Named) -> Algorithm:
+    """The algorithm of that name, with those options of the one it replaces that suit the world."""
+    cls = found.cls
+    before = {field.name: getattr(old, field.name) for field in dataclasses.fields(old) if field.init}
+    if issubclass(cls, type(old)):  # one of your own has all the options of its parent
+        return _build(cls, before, found.options)
+    known = {field.name for field in dataclasses.fields(cls)}
+    kept = {name: before[name] for name in KEPT if name in before and name in known}
+    if kept.get("critic") not in get_args(get_type_hints(cls).get("critic")):
+        kept.pop("critic", None)  # the other algorithm has no such critic
+    options = dict(found.options)
+    if isinstance(before.get("network"), Network) and get_type_hints(cls).get("network") is Network:
+        options = {f"network.{name}": getattr(before["network"], name) for name in KEPT_NETWORK} | options
+    return _build(cls, kept, options)
+
+
+def _build(cls: type[Any], options: Mapping[str, Any], more: Mapping[str, Any]) -> Algorithm:
+    """An algorithm with options, then more of them; what goes wrong in its own code is put down to it."""
+    try:
+        return with_options(cls(**options), more)
+    except ShoalError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise AlgorithmError(f"algorithm {cls.name!r}: {in_words(error, 'building it')}") from error
 
 
 def _together(learners: dict[str, Learner], experiment: Experiment, found: Named) -> dict[str, Learner]:

@@ -88,6 +88,18 @@ def update_problems(before: Any, result: Any) -> Iterator[Problem]:
             yield Problem("update", f"the metric {name!r} has the shape {list(jnp.shape(metric))}", fix)
 
 
+def checked_loss(algorithm: Algorithm, result: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """What a method `loss` returned, which must be one number and metrics."""
+    name = type(algorithm).__name__
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)):
+        got = type(result).__name__ if not hasattr(result, "dtype") else _show(result)
+        raise AlgorithmError(f"{name}: loss: it returns {got}. Return the loss and a dict of metrics.")
+    if jnp.shape(result[0]) != ():
+        fix = "Take a mean over the batch: batch.mean_active or batch.mean_present"
+        raise AlgorithmError(f"{name}: loss: the loss has the shape {list(jnp.shape(result[0]))}. {fix}.")
+    return result
+
+
 def difference(before: PyTree, after: PyTree) -> str:
     """How two trees differ in structure, shapes or types; empty if they do not."""
     ours, theirs = _leaves(before), _leaves(after)

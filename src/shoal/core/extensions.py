@@ -17,6 +17,8 @@ from shoal.core.errors import OptionError, ShoalError, UnknownNameError, unknown
 
 PACKAGE = "package "
 """Before the name of a package, where a source is one and not a file."""
+FILE_MODULE = "shoal_user_"
+"""Begins the names of the modules that files named with `--import` become."""
 MOST_LETTERS = 300
 """Of what a run folder says about where something came from: longer ones are not shown."""
 _registries: list["Registry"] = []
@@ -48,7 +50,8 @@ class Registry(Mapping[str, Any]):
         holder = self._holder(name)
         if holder is not None and holder != identity(target):
             raise OptionError(
-                f"the {self.kind} name {name!r} is already taken by {holder}: choose another one for {identity(target)}"
+                f"the {self.kind} name {name!r} is already taken by {_shown(holder)}: choose another one for "
+                f"{_shown(identity(target))}"
             )
         self.table[name] = target
         self._sources[name] = source(target)
@@ -188,6 +191,12 @@ def advise(error: UnknownNameError, noted: Any) -> str:
         f" The run was begun with it from {where}. If you know and trust that file, name it: --import "
         f"{shlex.quote(where)} (in Python, import it first)."
     )
+
+
+def _shown(identity: str) -> str:
+    """A class as a user knows it: those of a file named with `--import` by that file, not by the module made of it."""
+    module, _, name = identity.partition(":")
+    return f"{source(identity)}:{name}" if module.startswith(FILE_MODULE) else identity
 
 
 def _declared(kind: str, point: importlib.metadata.EntryPoint) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, ShoalError, WorldError, unknown_name
-from shoal.core.extensions import Registry
+from shoal.core.extensions import FILE_MODULE, Registry
 from shoal.core.origin import GROUP, USER, Origin, trust
 
 LIBRARIES = {
@@ -109,7 +109,7 @@ def import_file(path: str) -> None:
         raise OptionError(f"--import {path}: no such file")
     # Two files of one name, in different folders, are two modules.
     place = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:8]
-    name = f"shoal_user_{re.sub(r'[^0-9a-zA-Z]', '_', file.stem)}_{place}"
+    name = f"{FILE_MODULE}{re.sub(r'[^0-9a-zA-Z]', '_', file.stem)}_{place}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise OptionError(f"--import {path}: not a Python file (it should end in .py)")
@@ -117,6 +117,8 @@ def import_file(path: str) -> None:
     sys.modules[name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
+    except ShoalError as error:
+        raise OptionError(f"--import {path}: {error}") from error
     except Exception as error:
         raise OptionError(f"--import {path}: {type(error).__name__}: {error}") from error
     _files[file.absolute()] = None

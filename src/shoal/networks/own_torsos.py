@@ -95,6 +95,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
         if options:
             raise OptionError(f"Network: torso_options must be empty for the torso {MLP!r}, got {dict(options)!r:.100}")
         return FrozenDict()
+    if name not in TORSOS:
+        raise unknown_name("torso", name, [MLP, *TORSOS])
     cls = TORSOS[name]
     hints = _hints(cls)
     plain = {}

@@ -46,7 +46,13 @@ def differing_shapes(wanted: Shapes, found: Shapes, here: str, there: str) -> st
     for part, option in _OPTIONS.items():
         if any(part in f"/{name}" and (name not in wanted or name not in found) for name in other):
             said.append(f"{option}: not the same {here} and {there}")
-    firsts = [name for name in other if name.endswith("layers_0/kernel") and name in wanted and name in found]
+    both = [name for name in other if name in wanted and name in found]
+    if any("/encoder/" in f"/{name}" for name in both):  # the MLP sees what it makes of the views
+        said.append(
+            f"the views, network.filters, or the torso (its options, its code): not the same {here} and {there}"
+        )
+        return "; ".join(said)
+    firsts = [name for name in both if name.endswith("layers_0/kernel")]
     sizes = {(wanted[name][-2], found[name][-2]) for name in firsts if wanted[name][-2] != found[name][-2]}
     for one, two in sorted(sizes)[:1]:
         said.append(f"the views, by the options of the world, have {one} numbers {here}, {two} {there}")

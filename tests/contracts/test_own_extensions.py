@@ -1,0 +1,112 @@
+"""An algorithm and a torso of one's own train, resume, sweep, join populations and the cluster like those that ship."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shoal
+from shoal.cluster import training as cluster
+from shoal.cluster.plan import Plan
+from shoal.cluster.tasks import populations
+from shoal.cluster.tasks.pool import PoolConfig
+from shoal.cluster.transport.launcher import ThreadLauncher
+from shoal.networks import MemoryTorso, Network
+from shoal.populations import psro_run
+from shoal.populations.psro import PSRO
+from shoal.presets import resolve
+from shoal.training.loop import resume, train
+from shoal.training.run import load_policies, open_run
+from shoal.training.sweep import Sweep, sweep
+from tests.docs.guides import Guide
+
+
+class Average(MemoryTorso):
+    """What was seen, averaged over the episode so far."""
+
+    decay: float = 0.5
+
+    def __call__(self, seen, memory):
+        mean = self.decay * memory["mean"] + (1 - self.decay) * seen
+        return jnp.append(mean, memory["age"] / 10), {"mean": mean, "age": memory["age"] + 1}
+
+    def initial_memory(self):
+        return {"mean": jnp.zeros(11), "age": jnp.float32(0)}
+
+
+@pytest.fixture(params=["algorithm", "torso"])
+def own(request):
+    """Either REINFORCE as the guide has it, which uses nothing of ours, or A2C with a torso that remembers."""
+    names = {"__name__": "guide"}
+    guide = Guide("your-own-algorithm.md")
+    guide.run(names, guide.block("class Reinforce("))
+    shoal.register_torso("average")(Average)
+    if request.param == "algorithm":
+        return names["Reinforce"]()
+    return shoal.A2C(network=Network(torso="average", torso_options={"decay": 0.25}, hidden=(4,)))
+
+
+SIZES = {"num_envs": 8, "num_steps": 4}
+
+
+def kuhn(algorithm, updates, **changes):
+    learners = {"player": shoal.Learner(algorithm)}
+    total = 32 * updates
+    return shoal.Experiment("cards/kuhn", learners=learners, total_env_steps=total, **SIZES, **changes)
+
+
+def assert_close(one, other, tolerance=0.0):
+    """Trees of the same weights, to the bit unless told otherwise."""
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for ours, theirs in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance)
+
+
+def test_trained_resumed_and_evaluated(own, tmp_path):
+    whole = train(kuhn(own, 4), devices=1)
+    train(kuhn(own, 2), tmp_path / "run", devices=1)
+    assert open_run(tmp_path / "run").experiment == kuhn(own, 2)
+    resumed = resume(tmp_path / "run", devices=1, total_env_steps=4 * 32)
+    assert_close(resumed.policies, whole.policies)
+    roles, stored, _ = load_policies(tmp_path / "run")
+    assert_close(stored, whole.policies)
+    played = [shoal.evaluate(roles, policies, episodes=16) for policies in (stored, whole.policies)]
+    assert_close(played[0].returns, played[1].returns)
+
+
+def test_swept(own, tmp_path):
+    plan = Sweep(kuhn(own, 2), {"learning_rate": (1e-4, 1e-2)})
+    result = sweep(plan, tmp_path / "sweep", devices=1)
+    assert [point.values for point in result.points] == [{"learning_rate": 1e-4}, {"learning_rate": 1e-2}]
+    assert all(failure is None for point in result.points for failure in point.failures)
+
+
+def test_synchronous_actors_make_the_same_weights(own, tmp_path):
+    result = cluster.train(kuhn(own, 3), tmp_path / "run", Plan(actors=2), ThreadLauncher())
+    assert_close(result.policies, train(kuhn(own, 3), devices=1).policies, 1e-6)
+
+
+def settings(algorithm):
+    experiment = resolve("psro/kuhn")
+    learners = {name: dataclasses.replace(one, algorithm=algorithm) for name, one in experiment.learners.items()}
+    experiment = dataclasses.replace(experiment, learners=learners, total_env_steps=64, **SIZES)
+    return psro_run.Settings(experiment, PSRO(iterations=1, episodes=16))
+
+
+@pytest.mark.parametrize("own", ["algorithm", pytest.param("torso", marks=pytest.mark.slow)], indirect=True)
+def test_a_population_grows_and_is_opened_again(own, tmp_path):
+    state = psro_run.start(settings(own), tmp_path / "run", devices=1)
+    assert [len(bank) for bank in state.banks.values()] == [2, 2]
+    again = psro_run.resume(tmp_path / "run", devices=1)
+    np.testing.assert_array_equal(again.table.total, state.table.total)
+    assert_close([bank.policies for bank in again.banks.values()], [bank.policies for bank in state.banks.values()])
+
+
+@pytest.mark.slow
+def test_a_population_by_tasks_is_that_of_one_machine(own, tmp_path):
+    here = psro_run.start(settings(own), devices=1)
+    there = populations.start(settings(own), tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
+    for name, bank in here.banks.items():
+        assert_close(there.banks[name].policies, bank.policies, 1e-6)
