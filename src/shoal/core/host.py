@@ -173,15 +173,12 @@ class StandIn(Env):
 
     def reset(self, key: jax.Array, params: PyTree) -> Last:
         """Zeros of the right shapes; the runner puts in what the host says."""
-        del key, params
         return jax.tree.map(jnp.asarray, self.blank())
 
     def step(self, key: jax.Array, state: Last, actions: dict[str, jax.Array], params: PyTree) -> tuple[Last, Outcome]:
-        del key, actions, params
         return state.replace(observation=state.final), state.outcome
 
     def observe(self, state: Last, params: PyTree) -> Observations:
-        del params
         return state.observation
 
     def blank(self) -> Last:

@@ -81,7 +81,6 @@ class ShoalEnv(gymnasium.Env):
         """Begins an episode; worlds take no options here."""
         check_seed(self._one.name, seed)
         super().reset(seed=None if seed is None else int(seed))
-        del options
         return self._told(self._one.reset(seed))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

@@ -89,7 +89,6 @@ class ShoalEnv(EnvBase):
         self._key, self._resets = jax.device_put(jax.random.key(seed), jax.local_devices()[0]), 0
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
-        del kwargs
         mask = None if tensordict is None else tensordict.get("_reset", None)
         key = self._key if self._resets == 0 else jax.random.fold_in(self._key, self._resets)
         self._resets += 1

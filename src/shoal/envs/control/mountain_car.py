@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from shoal.core.checks import require_finite, require_whole
 from shoal.core.env import Env
 from shoal.core.spaces import Discrete
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.control import _hill as hill
 
 
@@ -51,20 +51,17 @@ class MountainCar(Env):
         return hill.Params(force=0.001, goal_position=0.5, goal_velocity=self.goal_velocity)
 
     def reset(self, key: jax.Array, params: hill.Params) -> hill.State:
-        del params
         return hill.start(key)
 
     def step(
-        self, key: jax.Array, state: hill.State, actions: dict[str, jax.Array], params: hill.Params
+        self, key: jax.Array, state: hill.State, actions: Actions, params: hill.Params
     ) -> tuple[hill.State, Outcome]:
-        del key
         action = actions["agent"][0]
         throttle = (action == 2).astype(jnp.float32) - (action == 0).astype(jnp.float32)
         state, reached = hill.driven(state, throttle, params)
         return state, Outcome({"agent": -jnp.ones(1)}, reached, state.t >= self.max_steps)
 
     def observe(self, state: hill.State, params: hill.Params) -> dict[str, Observation]:
-        del params
         return {"agent": Observation(jnp.stack([state.position, state.velocity])[None])}
 
     def scene(self, state: hill.State, params: hill.Params) -> Scene:

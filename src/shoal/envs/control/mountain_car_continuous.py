@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from shoal.core.checks import require_finite, require_whole
 from shoal.core.env import Env
 from shoal.core.spaces import Box
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.control import _hill as hill
 
 _GOAL_REWARD = 100.0
@@ -54,20 +54,17 @@ class MountainCarContinuous(Env):
         return hill.Params(force=0.0015, goal_position=0.45, goal_velocity=self.goal_velocity)
 
     def reset(self, key: jax.Array, params: hill.Params) -> hill.State:
-        del params
         return hill.start(key)
 
     def step(
-        self, key: jax.Array, state: hill.State, actions: dict[str, jax.Array], params: hill.Params
+        self, key: jax.Array, state: hill.State, actions: Actions, params: hill.Params
     ) -> tuple[hill.State, Outcome]:
-        del key
         action = actions["agent"][0, 0]
         state, reached = hill.driven(state, jnp.clip(action, -1.0, 1.0), params)
         reward = jnp.where(reached, _GOAL_REWARD, 0.0) - _FUEL * action**2
         return state, Outcome({"agent": reward[None]}, reached, state.t >= self.max_steps)
 
     def observe(self, state: hill.State, params: hill.Params) -> dict[str, Observation]:
-        del params
         return {"agent": Observation(jnp.stack([state.position, state.velocity])[None])}
 
     def scene(self, state: hill.State, params: hill.Params) -> Scene:
