@@ -20,12 +20,12 @@ import jax
 import numpy as np
 import pyspiel
 
-from shoal.bridges.incoming._batches import gated
+from shoal.bridges.incoming._batches import stand_in_for
 from shoal.bridges.outgoing.openspiel import as_game
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, WorldError, require, unknown_name
-from shoal.core.host import Observations, StandIn
+from shoal.core.host import Observations
 from shoal.core.spaces import Box, Discrete
 from shoal.core.types import Group, Observation, Outcome, PyTree, Seat
 
@@ -39,19 +39,16 @@ def make(name: str, **options: Any) -> Env:
     """A game by its name or game string, such as `goofspiel(num_cards=4)`; options are further parameters of it."""
     title = f"openspiel:{name}"
     game = _load(title, name, options)
-    return gated(StandIn.of(OpenSpiel(game, title), lambda: OpenSpiel(game, title)))
+    return stand_in_for(OpenSpiel(game, title), lambda: OpenSpiel(game, title))
 
 
 class OpenSpiel:
     """An OpenSpiel game as a `HostEnv`."""
 
-    masked = True
-    leaving = True
-
     def __init__(self, game: pyspiel.Game, name: str):
         kind = game.get_type()
-        self.name = name
-        self.game = game
+        self.name, self.game = name, game
+        self.masked = self.leaving = True
         self.view = View(game, name)
         turns = kind.dynamics == pyspiel.GameType.Dynamics.SEQUENTIAL
         self.num_actions = game.num_distinct_actions()
