@@ -63,6 +63,45 @@ class Env:
         return Scene()
 
 
+class EnvAround(Env):
+    """A world that does what the world inside, its `env`, does. Subclasses change what they are for."""
+
+    env: Env
+
+    @property
+    def kind(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.kind
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        return self.env.groups
+
+    @property
+    def players(self) -> dict[str, tuple[Seat, ...]]:
+        return self.env.players
+
+    def default_params(self) -> PyTree:
+        return self.env.default_params()
+
+    def sample_params(self, key: jax.Array) -> PyTree:
+        return self.env.sample_params(key)
+
+    def reset(self, key: jax.Array, params: PyTree) -> PyTree:
+        return self.env.reset(key, params)
+
+    def step(self, key: jax.Array, state: PyTree, actions: Actions, params: PyTree) -> tuple[PyTree, Outcome]:
+        return self.env.step(key, state, actions, params)
+
+    def observe(self, state: PyTree, params: PyTree) -> dict[str, Observation]:
+        return self.env.observe(state, params)
+
+    def global_state(self, state: PyTree, params: PyTree) -> PyTree:
+        return self.env.global_state(state, params)
+
+    def scene(self, state: PyTree, params: PyTree) -> Scene:
+        return self.env.scene(state, params)
+
+
 @dataclasses.dataclass(frozen=True)
 class Spec:
     """A world's shapes as they really are: groups with their observation filled in, and the global state's spec.
