@@ -177,8 +177,4 @@ def _filled(obs: Observation, group: Group, masked: bool) -> Observation:
 
 def _deal(old: Mapping[str, PyTree], parts: tuple[Part, ...]) -> PyTree:
     pieces = [jax.tree.map(lambda leaf, p=part: leaf[p.start : p.stop], old[part.group]) for part in parts]
-    return jax.tree.map(lambda *leaves: _concatenate(leaves), *pieces)
-
-
-def _concatenate(arrays: Sequence[jax.Array]) -> jax.Array:
-    return arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays)
+    return jax.tree.map(lambda *leaves: leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves), *pieces)

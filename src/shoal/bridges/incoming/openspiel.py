@@ -77,7 +77,13 @@ class OpenSpiel:
         if state is None or state.is_terminal():
             raise WorldError(f"{self.name}: a step after the end of an episode, or before `reset`")
         chosen = [int(action) for action in actions[GROUP]]
-        self._check(state, chosen)
+        for player in _movers(state):
+            legal = state.legal_actions(player)
+            if chosen[player] not in legal:
+                raise WorldError(
+                    f"{self.name}: player {player} took the action {chosen[player]} at step {self._steps}, "
+                    f"where {legal} are legal"
+                )
         if state.is_simultaneous_node():
             state.apply_actions([action if state.legal_actions(i) else 0 for i, action in enumerate(chosen)])
         else:
@@ -113,15 +119,6 @@ class OpenSpiel:
             place = np.searchsorted(np.cumsum(chances), self._random.random() * sum(chances), side="right")
             state.apply_action(outcomes[min(int(place), len(outcomes) - 1)])
         return state
-
-    def _check(self, state: pyspiel.State, chosen: list[int]) -> None:
-        for player in _movers(state):
-            legal = state.legal_actions(player)
-            if chosen[player] not in legal:
-                raise WorldError(
-                    f"{self.name}: player {player} took the action {chosen[player]} at step {self._steps}, "
-                    f"where {legal} are legal"
-                )
 
     def _observe(self, state: pyspiel.State) -> Observations:
         size = len(self.players)
