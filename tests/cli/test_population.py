@@ -38,7 +38,7 @@ def made(path, table: PayoffTable, **plan):
     sizes = {"num_envs": 32, "num_steps": 4, "total_env_steps": 32 * 4 * 3}
     settings = Settings(dataclasses.replace(experiment, learners=learners, **sizes), PSRO(iterations=2, **plan))
     responses = Responses(Game(settings.experiment), 1, devices=1)
-    state = begin(responses.fresh(0), settings.psro.room)
+    state = begin(responses.fresh(0), settings.psro.room_for())
     for born in (1, 2):
         new = responses.fresh(10 * born)
         banks = {p: bank.add(new[p], Member(str(born), born - 1, born)) for p, bank in state.banks.items()}

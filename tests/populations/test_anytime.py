@@ -100,7 +100,7 @@ def test_resume_to_the_bit_with_nothing_compiled_twice(tmp_path):
     def grow(state):
         return list(psro(state, plan, oracle.respond, oracle.evaluate, oracle.measure, oracle.mix))
 
-    _, part, whole = grow(begin(oracle.first(), plan.room))
+    _, part, whole = grow(begin(oracle.first(), plan.room_for()))
     psro_run.create(tmp_path / "run", settings)
     psro_run.save(tmp_path / "run", part)
     oracle._plans.clear()
@@ -111,7 +111,7 @@ def test_resume_to_the_bit_with_nothing_compiled_twice(tmp_path):
     np.testing.assert_array_equal(whole.mixtures, again.mixtures)
     np.testing.assert_array_equal(whole.table.total, again.table.total)
     assert [mixture[-1] for mixture in whole.mixtures] == [0.0, 0.0]  # nobody has responded to the newest ones yet
-    trainer = oracle._trainer(plan.room)
+    trainer = oracle._trainer(plan.room_for())
     assert trainer.begin._cache_size() == trainer.advance._cache_size() == 1
     assert oracle.matches.program._cache_size() == 1
 

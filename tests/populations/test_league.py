@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from shoal.games.meta_solvers import priorities
 from shoal.populations import league
 from shoal.populations.bank import Member, PolicyBank
 
@@ -17,9 +18,9 @@ def bank(*roles):
 
 def test_priorities_by_hand():
     won = np.array([1.0, 0.5, 0.0])
-    np.testing.assert_allclose(league.prioritised(won, "hard"), np.array([0, 0.25, 1.0]) / 1.25)
-    np.testing.assert_allclose(league.prioritised(won, "variance"), [0, 1, 0])
-    np.testing.assert_allclose(league.prioritised(np.ones(4), "hard"), [0.25] * 4)
+    np.testing.assert_allclose(priorities(won), np.array([0, 0.25, 1.0]) / 1.25)
+    np.testing.assert_allclose(priorities(won, "variance"), [0, 1, 0])
+    np.testing.assert_allclose(priorities(np.ones(4)), [0.25] * 4)
     np.testing.assert_allclose(league.share_won(np.array([-2.0, 0.0, 2.0]), -2.0, 2.0), [0, 0.5, 1.0])
 
 

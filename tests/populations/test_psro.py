@@ -9,7 +9,6 @@ import pytest
 from shoal.core.errors import OptionError
 from shoal.populations.psro import PSRO, Response, State, begin, broadened, finished, psro
 from shoal.populations.psro_run import Settings, oracle_of, start
-from shoal.populations.self_play import fictitious_self_play, self_play
 from shoal.presets import resolve
 
 
@@ -164,9 +163,9 @@ def test_anytime_never_becomes_more_exploitable():
 
 
 def test_self_play_goes_in_circles_where_fictitious_self_play_does_not():
-    latest = start(Settings(resolve("psro/rock_paper_scissors"), self_play(12), "exact"))
+    latest = start(Settings(resolve("psro/rock_paper_scissors"), PSRO("last", iterations=12, episodes=0), "exact"))
     assert min(line["nash_conv"] for line in latest.history[1:]) >= 1.0
-    average = start(Settings(resolve("psro/rock_paper_scissors"), fictitious_self_play(30), "exact"))
+    average = start(Settings(resolve("psro/rock_paper_scissors"), PSRO("uniform", iterations=30, episodes=0), "exact"))
     assert average.history[-1]["nash_conv"] < 0.3
     with pytest.raises(OptionError, match=r"episodes must be at least 1; only uniform, last, recent need no payoffs"):
         PSRO("nash", episodes=0)

@@ -6,14 +6,14 @@ just ended, say), it is cheaper to gather them, work on the small batch, and sca
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
 
-PyTree = Any
+from shoal.core import trees
+from shoal.core.types import PyTree
 
 
 def for_rows(
@@ -75,16 +75,7 @@ def _gathered(work, size, mask, shared, rows, default):
 
 
 def _dense(work, mask, shared, rows, default):
-    return select_rows(mask, work(shared, rows), default)
-
-
-def select_rows(mask: jax.Array, new: PyTree, old: PyTree) -> PyTree:
-    """`new` in the rows where `mask` holds, `old` in the others."""
-
-    def select(new, old):
-        return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)
-
-    return jax.tree.map(select, new, old)
+    return trees.where(mask, work(shared, rows), default)
 
 
 BRANCH_SECONDS = 12e-6

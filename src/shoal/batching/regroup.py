@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from shoal.core.env import Env, describe
+from shoal.core.env import Env, EnvAround, describe
 from shoal.core.errors import OptionError, unknown_name
 from shoal.core.spaces import Box, num_logits
-from shoal.core.types import Group, Observation, Outcome, PyTree, Scene, Seat
+from shoal.core.types import Actions, Group, Observation, Outcome, PyTree, Seat
 
 _SEATS = re.compile(r"(?P<group>[^\[\]]+)(\[(?P<start>\d+)(?P<range>:(?P<stop>\d*))?\])?")
 
@@ -35,15 +35,11 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class Regrouped(Env):
+class Regrouped(EnvAround):
     """A world whose seats are dealt to other groups; made by `regroup`."""
 
     env: Env
     plan: tuple[tuple[str, tuple[Part, ...]], ...]
-
-    @property
-    def kind(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.kind
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -58,18 +54,7 @@ class Regrouped(Env):
             seat_of |= {seat: (name, i) for i, seat in enumerate(seats)}
         return {player: tuple(seat_of[seat] for seat in seats) for player, seats in self.env.players.items()}
 
-    def default_params(self) -> PyTree:
-        return self.env.default_params()
-
-    def sample_params(self, key: jax.Array) -> PyTree:
-        return self.env.sample_params(key)
-
-    def reset(self, key: jax.Array, params: PyTree) -> PyTree:
-        return self.env.reset(key, params)
-
-    def step(
-        self, key: jax.Array, state: PyTree, actions: dict[str, jax.Array], params: PyTree
-    ) -> tuple[PyTree, Outcome]:
+    def step(self, key: jax.Array, state: PyTree, actions: Actions, params: PyTree) -> tuple[PyTree, Outcome]:
         state, outcome = self.env.step(key, state, _dealt_back(self, actions, 0), params)
         return state, outcome.replace(reward={name: _deal(outcome.reward, parts) for name, parts in self.plan})
 
@@ -78,12 +63,6 @@ class Regrouped(Env):
         masked = any(obs.legal is not None for obs in seen.values())
         old = {name: _filled(obs, self.env.groups[name], masked) for name, obs in seen.items()}
         return {name: _deal(old, parts) for name, parts in self.plan}
-
-    def global_state(self, state: PyTree, params: PyTree) -> PyTree:
-        return self.env.global_state(state, params)
-
-    def scene(self, state: PyTree, params: PyTree) -> Scene:
-        return self.env.scene(state, params)
 
     def _merged(self, parts: tuple[Part, ...], old: Mapping[str, Group]) -> Group:
         size = sum(part.size for part in parts)
@@ -198,8 +177,4 @@ def _filled(obs: Observation, group: Group, masked: bool) -> Observation:
 
 def _deal(old: Mapping[str, PyTree], parts: tuple[Part, ...]) -> PyTree:
     pieces = [jax.tree.map(lambda leaf, p=part: leaf[p.start : p.stop], old[part.group]) for part in parts]
-    return jax.tree.map(lambda *leaves: _concatenate(leaves), *pieces)
-
-
-def _concatenate(arrays: Sequence[jax.Array]) -> jax.Array:
-    return arrays[0] if len(arrays) == 1 else jnp.concatenate(arrays)
+    return jax.tree.map(lambda *leaves: leaves[0] if len(leaves) == 1 else jnp.concatenate(leaves), *pieces)

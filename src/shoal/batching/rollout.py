@@ -117,7 +117,10 @@ class PlaysBatches(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Policies:
-    """The usual actor: each group is played by an algorithm's policy. `params` are the policies by group."""
+    """The usual actor: groups are played by an algorithm's policy each, those that have none by somebody else.
+
+    `params` are the policies by group.
+    """
 
     algorithms: Mapping[str, Algorithm]
     groups: Mapping[str, Group]
@@ -144,6 +147,8 @@ class Policies:
         for number, (name, group) in enumerate(self.groups.items()):
             own = jax.vmap(lambda key, s=start, n=group.size: agent_keys(key, s, n))(keys)
             start += group.size
+            if name not in self.algorithms:
+                continue
             observation, algorithm = worlds.observation[name], self.algorithms[name]
             if isinstance(algorithm, PlaysBatches):
                 action, after = algorithm.act_batch(params[name], observation, memory[name], own, worlds, number)

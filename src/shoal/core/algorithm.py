@@ -135,7 +135,6 @@ class Algorithm(abc.ABC):
 
     def initial_memory(self, params: PyTree) -> PyTree:
         """One agent's memory at the start of an episode; empty for feed-forward networks."""
-        del params
         return ()
 
     @abc.abstractmethod

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Replays, Traits, float_options, supports
 from shoal.core.errors import AlgorithmError, ShoalError
 from shoal.core.explain import explain
-from shoal.core.spaces import Box, Discrete, MultiDiscrete
+from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import Group, Observation, PyTree
 
 TRACED = "Begin `update` with `self = self.traced(state.hyper)`, and make `hyper` with `self.hyper(spec)` in `init`"
@@ -154,7 +154,7 @@ def _act_problems(group: Group, memory: PyTree, out: Any) -> Iterator[Problem]:
     if not isinstance(out, ActOutput):
         yield Problem("act", f"it returns {type(out).__name__}", "Return an ActOutput(action, memory, extras)")
         return
-    shape, dtype = _action(group.action)
+    shape, dtype = action_shape(group.action), action_dtype(group.action)
     if not (hasattr(out.action, "shape") and out.action.shape == shape and out.action.dtype == dtype):
         fix = f"One agent's action of {group.action} is {dtype}{list(shape)}: `act` is written without batch axes"
         yield Problem("act", f"the action is {_show(out.action)}", fix)
@@ -164,16 +164,6 @@ def _act_problems(group: Group, memory: PyTree, out: Any) -> Iterator[Problem]:
         yield Problem("act", f"the memory is not what it was: {different}", fix)
     if not isinstance(out.extras, Mapping):
         yield Problem("act", f"extras is {type(out.extras).__name__}", "Record a dict of arrays by name")
-
-
-def _action(space: Discrete | MultiDiscrete | Box) -> tuple[tuple[int, ...], Any]:
-    match space:
-        case Discrete():
-            return (), jnp.dtype("int32")
-        case MultiDiscrete(sizes):
-            return (len(sizes),), jnp.dtype("int32")
-        case Box():
-            return tuple(space.shape), jnp.dtype(space.dtype)
 
 
 def _trace(where: str, method: Callable, *args: Any) -> Any:

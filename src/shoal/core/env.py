@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from shoal.core.errors import WorldError
 from shoal.core.spaces import Box
-from shoal.core.types import Group, Observation, Outcome, PyTree, Scene, Seat
+from shoal.core.types import Actions, Group, Observation, Outcome, PyTree, Scene, Seat
 
 
 class Env:
@@ -39,16 +39,13 @@ class Env:
 
     def sample_params(self, key: jax.Array) -> PyTree:
         """Parameters drawn at random for one episode (domain randomisation); by default the default ones."""
-        del key
         return self.default_params()
 
     def reset(self, key: jax.Array, params: PyTree) -> PyTree:
         """The state at the start of an episode."""
         raise WorldError(f"{type(self).__name__} must define `reset(key, params)`")
 
-    def step(
-        self, key: jax.Array, state: PyTree, actions: dict[str, jax.Array], params: PyTree
-    ) -> tuple[PyTree, Outcome]:
+    def step(self, key: jax.Array, state: PyTree, actions: Actions, params: PyTree) -> tuple[PyTree, Outcome]:
         """The next state and what the actions led to. An inactive agent's action must have no effect."""
         raise WorldError(f"{type(self).__name__} must define `step(key, state, actions, params)`")
 
@@ -63,8 +60,46 @@ class Env:
 
     def scene(self, state: PyTree, params: PyTree) -> Scene:
         """A picture of the state. The default shows nothing: define it to watch replays."""
-        del state, params
         return Scene()
+
+
+class EnvAround(Env):
+    """A world that does what the world inside, its `env`, does. Subclasses change what they are for."""
+
+    env: Env
+
+    @property
+    def kind(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.env.kind
+
+    @property
+    def groups(self) -> Mapping[str, Group]:
+        return self.env.groups
+
+    @property
+    def players(self) -> dict[str, tuple[Seat, ...]]:
+        return self.env.players
+
+    def default_params(self) -> PyTree:
+        return self.env.default_params()
+
+    def sample_params(self, key: jax.Array) -> PyTree:
+        return self.env.sample_params(key)
+
+    def reset(self, key: jax.Array, params: PyTree) -> PyTree:
+        return self.env.reset(key, params)
+
+    def step(self, key: jax.Array, state: PyTree, actions: Actions, params: PyTree) -> tuple[PyTree, Outcome]:
+        return self.env.step(key, state, actions, params)
+
+    def observe(self, state: PyTree, params: PyTree) -> dict[str, Observation]:
+        return self.env.observe(state, params)
+
+    def global_state(self, state: PyTree, params: PyTree) -> PyTree:
+        return self.env.global_state(state, params)
+
+    def scene(self, state: PyTree, params: PyTree) -> Scene:
+        return self.env.scene(state, params)
 
 
 @dataclasses.dataclass(frozen=True)

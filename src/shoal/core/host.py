@@ -30,26 +30,11 @@ class HostEnv(Protocol):
     `legal` if it is `masked`, `active` and `present` if agents are `leaving`, and never otherwise.
     """
 
-    @property
-    def name(self) -> str:
-        """What errors call it, such as `gymnasium:CartPole-v1`."""
-        ...
-
-    @property
-    def groups(self) -> Mapping[str, Group]: ...
-
-    @property
-    def players(self) -> dict[str, tuple[Seat, ...]]: ...
-
-    @property
-    def masked(self) -> bool:
-        """Whether observations say which actions are legal."""
-        ...
-
-    @property
-    def leaving(self) -> bool:
-        """Whether observations say who is active and present; if not, everybody always is."""
-        ...
+    name: str  # what errors call it, such as `gymnasium:CartPole-v1`
+    groups: Mapping[str, Group]
+    players: dict[str, tuple[Seat, ...]]
+    masked: bool  # whether observations say which actions are legal
+    leaving: bool  # whether observations say who is active and present; if not, everybody always is
 
     def reset(self, seed: int | None) -> Observations:
         """Begins an episode; a seed makes this one, and those after it, repeatable."""
@@ -151,18 +136,6 @@ class StandIn(Env):
     def _key(self) -> tuple[Any, ...]:
         return (self.id, self.seats, self.owners, self.masked, self.leaving, self.metrics)
 
-    @staticmethod
-    def of(env: HostEnv, make: Callable[[], HostEnv]) -> "StandIn":
-        """A stand-in for environments like `env`, each made anew."""
-        return StandIn(
-            env.name,
-            dict(env.groups),
-            dict(env.players),
-            lambda count: Copies([make() for _ in range(count)]),
-            env.masked,
-            env.leaving,
-        )
-
     @property
     def groups(self) -> Mapping[str, Group]:
         return self.seats
@@ -173,15 +146,12 @@ class StandIn(Env):
 
     def reset(self, key: jax.Array, params: PyTree) -> Last:
         """Zeros of the right shapes; the runner puts in what the host says."""
-        del key, params
         return jax.tree.map(jnp.asarray, self.blank())
 
     def step(self, key: jax.Array, state: Last, actions: dict[str, jax.Array], params: PyTree) -> tuple[Last, Outcome]:
-        del key, actions, params
         return state.replace(observation=state.final), state.outcome
 
     def observe(self, state: Last, params: PyTree) -> Observations:
-        del params
         return state.observation
 
     def blank(self) -> Last:

@@ -5,14 +5,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from shoal.core.types import PyTree
 
 
-def where(mask: jax.Array, new: PyTree, old: PyTree) -> PyTree:
-    """`new` where the mask is true, else `old`; the mask has the leading axes of every leaf."""
+def where(mask: jax.Array | np.ndarray, new: PyTree, old: PyTree) -> PyTree:
+    """`new` where the mask is true, else `old`. The mask has the leading axes of every leaf; one without them stays."""
 
     def select(new: Any, old: Any) -> jax.Array:
+        if jnp.ndim(old) < mask.ndim:
+            return old
         return jnp.where(mask.reshape(mask.shape + (1,) * (jnp.ndim(old) - mask.ndim)), new, old)
 
     return jax.tree.map(select, new, old)

@@ -13,6 +13,8 @@ from flax import struct
 from shoal.core.spaces import ActionSpace
 
 PyTree = Any
+Actions = dict[str, jax.Array]
+"""What every agent does, `[n, ...]` by group."""
 Seat = tuple[str, int]
 """A place at the table: (group, index within the group)."""
 

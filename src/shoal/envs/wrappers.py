@@ -27,15 +27,14 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.checks import require_finite, require_not_negative, require_whole
-from shoal.core.env import Env, groups_of
+from shoal.core.env import Env, EnvAround, groups_of
 from shoal.core.errors import OptionError, WorldError, require, unknown_name
 from shoal.core.options import check_types
 from shoal.core.spaces import Box
-from shoal.core.types import Group, Observation, Outcome, PyTree, Scene, Seat
+from shoal.core.types import Actions, Group, Observation, Outcome, PyTree, Scene
 from shoal.envs import _padding as padding
 
 _MAX_FRAMES = 1000
-Actions = dict[str, jax.Array]
 Observations = dict[str, Observation]
 
 
@@ -64,7 +63,7 @@ NOTHING = Nothing()
 
 
 @dataclasses.dataclass(frozen=True)
-class Wrapper(Env):
+class Wrapper(EnvAround):
     """A world that does what the world inside does. Subclasses change what they are for."""
 
     env: Env = NOTHING
@@ -83,39 +82,6 @@ class Wrapper(Env):
     def around(self, env: Env) -> Self:
         """The same wrapper, its options included, around another world."""
         return dataclasses.replace(self, env=env)
-
-    @property
-    def kind(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.env.kind
-
-    @property
-    def groups(self) -> Mapping[str, Group]:
-        return self.env.groups
-
-    @property
-    def players(self) -> dict[str, tuple[Seat, ...]]:
-        return self.env.players
-
-    def default_params(self) -> PyTree:
-        return self.env.default_params()
-
-    def sample_params(self, key: jax.Array) -> PyTree:
-        return self.env.sample_params(key)
-
-    def reset(self, key: jax.Array, params: PyTree) -> PyTree:
-        return self.env.reset(key, params)
-
-    def step(self, key: jax.Array, state: PyTree, actions: Actions, params: PyTree) -> tuple[PyTree, Outcome]:
-        return self.env.step(key, state, actions, params)
-
-    def observe(self, state: PyTree, params: PyTree) -> Observations:
-        return self.env.observe(state, params)
-
-    def global_state(self, state: PyTree, params: PyTree) -> PyTree:
-        return self.env.global_state(state, params)
-
-    def scene(self, state: PyTree, params: PyTree) -> Scene:
-        return self.env.scene(state, params)
 
 
 class _WithMemory(NamedTuple):

@@ -143,10 +143,15 @@ def prioritised(
     for q in range(len(rates)):
         newest = tuple(slice(None) if p == q else -1 for p in range(len(rates)))
         x = np.mean([rates[p][newest] for p in range(len(rates)) if p != q], axis=0)
-        weights = (1 - x) ** power if weighting == "hard" else x * (1 - x)
-        total = weights.sum()
-        mixtures.append(weights / total if total > 1e-12 else np.full(len(x), 1 / len(x)))
+        mixtures.append(priorities(x, weighting, power))
     return mixtures
+
+
+def priorities(won: np.ndarray, weighting: str = "hard", power: float = 2.0) -> np.ndarray:
+    """Chances to be met, by the share of games won against each (see `prioritised`); alike if none matters."""
+    weights = (1 - won) ** power if weighting == "hard" else won * (1 - won)
+    total = weights.sum()
+    return weights / total if total > 1e-9 else np.full(len(won), 1 / len(won))
 
 
 def win_rates(payoffs: ArrayLike, bounds: tuple[float, float] | None = None) -> np.ndarray:
@@ -188,11 +193,6 @@ META_SOLVERS: dict[str, MetaSolver] = {
     "ce": ce,
     "cce": cce,
 }
-
-
-def meta_solver_names() -> tuple[str, ...]:
-    """The names that `solve` knows, in alphabetical order."""
-    return tuple(sorted(META_SOLVERS))
 
 
 def solve(name: str, payoffs: ArrayLike, **options: Any) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ from shoal.core.env import Env, describe
 from shoal.core.errors import OptionError
 from shoal.core.types import Seat
 from shoal.envs.tabular import TabularGame, tabulate
-from shoal.training.experiment import Experiment, make_world
+from shoal.training.experiment import Cast, Experiment, Learner, cast, make_world
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +34,8 @@ class Game:
     @functools.cached_property
     def algorithms(self) -> dict[str, Algorithm]:
         """The algorithm of each player."""
-        dealt = seat_learners(self.experiment)
-        return {
-            player: self.experiment.learners[dealt[seats[0]]].algorithm for player, seats in self.world.players.items()
-        }
+        dealt, learners = seat_policies(self.experiment), self.experiment.learners
+        return {player: learners[dealt[seats[0]][0]].algorithm for player, seats in self.world.players.items()}
 
     @functools.cached_property
     def seats(self) -> dict[str, tuple[str, ...]]:
@@ -54,6 +52,12 @@ class Game:
                     "plays agents of one kind. Give each group a player of its own."
                 )
         return {player: tuple(f"{group}[{i}]" for group, i in seats) for player, seats in players.items()}
+
+    @functools.cached_property
+    def setup(self) -> Cast:
+        """The experiment with one learner and one policy a player."""
+        learners = {name: Learner(self.algorithms[name], {name: seats}) for name, seats in self.seats.items()}
+        return cast(dataclasses.replace(self.experiment, learners=learners, num_seeds=1))
 
     @property
     def players(self) -> tuple[str, ...]:
@@ -76,13 +80,12 @@ def _tables(world: Env) -> TabularGame:
         return tabulate(world)
 
 
-def seat_learners(experiment: Experiment) -> dict[Seat, str]:
-    """The learner that each seat of an experiment's world is dealt to."""
+def seat_policies(experiment: Experiment) -> dict[Seat, tuple[str, str]]:
+    """The learner and the policy that each seat of an experiment's world is dealt to."""
     groups = describe(make_world(experiment)).groups
     dealt = {}
     for name, learner in experiment.learners.items():
-        for chairs in (learner.policies or {group: (group,) for group in groups}).values():
-            for text in chairs:
-                part = parse_seats(text, groups)
-                dealt |= {(part.group, i): name for i in range(part.start, part.stop)}
+        for policy, chairs in (learner.policies or {group: (group,) for group in groups}).items():
+            for part in (parse_seats(text, groups) for text in chairs):
+                dealt |= {(part.group, i): (name, policy) for i in range(part.start, part.stop)}
     return dealt

@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.batching.regroup import parse_seats
-from shoal.core.env import describe
 from shoal.core.errors import OptionError, RunError
-from shoal.core.types import PyTree, Seat
+from shoal.core.types import PyTree
 from shoal.populations.bank import Member, PolicyBank, check_fits
-from shoal.populations.game import Game
+from shoal.populations.game import Game, seat_policies
 from shoal.populations.psro import State, shared
 from shoal.training import checkpoint
-from shoal.training.experiment import Experiment, make_world
+from shoal.training.experiment import Experiment
 from shoal.training.run import latest_checkpoint, load_policies, open_run
 
 SUPPORT = 1e-3
@@ -42,7 +40,7 @@ def of_training(path: Path, game: Game) -> dict[str, list[Found]]:
     _check_world(path, run.experiment, game)
     file = latest_checkpoint(run).name
     _, policies, _ = load_policies(path)
-    played, found = _seat_policies(run.experiment), {}
+    played, found = seat_policies(run.experiment), {}
     for player, seats in game.world.players.items():
         players = {played.get(seat) for seat in seats}
         if len(players) != 1 or None in players:
@@ -117,14 +115,3 @@ def _check_algorithm(path: Path, name: str, game: Game, player: str) -> None:
             f"{path} cannot be imported for {player}: its policy was trained by {name}, those of this population are "
             f"trained by {wanted}. Use --oracle {name}"
         )
-
-
-def _seat_policies(experiment: Experiment) -> dict[Seat, tuple[str, str]]:
-    """The learner and the policy that each seat of an experiment's world is dealt to."""
-    groups = describe(make_world(experiment)).groups
-    dealt = {}
-    for name, learner in experiment.learners.items():
-        for policy, chairs in (learner.policies or {group: (group,) for group in groups}).items():
-            for part in (parse_seats(text, groups) for text in chairs):
-                dealt |= {(part.group, i): (name, policy) for i in range(part.start, part.stop)}
-    return dealt

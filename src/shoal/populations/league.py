@@ -19,6 +19,7 @@ between the extremes of the table stand for shares of games won.
 
 import numpy as np
 
+from shoal.games.meta_solvers import priorities
 from shoal.populations.bank import Member, PolicyBank
 
 ROLES = ("main", "main_exploiter", "league_exploiter")
@@ -51,26 +52,19 @@ def share_won(payoff: np.ndarray, low: float, high: float) -> np.ndarray:
     return (payoff - low) / max(high - low, 1e-12)
 
 
-def prioritised(won: np.ndarray, kind: str) -> np.ndarray:
-    """Chances to be met, by the share of games won against each; alike if none matters."""
-    weight = (1.0 - won) ** 2 if kind == "hard" else won * (1.0 - won)
-    total = weight.sum()
-    return weight / total if total > 1e-9 else np.full(len(won), 1.0 / len(won))
-
-
 def opponents(role: str, won: np.ndarray, bank: PolicyBank) -> np.ndarray:
     """With which chances `[m]` a role meets the policies of another player, of which it wins these shares `[m]`."""
     mains = np.array([role_of(member) == ROLES[0] for member in bank.members])
     target = np.eye(len(bank))[newest(bank, ROLES[0])]
     past = np.where(mains, 1.0, 0.0) / mains.sum()
     if role == "main":
-        return SELF_PLAY * target + EVERYBODY * prioritised(won, "hard") + (1 - SELF_PLAY - EVERYBODY) * past
+        return SELF_PLAY * target + EVERYBODY * priorities(won) + (1 - SELF_PLAY - EVERYBODY) * past
     if role == "main_exploiter":
         if won @ target >= HOPELESS:
             return target
         easier = np.where(mains, won * (1.0 - won), 0.0)
         return 0.5 * target + 0.5 * (easier / easier.sum() if easier.sum() > 1e-9 else past)
-    return prioritised(won, "hard")
+    return priorities(won)
 
 
 def begins_anew(role: str, won: float, age: int) -> bool:

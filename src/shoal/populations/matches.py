@@ -147,5 +147,4 @@ class Matches:
 
 def _by_player(env: Env, reward: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """What each player earned in a step; players are the policies of the roles."""
-    del env
     return {name: jnp.sum(gained, axis=-1) for name, gained in reward.items()}

@@ -75,13 +75,11 @@ class PSRO:
     patience: int | None = None  # stop after so many best responses in a row that improve nothing
     improvement: float = 0.0  # what counts: a response must earn so much more than the mixture
 
-    @property
-    def room(self) -> int:
-        """Places for all policies that there will be, if they are not too many: then nothing is compiled twice."""
-        return self.room_for(0)
+    def room_for(self, more: int = 0) -> int:
+        """Places for all policies that there will be, if they are not too many: then nothing is compiled twice.
 
-    def room_for(self, more: int) -> int:
-        """Places for all policies and for so many that are there from the start."""
+        more: how many are there from the start.
+        """
         return min(MOST_ROOM, 1 << (self.iterations + more).bit_length())
 
     def width(self, history: Sequence[Mapping[str, Any]] = ()) -> float:

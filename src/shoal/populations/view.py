@@ -20,7 +20,7 @@ from shoal.populations.oracles import Learned
 from shoal.populations.psro_run import Settings, open_settings, restore
 from shoal.populations.records import read_population
 from shoal.training import checkpoint, records
-from shoal.training.experiment import Cast, Learner, cast
+from shoal.training.experiment import Cast
 
 MOST_PROFILES = 20_000
 """Entries of the largest table whose α-rank is worked out: a picture should take seconds."""
@@ -96,7 +96,7 @@ def seated(folder: Path, lineup: Sequence[int]) -> tuple[Cast, dict[str, PyTree]
     require(len(lineup) == len(sizes), owner, "a line-up", tuple(lineup), f"{len(sizes)} numbers, one a player")
     for player, number, size in zip(view.players, lineup, sizes, strict=True):
         require(0 <= number < size, owner, f"the policy of {player}", number, f"between 0 and {size - 1}")
-    roles = _roles(Game(view.settings.experiment))
+    roles = Game(view.settings.experiment).setup
     path = _newest(folder)
     capacities = read_population(path).capacities
     if view.players != tuple(roles.learners):
@@ -165,12 +165,6 @@ def _ratings(view: View, mean: np.ndarray) -> dict[str, Any]:
     rows = [np.moveaxis(mean[p], p, 0).reshape(size, -1) for p, size in enumerate(sizes)]
     effective = {player: expected_cardinality(row) for player, row in zip(players, rows, strict=True)}
     return {"elo": strength, "alpha_rank": rank, "effective": effective}
-
-
-def _roles(game: Game) -> Cast:
-    """Each player's policy at its seats."""
-    learners = {name: Learner(game.algorithms[name], {name: seats}) for name, seats in game.seats.items()}
-    return cast(dataclasses.replace(game.experiment, learners=learners, num_seeds=1))
 
 
 def _stacked(roles: Cast, player: str, room: int) -> PyTree:

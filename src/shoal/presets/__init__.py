@@ -1,16 +1,9 @@
 """Ready experiments, by name: `get("demo")` is an `Experiment`, `shoal train demo` runs it."""
 
 from shoal.presets import algorithms as _algorithms  # importing them makes their presets known
-from shoal.presets import battle as _battle
-from shoal.presets import cards as _cards
-from shoal.presets import control as _control
-from shoal.presets import matrix as _matrix
-from shoal.presets import mpe as _mpe
-from shoal.presets import pong as _pong
 from shoal.presets import populations as _populations
 from shoal.presets import reference as _reference
-from shoal.presets import swarm as _swarm
-from shoal.presets import tag as _tag
+from shoal.presets import worlds as _worlds
 from shoal.presets._registry import describe, get, names, preset, targets
 from shoal.presets.defaults import default_experiment, foreign_experiment, resolve, response_preset
 from shoal.presets.sharing import SHARED, Sharing, share
@@ -30,4 +23,4 @@ __all__ = [
     "targets",
 ]
 
-del _algorithms, _battle, _cards, _control, _matrix, _mpe, _pong, _populations, _reference, _swarm, _tag
+del _algorithms, _populations, _reference, _worlds

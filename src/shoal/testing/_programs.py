@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.core import trees
 from shoal.core.env import Env
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import Group, Observation, PyTree
@@ -67,11 +66,6 @@ def keys_of_step(key: jax.Array, t: int, num_envs: int) -> jax.Array:
 
 
 @jax.jit
-def select(mask: jax.Array, new: PyTree, old: PyTree) -> PyTree:
-    """Rows of `new` where the mask `[E]` holds, of `old` elsewhere."""
-    return trees.where(mask, new, old)
-
-
 def sample_actions(
     rng: np.random.Generator, groups: dict[str, Group], observation: dict[str, Observation], lead: tuple[int, ...] = ()
 ) -> dict[str, np.ndarray]:

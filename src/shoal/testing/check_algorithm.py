@@ -211,7 +211,7 @@ def _weights(carry: Any) -> PyTree:
 def _check_traced(findings: Findings, program: fused.Program) -> None:
     """Float options must be read from the state: with others on the algorithm itself, the program must be the same."""
     algorithm, spec = program.cast.learners["learner"]
-    whole = _played_shapes(program)
+    whole = jax.eval_shape(_played(program), _weights(program.shapes()))
 
     def traced(*spoilt: str) -> str:
         one = copy.copy(algorithm)
@@ -295,10 +295,6 @@ def _played(program: fused.Program, explore: bool = True) -> Callable[[PyTree], 
         return experience(steps, memory, after.observation, last)
 
     return played
-
-
-def _played_shapes(program: fused.Program) -> Experience:
-    return jax.eval_shape(_played(program), _weights(program.shapes()))
 
 
 def _check_turns(findings: Findings, program: fused.Program) -> None:

@@ -395,7 +395,7 @@ def _check_same(path: Path, stored: dict[str, _Entry], wanted: dict[str, Any]) -
     missing = [f"{name}: missing from the file" for name in wanted if name not in stored]
     unexpected = [f"{name}: in the file, but not expected" for name in stored if name not in wanted]
     other = [
-        f"{name}: the file has {_show_entry(stored[name])}, expected {_show_leaf(leaf)}"
+        f"{name}: the file has {_show_entry(stored[name])}, expected {_dtype(leaf)}{list(np.shape(leaf))}"
         for name, leaf in wanted.items()
         if name in stored and not _fits(stored[name], leaf)
     ]
@@ -429,10 +429,6 @@ def _wraps_to(key: str, dtype: Any) -> bool:
 def _show_entry(entry: _Entry) -> str:
     kind = entry.dtype if entry.key is None else f"key<{entry.key}>"
     return f"{kind}{list(entry.shape)}"
-
-
-def _show_leaf(leaf: Any) -> str:
-    return f"{_dtype(leaf)}{list(np.shape(leaf))}"
 
 
 def _read_leaf(path: Path, archive: zipfile.ZipFile, entry: _Entry) -> Any:

@@ -46,21 +46,16 @@ class Evaluation:
 
     @property
     def mean_return(self) -> dict[str, Any]:
-        return {name: _by_seed(np.mean(values, axis=-1)) for name, values in self.returns.items()}
+        return {name: np.mean(values, axis=-1).tolist() for name, values in self.returns.items()}
 
     @property
     def standard_error(self) -> dict[str, Any]:
         root = math.sqrt(self.episodes)
-        return {name: _by_seed(np.std(values, axis=-1) / root) for name, values in self.returns.items()}
+        return {name: (np.std(values, axis=-1) / root).tolist() for name, values in self.returns.items()}
 
     @property
     def total_mean_return(self) -> Any:
-        return _by_seed(np.mean(np.sum(list(self.returns.values()), axis=0), axis=-1))
-
-
-def _by_seed(values: np.ndarray) -> float | list[float]:
-    """A plain number, or one for each seed."""
-    return values.tolist()
+        return np.mean(np.sum(list(self.returns.values()), axis=0), axis=-1).tolist()
 
 
 def evaluate(

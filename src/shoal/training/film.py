@@ -11,7 +11,7 @@ from shoal.batching.regroup import side_rewards
 from shoal.core.errors import OptionError, WorldError
 from shoal.core.host import Copies, HostEnv, Observations
 from shoal.core.interrupts import listening
-from shoal.core.types import Group, Outcome, PyTree, Seat
+from shoal.core.types import Outcome, PyTree
 from shoal.training.evaluate import seated
 from shoal.training.experiment import Cast, cast
 from shoal.training.host import Played
@@ -33,28 +33,9 @@ class Filmed:
     """A `HostEnv` of which every moment of its first episode is kept as a picture."""
 
     def __init__(self, env: HostEnv):
-        self.env, self.frames = env, []
-        self.over = False
-
-    @property
-    def name(self) -> str:
-        return self.env.name
-
-    @property
-    def groups(self) -> Mapping[str, Group]:
-        return self.env.groups
-
-    @property
-    def players(self) -> dict[str, tuple[Seat, ...]]:
-        return self.env.players
-
-    @property
-    def masked(self) -> bool:
-        return self.env.masked
-
-    @property
-    def leaving(self) -> bool:
-        return self.env.leaving
+        self.env, self.frames, self.over = env, [], False
+        self.name, self.groups, self.players = env.name, env.groups, env.players
+        self.masked, self.leaving = env.masked, env.leaving
 
     def reset(self, seed: int | None) -> Observations:
         seen = self.env.reset(seed)

@@ -4,13 +4,14 @@ A thick line is a centred moving average. Behind it, one seed's measurements are
 reaches from the least to the greatest of their averages, so that the line never leaves it.
 """
 
+import contextlib
 import dataclasses
 import functools
 import io
 import math
 import os
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,16 +71,22 @@ def draw_curves(
     opposed: groups play against each other, so what they earn together means nothing and is left out.
     log: metrics with a logarithmic axis, where they are positive.
     """
-    figure_class, canvas_class = matplotlib_classes()
     curves = _curves(rows)
     if not curves:
         raise OptionError("draw_curves: rows must hold at least one row with `env_steps` and a finite metric, got none")
     returns = _shown_returns(curves, opposed)
     others = [curve for curve in curves if not _is_return(curve.name)]
-    figure = figure_class(dpi=144, facecolor="white")
-    canvas = canvas_class(figure)
-    _draw(figure, returns, others, title, each, colours or {}, log)
-    image = io.BytesIO()
+    with drawing(path, dpi=144, facecolor="white") as figure:
+        _draw(figure, returns, others, title, each, colours or {}, log)
+
+
+@contextlib.contextmanager
+def drawing(path: str | os.PathLike[str], **options: Any) -> Iterator[Any]:
+    """A figure, which is written as a PNG once it has been drawn."""
+    figure_class, canvas_class = matplotlib_classes()
+    figure = figure_class(**options)
+    canvas, image = canvas_class(figure), io.BytesIO()
+    yield figure
     with warnings.catch_warnings():  # a title in a script that the font lacks is drawn with boxes
         warnings.simplefilter("ignore")
         canvas.print_png(image)

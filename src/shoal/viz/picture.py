@@ -1,6 +1,5 @@
 """A scene as a PNG: what the documentation shows of a world."""
 
-import io
 import math
 import os
 from typing import Any
@@ -9,11 +8,10 @@ import numpy as np
 
 from shoal.core.errors import require
 from shoal.core.types import Circles, Labels, Lines, Polygons, Scene
-from shoal.viz.curves import matplotlib_classes
-from shoal.viz.replay import write_file
+from shoal.viz.curves import drawing
+from shoal.viz.palette import INK, PALETTE
 
-PALETTE = ("#8b94a1", "#2f6fde", "#ec7a2c", "#2e9f5c", "#d93f4c", "#8157d1", "#149b9b", "#dba510")
-_ARENA, _EDGE, _INK = "#ffffff", "#d5d9e0", "#1b1f26"
+_ARENA, _EDGE = "#ffffff", "#d5d9e0"
 
 
 def draw_scene(path: str | os.PathLike[str], scene: Scene, *, height: float = 2.4, dpi: int = 150) -> None:
@@ -23,26 +21,17 @@ def draw_scene(path: str | os.PathLike[str], scene: Scene, *, height: float = 2.
     for option, got in {"height": height, "dpi": dpi}.items():
         sound = isinstance(got, int | float) and math.isfinite(got) and got > 0
         require(sound, "draw_scene", option, got, "a finite number greater than 0")
-    figure_class, canvas_class = matplotlib_classes()
     left, bottom, right, top = scene.bounds
     width = float(np.clip(height * (right - left) / (top - bottom), height / 2, 3 * height))
-    figure = figure_class(figsize=(width, height), dpi=dpi, facecolor=_ARENA)
-    canvas = canvas_class(figure)
-    axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
-    axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", xticks=[], yticks=[], facecolor=_ARENA)
-    for spine in axes.spines.values():
-        spine.set_edgecolor(_EDGE)
-    if scene.polygons is not None:
-        _polygons(axes, scene.polygons)
-    if scene.lines is not None:
-        _lines(axes, scene.lines)
-    if scene.circles is not None:
-        _circles(axes, scene.circles)
-    if scene.labels is not None:
-        _labels(axes, scene.labels)
-    image = io.BytesIO()
-    canvas.print_png(image)
-    write_file(path, image.getvalue())
+    with drawing(path, figsize=(width, height), dpi=dpi, facecolor=_ARENA) as figure:
+        axes = figure.add_axes((0.01, 0.01, 0.98, 0.98))
+        axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal", xticks=[], yticks=[], facecolor=_ARENA)
+        for spine in axes.spines.values():
+            spine.set_edgecolor(_EDGE)
+        layers = {_polygons: scene.polygons, _lines: scene.lines, _circles: scene.circles, _labels: scene.labels}
+        for draw, shapes in layers.items():
+            if shapes is not None:
+                draw(axes, shapes)
 
 
 def _polygons(axes: Any, polygons: Polygons) -> None:
@@ -85,7 +74,7 @@ def _circles(axes: Any, circles: Circles) -> None:
 def _labels(axes: Any, labels: Labels) -> None:
     for place, visible, text in zip(np.asarray(labels.position), np.asarray(labels.visible), labels.text, strict=True):
         if visible:
-            axes.text(*place, text, color=_INK, fontsize=8, ha="center", va="center")
+            axes.text(*place, text, color=INK, fontsize=8, ha="center", va="center")
 
 
 def _shown(shapes: Any, points: Any) -> tuple[np.ndarray, list[str]]:

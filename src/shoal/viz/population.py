@@ -4,17 +4,15 @@ Both show the same plain data, that of `shoal population RUN --json`. Of more th
 shown for the first two, all others playing their mixtures.
 """
 
-import io
 import os
 import shlex
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from shoal.core.errors import require
-from shoal.viz.curves import matplotlib_classes
+from shoal.viz.curves import drawing
 from shoal.viz.palette import BEND, EDGE, FAINT, INK, MUTED, PALETTE, SHADES, colours_of
 from shoal.viz.replay import filled_page, write_file
 
@@ -39,25 +37,18 @@ def write_population(path: str | os.PathLike[str], data: Mapping[str, Any], *, t
 def draw_population(path: str | os.PathLike[str], data: Mapping[str, Any], *, title: str) -> None:
     """Draws a population as a PNG with a panel for each side of it."""
     require(bool(data["history"]), "draw_population", "history", [], "at least one iteration")
-    figure_class, canvas_class = matplotlib_classes()
-    figure = figure_class(dpi=144, facecolor="white")
-    canvas = canvas_class(figure)
     players = data["players"]
     compared = players if data.get("behaviour") else []
-    panels = _layout(figure, 4 + len(players) + len(compared), data, title)
-    _draw_payoffs(figure, panels[0], data)
-    for panel, player in zip(panels[1:], compared, strict=False):
-        _draw_behaviour(figure, panel, data, player)
-    for number, player in enumerate(players):
-        _draw_mixture(figure, panels[1 + len(compared) + number], data, number, player)
-    _draw_distance(panels[-3], data)
-    _draw_lineage(panels[-2], data)
-    _draw_shares(panels[-1], data)
-    image = io.BytesIO()
-    with warnings.catch_warnings():  # a title in a script that the font lacks is drawn with boxes
-        warnings.simplefilter("ignore")
-        canvas.print_png(image)
-    write_file(path, image.getvalue())
+    with drawing(path, dpi=144, facecolor="white") as figure:
+        panels = _layout(figure, 4 + len(players) + len(compared), data, title)
+        _draw_payoffs(figure, panels[0], data)
+        for panel, player in zip(panels[1:], compared, strict=False):
+            _draw_behaviour(figure, panel, data, player)
+        for number, player in enumerate(players):
+            _draw_mixture(figure, panels[1 + len(compared) + number], data, number, player)
+        _draw_distance(panels[-3], data)
+        _draw_lineage(panels[-2], data)
+        _draw_shares(panels[-1], data)
 
 
 def shown_table(data: Mapping[str, Any]) -> dict[str, Any]:

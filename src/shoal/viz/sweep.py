@@ -4,19 +4,16 @@ One swept option: the return against it, a dot for each seed and a line through 
 More, or points at random: a panel for each option. What failed is marked, not left out.
 """
 
-import io
 import math
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from shoal.core.errors import require
-from shoal.viz.curves import matplotlib_classes
+from shoal.viz.curves import drawing
 from shoal.viz.palette import EDGE, FAINT, INK, MUTED, PALETTE
-from shoal.viz.replay import write_file
 
 _BLUE, _RED = PALETTE[1], PALETTE[4]
 _COLUMNS = 3
@@ -28,23 +25,16 @@ _LOG_RATIO = 30
 def draw_sweep(path: str | os.PathLike[str], table: Mapping[str, Any], *, title: str) -> None:
     """Draws the result of a sweep as a PNG. `table` is what `sweep.json` holds: `over`, `points`, `measure`."""
     require(bool(table["points"]), "draw_sweep", "points", [], "at least one point")
-    figure_class, canvas_class = matplotlib_classes()
-    figure = figure_class(dpi=144, facecolor="white")
-    canvas = canvas_class(figure)
     names = list(table["over"])
-    if len(names) == 2 and table.get("random") is None:
-        axes = _layout(figure, 1, table, title, width=6.2, height=4.2)
-        _draw_map(figure, axes[0], names, table["points"])
-    else:
+    with drawing(path, dpi=144, facecolor="white") as figure:
+        if len(names) == 2 and table.get("random") is None:
+            axes = _layout(figure, 1, table, title, width=6.2, height=4.2)
+            _draw_map(figure, axes[0], names, table["points"])
+            return
         wide = len(names) == 1
         axes = _layout(figure, len(names), table, title, width=7.0 if wide else None, height=3.6 if wide else None)
         for panel, name in zip(axes, names, strict=True):
             _draw_panel(panel, name, table)
-    image = io.BytesIO()
-    with warnings.catch_warnings():  # a title in a script that the font lacks is drawn with boxes
-        warnings.simplefilter("ignore")
-        canvas.print_png(image)
-    write_file(path, image.getvalue())
 
 
 def _layout(

@@ -3,8 +3,7 @@
 An action that does not fit is the caller's fault and not the environment's: the error says so, with the group.
 """
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from shoal.bridges.outgoing._worlds import checked
 from shoal.core.errors import OptionError, WorldError, require
 from shoal.core.host import Copies, HostEnv, Observations, StandIn, Told
-from shoal.core.spaces import ActionSpace, Box, action_shape
+from shoal.core.spaces import Box, action_shape
 from shoal.core.types import Group
 
 
@@ -55,7 +54,9 @@ class Gate:
         meant = array
         if active is not None and array.shape == (*lead, *action_shape(group.action)):
             rows = active.reshape(*lead, *[1] * (array.ndim - 2))
-            meant = np.where(rows, array, _harmless(group.action, array.dtype))
+            space = group.action
+            harmless = min(max(0.0, space.low), space.high) if isinstance(space, Box) else 0
+            meant = np.where(rows, array, np.asarray(harmless).astype(array.dtype))
         checked(self.name, f"group {name!r}", group.action, meant, lead)
         return array
 
@@ -87,21 +88,14 @@ class GatedCopies(Copies):
             super().close()
 
 
-def _harmless(space: ActionSpace, dtype: np.dtype) -> Any:
-    number = min(max(0.0, space.low), space.high) if isinstance(space, Box) else 0
-    return np.asarray(number).astype(dtype)
+def stand_in_for(env: HostEnv, make: Callable[[], HostEnv]) -> StandIn:
+    """A stand-in for environments like `env`, each made anew and behind a gate; refuses to open fewer than one."""
 
+    def opened(count: int) -> GatedCopies:
+        check_count(env.name, count)
+        return GatedCopies([make() for _ in range(count)])
 
-def gated(stand_in: StandIn) -> StandIn:
-    """The stand-in, whose copies are behind a gate; refuses to open fewer than one."""
-    inner = stand_in.open
-
-    def opened(count: int) -> Any:
-        check_count(stand_in.id, count)
-        batch = inner(count)
-        return GatedCopies(batch.envs) if isinstance(batch, Copies) else batch
-
-    return dataclasses.replace(stand_in, open=opened)
+    return StandIn(env.name, dict(env.groups), dict(env.players), opened, env.masked, env.leaving)
 
 
 def check_count(name: str, count: Any) -> None:

@@ -48,7 +48,7 @@ class Vector:
         copies = f"{env.num_envs} {'copy' if env.num_envs == 1 else 'copies'}"
         self.place = Place(f"{name}, {copies}", episodes=False, workers=workers)
         self.gate = Gate(name, {AGENT: Group(1, self.spaces.acts.space)}, env.num_envs)
-        self.masked = self._has_masks() if masked is None else masked
+        self.masked = has_masks(env, self.spaces, self.place) if masked is None else masked
         self._ended = np.zeros((2, env.num_envs), bool)  # terminated and truncated, of ends that are yet to be told of
         self._before: Observations = {}
 
@@ -161,10 +161,12 @@ class Vector:
     def _checked(self) -> bool:
         return self.check and self.place.total <= CHECKED_STEPS
 
-    def _has_masks(self) -> bool:
-        with self.place.inside("reset"):
-            value, info = self.env.reset(seed=0)
-        return self.spaces.width > 0 and self.spaces.mask(value, info) is not None
+
+def has_masks(env: Any, spaces: Spaces, place: Place) -> bool:
+    """Whether an environment, or a batch of them, says what is legal: seen when an episode begins."""
+    with place.inside("reset"):
+        value, info = env.reset(seed=0)
+    return spaces.width > 0 and spaces.mask(value, info) is not None
 
 
 def _autoreset_mode(name: str, env: VectorEnv) -> AutoresetMode:

@@ -59,17 +59,14 @@ class Numbers:
         if array.shape[lead:] != self.shape:
             raise Misfit(f"{said(self.path)} has the shape {array.shape[lead:]}, but its space {self.shape}")
         if self.dtype == np.uint8:
-            return self._bytes(array)
+            if array.dtype != np.uint8 and ((array < 0) | (array > 255) | (array != np.floor(array))).any():
+                raise Misfit(f"{said(self.path)} is of the type {array.dtype}, but its space of uint8")
+            return array.astype(np.uint8)
         array = array.astype(np.float32)
         if not np.isfinite(array).all():
             where, wrong = self._first(array, ~np.isfinite(array))
             raise NotFinite(f"{said(self.path)} is {'NaN' if np.isnan(wrong) else wrong}{where}")
         return array
-
-    def _bytes(self, array: np.ndarray) -> np.ndarray:
-        if array.dtype != np.uint8 and ((array < 0) | (array > 255) | (array != np.floor(array))).any():
-            raise Misfit(f"{said(self.path)} is of the type {array.dtype}, but its space of uint8")
-        return array.astype(np.uint8)
 
     def check(self, encoded: np.ndarray) -> None:
         """Refuses what lies outside of the bounds by more than rounding."""
@@ -134,6 +131,11 @@ def said(path: Path) -> str:
 
 def keys(path: Path) -> str:
     return "".join(f"[{key!r}]" for key in path)
+
+
+def place_of(path: Path) -> str:
+    """Where a part of a space is, in an error; nothing for the whole."""
+    return f" {keys(path)}" if path else ""
 
 
 def leaves(tree: Tree) -> list[Numbers | Choices]:
@@ -283,15 +285,16 @@ def _rebuilt(tree: Tree, leaf: Callable[[Any], Any]) -> Any:
     return leaf(tree)
 
 
-def whole_numbers(numbers: Numbers) -> Choices | None:
-    """An action of whole numbers within bounds as choices; None if it is not, or if there are too many."""
+def seen_or_chosen(numbers: Numbers, role: str, refusal: Callable[[str], OptionError]) -> Numbers | Choices:
+    """Numbers as they are; but an action of whole numbers as choices, which must have bounds and not be too many."""
+    if role == "observation" or np.issubdtype(numbers.dtype, np.floating):
+        return numbers
     finite = np.isfinite(numbers.low).all() and np.isfinite(numbers.high).all()
-    if not (np.issubdtype(numbers.dtype, np.integer) and finite and numbers.low.size):
-        return None
-    sizes = numbers.high.astype(np.int64) - numbers.low.astype(np.int64) + 1
-    if sizes.sum() > WIDEST:
-        return None
-    return Choices(numbers.path, sizes, numbers.low.astype(np.int64), numbers.dtype)
+    if np.issubdtype(numbers.dtype, np.integer) and finite and numbers.low.size:
+        sizes = numbers.high.astype(np.int64) - numbers.low.astype(np.int64) + 1
+        if sizes.sum() <= WIDEST:
+            return Choices(numbers.path, sizes, numbers.low.astype(np.int64), numbers.dtype)
+    raise refusal(f"whole numbers can be chosen among {WIDEST} at most, and within bounds")
 
 
 def _at(value: Any, path: Path) -> Any:

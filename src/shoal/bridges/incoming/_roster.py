@@ -40,8 +40,8 @@ class Roster:
         kinds: dict[str, list[list[Any]]] = {}
         for agent in agents:
             sets = kinds.setdefault(_stem(agent), [])
-            alike = [own for own in sets if _spaces(env, own[0]) == _spaces(env, agent)]
-            (alike[0] if alike else _added(sets)).append(agent)
+            alike = next((own for own in sets if _spaces(env, own[0]) == _spaces(env, agent)), None)
+            sets.append([agent]) if alike is None else alike.append(agent)
         members = {stem if len(sets) == 1 else str(own[0]): tuple(own) for stem, sets in kinds.items() for own in sets}
         spaces = {
             group: Spaces.of(*_spaces(env, own[0]), f"{name}, agent {own[0]!r}") for group, own in members.items()
@@ -72,30 +72,11 @@ class Seated:
 
     def __init__(self, env: Any, roster: Roster, check: bool):
         self.env, self.roster, self.check = env, roster, check
-        self.seats = roster.seats
+        self.name, self.groups, self.players, self.seats = roster.name, roster.groups, roster.players, roster.seats
+        self.masked, self.leaving = roster.masked, True
         self.place = Place(roster.name)
         self.gone: dict[Any, int] = {}
         self.compared: dict[Any, tuple[Any, Any]] = {}
-
-    @property
-    def name(self) -> str:
-        return self.roster.name
-
-    @property
-    def groups(self) -> Mapping[str, Group]:
-        return self.roster.groups
-
-    @property
-    def players(self) -> dict[str, tuple[Seat, ...]]:
-        return self.roster.players
-
-    @property
-    def masked(self) -> bool:
-        return self.roster.masked
-
-    @property
-    def leaving(self) -> bool:
-        return True
 
     def close(self) -> None:
         self.env.close()
@@ -165,7 +146,8 @@ class Seated:
         for agent, gain in gains.items():
             amount = one_reward(gain, f"the reward of agent {agent!r}")
             if agent in self.gone:
-                self._unpaid(agent, amount)
+                if amount and self.check:
+                    raise Misfit(f"agent {agent!r} was done at step {self.gone[agent]}, but is still paid ({amount:g})")
             elif agent in self.seats:
                 group, i = self.seats[agent]
                 reward[group][i] = amount
@@ -198,10 +180,6 @@ class Seated:
         same_space("action", spaces.action, now[1])
         self.compared[agent] = now
 
-    def _unpaid(self, agent: Any, amount: float) -> None:
-        if amount and self.check:
-            raise Misfit(f"agent {agent!r} was done at step {self.gone[agent]}, but is still paid ({amount:g})")
-
 
 def _stem(agent: Any) -> str:
     text = str(agent)
@@ -213,8 +191,3 @@ def _stem(agent: Any) -> str:
 
 def _spaces(env: Any, agent: Any) -> tuple[Any, Any]:
     return env.observation_space(agent), env.action_space(agent)
-
-
-def _added(sets: list[list[Any]]) -> list[Any]:
-    sets.append([])
-    return sets[-1]

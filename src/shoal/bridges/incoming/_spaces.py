@@ -1,6 +1,7 @@
 """Gymnasium's spaces, which PettingZoo has too, as parts that ours can be made of (see `_parts`)."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from shoal.bridges.incoming._parts import (
     Path,
     Tree,
     View,
-    keys,
-    whole_numbers,
+    place_of,
+    seen_or_chosen,
 )
 from shoal.bridges.incoming._told import legal_row
 from shoal.core.errors import OptionError
@@ -98,13 +99,7 @@ def _tree(space: Any, owner: str, role: str, path: Path) -> Tree:
 
 def _box(space: spaces.Box, owner: str, role: str, path: Path) -> Tree:
     numbers = Numbers(path, np.asarray(space.low), np.asarray(space.high), np.dtype(space.dtype))
-    if role == "observation" or np.issubdtype(numbers.dtype, np.floating):
-        return numbers
-    choices = whole_numbers(numbers)
-    if choices is None:
-        why = f"whole numbers can be chosen among {WIDEST} at most, and within bounds"
-        raise _unmappable(space, owner, role, path, why)
-    return choices
+    return seen_or_chosen(numbers, role, functools.partial(_unmappable, space, owner, role, path))
 
 
 def _binary(space: spaces.MultiBinary, role: str, path: Path) -> Tree:
@@ -121,5 +116,4 @@ def _narrow(choices: Choices, space: Any, owner: str, role: str) -> Choices:
 
 
 def _unmappable(space: Any, owner: str, role: str, path: Path, why: str) -> OptionError:
-    where = f" {keys(path)}" if path else ""
-    return OptionError(f"{owner}: {role} space{where} is {space}: {why}; supported: {_SUPPORTED}")
+    return OptionError(f"{owner}: {role} space{place_of(path)} is {space}: {why}; supported: {_SUPPORTED}")

@@ -8,6 +8,7 @@ dm_env has no seeds. A function with a parameter `seed` is called anew with each
 episodes cannot be repeated. With `check`, observations are compared with their specs for the first 1,000 steps.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,14 +17,25 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
-from shoal.bridges.incoming._batches import gated
+from shoal.bridges.incoming._batches import stand_in_for
 from shoal.bridges.incoming._makers import Kind, check_maker
-from shoal.bridges.incoming._parts import WIDEST, Acts, Choices, Misfit, Numbers, Path, Tree, View, keys, whole_numbers
+from shoal.bridges.incoming._parts import (
+    WIDEST,
+    Acts,
+    Choices,
+    Misfit,
+    Numbers,
+    Path,
+    Tree,
+    View,
+    place_of,
+    seen_or_chosen,
+)
 from shoal.bridges.incoming._reports import CHECKED_STEPS, Place, called, found
 from shoal.bridges.incoming._told import mapped, observation, one_reward, outcome
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require
-from shoal.core.host import Observations, StandIn
+from shoal.core.host import Observations
 from shoal.core.types import Group, Outcome, Seat
 
 _AGENT = "agent"
@@ -52,9 +64,8 @@ def make(name: str, *, check: bool = True, **options: Any) -> Env:
         return env
 
     first = Hosted(owner, build, seeded, check)
-    stand_in = StandIn.of(first, lambda: Hosted(owner, build, seeded, check))
     first.close()
-    return gated(stand_in)
+    return stand_in_for(first, lambda: Hosted(owner, build, seeded, check))
 
 
 class Hosted:
@@ -66,23 +77,10 @@ class Hosted:
         self.observation_spec, self.action_spec = self.env.observation_spec(), self.env.action_spec()
         self.view = View.of(_tree(self.observation_spec, name, "observation", ()), name)
         self.acts = Acts.of(_tree(self.action_spec, name, "action", ()), name)
+        self.groups: Mapping[str, Group] = {_AGENT: Group(1, self.acts.space, self.view.observation)}
+        self.players: dict[str, tuple[Seat, ...]] = {_AGENT: ((_AGENT, 0),)}
+        self.masked = self.leaving = False
         self.place = Place(name)
-
-    @property
-    def groups(self) -> Mapping[str, Group]:
-        return {_AGENT: Group(1, self.acts.space, self.view.observation)}
-
-    @property
-    def players(self) -> dict[str, tuple[Seat, ...]]:
-        return {_AGENT: ((_AGENT, 0),)}
-
-    @property
-    def masked(self) -> bool:
-        return False
-
-    @property
-    def leaving(self) -> bool:
-        return False
 
     def reset(self, seed: int | None) -> Observations:
         self.place.begin()
@@ -97,7 +95,10 @@ class Hosted:
         with self.place.inside("step"):
             told = self.env.step(self.acts.decode(actions[_AGENT][0]))
             discount = 1.0 if told.discount is None else one_reward(told.discount, "the discount")
-            self._goes_on(told, discount)
+            if told.first():
+                raise Misfit("a step of the type FIRST came out of `step`: its last one was not said to be the LAST")
+            if self.check and told.mid() and discount != 1.0:
+                raise Misfit(f"the discount of a step within the episode is {discount:g}: it cannot be handed on")
             reward = np.array([one_reward(told.reward)], np.float32)
             terminated = told.last() and discount == 0.0
             ends = terminated, told.last() and not terminated
@@ -105,12 +106,6 @@ class Hosted:
 
     def close(self) -> None:
         self.env.close()
-
-    def _goes_on(self, told: dm_env.TimeStep, discount: float) -> None:
-        if told.first():
-            raise Misfit("a step of the type FIRST came out of `step`: its last one was not said to be the LAST")
-        if self.check and told.mid() and discount != 1.0:
-            raise Misfit(f"the discount of a step within the episode is {discount:g}: it cannot be handed on")
 
     def _seen(self, value: Any) -> Observations:
         check = self.check and self.place.total <= CHECKED_STEPS
@@ -136,19 +131,11 @@ def _tree(spec: Any, owner: str, role: str, path: Path) -> Tree:
 
 
 def _numbers(spec: specs.Array, owner: str, role: str, path: Path) -> Tree:
-    dtype = np.dtype(spec.dtype)
     bounds = (spec.minimum, spec.maximum) if isinstance(spec, specs.BoundedArray) else (-np.inf, np.inf)
     low, high = (np.array(np.broadcast_to(bound, spec.shape)) for bound in bounds)
-    numbers = Numbers(path, low, high, dtype)
-    if role == "observation" or np.issubdtype(dtype, np.floating):
-        return numbers
-    choices = whole_numbers(numbers)
-    if choices is None:
-        why = f"whole numbers can be chosen among {WIDEST} at most, and within bounds"
-        raise _unmappable(spec, owner, role, path, why)
-    return choices
+    refusal = functools.partial(_unmappable, spec, owner, role, path)
+    return seen_or_chosen(Numbers(path, low, high, np.dtype(spec.dtype)), role, refusal)
 
 
 def _unmappable(spec: Any, owner: str, role: str, path: Path, why: str) -> OptionError:
-    where = f" {keys(path)}" if path else ""
-    return OptionError(f"{owner}: {role} spec{where} is {spec}: {why}; supported: {_SUPPORTED}")
+    return OptionError(f"{owner}: {role} spec{place_of(path)} is {spec}: {why}; supported: {_SUPPORTED}")

@@ -17,8 +17,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from shoal.bridges.incoming._batches import check_count, gated
-from shoal.bridges.incoming._gymnasium_vector import AGENT, Vector
+from shoal.bridges.incoming._batches import check_count, stand_in_for
+from shoal.bridges.incoming._gymnasium_vector import AGENT, Vector, has_masks
 from shoal.bridges.incoming._reports import CHECKED_STEPS, Place, called, found
 from shoal.bridges.incoming._spaces import Spaces, same_space
 from shoal.bridges.incoming._told import mapped, observation, one_reward, outcome
@@ -64,9 +64,8 @@ def make(name: str, *, check: bool = True, vectorisation_mode: str | None = None
         return Single(owner, _made(owner, creator, options), check, masked)
 
     first = build(None)
-    stand_in = StandIn.of(first, lambda masked=first.masked: build(masked))
     first.close()
-    return gated(stand_in)
+    return stand_in_for(first, lambda masked=first.masked: build(masked))
 
 
 class Single:
@@ -75,20 +74,10 @@ class Single:
     def __init__(self, name: str, env: Any, check: bool, masked: bool | None = None):
         self.name, self.env, self.check = name, env, check
         self.spaces = Spaces.of(env.observation_space, env.action_space, name)
+        self.groups: Mapping[str, Group] = {AGENT: Group(1, self.spaces.acts.space, self.spaces.view.observation)}
+        self.players: dict[str, tuple[Seat, ...]] = {AGENT: ((AGENT, 0),)}
         self.place = Place(name)
-        self.masked = self._has_masks() if masked is None else masked
-
-    @property
-    def groups(self) -> Mapping[str, Group]:
-        return {AGENT: Group(1, self.spaces.acts.space, self.spaces.view.observation)}
-
-    @property
-    def players(self) -> dict[str, tuple[Seat, ...]]:
-        return {AGENT: ((AGENT, 0),)}
-
-    @property
-    def leaving(self) -> bool:
-        return False
+        self.masked, self.leaving = has_masks(env, self.spaces, self.place) if masked is None else masked, False
 
     def reset(self, seed: int | None) -> Observations:
         self.place.begin()
@@ -112,11 +101,6 @@ class Single:
             same_space("action", self.spaces.action, self.env.action_space)
         view = mapped(lambda leaf: leaf[None], self.spaces.see(value, check=check))
         return {AGENT: observation(view, self.spaces.legal(value, info)[None] if self.masked else None)}
-
-    def _has_masks(self) -> bool:
-        with self.place.inside("reset"):
-            value, info = self.env.reset(seed=0)
-        return self.spaces.width > 0 and self.spaces.mask(value, info) is not None
 
 
 def _vector(name: str, check: bool, mode: str, options: dict[str, Any]) -> Env:

@@ -61,7 +61,6 @@ class Gymnax(Env):
         return Held(firm(inner, state.inner), self._view(observation)), outcome
 
     def observe(self, state: Held, params: PyTree) -> dict[str, Observation]:
-        del params
         return {GROUP: Observation(state.view[GROUP])}
 
     def _view(self, observation: PyTree) -> dict[str, PyTree]:

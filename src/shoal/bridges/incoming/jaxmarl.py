@@ -53,13 +53,11 @@ class JaxMarl(Env):
         return {name: Group(len(agents), self.actions[name].space) for name, agents in self.members.items()}
 
     def reset(self, key: jax.Array, params: PyTree) -> Held:
-        del params
         observation, state = self.env.reset(key)
         everyone = {name: jnp.ones(len(agents), bool) for name, agents in self.members.items()}
         return Held(firm(state), self._views(observation), self._legal(state), everyone)
 
     def step(self, key: jax.Array, state: Held, actions: dict[str, jax.Array], params: PyTree) -> tuple[Held, Outcome]:
-        del params
         chosen = {
             agent: self.actions[name].theirs(actions[name][i])
             for name, agents in self.members.items()
@@ -79,7 +77,6 @@ class JaxMarl(Env):
         return following, Outcome(reward, over & ~late, over & late)
 
     def observe(self, state: Held, params: PyTree) -> dict[str, Observation]:
-        del params
         legal, active = state.legal or {}, state.active or {}
         return {name: Observation(view, legal.get(name), active[name]) for name, view in state.view.items()}
 

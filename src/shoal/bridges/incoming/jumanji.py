@@ -52,12 +52,10 @@ class Jumanji(Env):
         return {GROUP: Group(self.size, self.actions.space)}
 
     def reset(self, key: jax.Array, params: PyTree) -> Held:
-        del params
         state, step = self.env.reset(key)
         return self._held(firm(state), step.observation)
 
     def step(self, key: jax.Array, state: Held, actions: dict[str, jax.Array], params: PyTree) -> tuple[Held, Outcome]:
-        del key, params  # their states have a key of their own
         chosen = jax.vmap(self.actions.theirs)(actions[GROUP])
         inner, step = self.env.step(state.inner, chosen[0] if self.alone else chosen)
         reward = jnp.broadcast_to(jnp.asarray(step.reward, jnp.float32), (self.size,))
@@ -67,7 +65,6 @@ class Jumanji(Env):
         )
 
     def observe(self, state: Held, params: PyTree) -> dict[str, Observation]:
-        del params
         return {GROUP: Observation(state.view[GROUP], state.legal[GROUP] if state.legal else None)}
 
     def _held(self, inner: PyTree, observation: PyTree) -> Held:

@@ -20,12 +20,12 @@ import jax
 import numpy as np
 import pyspiel
 
-from shoal.bridges.incoming._batches import gated
+from shoal.bridges.incoming._batches import stand_in_for
 from shoal.bridges.outgoing.openspiel import as_game
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, WorldError, require, unknown_name
-from shoal.core.host import Observations, StandIn
+from shoal.core.host import Observations
 from shoal.core.spaces import Box, Discrete
 from shoal.core.types import Group, Observation, Outcome, PyTree, Seat
 
@@ -39,19 +39,16 @@ def make(name: str, **options: Any) -> Env:
     """A game by its name or game string, such as `goofspiel(num_cards=4)`; options are further parameters of it."""
     title = f"openspiel:{name}"
     game = _load(title, name, options)
-    return gated(StandIn.of(OpenSpiel(game, title), lambda: OpenSpiel(game, title)))
+    return stand_in_for(OpenSpiel(game, title), lambda: OpenSpiel(game, title))
 
 
 class OpenSpiel:
     """An OpenSpiel game as a `HostEnv`."""
 
-    masked = True
-    leaving = True
-
     def __init__(self, game: pyspiel.Game, name: str):
         kind = game.get_type()
-        self.name = name
-        self.game = game
+        self.name, self.game = name, game
+        self.masked = self.leaving = True
         self.view = View(game, name)
         turns = kind.dynamics == pyspiel.GameType.Dynamics.SEQUENTIAL
         self.num_actions = game.num_distinct_actions()
@@ -80,7 +77,13 @@ class OpenSpiel:
         if state is None or state.is_terminal():
             raise WorldError(f"{self.name}: a step after the end of an episode, or before `reset`")
         chosen = [int(action) for action in actions[GROUP]]
-        self._check(state, chosen)
+        for player in _movers(state):
+            legal = state.legal_actions(player)
+            if chosen[player] not in legal:
+                raise WorldError(
+                    f"{self.name}: player {player} took the action {chosen[player]} at step {self._steps}, "
+                    f"where {legal} are legal"
+                )
         if state.is_simultaneous_node():
             state.apply_actions([action if state.legal_actions(i) else 0 for i, action in enumerate(chosen)])
         else:
@@ -116,15 +119,6 @@ class OpenSpiel:
             place = np.searchsorted(np.cumsum(chances), self._random.random() * sum(chances), side="right")
             state.apply_action(outcomes[min(int(place), len(outcomes) - 1)])
         return state
-
-    def _check(self, state: pyspiel.State, chosen: list[int]) -> None:
-        for player in _movers(state):
-            legal = state.legal_actions(player)
-            if chosen[player] not in legal:
-                raise WorldError(
-                    f"{self.name}: player {player} took the action {chosen[player]} at step {self._steps}, "
-                    f"where {legal} are legal"
-                )
 
     def _observe(self, state: pyspiel.State) -> Observations:
         size = len(self.players)

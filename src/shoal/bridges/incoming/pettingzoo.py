@@ -37,14 +37,14 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper
 from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper
 
-from shoal.bridges.incoming._batches import gated
+from shoal.bridges.incoming._batches import stand_in_for
 from shoal.bridges.incoming._makers import Kind, check_maker
 from shoal.bridges.incoming._parts import Misfit
 from shoal.bridges.incoming._reports import Place, called, found, nearest, nearest_function
 from shoal.bridges.incoming._roster import Roster, Seated
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require, unknown_name
-from shoal.core.host import Observations, StandIn
+from shoal.core.host import Observations
 from shoal.core.types import Outcome
 
 _PARTS = ("reset", "step", "observation_space", "action_space")
@@ -66,11 +66,10 @@ def make(name: str, *, check: bool = True, players: str | None = None, **options
     roster = dataclasses.replace(roster, masked=_has_masks(first, roster))
     kind = Turns if turns else Parallel
     first = _unguarded(first)
-    stand_in = StandIn.of(
+    first.close()
+    return stand_in_for(
         kind(first, roster, check), lambda: kind(_unguarded(called(owner, function, options)), roster, check)
     )
-    first.close()
-    return gated(stand_in)
 
 
 class Parallel(Seated):

@@ -35,6 +35,7 @@ from shoal.bridges.outgoing._worlds import (
     their_mask,
     world_of,
 )
+from shoal.core import trees
 from shoal.core.env import Env, describe
 from shoal.core.errors import require, require_positive
 from shoal.core.spaces import ActionSpace, MultiDiscrete
@@ -81,7 +82,6 @@ class ShoalEnv(gymnasium.Env):
         """Begins an episode; worlds take no options here."""
         check_seed(self._one.name, seed)
         super().reset(seed=None if seed is None else int(seed))
-        del options
         return self._told(self._one.reset(seed))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -192,20 +192,13 @@ def _programs(worlds: Vectorised, group: str, same_step: bool) -> tuple[Callable
             return Held(moved, state.held), told
         # A copy that ended in the last step stands still in this one, and shows where its new episode begins.
         held = state.held
-        kept = _where(held, state.worlds, moved)
-        shown = _where(held, state.worlds.observation[group], last)
+        kept = trees.where(held, state.worlds, moved)
+        shown = trees.where(held, state.worlds.observation[group], last)
         reward, metrics = jax.tree.map(lambda leaf: jnp.where(held, 0.0, leaf), (reward, outcome.metrics))
         told = Stepped(_views(shown), shown.legal, final, reward, terminated & ~held, truncated & ~held, metrics)
         return Held(kept.replace(clock=moved.clock), ended.mask & ~held), told
 
     return jax.jit(begin), jax.jit(advance)
-
-
-def _where(mask: jax.Array, first: PyTree, second: PyTree) -> PyTree:
-    def pick(a: jax.Array, b: jax.Array) -> jax.Array:
-        return b if a.ndim == 0 else jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-
-    return jax.tree.map(pick, first, second)
 
 
 def _views(obs: Observation) -> PyTree:

@@ -140,7 +140,6 @@ class ShoalParallelEnv(_Table, ParallelEnv):
 
     def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begins an episode; worlds take no options here."""
-        del options
         seen = self._one.reset(seed)
         present = self._flags(seen, "present")
         self._active = self._flags(seen, "active")
@@ -178,7 +177,6 @@ class ShoalAECEnv(_Table, AECEnv):
 
     def reset(self, seed: int | None = None, options: dict | None = None) -> None:
         """Begins an episode; worlds take no options here."""
-        del options
         self._seen = self._one.reset(seed)
         present = self._flags(self._seen, "present")
         self.agents = [agent for agent in self.possible_agents if present[agent]]

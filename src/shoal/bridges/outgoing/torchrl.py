@@ -23,6 +23,7 @@ import numpy as np
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.bridges.outgoing._single import ResetNeeded
 from shoal.bridges.outgoing._worlds import check_seed, missing, world_of
+from shoal.core import trees
 from shoal.core.env import Env, describe
 from shoal.core.errors import OptionError, require_positive
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, action_shape, num_logits
@@ -89,7 +90,6 @@ class ShoalEnv(EnvBase):
         self._key, self._resets = jax.device_put(jax.random.key(seed), jax.local_devices()[0]), 0
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
-        del kwargs
         mask = None if tensordict is None else tensordict.get("_reset", None)
         key = self._key if self._resets == 0 else jax.random.fold_in(self._key, self._resets)
         self._resets += 1
@@ -159,7 +159,7 @@ def _programs(worlds: Vectorised) -> Programs:
     def renew(state: Worlds, key: jax.Array, mask: jax.Array) -> tuple[Worlds, PyTree]:
         """Copies whose episode ended have their next one already; others begin anew when they are asked to."""
         fresh = carried(worlds.reset(key))
-        return started(_where(mask & ~state.first, fresh, state))
+        return started(trees.where(mask & ~state.first, fresh, state))
 
     def advance(state: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, PyTree]:
         state, outcome, ended = worlds.step(state, actions)
@@ -189,15 +189,6 @@ def _renamed(view: PyTree) -> PyTree:
     if not isinstance(view, Mapping):
         return view
     return {f"{name}_" if name in _RESERVED else name: _renamed(part) for name, part in view.items()}
-
-
-def _where(mask: jax.Array, first: Worlds, second: Worlds) -> Worlds:
-    def pick(a: jax.Array, b: jax.Array) -> jax.Array:
-        return jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-
-    same = first.replace(clock=second.clock[None]), second.replace(clock=second.clock[None])
-    picked = jax.tree.map(pick, *same)
-    return picked.replace(clock=second.clock)
 
 
 def _view_specs(group: Group, obs: Observation, lead: torch.Size) -> dict[str, TensorSpec]:

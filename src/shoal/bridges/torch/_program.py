@@ -5,20 +5,18 @@ groups act at the end of a step, on the views that it made: their actions are ca
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
-from shoal.batching.agents import over_agents
-from shoal.batching.masked import for_rows, select_rows
+from shoal.batching.masked import for_rows
+from shoal.batching.rollout import Policies
 from shoal.batching.vectorise import Vectorised, Worlds
-from shoal.core import trees
 from shoal.core.algorithm import Algorithm
-from shoal.core.keys import Use, agent_keys, use_key
-from shoal.core.types import Group, Observation, PyTree
+from shoal.core.types import Observation, PyTree
 
 
 class Carry(struct.PyTreeNode):
@@ -47,16 +45,13 @@ class Program(NamedTuple):
     with_state: bool
 
     @property
-    def algorithms(self) -> dict[str, Algorithm]:
-        return dict(self.players)
-
-    @property
-    def groups(self) -> Mapping[str, Group]:
-        return self.vectorised.env.groups
+    def actor(self) -> Policies:
+        return Policies(dict(self.players), self.vectorised.env.groups, self.explore)
 
     def begin(self, key: jax.Array, params: dict[str, PyTree]) -> tuple[Carry, dict[str, Observation]]:
         worlds = self.vectorised.reset(key)
-        return self._carried(worlds, self._fresh(params), params), self._shown(worlds.observation)
+        memory = self.actor.initial_memory(params, self.vectorised.num_envs)
+        return self._carried(worlds, memory, params), self._shown(worlds.observation)
 
     def step(
         self, carry: Carry, params: dict[str, PyTree], actions: dict[str, jax.Array]
@@ -81,28 +76,10 @@ class Program(NamedTuple):
             return observation
         return {name: seen.replace(state=None) for name, seen in observation.items()}
 
-    def _fresh(self, params: dict[str, PyTree]) -> dict[str, PyTree]:
-        fresh = {}
-        for name, algorithm in self.algorithms.items():
-            shape = (self.vectorised.num_envs, self.groups[name].size)
-            one = algorithm.initial_memory(params[name])
-            fresh[name] = jax.tree.map(lambda leaf, s=shape: jnp.broadcast_to(leaf, s + jnp.shape(leaf)), one)
-        return fresh
-
     def _carried(self, worlds: Worlds, memory: dict[str, PyTree], params: dict[str, PyTree]) -> Carry:
         """What the next step needs, the actions of the Shoal policies included."""
-        keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
-        memory = select_rows(worlds.first, self._fresh(params), memory)
-        actions, start = {}, 0
-        for name, group in self.groups.items():
-            own = jax.vmap(lambda key, s=start, n=group.size: agent_keys(key, s, n))(keys)
-            start += group.size
-            if name in self.algorithms:
-                act = over_agents(functools.partial(_act, self.algorithms[name], self.explore))
-                seen, held = worlds.observation[name], memory[name]
-                out = act(params[name], seen, held, own)
-                actions[name], memory[name] = out.action, _standing(seen.active, out.memory, held)
-        return Carry(worlds.replace(observation={}), memory, actions)
+        acts = self.actor.act(params, memory, worlds)
+        return Carry(worlds.replace(observation={}), acts.memory, acts.action)
 
 
 class Compiled(NamedTuple):
@@ -131,14 +108,3 @@ def compiled(program: Program) -> Compiled:
         jax.jit(step, donate_argnums=0),
         lambda tensors: jax.tree.unflatten(known["tree"], tensors),
     )
-
-
-def _act(algorithm: Algorithm, explore: bool, params: PyTree, observation: Observation, memory: PyTree, key: jax.Array):
-    return algorithm.act(params, observation, memory, key, explore)
-
-
-def _standing(active: jax.Array | None, new: PyTree, old: PyTree) -> PyTree:
-    """Memory `[E, n, ...]` of those who may not act stands still."""
-    if active is None:
-        return new
-    return trees.where(active, new, old)

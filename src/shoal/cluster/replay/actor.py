@@ -181,7 +181,6 @@ class ReplayActor(Actor):
         return made
 
     def pack(self, made: Rollout, task: dict[str, Any]) -> Push:
-        del task
         steps = {}
         for name, own in steps_by_learner(made, self.learners).items():
             estimator = self.estimators.get(name)

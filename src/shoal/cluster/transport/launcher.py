@@ -152,7 +152,6 @@ class ThreadLauncher:
     def start(
         self, name: str, factory: Callable[..., T], *args: Any, cpus: float = 0.0, gpus: float = 0.0
     ) -> Service[T]:
-        del cpus, gpus
         with self._lock:
             self._made[name] = (factory, args)
             self._served[name] = (Served(factory, args), threading.Event())

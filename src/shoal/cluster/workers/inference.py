@@ -129,7 +129,7 @@ class InferenceServer:
             return None
         slot = self._slot(request)
         self._take_in(slot, request)
-        if slot.item is not None and not self._push(slot.item):
+        if slot.item is not None and not self.services.dataset.retry_until(self.dead.is_set).push(slot.item, WAIT):
             return None
         slot.item = None
         self._decide(slot)
@@ -214,9 +214,6 @@ class InferenceServer:
         place = (request.actor, slot.share.first, number, slot.version)
         steps = slot.share.size * self.experiment.num_steps
         return Item(*place, self.store.put(made), "rollout", rollouts.num_bytes(made), steps, self.newest.epoch)
-
-    def _push(self, item: Item) -> bool:
-        return self.services.dataset.retry_until(self.dead.is_set).push(item, WAIT)
 
     def _decide(self, slot: Slot) -> None:
         """Waits for others, then decides for all who wait; or finds that another has done so."""

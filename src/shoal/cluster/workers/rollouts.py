@@ -16,6 +16,7 @@ import numpy as np
 from shoal.batching.regroup import original
 from shoal.batching.rollout import Policies, Rollout, rollout
 from shoal.batching.vectorise import Vectorised, Worlds
+from shoal.core import trees
 from shoal.core.errors import WorldError
 from shoal.core.host import StandIn
 from shoal.core.keys import run_keys
@@ -105,7 +106,7 @@ class Copies:
             if not sound.all():
                 self._worlds = renewed(self._vectorised, self._worlds, self._key, self._ids, ~sound)
                 initial = self._actor.initial_memory(policies, self.share.size)
-                self._memory = _put_rows(~sound, initial, self._memory)
+                self._memory = trees.where(~sound, initial, self._memory)
             if sound.any() or self.out.all():
                 return made, sound & ~self.out
 
@@ -126,18 +127,7 @@ class Copies:
 def renewed(vectorised: Vectorised, worlds: Worlds, key: jax.Array, ids: jax.Array, which: np.ndarray) -> Worlds:
     """Worlds of which these copies `[E]` have begun anew. key, ids: those that they were first begun with."""
     fresh = jax.jit(vectorised.reset)(jax.random.fold_in(key, worlds.clock), ids)
-    return _put_rows(which, fresh.replace(clock=worlds.clock, key=worlds.key), worlds)
-
-
-def _put_rows(which: np.ndarray, new: PyTree, old: PyTree) -> PyTree:
-    """A tree `[E, ...]` with these rows of another one; what has no rows stays."""
-
-    def put(own: jax.Array, other: jax.Array) -> jax.Array:
-        if not own.ndim:
-            return other
-        return jnp.where(jnp.asarray(which).reshape(-1, *[1] * (own.ndim - 1)), own, other)
-
-    return jax.tree.map(put, new, old)
+    return trees.where(which, fresh.replace(clock=worlds.clock, key=worlds.key), worlds)
 
 
 def on_host(program: Program) -> bool:

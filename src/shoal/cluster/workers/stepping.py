@@ -68,7 +68,6 @@ class Stepper:
         cut = outcome.truncated & ~outcome.terminated
 
         def final(following: Worlds) -> PyTree:
-            del following
             return self.vectorised.observe(ended.params, ended.state, self.size)
 
         views = lax.cond(jnp.any(cut), final, lambda following: following.observation, following)

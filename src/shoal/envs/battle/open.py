@@ -67,7 +67,7 @@ from shoal.core.checks import MAX_COUNT, require_above_zero, require_finite, req
 from shoal.core.env import Env
 from shoal.core.errors import require
 from shoal.core.spaces import Discrete
-from shoal.core.types import Circles, Group, Lines, Observation, Outcome, Scene
+from shoal.core.types import Actions, Circles, Group, Lines, Observation, Outcome, Scene
 from shoal.envs.battle._field import DX, DY, MOVES, NUM_ACTIONS, REACH, cut_around, formation, room, take
 
 _MAX_SIZE = 1_000
@@ -160,9 +160,7 @@ class OpenBattle(Env):
         points = jnp.full(n, params.health, jnp.float32)
         return State(x.astype(jnp.int16), jnp.int16(np.tile(y, 2)), points, jnp.zeros(n, jnp.int8), jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         alive = state.points > 0
         action = jnp.clip(jnp.concatenate([actions["red"], actions["blue"]]), 0, NUM_ACTIONS - 1)
         attacks = alive & (action >= len(MOVES))

@@ -39,7 +39,7 @@ import jax.numpy as jnp
 
 from shoal.core.env import Env
 from shoal.core.spaces import Discrete
-from shoal.core.types import Group, Observation, Outcome, Scene, Seat
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene, Seat
 from shoal.envs.cards import _table as table
 
 PASS, BET = 0, 1
@@ -81,11 +81,9 @@ class Kuhn(Env):
         return State(jnp.stack([first, table.without(rest, first)]), nothing, nothing, nothing, nothing > 0)
 
     def reset(self, key: jax.Array, params: tuple) -> State:
-        del params
         return self.deal(table.drawn(jax.random.uniform(key), self.num_deals))
 
-    def step(self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: tuple) -> tuple[State, Outcome]:
-        del key, params
+    def step(self, key: jax.Array, state: State, actions: Actions, params: tuple) -> tuple[State, Outcome]:
         mover = state.moves % 2
         bet = jnp.where(mover == 0, actions["player"][0], actions["player"][1]) == BET
         answered = state.bets > 0  # whatever follows a bet ends the game
@@ -104,12 +102,10 @@ class Kuhn(Env):
         return state, Outcome({"player": reward}, over, jnp.bool_(False))
 
     def observe(self, state: State, params: tuple) -> dict[str, Observation]:
-        del params
         bits = (1 << jnp.arange(2)) | (4 << state.cards) | (state.betting << _BETTING)
         return {"player": Observation(table.unpacked(bits, _NUM_VALUES), active=self._turn(state))}
 
     def scene(self, state: State, params: tuple) -> Scene:
-        del params
         betting = table.unpacked(state.betting, 6).reshape(1, 3, 2)
         bets = betting[0, :, 1]
         folded = state.over & (state.bets == 1)

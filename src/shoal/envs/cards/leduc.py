@@ -48,7 +48,7 @@ import jax.numpy as jnp
 from shoal.core.checks import require_flag
 from shoal.core.env import Env
 from shoal.core.spaces import Discrete
-from shoal.core.types import Group, Observation, Outcome, Scene, Seat
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene, Seat
 from shoal.envs.cards import _table as table
 
 FOLD, CALL, RAISE = 0, 1, 2
@@ -110,11 +110,9 @@ class Leduc(Env):
         )
 
     def reset(self, key: jax.Array, params: tuple) -> State:
-        del params
         return self.deal(table.drawn(jax.random.uniform(key), self.num_deals))
 
-    def step(self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: tuple) -> tuple[State, Outcome]:
-        del key, params
+    def step(self, key: jax.Array, state: State, actions: Actions, params: tuple) -> tuple[State, Outcome]:
         mover = state.moves % 2
         action = jnp.where(mover == 0, actions["player"][0], actions["player"][1])
         fold = (action == FOLD) & (state.raises > 0)
@@ -141,7 +139,6 @@ class Leduc(Env):
         return state, Outcome({"player": reward}, over, jnp.bool_(False))
 
     def observe(self, state: State, params: tuple) -> dict[str, Observation]:
-        del params
         kinds = _NUM_CARDS // 2 if self.suit_isomorphism else _NUM_CARDS
         cards, public = self._shown(state.cards), self._shown(state.public)
         common = (state.second << (2 + kinds + public)) | (state.betting << (2 + 2 * kinds))
@@ -151,7 +148,6 @@ class Leduc(Env):
         return {"player": Observation(view, jnp.broadcast_to(legal, (2, 3)), active=_turn(state))}
 
     def scene(self, state: State, params: tuple) -> Scene:
-        del params
         betting = table.unpacked(state.betting, 2 * 2 * _PLACES).reshape(2, _PLACES, 2)
         last = (state.moves - 1) % 2
         folded = state.over & (state.raises > 0) & ~_called(state)

@@ -3,12 +3,15 @@
 Gravity pulls with `-gravity cos(3 x)`; the speed is limited; the left wall stops the car.
 """
 
-from typing import NamedTuple
+import dataclasses
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from shoal.core.types import Scene
+from shoal.core.checks import require_finite, require_whole
+from shoal.core.env import Env
+from shoal.core.types import Observation, Scene
 from shoal.envs.control import _drawing as drawing
 
 _CORNERS = 64
@@ -44,9 +47,29 @@ class Params(NamedTuple):
     max_position: float | jax.Array = 0.6
 
 
-def start(key: jax.Array) -> State:
-    """At rest, at the bottom of the valley."""
-    return State(jax.random.uniform(key, minval=-0.6, maxval=-0.4), jnp.float32(0.0), jnp.int32(0))
+@dataclasses.dataclass(frozen=True)
+class Hill(Env):
+    """What both cars have in common: where they start, what they see and how they are drawn."""
+
+    max_steps: int = 200  # length of an episode
+    goal_velocity: float = 0.0  # how fast the car must be at the goal, at least
+
+    kind: ClassVar[str] = "cooperative"
+    id: ClassVar[str]
+
+    def __post_init__(self):
+        require_whole(self.id, 1, max_steps=self.max_steps)
+        require_finite(self.id, goal_velocity=self.goal_velocity)
+
+    def reset(self, key: jax.Array, params: Params) -> State:
+        """At rest, at the bottom of the valley."""
+        return State(jax.random.uniform(key, minval=-0.6, maxval=-0.4), jnp.float32(0.0), jnp.int32(0))
+
+    def observe(self, state: State, params: Params) -> dict[str, Observation]:
+        return {"agent": Observation(jnp.stack([state.position, state.velocity])[None])}
+
+    def scene(self, state: State, params: Params) -> Scene:
+        return picture(state, params)
 
 
 def driven(state: State, throttle: jax.Array, params: Params) -> tuple[State, jax.Array]:

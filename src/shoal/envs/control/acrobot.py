@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from shoal.core.checks import require_whole
 from shoal.core.env import Env
 from shoal.core.spaces import Discrete
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.control import _drawing as drawing
 from shoal.envs.control._angles import wrapped
 
@@ -87,14 +87,10 @@ class Acrobot(Env):
         return Params()
 
     def reset(self, key: jax.Array, params: Params) -> State:
-        del params
         start = jax.random.uniform(key, (4,), minval=-_START, maxval=_START)
         return State((start[0], start[1]), (start[2], start[3]), jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         action = actions["agent"][0]
         torque = params.torque * ((action == 2).astype(jnp.float32) - (action == 0).astype(jnp.float32))
         upper, lower, *velocity = _integrated((*state.angle, *state.velocity), torque, params)
@@ -105,7 +101,6 @@ class Acrobot(Env):
         return state, Outcome({"agent": reward[None]}, reached, state.t >= self.max_steps)
 
     def observe(self, state: State, params: Params) -> dict[str, Observation]:
-        del params
         circular = [wave(angle) for angle in state.angle for wave in (jnp.cos, jnp.sin)]
         return {"agent": Observation(jnp.stack([*circular, *state.velocity])[None])}
 

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from shoal.core.checks import require_flag, require_whole
 from shoal.core.env import Env
 from shoal.core.spaces import Discrete
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.control import _drawing as drawing
 
 _START = 0.05  # each number of the state starts within this of 0
@@ -87,14 +87,10 @@ class CartPole(Env):
         return Params()
 
     def reset(self, key: jax.Array, params: Params) -> State:
-        del params
         start = jax.random.uniform(key, (4,), minval=-_START, maxval=_START)
         return State(start[0], start[1], start[2], start[3], jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         push = jnp.where(actions["agent"][0] == 1, params.force, -params.force)
         acceleration, angular_acceleration = _accelerations(state, push, params)
         seconds = params.step_seconds
@@ -110,7 +106,6 @@ class CartPole(Env):
         return state, Outcome({"agent": reward[None]}, fallen, state.t >= self.max_steps)
 
     def observe(self, state: State, params: Params) -> dict[str, Observation]:
-        del params
         return {"agent": Observation(jnp.stack(state[:4])[None])}
 
     def scene(self, state: State, params: Params) -> Scene:

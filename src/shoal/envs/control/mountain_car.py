@@ -23,25 +23,16 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from shoal.core.checks import require_finite, require_whole
-from shoal.core.env import Env
 from shoal.core.spaces import Discrete
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Outcome
 from shoal.envs.control import _hill as hill
 
 
 @dataclasses.dataclass(frozen=True)
-class MountainCar(Env):
+class MountainCar(hill.Hill):
     """Rock a car out of a valley."""
 
-    max_steps: int = 200  # length of an episode
-    goal_velocity: float = 0.0  # how fast the car must be at the goal, at least
-
-    kind: ClassVar[str] = "cooperative"
-
-    def __post_init__(self):
-        require_whole("control/mountain_car", 1, max_steps=self.max_steps)
-        require_finite("control/mountain_car", goal_velocity=self.goal_velocity)
+    id: ClassVar[str] = "control/mountain_car"
 
     @property
     def groups(self) -> dict[str, Group]:
@@ -50,22 +41,10 @@ class MountainCar(Env):
     def default_params(self) -> hill.Params:
         return hill.Params(force=0.001, goal_position=0.5, goal_velocity=self.goal_velocity)
 
-    def reset(self, key: jax.Array, params: hill.Params) -> hill.State:
-        del params
-        return hill.start(key)
-
     def step(
-        self, key: jax.Array, state: hill.State, actions: dict[str, jax.Array], params: hill.Params
+        self, key: jax.Array, state: hill.State, actions: Actions, params: hill.Params
     ) -> tuple[hill.State, Outcome]:
-        del key
         action = actions["agent"][0]
         throttle = (action == 2).astype(jnp.float32) - (action == 0).astype(jnp.float32)
         state, reached = hill.driven(state, throttle, params)
         return state, Outcome({"agent": -jnp.ones(1)}, reached, state.t >= self.max_steps)
-
-    def observe(self, state: hill.State, params: hill.Params) -> dict[str, Observation]:
-        del params
-        return {"agent": Observation(jnp.stack([state.position, state.velocity])[None])}
-
-    def scene(self, state: hill.State, params: hill.Params) -> Scene:
-        return hill.picture(state, params)

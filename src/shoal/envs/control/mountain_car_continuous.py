@@ -23,10 +23,8 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from shoal.core.checks import require_finite, require_whole
-from shoal.core.env import Env
 from shoal.core.spaces import Box
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Outcome
 from shoal.envs.control import _hill as hill
 
 _GOAL_REWARD = 100.0
@@ -34,17 +32,12 @@ _FUEL = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
-class MountainCarContinuous(Env):
+class MountainCarContinuous(hill.Hill):
     """Rock a car out of a valley with as little fuel as can be."""
 
     max_steps: int = 999  # length of an episode
-    goal_velocity: float = 0.0  # how fast the car must be at the goal, at least
 
-    kind: ClassVar[str] = "cooperative"
-
-    def __post_init__(self):
-        require_whole("control/mountain_car_continuous", 1, max_steps=self.max_steps)
-        require_finite("control/mountain_car_continuous", goal_velocity=self.goal_velocity)
+    id: ClassVar[str] = "control/mountain_car_continuous"
 
     @property
     def groups(self) -> dict[str, Group]:
@@ -53,22 +46,10 @@ class MountainCarContinuous(Env):
     def default_params(self) -> hill.Params:
         return hill.Params(force=0.0015, goal_position=0.45, goal_velocity=self.goal_velocity)
 
-    def reset(self, key: jax.Array, params: hill.Params) -> hill.State:
-        del params
-        return hill.start(key)
-
     def step(
-        self, key: jax.Array, state: hill.State, actions: dict[str, jax.Array], params: hill.Params
+        self, key: jax.Array, state: hill.State, actions: Actions, params: hill.Params
     ) -> tuple[hill.State, Outcome]:
-        del key
         action = actions["agent"][0, 0]
         state, reached = hill.driven(state, jnp.clip(action, -1.0, 1.0), params)
         reward = jnp.where(reached, _GOAL_REWARD, 0.0) - _FUEL * action**2
         return state, Outcome({"agent": reward[None]}, reached, state.t >= self.max_steps)
-
-    def observe(self, state: hill.State, params: hill.Params) -> dict[str, Observation]:
-        del params
-        return {"agent": Observation(jnp.stack([state.position, state.velocity])[None])}
-
-    def scene(self, state: hill.State, params: hill.Params) -> Scene:
-        return hill.picture(state, params)

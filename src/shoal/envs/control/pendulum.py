@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from shoal.core.checks import require_finite, require_whole
 from shoal.core.env import Env
 from shoal.core.spaces import Box
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.control import _drawing as drawing
 from shoal.envs.control._angles import wrapped
 
@@ -73,14 +73,10 @@ class Pendulum(Env):
         return Params(gravity=self.gravity)
 
     def reset(self, key: jax.Array, params: Params) -> State:
-        del params
         start = jax.random.uniform(key, (2,), minval=-1.0, maxval=1.0)
         return State(jnp.pi * start[0], start[1], jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         torque = jnp.clip(actions["agent"][0, 0], -_MAX_TORQUE, _MAX_TORQUE)
         cost = state.angle**2 + 0.1 * state.velocity**2 + 0.001 * torque**2
         weight = 1.5 * params.gravity / params.length * jnp.sin(state.angle)
@@ -91,7 +87,6 @@ class Pendulum(Env):
         return state, Outcome({"agent": -cost[None]}, jnp.bool_(False), state.t >= self.max_steps)
 
     def observe(self, state: State, params: Params) -> dict[str, Observation]:
-        del params
         view = jnp.stack([jnp.cos(state.angle), jnp.sin(state.angle), state.velocity])
         return {"agent": Observation(view[None])}
 

@@ -14,7 +14,7 @@ _MARGIN = 1.6
 def picture(payoffs: np.ndarray, moves: tuple[str, ...], last: jax.Array) -> Scene:
     """payoffs: `[n, a1, ..., an]`. moves: names of the actions, if they have any. last: actions `[n]`, -1 for none."""
     sizes = payoffs.shape[1:]
-    names = [[_name(moves, i, size) for i in range(size)] for size in sizes]
+    names = [[(moves[i] if len(moves) == size else str(i)) for i in range(size)] for size in sizes]
     return _table(payoffs, names, last) if len(sizes) == 2 else _columns(names, last)
 
 
@@ -72,7 +72,3 @@ def _dots(
         colour=jnp.where(chosen, colour, _GREY).astype(jnp.int32),
         visible=chosen | always,
     )
-
-
-def _name(moves: tuple[str, ...], action: int, size: int) -> str:
-    return moves[action] if len(moves) == size else str(action)

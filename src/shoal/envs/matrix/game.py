@@ -51,7 +51,7 @@ from shoal.core.checks import require_whole
 from shoal.core.env import Env
 from shoal.core.errors import require
 from shoal.core.spaces import Discrete
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.matrix._payoffs import as_tuples, payoff_tensor
 from shoal.envs.matrix._picture import picture
 
@@ -102,18 +102,13 @@ class MatrixGame(Env):
 
     def deal(self, index: jax.Array) -> State:
         """The start of a game; there is only one."""
-        del index
         return State(jnp.full(len(self.num_actions), -1, jnp.int32), jnp.int32(0))
 
     def reset(self, key: jax.Array, params: Params) -> State:
-        del key, params
         # The start is a constant; without the barrier XLA works out the first view of every copy while it compiles.
         return jax.lax.optimization_barrier(self.deal(jnp.int32(0)))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         chosen = [actions[name][0].astype(jnp.int32) for name in self.groups]
         payoff = params.payoffs
         for action in chosen:  # take one axis after the other; a one-hot sum is cheaper than a gather
@@ -125,7 +120,6 @@ class MatrixGame(Env):
         return state, Outcome(reward, over & once, over & (not once), self._shares(state))
 
     def observe(self, state: State, params: Params) -> dict[str, Observation]:
-        del params
         if self.num_rounds == 1:
             return {name: Observation(jnp.ones((1, 1))) for name in self.groups}
         start = (state.last[:1] < 0).astype(jnp.float32)
@@ -136,7 +130,6 @@ class MatrixGame(Env):
         }
 
     def scene(self, state: State, params: Params) -> Scene:
-        del params
         return picture(_tensor(self.id, self.payoffs), self.moves, state.last)
 
     def _shares(self, state: State) -> dict[str, jax.Array]:

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import require_flag, require_whole
 from shoal.core.env import Env
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -66,10 +66,7 @@ class Simple(Env):
         place = jax.random.uniform(key, (2, 2), minval=-1.0, maxval=1.0)
         return State(place[:1], jnp.zeros((1, 2)), place[1:], jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: physics.Gliding
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: physics.Gliding) -> tuple[State, Outcome]:
         steer = acts.steering(actions["agent"], self.continuous)
         position, velocity = physics.glide(state.position, state.velocity, steer, params)
         state = State(position, velocity, state.landmark, state.t + 1)

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import MAX_COUNT, require_flag, require_whole
 from shoal.core.env import Env
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -78,10 +78,7 @@ class SimpleAdversary(Env):
         place, (goal,) = physics.places_and_choices(key, n + self.num_agents, (self.num_agents,))
         return State(place[:n], jnp.zeros((n, 2)), place[n:], goal, jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: physics.Gliding
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: physics.Gliding) -> tuple[State, Outcome]:
         steer = acts.steering(jnp.concatenate([actions["adversary"], actions["agent"]]), self.continuous)
         position, velocity = physics.glide(state.position, state.velocity, steer, params)
         state = State(position, velocity, state.landmark, state.goal, state.t + 1)

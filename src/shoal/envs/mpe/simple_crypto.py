@@ -34,7 +34,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import require_flag, require_whole
 from shoal.core.env import Env
-from shoal.core.types import Group, Labels, Lines, Observation, Outcome, Scene, Seat
+from shoal.core.types import Actions, Group, Labels, Lines, Observation, Outcome, Scene, Seat
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -81,10 +81,7 @@ class SimpleCrypto(Env):
         _, (goal, secret) = physics.places_and_choices(key, 0, (2, 2))
         return State(goal, secret, jnp.zeros((3, _WORDS)), jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: tuple[()]
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: tuple[()]) -> tuple[State, Outcome]:
         action = jnp.concatenate([actions["eve"], actions["bob"], actions["alice"]])
         said = acts.speech(action, _WORDS, self.continuous)
         state = State(state.goal, state.key, said, state.t + 1)

@@ -37,7 +37,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import require_flag, require_whole
 from shoal.core.env import Env
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -90,10 +90,7 @@ class SimplePush(Env):
         place, (goal,) = physics.places_and_choices(key, 4, (2,))
         return State(place[:2], jnp.zeros((2, 2)), place[2:], goal, jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         steer = acts.steering(jnp.concatenate([actions["adversary"], actions["agent"]]), self.continuous)
         both = physics.discs(state.position, params.radius)
         contact = jnp.stack(physics.sum_over_others(physics.repulsion, both, mirror=-1.0), axis=-1)

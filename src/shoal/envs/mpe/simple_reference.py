@@ -37,7 +37,7 @@ import jax.numpy as jnp
 from shoal.core.checks import require_finite, require_flag, require_whole
 from shoal.core.env import Env
 from shoal.core.errors import require
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -99,10 +99,7 @@ class SimpleReference(Env):
             t=jnp.int32(0),
         )
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         steer, message = acts.steering_and_speech(actions["agent"], _WORDS, self.continuous)
         force = steer * params.acceleration
         state = State(

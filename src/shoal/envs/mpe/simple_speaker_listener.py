@@ -35,7 +35,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import require_flag, require_whole
 from shoal.core.env import Env
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -81,10 +81,7 @@ class SimpleSpeakerListener(Env):
         place, (goal,) = physics.places_and_choices(key, 4, (3,))
         return State(place[:1], jnp.zeros((1, 2)), place[1:], goal, jnp.zeros((1, _WORDS)), jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: physics.Gliding
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: physics.Gliding) -> tuple[State, Outcome]:
         steer = acts.steering(actions["listener"], self.continuous)
         position, velocity = physics.glide(state.position, state.velocity, steer, params)
         message = acts.speech(actions["speaker"], _WORDS, self.continuous)

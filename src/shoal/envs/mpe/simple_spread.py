@@ -37,7 +37,7 @@ import jax.numpy as jnp
 from shoal.core.checks import MAX_COUNT, require_finite, require_flag, require_whole
 from shoal.core.env import Env
 from shoal.core.errors import require
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -94,10 +94,7 @@ class SimpleSpread(Env):
         place = jax.random.uniform(key, (2 * n, 2), minval=-1.0, maxval=1.0)
         return State(place[:n], jnp.zeros((n, 2)), place[n:], jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         steer = acts.steering(actions["agent"], self.continuous) * params.acceleration
         agents = physics.discs(state.position, params.radius)
         contact = jnp.stack(physics.sum_over_others(physics.repulsion, agents, mirror=-1.0), axis=-1)

@@ -37,7 +37,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import MAX_COUNT, require_flag, require_whole
 from shoal.core.env import Env
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -98,10 +98,7 @@ class SimpleTag(Env):
         place = jax.random.uniform(key, (n + self.num_obstacles, 2), minval=-1.0, maxval=1.0)
         return State(place[:n], jnp.zeros((n, 2)), 0.9 * place[n:], jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         action = jnp.concatenate([actions["adversary"], actions["agent"]])
         steer = acts.steering(action, self.continuous) * self._for_each(params.acceleration)[:, None]
         force = steer + self._contact(state, params)

@@ -47,7 +47,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import MAX_COUNT, require_flag, require_whole
 from shoal.core.env import Env
-from shoal.core.types import Group, Observation, Outcome, Scene, Seat
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene, Seat
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -125,10 +125,7 @@ class SimpleWorldComm(Env):
         place, _ = physics.places_and_choices(key, n + landmarks, ())
         return State(place[:n], jnp.zeros((n, 2)), 0.9 * place[n:], jnp.zeros((1, _WORDS)), jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         leader, message = acts.steering_and_speech(actions["leadadversary"], _WORDS, self.continuous)
         others = jnp.concatenate([actions[name] for name in self.groups if name != "leadadversary"])
         steer = jnp.concatenate([leader, acts.steering(others, self.continuous)])

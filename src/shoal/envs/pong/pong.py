@@ -54,7 +54,7 @@ from shoal.core.checks import require_above_zero, require_not_negative, require_
 from shoal.core.env import Env
 from shoal.core.errors import require
 from shoal.core.spaces import Discrete
-from shoal.core.types import Group, Observation, Outcome, Scene
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.pong import _views as views
 
 _NUM_MOVES = 3
@@ -131,9 +131,7 @@ class Pong(Env):
         score = jnp.int32(0)
         return State(_served(key, params), (zero, zero), (zero, zero), (score, score), jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         left, right = (
             _moved(paddle, actions[name][0], params)
             for paddle, name in zip(state.paddle, ("left", "right"), strict=True)
@@ -162,7 +160,6 @@ class Pong(Env):
         return views.picture(state.ball[:2], state.paddle, params.paddle_length, state.score, self.points)
 
     def _numbers(self, state: State, params: Params, side: int) -> jax.Array:
-        del params
         mirror = 1.0 - 2.0 * side
         x, y, vx, vy = state.ball
         score = [points.astype(jnp.float32) / self.points for points in state.score]

@@ -51,7 +51,7 @@ def draw(
     bounds = (-margin, -margin, world.length + margin, world.length + margin)
     lines = _walls(world)
     if links and n <= _MANY:
-        lines = _joined(lines, _links(world, swarm, visible))
+        lines = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), lines, _links(world, swarm, visible))
     return Scene(bounds=bounds, polygons=polygons, lines=lines, circles=circles)
 
 
@@ -81,10 +81,6 @@ def _links(world: Swarm, swarm: SwarmState, visible: jax.Array) -> Lines:
     end = start + jnp.where(near[..., None], met.offset[..., :2], 0.0)
     count = near.size
     return Lines(start.reshape(count, 2), end.reshape(count, 2), jnp.zeros(count, jnp.int32), near.ravel())
-
-
-def _joined(one: Lines, other: Lines) -> Lines:
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), one, other)
 
 
 def _count(mark: Marks) -> int:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core import trees
 from shoal.envs.swarm import _arena as arena
 from shoal.envs.swarm import _comms as comms
 from shoal.envs.swarm import _contact as contact
@@ -192,7 +193,7 @@ class Swarm(Settings):
             moved = self._apart(moved, swarm, params, physics, in_game)
         if in_game is None:
             return moved
-        return jax.tree.map(lambda new, old: _choose(in_game, new, old), moved, body)
+        return trees.where(in_game, moved, body)
 
     def _apart(self, moved: Body, swarm: SwarmState, params: SwarmParams, physics: Physics, in_game) -> Body:
         """The bodies after contact; `swarm` is that at the start of the step."""
@@ -224,7 +225,3 @@ class Swarm(Settings):
             return met, met.valid
         others = in_game[None] if swarm.crowd is None else in_game[swarm.crowd.who]
         return met, met.valid & in_game[:, None] & others
-
-
-def _choose(mask: jax.Array, new: jax.Array, old: jax.Array) -> jax.Array:
-    return jnp.where(mask.reshape(mask.shape + (1,) * (new.ndim - 1)), new, old)

@@ -39,7 +39,7 @@ from jax import lax
 
 from shoal.core.checks import MAX_COUNT, require_above_zero, require_whole
 from shoal.core.errors import require
-from shoal.core.types import Observation, Outcome, Polygons, Scene
+from shoal.core.types import Actions, Observation, Outcome, Polygons, Scene
 from shoal.envs.swarm._dynamics import Body, Float
 from shoal.envs.swarm._picture import BLUE, GREEN, RED, YELLOW, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState
@@ -98,9 +98,7 @@ class Coverage(Swarm):
     def reset(self, key: jax.Array, params: Params) -> State:
         return State(self.begin(key, params.swarm), jnp.ones((self.num_cells, self.num_cells)))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         swarm = self.advance(key, state.swarm, actions["agent"], params.swarm)
         aged = jnp.minimum(state.stale + self.seconds / params.memory_seconds, 1.0)
         watchers, removed = self._watch(swarm.body, aged, params)

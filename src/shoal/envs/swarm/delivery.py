@@ -48,7 +48,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import MAX_COUNT, require_above_zero, require_not_negative, require_whole
 from shoal.core.errors import require
-from shoal.core.types import Observation, Outcome, Scene
+from shoal.core.types import Actions, Observation, Outcome, Scene
 from shoal.envs.swarm._arena import place_obstacles, room_for_obstacles
 from shoal.envs.swarm._dynamics import Float, norm, squared
 from shoal.envs.swarm._picture import BLUE, ORANGE, PURPLE, TEAL, YELLOW, Marks, draw
@@ -138,9 +138,7 @@ class Delivery(Swarm):
             cargo=jnp.full(self.num_agents, -1, jnp.int32),
         )
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         key, orders = jax.random.split(key)
         carrying = (state.cargo >= 0).astype(jnp.float32)
         physics = params.swarm.physics

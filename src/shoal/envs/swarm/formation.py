@@ -49,7 +49,7 @@ import numpy as np
 
 from shoal.core.checks import MAX_COUNT, require_above_zero, require_not_negative, require_whole
 from shoal.core.errors import require
-from shoal.core.types import Observation, Outcome, Scene
+from shoal.core.types import Actions, Observation, Outcome, Scene
 from shoal.envs.swarm._checks import MAX_SIDE
 from shoal.envs.swarm._dynamics import Float, norm
 from shoal.envs.swarm._picture import BLUE, TEAL, YELLOW, Marks, draw
@@ -129,9 +129,7 @@ class Formation(Swarm):
         angle = 2.0 * math.pi * jax.random.uniform(turn)
         return State(self.begin(key, params.swarm), jnp.stack([jnp.cos(angle), jnp.sin(angle)]))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         swarm = self.advance(key, state.swarm, actions["agent"], params.swarm)
         state = State(swarm, state.course)
         error = norm(self._slots(state, params)[0] - swarm.body.position[:, :2])

@@ -41,7 +41,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.checks import MAX_COUNT, require_above_zero, require_not_negative, require_whole
-from shoal.core.types import Observation, Outcome, Scene
+from shoal.core.types import Actions, Observation, Outcome, Scene
 from shoal.envs.swarm._dynamics import Float, Physics, norm
 from shoal.envs.swarm._picture import GREEN, RED, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState
@@ -124,9 +124,7 @@ class Pursuit(Swarm):
     def reset(self, key: jax.Array, params: Params) -> State:
         return State(self.begin(key, params.swarm), jnp.ones(self.num_evaders, bool))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         first = self.num_pursuers
         action = jnp.concatenate([actions["pursuer"], actions["evader"]])
         in_game = self._in_game(state.free)

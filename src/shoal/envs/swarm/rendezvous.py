@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.checks import MAX_COUNT, require_above_zero, require_not_negative, require_whole
-from shoal.core.types import Observation, Outcome, Scene
+from shoal.core.types import Actions, Observation, Outcome, Scene
 from shoal.envs.swarm._dynamics import Float, norm
 from shoal.envs.swarm._picture import BLUE, TEAL, Marks, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState
@@ -85,9 +85,7 @@ class Rendezvous(Swarm):
     def reset(self, key: jax.Array, params: Params) -> State:
         return State(self.begin(key, params.swarm))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         swarm = self.advance(key, state.swarm, actions["agent"], params.swarm)
         distance = _from_middle(swarm)
         met = jnp.all(distance <= params.meeting_radius)

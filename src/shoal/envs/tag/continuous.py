@@ -58,7 +58,7 @@ from shoal.core.checks import (
 from shoal.core.env import Env
 from shoal.core.errors import require
 from shoal.core.spaces import MultiDiscrete
-from shoal.core.types import Circles, Group, Lines, Observation, Outcome, Scene
+from shoal.core.types import Actions, Circles, Group, Lines, Observation, Outcome, Scene
 from shoal.ops.neighbours import k_nearest
 
 _TWO_PI = 2.0 * math.pi
@@ -161,10 +161,7 @@ class TagContinuous(Env):
         x, y = params.side * draw[0], params.side * draw[1]
         return State(x, y, still, heading, still, jnp.ones(n, bool), jnp.int32(0))
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         state, clipped = self._move(state, jnp.concatenate([actions["tagger"], actions["runner"]]), params)
         caught, tags = self._tags(state, params)
         first = self.num_taggers

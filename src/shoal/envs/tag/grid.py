@@ -47,7 +47,7 @@ from shoal.core.checks import MAX_COUNT, require_finite, require_flag, require_w
 from shoal.core.env import Env
 from shoal.core.errors import require
 from shoal.core.spaces import Discrete
-from shoal.core.types import Circles, Group, Lines, Observation, Outcome, Scene
+from shoal.core.types import Actions, Circles, Group, Lines, Observation, Outcome, Scene
 
 _NUM_MOVES = 5
 _MAX_LENGTH = 32_767  # squared distances must fit into 32 bits
@@ -108,17 +108,13 @@ class TagGrid(Env):
         return Params(self.wall_penalty, self.tag_reward, self.tag_penalty, self.step_cost)
 
     def reset(self, key: jax.Array, params: Params) -> State:
-        del key, params
         centre = jnp.full(self.num_taggers, self.grid_length // 2, jnp.int16)
         corner = jnp.zeros(1, jnp.int16)
         state = State(Cells(centre, centre), Cells(corner, corner), jnp.int32(0))
         # The start is a constant; without the barrier XLA works out the first view of every copy while it compiles.
         return jax.lax.optimization_barrier(state)
 
-    def step(
-        self, key: jax.Array, state: State, actions: dict[str, jax.Array], params: Params
-    ) -> tuple[State, Outcome]:
-        del key
+    def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         tagger, tagger_bumps = self._move(state.tagger, actions["tagger"])
         runner, runner_bumps = self._move(state.runner, actions["runner"])
         state = State(tagger, runner, state.t + 1)
@@ -133,18 +129,15 @@ class TagGrid(Env):
         return state, Outcome(reward, over, jnp.bool_(False), {"caught": caught.astype(jnp.float32)})
 
     def observe(self, state: State, params: Params) -> dict[str, Observation]:
-        del params
         view = self._full_view(state) if self.full_view else self._partial_view(state)
         return {name: Observation(rows) for name, rows in view.items()}
 
     def global_state(self, state: State, params: Params) -> jax.Array:
         """Every agent's x and y and the time, on the scale of the views."""
-        del params
         x, y = _everybody(state)
         return jnp.concatenate([self._scaled(x), self._scaled(y), self._time(state)[None]])
 
     def scene(self, state: State, params: Params) -> Scene:
-        del params
         n, length = self.num_taggers, float(self.grid_length)
         corners = length * jnp.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
         walls = Lines(corners, jnp.roll(corners, -1, axis=0), jnp.zeros(4, jnp.int32), jnp.ones(4, bool))
