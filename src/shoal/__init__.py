@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.networks import Network, register_torso
     from shoal.training.evaluate import evaluate
     from shoal.training.experiment import Experiment, Learner, cast
-    from shoal.training.runner import Local, resume, run
+    from shoal.training.runner import resume, train
 
 __version__ = VERSION
 
@@ -31,9 +31,8 @@ _LATE = {  # imported when first used: a world's author needs none of them
     "evaluate": "shoal.training.evaluate",
     "register_algorithm": "shoal.algorithms",
     "register_torso": "shoal.networks",
-    "Local": "shoal.training.runner",
     "resume": "shoal.training.runner",
-    "run": "shoal.training.runner",
+    "train": "shoal.training.runner",
 }
 
 

@@ -99,6 +99,22 @@ def run(
     return on.execute(Job(config, path, False, listener, checkpoint_seconds))
 
 
+def train(
+    experiment: Experiment,
+    run_dir: str | Path | None = None,
+    *,
+    devices: int | None = None,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+    env_workers: int = 0,
+    env_timeout: float = TIMEOUT,
+) -> Result:
+    """Trains an experiment on this machine: `run`, its options spelt out; see `Local` for them."""
+    require_type("train", "experiment", experiment, Experiment, "presets.get(NAME) gives one")
+    on = Local(devices, env_workers, env_timeout)
+    return run(experiment, run_dir, on=on, listener=listener, checkpoint_seconds=checkpoint_seconds)
+
+
 def resume(
     folder: str | Path,
     *,
