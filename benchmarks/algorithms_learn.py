@@ -24,7 +24,7 @@ from shoal.training.bench import versions
 from shoal.training.devices import use_all_cores
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import cast
-from shoal.training.loop import train
+from shoal.training.runner import Local, run
 
 EPISODES = 1024
 POINTS = 100  # of a curve, at most
@@ -57,7 +57,7 @@ def learn(name: str, seeds: int, steps: int | None) -> dict:
     if steps:
         experiment = dataclasses.replace(experiment, total_env_steps=steps)
     wall, cpu = time.perf_counter(), time.process_time()
-    trained = train(experiment, devices=1)
+    trained = run(experiment, on=Local(devices=1))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     roles = cast(dataclasses.replace(experiment, num_seeds=1))
     played = [evaluate(roles, _seed(trained.policies, i), EPISODES, seed=1000).mean_return for i in range(seeds)]

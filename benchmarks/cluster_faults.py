@@ -31,6 +31,7 @@ from pathlib import Path
 
 from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
+from shoal.cluster.run import Cluster
 from shoal.cluster.services.journal import read
 from shoal.cluster.transport.service import WorkerError
 from shoal.core.files import write_atomically
@@ -38,6 +39,7 @@ from shoal.presets import resolve
 from shoal.training import checkpoint, run_kinds
 from shoal.training.experiment import Experiment, to_plain
 from shoal.training.run import open_run
+from shoal.training.runner import resume
 
 UPDATES = 400
 SERVICES = {
@@ -220,7 +222,7 @@ def disk(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dict:
         safe = checkpoint.read_meta(checkpoint.latest(small / "run" / "checkpoints"))["update"]
         (small / "filler").unlink()
         began = time.monotonic()
-        result = runner.resume(open_run(small / "run"), on_ray(plan))
+        result = resume(small / "run", on=Cluster(launcher=on_ray(plan)))
         told = row(kind, seed, fault, result.update, experiment.num_updates, said=said)
         return told | {
             "updates_lost": max(0, fault.committed - safe),

@@ -17,7 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from shoal.cluster.run import Cluster
 from shoal.training.devices import num_cores, use_all_cores, use_compilation_cache
+from shoal.training.runner import run
 
 ROWS = {
     "impala/cartpole": ("impala", "impala/cartpole"),
@@ -57,9 +59,7 @@ def main() -> None:
 
 
 def learn(name: str, args: argparse.Namespace) -> dict:
-    from shoal.cluster import training as runner
     from shoal.cluster.plan import Plan
-    from shoal.cluster.transport.ray_launcher import RayLauncher
     from shoal.presets import resolve
 
     recipe, preset, *steps = ROWS[name]
@@ -77,7 +77,7 @@ def learn(name: str, args: argparse.Namespace) -> dict:
     plan, began = Plan(recipe, actors=args.actors), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        result = runner.train(experiment, path, plan, RayLauncher("local", runner.needs(plan)))
+        result = run(experiment, path, on=Cluster("local", plan))
         status = json.loads((path / "cluster.json").read_text())
     seconds = time.perf_counter() - began
     row = {
@@ -115,10 +115,9 @@ def played(experiment, policies) -> float:
 @functools.cache
 def fused_ppo() -> float:
     from shoal.presets import resolve
-    from shoal.training.loop import train
 
     experiment = resolve("ippo/simple_spread")
-    return played(experiment, train(experiment).policies)
+    return played(experiment, run(experiment).policies)
 
 
 if __name__ == "__main__":

@@ -124,10 +124,10 @@ def cpu_seconds() -> float:
 
 def ours(args: argparse.Namespace) -> dict[str, float]:
     from shoal.algorithms import PPO
-    from shoal.cluster import training as runner
     from shoal.cluster.plan import Plan
-    from shoal.cluster.transport.ray_launcher import RayLauncher
+    from shoal.cluster.run import Cluster
     from shoal.networks.torsos import Network
+    from shoal.training import runner
     from shoal.training.experiment import Experiment, Learner
 
     learner = Learner(PPO(epochs=EPOCHS, minibatches=args.minibatches, network=Network(hidden=HIDDEN)))
@@ -145,9 +145,9 @@ def ours(args: argparse.Namespace) -> dict[str, float]:
         if clock.look(progress.env_steps):
             raise KeyboardInterrupt
 
-    launcher = RayLauncher("local", runner.needs(plan))
+    on = Cluster("local", plan)
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
-        runner.train(experiment, Path(folder) / "run", plan, launcher, listener)
+        runner.run(experiment, Path(folder) / "run", on=on, listener=listener)
     return clock.rates()
 
 

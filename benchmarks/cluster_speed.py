@@ -17,7 +17,9 @@ from pathlib import Path
 
 import jax
 
+from shoal.cluster.run import Cluster
 from shoal.training.devices import num_cores, use_all_cores, use_compilation_cache
+from shoal.training.runner import run
 
 SKIPPED = 5
 """Updates before the clock starts."""
@@ -88,23 +90,25 @@ class Clock:
 
 
 def on_cluster(args: argparse.Namespace, experiment) -> float:
-    from shoal.cluster import training as runner
     from shoal.cluster.plan import Plan
-    from shoal.cluster.transport.ray_launcher import RayLauncher
 
     plan, clock = Plan(args.recipe, actors=args.actors, learner_cpus=args.learner_cpus), Clock()
     with tempfile.TemporaryDirectory() as folder:
-        runner.train(experiment, Path(folder) / "run", plan, RayLauncher("local", runner.needs(plan)), clock)
+        run(
+            experiment,
+            Path(folder) / "run",
+            on=Cluster("local", plan),
+            listener=clock,
+        )
         status = json.loads((Path(folder) / "run" / "cluster.json").read_text())
     print({"spent": status["learner"]["spent"], "actor": status["workers"]["actor-0"]["seconds"]}, flush=True)
     return clock.rate
 
 
 def fused(experiment) -> float:
-    from shoal.training.loop import train
 
     clock = Clock()
-    train(experiment, listener=clock)
+    run(experiment, listener=clock)
     return clock.rate
 
 

@@ -65,17 +65,17 @@ def arguments() -> argparse.Namespace:
 def ours(name: str, actors: int, steps: int | None) -> dict:
     from cluster_speed import Clock
 
-    from shoal.cluster import training as runner
     from shoal.cluster.plan import Plan
-    from shoal.cluster.transport.ray_launcher import RayLauncher
+    from shoal.cluster.run import Cluster
     from shoal.presets import resolve
+    from shoal.training.runner import run
 
     preset, recipe, total = ROWS[name]
     experiment = dataclasses.replace(resolve(preset), total_env_steps=steps or total)
     plan, clock, began = Plan(recipe, actors=actors), Clock(), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        result = runner.train(experiment, path, plan, RayLauncher("local", runner.needs(plan)), clock)
+        result = run(experiment, path, on=Cluster("local", plan), listener=clock)
         status = json.loads((path / "cluster.json").read_text())
     return {
         "actors": actors,

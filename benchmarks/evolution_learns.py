@@ -21,12 +21,13 @@ import jax
 
 from shoal import presets
 from shoal.populations.evolution.program import Evolution
-from shoal.populations.evolution.run import evolve
 from shoal.populations.evolution.strategies import make_strategy
 from shoal.training.bench import versions
 from shoal.training.devices import use_all_cores
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import Experiment, cast
+from shoal.training.runner import run
+from shoal.training.serialise import to_plain
 
 EPISODES = 1024
 WORLDS = {
@@ -66,7 +67,7 @@ def learn(world: str, seed: int, args: argparse.Namespace) -> dict:
     strategy = make_strategy(args.strategy, **OPTIONS.get(args.strategy, {}) | options)
     plan = Evolution(experiment, strategy, args.population, generations, episodes=settings["episodes"])
     began = time.perf_counter()
-    result = evolve(plan)
+    result = run(plan)
     wall = time.perf_counter() - began
     played = evaluate(cast(plan.played), result.policies, EPISODES, seed=1_000_000 + seed)
     mean = played.mean_return["agent"]
@@ -84,7 +85,7 @@ def learn(world: str, seed: int, args: argparse.Namespace) -> dict:
         "env_steps": steps,
         "env_steps_per_s": round(steps / result.seconds),
         "first_generation_solved": first_solved(result.lines, settings["solved"]),
-        "plan": plan.to_dict() | {"hidden": args.hidden},
+        "plan": to_plain(plan) | {"hidden": args.hidden},
         "curve": {column: [line.get(column) for line in result.lines] for column in columns},
     }
 

@@ -19,7 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.populations.population import Population
 from shoal.training.devices import use_all_cores, use_compilation_cache
+from shoal.training.runner import run
 
 EPISODES = 4096
 
@@ -92,18 +94,17 @@ def compare(args: argparse.Namespace, seed: int) -> dict:
 
 
 def grow(args: argparse.Namespace, seed: int, solver: str, times: float):
-    from shoal.populations import psro_run
     from shoal.populations.psro import PSRO
 
     alone = solver == "last"
     options = {} if alone else {"exploit_every": args.exploit_every}
     plan = PSRO(solver, options, iterations=args.iterations, episodes=0 if alone else args.episodes)
-    settings = psro_run.Settings(_experiment(args, seed, times), plan, warm_start=alone)
-    return psro_run.start(settings, listener=lambda state: _tell(solver, seed, state))
+    settings = Population(_experiment(args, seed, times), plan, warm_start=alone)
+    return run(settings, listener=lambda progress: _tell(solver, seed, progress.update)).standing["state"]
 
 
-def _tell(solver: str, seed: int, state) -> None:
-    print(f"{time.strftime('%X')} seed {seed}, {solver}: iteration {state.iteration}", flush=True)
+def _tell(solver: str, seed: int, iteration: int) -> None:
+    print(f"{time.strftime('%X')} seed {seed}, {solver}: iteration {iteration}", flush=True)
 
 
 def _experiment(args: argparse.Namespace, seed: int, times: float):

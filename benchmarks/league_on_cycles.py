@@ -56,10 +56,12 @@ def main() -> None:
 
 def grow(args: argparse.Namespace, preset: str, seed: int, solver: str) -> dict:
     """Trains one population, and measures its newest agents after every iteration."""
-    from shoal.populations import league, psro_run
+    from shoal.populations import league
+    from shoal.populations.population import Population
     from shoal.populations.psro import PSRO
     from shoal.presets import resolve
     from shoal.training.devices import use_compilation_cache
+    from shoal.training.runner import run
 
     use_compilation_cache()
     alone = solver == "last"
@@ -70,7 +72,7 @@ def grow(args: argparse.Namespace, preset: str, seed: int, solver: str) -> dict:
     options = {} if alone else {"exploit_every": args.exploit_every}
     plan = PSRO(solver, options, iterations=args.iterations, episodes=0 if alone else args.episodes)
     began = time.perf_counter()
-    state = psro_run.start(psro_run.Settings(experiment, plan, warm_start=alone))
+    state = run(Population(experiment, plan, warm_start=alone)).standing["state"]
     curve = [round(line["exploitability"], 5) for line in state.history]
     half = curve[len(curve) // 2 :]
     row = {"curve": curve, "second_half": statistics.mean(half), "last": curve[-1], "env_steps_an_iteration": steps}

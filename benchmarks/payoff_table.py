@@ -14,12 +14,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from shoal.populations.population import load, open_population, oracle_of
 from shoal.training.devices import use_all_cores
 
 use_all_cores()
 
 from shoal.core.files import write_atomically  # noqa: E402
-from shoal.populations import psro_run  # noqa: E402
 from shoal.populations.game import Game  # noqa: E402
 from shoal.populations.matches import Matches  # noqa: E402
 from shoal.training.bench import versions  # noqa: E402
@@ -32,9 +32,9 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=40)
     parser.add_argument("--episodes", type=int, default=2000)
     args = parser.parse_args()
-    settings = psro_run.open_settings(args.run)
-    oracle = psro_run.oracle_of(settings)
-    state = psro_run.restore(args.run, settings, oracle)
+    settings = open_population(args.run)
+    oracle = oracle_of(settings)
+    state = load(args.run, settings, oracle)
     axes = [np.arange(args.size) % len(bank) for bank in state.banks.values()]
     lineups = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
     banks = {player: bank.policies for player, bank in state.banks.items()}

@@ -20,15 +20,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from shoal.populations.pbt.plan import PBT, Range
 from shoal.training.devices import use_all_cores
+from shoal.training.serialise import to_plain
 
 use_all_cores()
 
 from shoal import presets  # noqa: E402
 from shoal.core.files import write_atomically  # noqa: E402
 from shoal.populations.pbt.program import SOURCE  # noqa: E402
-from shoal.populations.pbt.run import PBT, Range  # noqa: E402
-from shoal.populations.pbt.run import build as build_pbt  # noqa: E402
 from shoal.training.bench import versions  # noqa: E402
 from shoal.training.fused import build  # noqa: E402
 from shoal.training.program import MAX_UPDATES  # noqa: E402
@@ -88,7 +88,7 @@ def main() -> None:
     plan = PBT(experiment, {"learning_rate": Range(1e-4, 1e-2, log=True)}, args.members, args.interval)
     seeds = dataclasses.replace(experiment, num_seeds=args.members)
     independent = Timed(build(seeds, args.devices), args.interval, args.seconds)
-    population = Timed(build_pbt(plan, args.devices), args.interval, args.seconds)
+    population = Timed(plan.program(args.devices), args.interval, args.seconds)
     population.count = independent.count
     for _ in range(args.repeats):
         for timed in (independent, population):
@@ -105,7 +105,7 @@ def main() -> None:
         "command": shlex.join(["python", *sys.argv]),
         "preset": args.preset,
         "experiment": experiment.to_dict(),
-        "pbt": plan.to_dict(),
+        "pbt": to_plain(plan),
         "ratio": ratio,
         "copies_made": population.copied,
         "seeds": independent.result(),

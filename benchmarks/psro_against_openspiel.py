@@ -333,9 +333,10 @@ def run_ours(args: argparse.Namespace, settings: Ours) -> None:
 
 
 def grow(args: argparse.Namespace, settings: Ours) -> list[dict[str, float]]:
-    from shoal.populations import psro_run
+    from shoal.populations.population import Population
     from shoal.populations.psro import PSRO
     from shoal.presets import resolve
+    from shoal.training import runner
     from shoal.training.devices import use_compilation_cache
 
     use_compilation_cache()
@@ -346,13 +347,13 @@ def grow(args: argparse.Namespace, settings: Ours) -> list[dict[str, float]]:
     history: list[dict[str, float]] = []
     clock = Clock()
 
-    def listen(state: Any) -> None:
-        line = {"iteration": state.iteration} | clock.stop() | {"nash_conv": state.history[-1]["nash_conv"]}
+    def listen(progress: Any) -> None:
+        line = {"iteration": progress.update} | clock.stop() | {"nash_conv": progress.line["nash_conv"]}
         history.append(line)
         print(line, flush=True)
         clock.go()
 
-    psro_run.start(psro_run.Settings(experiment, plan), devices=1, listener=listen)
+    runner.run(Population(experiment, plan), on=runner.Local(devices=1), listener=listen)
     return history
 
 

@@ -16,7 +16,10 @@ from pathlib import Path
 
 import jax
 
+from shoal.populations.population import Population
 from shoal.training.devices import use_all_cores, use_compilation_cache
+from shoal.training.runner import run
+from shoal.training.serialise import to_plain
 
 GOALS = (1.0, 0.5)
 
@@ -50,7 +53,6 @@ def main() -> None:
 
 
 def grow(args: argparse.Namespace, seed: int) -> dict:
-    from shoal.populations import psro_run
     from shoal.populations.psro import PSRO
     from shoal.presets import resolve
 
@@ -65,11 +67,11 @@ def grow(args: argparse.Namespace, seed: int) -> dict:
         episodes=args.episodes,
         target_nash_conv=GOALS[-1],
     )
-    settings = psro_run.Settings(experiment, plan, warm_start=args.warm_start, greedy=args.greedy)
+    settings = Population(experiment, plan, warm_start=args.warm_start, greedy=args.greedy)
     began, reached = time.perf_counter(), {}
 
-    def listen(state) -> None:
-        line = state.history[-1]
+    def listen(progress) -> None:
+        line = progress.line
         seconds = round(time.perf_counter() - began, 1)
         for goal in GOALS:
             if line["nash_conv"] <= goal:
@@ -81,9 +83,9 @@ def grow(args: argparse.Namespace, seed: int) -> dict:
             flush=True,
         )
 
-    state = psro_run.start(settings, args.folder / f"seed-{seed}", listener=listen)
+    lines = run(settings, args.folder / f"seed-{seed}", listener=listen).lines
     print(seed, "reached", reached, flush=True)
-    return {"seed": seed, "reached_s": reached, "history": list(state.history), "settings": psro_run.to_plain(settings)}
+    return {"seed": seed, "reached_s": reached, "history": lines, "settings": to_plain(settings)}
 
 
 def draw(folder: Path) -> None:

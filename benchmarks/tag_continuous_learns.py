@@ -15,7 +15,7 @@ from shoal import presets
 from shoal.training.bench import versions
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import cast
-from shoal.training.loop import train
+from shoal.training.runner import run
 from shoal.viz import draw_curves
 
 
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=400)
     args = parser.parse_args()
     experiment = dataclasses.replace(presets.get("reference/tag_continuous_a2c"), total_env_steps=args.env_steps)
-    result = train(experiment)
+    result = run(experiment)
     roles = cast(experiment)
     runners = {"runner": result.policies["runner"]}
     figures = {}

@@ -23,7 +23,7 @@ from shoal.batching.regroup import sides
 from shoal.training.bench import versions
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import cast
-from shoal.training.loop import train
+from shoal.training.runner import Local, run
 
 
 def main() -> None:
@@ -50,7 +50,7 @@ def learn(name: str, seed: int | None) -> dict:
     roles = cast(experiment)
     episodes = 1024 if sum(group.size for group in roles.spec.groups.values()) < 50 else 256
     cpu, wall = time.process_time(), time.perf_counter()
-    trained = train(experiment, devices=1)
+    trained = run(experiment, on=Local(devices=1))
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
 
     def returns(roles, policies) -> dict:

@@ -11,17 +11,17 @@ from pathlib import Path
 from shoal import presets
 from shoal.training.devices import use_all_cores
 from shoal.training.evaluate import evaluate
-from shoal.training.loop import train
 from shoal.training.run import load_policies
+from shoal.training.runner import run
 
 
 def main(total_env_steps=300_000):
     use_all_cores()  # on a CPU, spread the copies over all cores; must come before JAX is first used
     experiment = dataclasses.replace(presets.get("mpe/simple_spread"), total_env_steps=total_env_steps, seed=1)
     with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "spread"
-        result = train(experiment, run, listener=report)
-        roles, policies, _ = load_policies(run)  # the same policies as result.policies, read back from the checkpoint
+        path = Path(folder) / "spread"
+        result = run(experiment, path, listener=report)
+        roles, policies, _ = load_policies(path)  # the same policies as result.policies, read back from the checkpoint
     print(f"{result.update} updates in {result.seconds:.1f} s, after compiling for {result.compile_seconds:.1f} s")
     scores = {
         "random": evaluate(roles, None, episodes=1000).total_mean_return,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shoal.networks import Network, register_torso
     from shoal.training.evaluate import evaluate
     from shoal.training.experiment import Experiment, Learner, cast
-    from shoal.training.loop import resume, train
+    from shoal.training.runner import resume, train
 
 __version__ = VERSION
 
@@ -31,8 +31,8 @@ _LATE = {  # imported when first used: a world's author needs none of them
     "evaluate": "shoal.training.evaluate",
     "register_algorithm": "shoal.algorithms",
     "register_torso": "shoal.networks",
-    "resume": "shoal.training.loop",
-    "train": "shoal.training.loop",
+    "resume": "shoal.training.runner",
+    "train": "shoal.training.runner",
 }
 
 

@@ -16,7 +16,7 @@ from shoal.testing.probes import Memory
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import Experiment, Learner, cast
 from shoal.training.fused import build
-from shoal.training.loop import train
+from shoal.training.runner import Local, run
 from tests.algorithms.playing import blank, by_hand, experience_by_hand, fresh, played
 from tests.worlds.bandit import Bandit, Truncation, TwoStep
 from tests.worlds.last_card import LastCard
@@ -162,7 +162,7 @@ def scores(world, algorithm, steps, num_envs=64, num_seeds=5):
     experiment = Experiment(
         world, learners=learners, num_envs=num_envs, num_steps=16, total_env_steps=steps, num_seeds=num_seeds
     )
-    policies = train(experiment, devices=1).policies
+    policies = run(experiment, on=Local(devices=1)).policies
     one = [jax.tree.map(lambda leaf, i=i: leaf[i], policies) for i in range(num_seeds)]
     return [evaluate(cast(experiment), policy, 256).total_mean_return for policy in one], one
 

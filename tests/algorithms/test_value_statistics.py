@@ -15,7 +15,7 @@ from shoal.networks.mixers import init_mixer
 from shoal.networks.torsos import Network
 from shoal.ops import normalisation
 from shoal.training.experiment import Experiment, Learner, cast
-from shoal.training.loop import train
+from shoal.training.runner import Local, run
 from tests.algorithms import probes as _probes  # registers the probe worlds
 
 del _probes
@@ -81,7 +81,7 @@ def test_values_of_short_rollouts_do_not_run_away():
     experiment = Experiment(
         "test/probe_truncation", learners={"l": Learner(algorithm)}, num_envs=8, num_steps=2, total_env_steps=60_000
     )
-    policy = train(experiment, devices=1).policies["agent"]
+    policy = run(experiment, on=Local(devices=1)).policies["agent"]
     roles = cast(experiment)
     params = roles.env.default_params()
     seen = roles.env.observe(roles.env.reset(jax.random.key(0), params), params)["agent"]

@@ -20,7 +20,7 @@ from shoal.core.spaces import Box, Discrete, MultiDiscrete
 from shoal.networks.torsos import Network
 from shoal.testing import check_env
 from shoal.training.experiment import Experiment, Learner
-from shoal.training.loop import train
+from shoal.training.runner import run
 
 IDS = ["gymnax:CartPole-v1", "jumanji:Game2048-v1", "jaxmarl:switch_riddle"]
 
@@ -222,7 +222,7 @@ def test_a_learner_in_the_fused_runner(id):
     world(id)
     network = Network(hidden=(4,))
     learner = Learner(PPO(network=network, epochs=1, minibatches=1))
-    result = train(Experiment(id, learners={"l": learner}, num_envs=4, num_steps=4, total_env_steps=160))
+    result = run(Experiment(id, learners={"l": learner}, num_envs=4, num_steps=4, total_env_steps=160))
     assert result.update == 10
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.policies))
 

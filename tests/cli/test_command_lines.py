@@ -10,12 +10,10 @@ import types
 
 import pytest
 
-from shoal.cli import main, pictures, site
-from shoal.cli.commands import bench, doctor, evaluate, listings, sweep, watch
-from shoal.populations import psro_run
-from shoal.populations.evolution import run as evolve
-from shoal.populations.pbt import run as pbt
-from shoal.training import loop as train
+from shoal.cli import main, pictures
+from shoal.cli.commands import bench, doctor, evaluate, listings, watch
+from shoal.cluster.run import Cluster
+from shoal.training.runner import Job
 
 from .command_lines import command_line
 
@@ -31,15 +29,6 @@ def stopped(monkeypatch, tmp_path):
         raise SystemExit(0)
 
     for module, name in (
-        (train, "train"),
-        (train, "resume"),
-        (evolve, "evolve"),
-        (evolve, "resume"),
-        (pbt, "pbt"),
-        (pbt, "resume"),
-        (psro_run, "start"),
-        (psro_run, "resume"),
-        (sweep, "run_sweep"),
         (bench, "bench_env"),
         (bench, "bench_train"),
         (evaluate, "evaluate"),
@@ -48,7 +37,15 @@ def stopped(monkeypatch, tmp_path):
         (watch.webbrowser, "open"),
     ):
         monkeypatch.setattr(module, name, stop)
-    monkeypatch.setattr(site.Site, "launcher", types.SimpleNamespace(where="a cluster"))
+
+    def built(job, build, devices):
+        if job.config.kind in ("sweep", "pbt"):  # the others' programs take long to make
+            build(devices)
+        stop()
+
+    monkeypatch.setattr(Job, "drive", built)
+    monkeypatch.setattr(Cluster, "_join", lambda self, needs: types.SimpleNamespace(where="a cluster", private=False))
+    monkeypatch.setattr(Cluster, "execute", stop)
     monkeypatch.setattr(listings, "_world", functools.cache(listings._world))
     monkeypatch.setattr(listings, "_preset", functools.cache(listings._preset))
     monkeypatch.setattr(doctor, "_cache", lambda folder: {"folder": "", "programs": 0, "bytes": 0, "writable": True})

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from shoal.populations import psro_run
 from shoal.populations.league_oracle import League
+from shoal.populations.population import Population, open_population, oracle_of
 from shoal.populations.psro import PSRO
 from shoal.populations.view import look
 from shoal.presets import resolve
+from shoal.training.run import create
 
 from .conftest import assert_refused
 
@@ -59,9 +60,9 @@ def test_other_populations_have_no_exploiters(shoal):
 @pytest.mark.parametrize(("options", "every"), [({}, 1), ({"exploit_every": 3}, 3)])
 def test_a_folder_goes_on_as_it_was_made(tmp_path, options, every):
     """One without the option is from before there was one: all roles were trained in each iteration."""
-    psro_run.create(tmp_path / "run", psro_run.Settings(resolve("psro/kuhn"), PSRO("league", options)))
+    create(tmp_path / "run", Population(resolve("psro/kuhn"), PSRO("league", options)))
     stored = json.loads((tmp_path / "run" / "config.json").read_text())["psro"]["psro"]
     assert stored["solver_options"] == options
-    oracle = psro_run.oracle_of(psro_run.open_settings(tmp_path / "run"))
+    oracle = oracle_of(open_population(tmp_path / "run"))
     assert isinstance(oracle, League)
     assert oracle.exploit_every == every

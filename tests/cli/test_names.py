@@ -19,11 +19,12 @@ from shoal.core.errors import OptionError, RunError
 from shoal.core.files import file_stem
 from shoal.envs.wrappers import FrameStack
 from shoal.networks.torsos import Network
-from shoal.populations import psro_run
+from shoal.populations.population import Population
 from shoal.presets import _registry
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner, cast
 from shoal.training.run import create, open_run
+from shoal.training.runner import resume
 from tests.cli.conftest import assert_refused
 
 NAMES = ["../../out", "/tmp/shoal_out", "..", "red/left", "a\\b", "%2F", "a b", ".hidden", "", "\ud800", "x\x00y\n"]
@@ -108,10 +109,10 @@ def test_weights_are_read_if_the_user_names_them(elsewhere, tmp_path):
 
 
 def test_policies_that_a_population_begins_with_are_named_by_the_user(tmp_path):
-    settings = psro_run.Settings(presets.get("psro/kuhn"), imports=(str(tmp_path / "other"),))
-    psro_run.create(tmp_path / "run", settings)
+    settings = Population(presets.get("psro/kuhn"), imports=(str(tmp_path / "other"),))
+    create(tmp_path / "run", settings)
     with pytest.raises(RunError, match=r"run: it begins with the policies of .*other"):
-        psro_run.resume(tmp_path / "run")
+        resume(tmp_path / "run").standing["state"]
 
 
 OWN_PONG = """
@@ -185,7 +186,7 @@ def test_what_a_folder_cannot_give_back_is_refused_when_a_run_begins(what, tmp_p
     with pytest.raises(OptionError, match=r"cannot name|not registered"):
         create(tmp_path / "run", experiment)
     with pytest.raises(OptionError, match=r"cannot name|not registered"):
-        psro_run.create(tmp_path / "run", psro_run.Settings(experiment))
+        create(tmp_path / "run", Population(experiment))
     assert not (tmp_path / "run").exists()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.cli.commands.pbt import parse_plan
-from shoal.populations.pbt.run import Range
+from shoal.populations.pbt.plan import Range
 from shoal.training import checkpoint
 
 from .conftest import SMALL, assert_refused

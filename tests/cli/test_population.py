@@ -15,15 +15,16 @@ from shoal.cli import main
 from shoal.games.exploitability import expected
 from shoal.games.payoff import PayoffTable
 from shoal.networks.torsos import Network
-from shoal.populations import psro_run
 from shoal.populations.bank import Member
 from shoal.populations.game import Game
 from shoal.populations.oracles import Learned
+from shoal.populations.population import Population, load, open_population, oracle_of
 from shoal.populations.psro import PSRO, begin
-from shoal.populations.psro_run import Settings
 from shoal.populations.responses import Responses
 from shoal.populations.view import look, seated
 from shoal.presets import resolve
+from shoal.training.run import create
+from tests.populations.folders import save
 
 from .conftest import assert_refused
 
@@ -36,7 +37,7 @@ def made(path, table: PayoffTable, **plan):
     experiment = resolve("psro/kuhn")
     learners = {name: dataclasses.replace(one, algorithm=PPO_TINY) for name, one in experiment.learners.items()}
     sizes = {"num_envs": 32, "num_steps": 4, "total_env_steps": 32 * 4 * 3}
-    settings = Settings(dataclasses.replace(experiment, learners=learners, **sizes), PSRO(iterations=2, **plan))
+    settings = Population(dataclasses.replace(experiment, learners=learners, **sizes), PSRO(iterations=2, **plan))
     responses = Responses(Game(settings.experiment), 1, devices=1)
     state = begin(responses.fresh(0), settings.psro.room_for())
     for born in (1, 2):
@@ -46,8 +47,8 @@ def made(path, table: PayoffTable, **plan):
     mixtures = (np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.0, 0.75]))
     line = {"iteration": 2, "population": 3, "nash_conv": 0.5, "exploitability": 0.25, "seconds": 1.5}
     state = dataclasses.replace(state, table=table, mixtures=mixtures, history=(line,), iteration=2)
-    psro_run.create(path, settings)
-    psro_run.save(path, state)
+    create(path, settings)
+    save(path, state)
     return path
 
 
@@ -113,8 +114,8 @@ def test_an_exact_population(shoal, exact):
 
 
 def test_looking_sees_what_a_restored_population_is(learnt):
-    view, settings = look(learnt), psro_run.open_settings(learnt)
-    state = psro_run.restore(learnt, settings, psro_run.oracle_of(settings))
+    view, settings = look(learnt), open_population(learnt)
+    state = load(learnt, settings, oracle_of(settings))
     assert view.players == state.players
     assert view.members == {player: bank.members for player, bank in state.banks.items()}
     np.testing.assert_array_equal(view.table.total, state.table.total)
@@ -139,8 +140,8 @@ def test_watching_a_line_up(shoal, learnt, tmp_path):
 
 
 def test_watched_policies_are_those_of_the_bank(learnt):
-    settings = psro_run.open_settings(learnt)
-    state = psro_run.restore(learnt, settings, psro_run.oracle_of(settings))
+    settings = open_population(learnt)
+    state = load(learnt, settings, oracle_of(settings))
     _, policies, explore = seated(learnt, (2, 1))
     assert explore
     for player, number in (("player_0", 2), ("player_1", 1)):
@@ -174,9 +175,9 @@ def test_a_trained_response_gains_at_most_what_a_best_one_does(shoal, unplayed):
     outcome = shoal("population", unplayed, "--exploit", "--devices", "1", "--json")
     assert outcome.code == 0, outcome.err
     found = outcome.json["exploit"]
-    settings = psro_run.open_settings(unplayed)
-    oracle = psro_run.oracle_of(settings, 1)
-    state = psro_run.restore(unplayed, settings, oracle)
+    settings = open_population(unplayed)
+    oracle = oracle_of(settings, 1)
+    state = load(unplayed, settings, oracle)
     assert isinstance(oracle, Learned)
     tables = oracle.game.tables
     assert tables is not None

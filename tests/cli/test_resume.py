@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from shoal.populations import psro_run
 from shoal.populations.evolution.program import Evolution
+from shoal.populations.population import Population
 from shoal.presets import resolve
 from shoal.training.experiment import Experiment
 from shoal.training.run import create
@@ -17,7 +17,7 @@ from .conftest import assert_refused
 @pytest.fixture
 def population(tmp_path):
     """A run of `shoal psro` that has not begun."""
-    psro_run.create(tmp_path / "population", psro_run.Settings(resolve("psro/kuhn"), oracle="exact"))
+    create(tmp_path / "population", Population(resolve("psro/kuhn"), oracle="exact"))
     return tmp_path / "population"
 
 
@@ -25,7 +25,7 @@ def population(tmp_path):
 def evolution(tmp_path):
     """A run of `shoal evolve` that has not begun."""
     plan = Evolution(Experiment("control/cartpole"), population=8, generations=1, max_steps=4)
-    create(tmp_path / "evolution", plan.played, "evolution", plan.to_dict())
+    create(tmp_path / "evolution", plan)
     return tmp_path / "evolution"
 
 
@@ -65,9 +65,9 @@ def test_an_evolution_goes_on_with_as_many_devices_as_it_is_told(shoal, evolutio
 def test_an_unknown_world(shoal, tmp_path, kind):
     experiment = Experiment("test/elsewhere")
     if kind == "psro":
-        psro_run.create(tmp_path / "run", psro_run.Settings(experiment))
+        create(tmp_path / "run", Population(experiment))
     else:
-        create(tmp_path / "run", experiment, kind, {"population": 8})
+        create(tmp_path / "run", Evolution(experiment, population=8))
     assert_refused(shoal("resume", tmp_path / "run"), "unknown world 'test/elsewhere'", "--import FILE")
 
 
@@ -86,9 +86,9 @@ def test_a_training_imports_nothing_of_populations():
         "scipy",
         "shoal.games",
         "shoal.populations",
-        "shoal.populations.psro_run",
-        "shoal.populations.pbt.run",
-        "shoal.populations.evolution.run",
+        "shoal.populations.population",
+        "shoal.populations.pbt.plan",
+        "shoal.populations.evolution.plan",
     )
     commands = "shoal.cli.commands.train, shoal.cli.commands.evaluate"
     code = f"import sys, {commands}; print([n for n in {names} if n in sys.modules])"

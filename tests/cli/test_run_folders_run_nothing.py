@@ -15,10 +15,11 @@ from shoal.cli.terminal import complain, console, say
 from shoal.core import origin, registry
 from shoal.core.errors import OptionError, RunError
 from shoal.core.origin import USER, Origin, claimed
-from shoal.populations.pbt.run import PBT, Range
-from shoal.populations.psro_run import Settings, to_plain
+from shoal.populations.pbt.plan import PBT, Range
+from shoal.populations.population import Population
 from shoal.training.experiment import Experiment
 from shoal.training.run import load_policies, open_run
+from shoal.training.serialise import to_plain
 from shoal.training.sweep import Sweep
 from tests.cli.conftest import assert_refused
 
@@ -58,11 +59,12 @@ def hostile(folder, env, options=(), kind="training"):
     experiment = Experiment(env, dict(options))
     entries = {"experiment": experiment.to_dict()}
     if kind == "psro":
-        entries = {"psro": to_plain(Settings(experiment))}
+        entries = {"psro": to_plain(Population(experiment))}
     if kind == "sweep":
-        entries = {"sweep": Sweep(experiment, {"learning_rate": (1e-4, 1e-2)}).to_dict()}
+        entries = {"sweep": to_plain(Sweep(experiment, {"learning_rate": (1e-4, 1e-2)}))}
     if kind == "pbt":
-        entries["pbt"] = PBT(Experiment(env), {"learning_rate": Range(1e-4, 1e-2)}, interval=2).to_dict()
+        entries["pbt"] = to_plain(PBT(Experiment(env), {"learning_rate": Range(1e-4, 1e-2)}, interval=2))
+        del entries["pbt"]["experiment"]
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"format": 1, "shoal": "0", "kind": kind, **entries}))
     return folder

@@ -11,8 +11,8 @@ import pytest
 from shoal.cli import progress
 from shoal.cli.commands.sweep import _draw, parse_values
 from shoal.core.errors import OptionError
-from shoal.training import run_kinds
 from shoal.training.experiment import Experiment
+from shoal.training.run import create
 from shoal.training.sweep import Range, Sweep
 
 from .conftest import SMALL, assert_refused
@@ -48,7 +48,7 @@ def test_a_sweep_leaves_a_table_and_a_plot(shoal, world, tmp_path):
 def test_wrong_options_for_a_sweep_that_goes_on(shoal, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     plan = Sweep(Experiment("matrix/matching_pennies"), {"gamma": (0.9, 0.99)})
-    run_kinds.create(tmp_path / "parts", "sweep", sweep=plan.to_dict())
+    create(tmp_path / "parts", plan)
     assert_refused(shoal("resume", "parts", "--cluster", "auto"), "is a sweep", "leave out --cluster")
     assert_refused(shoal("resume", "parts", "--checkpoint-minutes", "0"), "checkpoint_minutes must be greater than 0")
     assert_refused(shoal("sweep", "parts", "--over", "gamma=0.9"), "unknown option --over")

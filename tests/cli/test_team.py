@@ -5,17 +5,14 @@ import json
 
 import pytest
 
-from shoal.cli.runs import ResumeOptions
-from shoal.cli.site import Site
-from shoal.cli.team import hired, team_of
-from shoal.cluster import training as cluster
 from shoal.cluster.plan import Plan
+from shoal.cluster.run import Cluster, pool_of
 from shoal.cluster.services.scaling import check_told, want, wanted_of
 from shoal.cluster.tasks.pool import PoolConfig, WorkerPool
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.errors import OptionError, RunError
+from shoal.populations.evolution.plan import Evolution
 from shoal.training.experiment import Experiment
-from shoal.training.run import Run
 
 from .conftest import SMALL, assert_refused
 
@@ -71,13 +68,12 @@ def test_word_that_makes_no_sense_is_not_heard(tmp_path):
     assert wanted_of(tmp_path) is None
 
 
-def test_a_team_that_was_scaled_goes_on_so(tmp_path):
-    options = ResumeOptions(run=str(tmp_path))
-    assert team_of(tmp_path, options) is None
+def test_a_pool_that_was_scaled_goes_on_so(tmp_path):
+    assert pool_of(tmp_path) is None
     (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 2, "cpus": 0.5}}))
-    assert team_of(tmp_path, options) == PoolConfig(workers=2, cpus=0.5)
+    assert pool_of(tmp_path) == PoolConfig(workers=2, cpus=0.5)
     want(tmp_path, 5)
-    assert team_of(tmp_path, options) == PoolConfig(workers=5, cpus=0.5)
+    assert pool_of(tmp_path) == PoolConfig(workers=5, cpus=0.5)
 
 
 class TestCrowds:
@@ -100,26 +96,23 @@ class TestCrowds:
             check_told(tmp_path, 49, private=True)
 
     def test_a_training_that_goes_on(self, tmp_path):
-        run = Run(tmp_path, Experiment("control/cartpole"))
+        experiment = Experiment("control/cartpole")
+        on = Cluster(launcher=ThreadLauncher())
         (tmp_path / "config.json").write_text(json.dumps({"cluster": {"actors": 100, "actor_cpus": 0.0}}))
         with pytest.raises(RunError, match="asks for 102 processes"):
-            cluster.resume(run, ThreadLauncher())
+            on.connect(dataclasses.replace(experiment, num_envs=100), tmp_path)
         (tmp_path / "config.json").write_text(json.dumps({"cluster": {"shards": 1_000_000}}))
         with pytest.raises(OptionError, match=r"config\.json: cluster: actors, .* must be 4096 at most"):
-            cluster.resume(run, ThreadLauncher())
+            on.connect(experiment, tmp_path)
         want(tmp_path, 200)
         with pytest.raises(RunError, match="asks for 200 processes"):
-            cluster.resume(run, ThreadLauncher(), plan=Plan())
+            dataclasses.replace(on, plan=Plan()).connect(experiment, tmp_path)
 
-    def test_a_team_that_goes_on(self, tmp_path):
-        site = Site("auto", {}, "control/cartpole")
-        site.__dict__["launcher"] = ThreadLauncher()
+    def test_a_pool_that_goes_on(self, tmp_path):
         (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 100, "cpus": 0}}))
-        options = ResumeOptions(run=str(tmp_path))
-        others = hired(team_of(tmp_path, options), options)
-        assert others is not None
+        plan = Evolution(Experiment("control/cartpole"), population=8)
         with pytest.raises(RunError, match="asks for 100 processes"):
-            dataclasses.replace(others, site=site).by(pytest.fail)()
+            Cluster(launcher=ThreadLauncher()).connect(plan, tmp_path)
         want(tmp_path, 200)
         with pytest.raises(RunError, match="asks for 200 processes"):
             WorkerPool(tmp_path, ThreadLauncher(), PoolConfig(), pytest.fail)

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from shooting import shooting
 
+from shoal.cluster.run import Cluster
 from shoal.cluster.tasks import evolution
 from shoal.cluster.tasks.ledger import Ledger
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.errors import OptionError, RunError
-from shoal.populations.evolution import run as one_machine
 from shoal.populations.evolution.program import Evolution
 from shoal.populations.evolution.strategies import ERL, OpenES
 from shoal.presets import resolve
+from shoal.training.runner import Local, resume, run
 
 
 def plan(**changes) -> Evolution:
@@ -54,9 +55,9 @@ class Scale(ThreadLauncher):
 
 def test_only_seeds_and_returns_travel(tmp_path):
     launcher = Scale()
-    result = evolution.evolve(plan(), tmp_path / "run", PoolConfig(workers=2), launcher)
+    result = run(plan(), tmp_path / "run", on=Cluster(pool=PoolConfig(workers=2), launcher=launcher))
     assert result.update == 4
-    same(result, one_machine.evolve(plan(), devices=1))
+    same(result, run(plan(), on=Local(devices=1)))
     weights = sum(leaf.size for leaf in leaves(result))
     counts = told(tmp_path / "run")["messages"]["board"]
     asked = {name.split(">")[1] for name in counts if name.startswith("worker>")}
@@ -83,25 +84,25 @@ def test_a_copy_that_differs_is_found_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(evolution, "fingerprint", sometimes)
     with pytest.raises(RunError, match="other weights than the driver"):
-        evolution.evolve(plan(), tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
+        run(plan(), tmp_path / "run", on=Cluster(pool=PoolConfig(workers=1), launcher=ThreadLauncher()))
 
 
 def test_erl_is_refused(tmp_path):
     chosen = dataclasses.replace(plan(), experiment=resolve("control/pendulum"), strategy=ERL())
     with pytest.raises(OptionError, match="erl"):
-        evolution.evolve(chosen, tmp_path / "run", PoolConfig(), ThreadLauncher())
+        run(chosen, tmp_path / "run", on=Cluster(pool=PoolConfig(), launcher=ThreadLauncher()))
     assert not (tmp_path / "run").exists()
 
 
 def test_a_run_goes_on_here_and_there(tmp_path):
-    whole = one_machine.evolve(plan(), devices=1)
+    whole = run(plan(), on=Local(devices=1))
     half = plan(generations=2)
-    one_machine.evolve(half, tmp_path / "run", devices=1)
+    run(half, tmp_path / "run", on=Local(devices=1))
     config = tmp_path / "run" / "config.json"
     data = json.loads(config.read_text())
     data["evolution"]["generations"] = 4
     config.write_text(json.dumps(data))
-    result = evolution.resume(tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
+    result = resume(tmp_path / "run", on=Cluster(pool=PoolConfig(workers=1), launcher=ThreadLauncher()))
     assert result.update == 4
     same(result, whole)
 
@@ -110,10 +111,10 @@ def test_a_run_goes_on_here_and_there(tmp_path):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_whoever_dies_comes_back_by_listening(tmp_path, seed):
     chosen = plan(generations=40)
-    calm = evolution.evolve(chosen, tmp_path / "calm", PoolConfig(workers=2), ThreadLauncher())
+    calm = run(chosen, tmp_path / "calm", on=Cluster(pool=PoolConfig(workers=2), launcher=ThreadLauncher()))
     launcher = ThreadLauncher()
     with shooting(launcher, ["board", "worker-0", "worker-1"], seed, shots=4, apart=(20, 120)) as killed:
-        shot = evolution.evolve(chosen, tmp_path / "shot", PoolConfig(workers=2), launcher)
+        shot = run(chosen, tmp_path / "shot", on=Cluster(pool=PoolConfig(workers=2), launcher=launcher))
     assert killed
     assert all((one == other).all() for one, other in zip(leaves(calm), leaves(shot), strict=True))
 
@@ -121,11 +122,10 @@ def test_whoever_dies_comes_back_by_listening(tmp_path, seed):
 @pytest.mark.slow
 def test_processes_solve_cartpole(tmp_path):
     pytest.importorskip("ray")
-    from shoal.cluster.transport.ray_launcher import RayLauncher
 
     team = PoolConfig(workers=2)
     chosen = plan(population=128, generations=30, max_steps=500)
-    result = evolution.evolve(chosen, tmp_path / "run", team, RayLauncher("local", team.needs))
+    result = run(chosen, tmp_path / "run", on=Cluster("local", pool=team))
     assert max(line["fitness/policy"] for line in result.lines[-10:]) == 500.0
     asked = {name for name in told(tmp_path / "run")["messages"]["board"] if name.startswith("worker>")}
     assert asked == {"worker>hello", "worker>report_and_fetch", "worker>results"}

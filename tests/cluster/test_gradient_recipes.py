@@ -11,6 +11,7 @@ from shooting import Killer, disturbed
 from shoal.algorithms import A2C, DQN
 from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
+from shoal.cluster.run import Cluster
 from shoal.cluster.services.dataset import Item
 from shoal.cluster.services.parameters import ParameterService
 from shoal.cluster.transport.launcher import ThreadLauncher
@@ -26,6 +27,7 @@ from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import policies_of
 from shoal.training.metrics import read_metrics
 from shoal.training.run import load_policies
+from shoal.training.runner import run
 
 ENVS, STEPS = 8, 4
 SMALL = Network(hidden=(16,), activation="relu")
@@ -148,10 +150,9 @@ def test_running_statistics_are_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize(("recipe", "algorithm"), [("a3c", ROLLOUTS), ("gorila", WINDOWS)])
 def test_gradients_travel_on_ray(tmp_path, recipe, algorithm):
-    from shoal.cluster.transport.ray_launcher import RayLauncher
 
     plan = Plan(recipe, actors=2)
-    result = runner.train(of(algorithm, 20), tmp_path / "run", plan, RayLauncher("local", runner.needs(plan)))
+    result = run(of(algorithm, 20), tmp_path / "run", on=Cluster("local", plan))
     assert result.update == 20
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert set(status["services"]["dataset"]["kinds"]) == {"gradient"}
@@ -171,6 +172,6 @@ LEARNS = DQN(learning_rate=5e-4, n_step=3, batch_size=128, gradient_steps=8, war
 )
 def test_cartpole_is_learnt_from_gradients(tmp_path, recipe, algorithm, steps, total, least):
     experiment = Experiment("control/cartpole", {}, (), {"team": Learner(algorithm)}, 16, steps, total)
-    runner.train(experiment, tmp_path / "run", Plan(recipe, actors=2, learners=2), ThreadLauncher())
+    run(experiment, tmp_path / "run", on=Cluster(plan=Plan(recipe, actors=2, learners=2), launcher=ThreadLauncher()))
     roles, policies, _ = load_policies(tmp_path / "run")
     assert evaluate(roles, policies, 256).total_mean_return > least

@@ -13,6 +13,7 @@ from shooting import Killer, disturbed
 from shoal.algorithms import A2C, DQN, PPO, PQN, Impala
 from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
+from shoal.cluster.run import Cluster
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.group import GroupLearning, Meeting
@@ -22,10 +23,10 @@ from shoal.cluster.workers.segments import Segments, masked
 from shoal.core.errors import OptionError
 from shoal.networks.torsos import Network
 from shoal.presets import resolve
-from shoal.training import loop as fused
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import policies_of
 from shoal.training.metrics import read_metrics
+from shoal.training.runner import Local, run
 
 
 def of(env, updates=5, num_envs=8, num_steps=8, recurrent="none", algorithm=PPO):
@@ -140,7 +141,7 @@ def test_a_whole_rollout_is_not_changed_by_masks():
     np.testing.assert_array_equal(same.steps.reward["agent"], whole.steps.reward["agent"])
 
 
-def run(tmp_path, experiment, plan, *hooks, launcher=None):
+def run_with_hooks(tmp_path, experiment, plan, *hooks, launcher=None):
     _, result = disturbed(tmp_path, experiment, plan, *hooks, launcher=launcher)
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines] == list(range(1, experiment.num_updates + 1))
@@ -150,8 +151,8 @@ def run(tmp_path, experiment, plan, *hooks, launcher=None):
 
 def test_one_learner_is_the_fused_runner(tmp_path):
     experiment = of("control/cartpole")
-    result, status = run(tmp_path, experiment, Plan("ddppo", learners=1))
-    assert largest_difference(result.policies, fused.train(experiment, devices=1).policies) < 1e-6
+    result, status = run_with_hooks(tmp_path, experiment, Plan("ddppo", learners=1))
+    assert largest_difference(result.policies, run(experiment, on=Local(devices=1)).policies) < 1e-6
     assert sorted(status["messages"]) == ["coordinator", "meeting"]  # no weights and no rollouts are sent anywhere
 
 
@@ -159,7 +160,7 @@ def test_one_learner_is_the_fused_runner(tmp_path):
 def test_whoever_dies_the_run_ends_with_all_updates(tmp_path, victim):
     killer = Killer(victim, 3, 20)
     plan = Plan("ddppo", learners=1, commit_seconds=0.05)
-    result, _ = run(tmp_path, of("control/cartpole", 60), plan, killer)
+    result, _ = run_with_hooks(tmp_path, of("control/cartpole", 60), plan, killer)
     assert result.update == 60
     assert not killer.updates
 
@@ -172,9 +173,17 @@ def test_a_group_of_one_is_plain_learning():
 
 def test_what_cannot_work_is_refused(tmp_path):
     with pytest.raises(OptionError, match=r"num_envs must be a multiple of 12 .3 learners x 4 minibatches.*Try 12"):
-        runner.train(of("control/cartpole"), tmp_path / "a", Plan("ddppo", learners=3), ThreadLauncher())
+        run(
+            of("control/cartpole"),
+            tmp_path / "a",
+            on=Cluster(plan=Plan("ddppo", learners=3), launcher=ThreadLauncher()),
+        )
     with pytest.raises(OptionError, match="backups must be less than the number of learners, 2, got 2"):
-        runner.train(of("control/cartpole"), tmp_path / "b", Plan("ddppo", learners=2, backups=2), ThreadLauncher())
+        run(
+            of("control/cartpole"),
+            tmp_path / "b",
+            on=Cluster(plan=Plan("ddppo", learners=2, backups=2), launcher=ThreadLauncher()),
+        )
     assert runner.needs(Plan("ddppo", actors=7, learners=3, backups=1)) == {"CPU": 3.0}
 
 
@@ -192,7 +201,7 @@ def test_two_learners_equal_one(tmp_path, monkeypatch):
     for learners in (1, 2):
         plan = Plan("ddppo", learners=learners)
         launcher = RayLauncher("local", runner.needs(plan))
-        result, _ = run(tmp_path / str(learners), experiment, plan, launcher=launcher)
+        result, _ = run_with_hooks(tmp_path / str(learners), experiment, plan, launcher=launcher)
         made[learners] = weights(result.policies)
     assert largest_difference(made[1], made[2]) < 1e-6
 
@@ -204,7 +213,7 @@ def test_a_group_that_lost_a_member_begins_anew(tmp_path, victim):
 
     plan = Plan("ddppo", learners=2, backups=1, commit_seconds=0.2)
     launcher, killer = RayLauncher("local", runner.needs(plan)), Killer(victim, 5)
-    result, status = run(tmp_path, of("control/cartpole", 190), plan, killer, launcher=launcher)
+    result, status = run_with_hooks(tmp_path, of("control/cartpole", 190), plan, killer, launcher=launcher)
     assert result.update == 190
     assert not killer.updates
     assert status["services"]["meeting"]["generation"] >= 2
@@ -214,8 +223,8 @@ def test_a_group_that_lost_a_member_begins_anew(tmp_path, victim):
 @pytest.mark.parametrize("algorithm", [A2C, Impala, PQN])
 def test_whatever_learns_from_rollouts_alone_can_learn_in_a_group(tmp_path, algorithm):
     experiment = of("mpe/simple_spread", algorithm=algorithm)
-    result = runner.train(experiment, tmp_path / "run", Plan("ddppo", learners=1), ThreadLauncher())
-    assert largest_difference(result.policies, fused.train(experiment, devices=1).policies) < 1e-6
+    result = run(experiment, tmp_path / "run", on=Cluster(plan=Plan("ddppo", learners=1), launcher=ThreadLauncher()))
+    assert largest_difference(result.policies, run(experiment, on=Local(devices=1)).policies) < 1e-6
 
 
 @pytest.mark.parametrize("algorithm", [DQN, functools.partial(PQN, mixer="monotonic")])

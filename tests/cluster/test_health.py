@@ -11,8 +11,8 @@ import pytest
 
 from shoal import Discrete, Env, Group, Observation, Outcome, register
 from shoal.algorithms import PPO, Impala
-from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
+from shoal.cluster.run import Cluster
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.rollouts import Copies, Share
@@ -20,6 +20,7 @@ from shoal.networks.torsos import Network
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import policies_of
 from shoal.training.health import Health
+from shoal.training.runner import run
 
 
 @register("test/shaky")
@@ -83,7 +84,7 @@ def test_a_world_that_gave_nan_begins_anew_and_is_learnt_from_again():
 @pytest.mark.parametrize(("recipe", "algorithm"), [("sync", PPO), ("seed", Impala), ("ddppo", PPO)])
 def test_runs_in_worlds_that_give_nan_now_and_then_end_with_all_updates(tmp_path, recipe, algorithm):
     plan = Plan(recipe) if recipe == "ddppo" else Plan(recipe, actors=1)
-    result = runner.train(experiment(algorithm), tmp_path / "run", plan, ThreadLauncher())
+    result = run(experiment(algorithm), tmp_path / "run", on=Cluster(plan=plan, launcher=ThreadLauncher()))
     assert result.update == 20
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.policies))
     workers = json.loads((tmp_path / "run" / "cluster.json").read_text())["workers"].values()

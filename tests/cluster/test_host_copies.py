@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import PPO
-from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
+from shoal.cluster.run import Cluster
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.transport.service import WorkerError
 from shoal.cluster.workers import rollouts
@@ -23,10 +23,10 @@ from shoal.core.host import StandIn
 from shoal.core.spaces import Box, Discrete
 from shoal.core.types import Group, Observation, Outcome
 from shoal.networks.torsos import Network
-from shoal.training import loop as alone
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import policies_of
 from shoal.training.metrics import read_metrics
+from shoal.training.runner import Local, run
 
 ID = "gymnasium:walk"
 """A name that the tests fill in: the library is never asked."""
@@ -149,9 +149,9 @@ def assert_close(one, other):
 def test_gives_the_host_runners_weights(walks, tmp_path, network, actors, together):
     walks(together=together)
     plan = experiment(network)
-    result = runner.train(plan, tmp_path / "run", Plan(actors=actors), ThreadLauncher())
+    result = run(plan, tmp_path / "run", on=Cluster(plan=Plan(actors=actors), launcher=ThreadLauncher()))
     assert result.update == 5
-    assert_close(result.policies, alone.train(plan, devices=1).policies)
+    assert_close(result.policies, run(plan, on=Local(devices=1)).policies)
 
 
 def test_parts_make_no_difference(walks):
@@ -239,7 +239,11 @@ def test_only_a_copy_that_keeps_giving_nan_is_left_out(walks):
 def test_where_all_keep_giving_nan_it_is_said(walks, tmp_path):
     walks(lambda env: "reward")
     with pytest.raises(WorkerError, match="every copy of an actor gives NaN or infinity, again and again"):
-        runner.train(experiment(num_envs=4), tmp_path / "run", Plan(actors=1, retries=1), ThreadLauncher())
+        run(
+            experiment(num_envs=4),
+            tmp_path / "run",
+            on=Cluster(plan=Plan(actors=1, retries=1), launcher=ThreadLauncher()),
+        )
 
 
 def test_a_batch_that_steps_itself_is_not_listened_to_until_that_episode_is_over(walks):
@@ -260,7 +264,7 @@ def test_nan_now_and_then_does_not_end_a_run_and_is_reported(walks, tmp_path):
     draws = np.random.default_rng(0)
     made = walks(lambda env: "observation" if draws.random() < 0.004 else None)
     plan = experiment(num_envs=4, num_steps=64, updates=20)
-    result = runner.train(plan, tmp_path / "run", Plan(actors=1), ThreadLauncher())
+    result = run(plan, tmp_path / "run", on=Cluster(plan=Plan(actors=1), launcher=ThreadLauncher()))
     assert result.update == 20
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.policies))
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
@@ -275,7 +279,7 @@ def test_nan_now_and_then_does_not_end_a_run_and_is_reported(walks, tmp_path):
 
 def test_a_run_goes_on_without_the_sick_copy_and_reports_it(walks, tmp_path):
     walks(sick(2, range(10**6), "observation"))
-    result = runner.train(experiment(), tmp_path / "run", Plan(actors=1), ThreadLauncher())
+    result = run(experiment(), tmp_path / "run", on=Cluster(plan=Plan(actors=1), launcher=ThreadLauncher()))
     assert result.update == 5
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.policies))
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
@@ -313,7 +317,7 @@ def test_an_error_says_which_copy_and_when(walks):
 
 def test_an_environment_that_raises_once_is_begun_anew(walks, tmp_path):
     made = walks(broken)
-    result = runner.train(experiment(num_envs=4), tmp_path / "run", Plan(actors=1), ThreadLauncher())
+    result = run(experiment(num_envs=4), tmp_path / "run", on=Cluster(plan=Plan(actors=1), launcher=ThreadLauncher()))
     assert result.update == 5
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert status["restarts"]["actor-0"] == 1
@@ -328,7 +332,11 @@ def test_an_environment_that_always_raises_ends_the_run_by_name(walks, tmp_path)
     walks(always)
     text = rf"actor-0 failed 3 times in a row.*{ID}, copy 0, step 1: step raised ValueError: no road"
     with pytest.raises(WorkerError, match=text):
-        runner.train(experiment(num_envs=4), tmp_path / "run", Plan(actors=1, retries=2), ThreadLauncher())
+        run(
+            experiment(num_envs=4),
+            tmp_path / "run",
+            on=Cluster(plan=Plan(actors=1, retries=2), launcher=ThreadLauncher()),
+        )
 
 
 def test_an_environment_that_hangs_is_replaced(walks, tmp_path):
@@ -340,7 +348,11 @@ def test_an_environment_that_hangs_is_replaced(walks, tmp_path):
 
     made = walks(stuck)
     try:
-        result = runner.train(experiment(num_envs=4), tmp_path / "run", Plan(actors=1, patience=1.0), ThreadLauncher())
+        result = run(
+            experiment(num_envs=4),
+            tmp_path / "run",
+            on=Cluster(plan=Plan(actors=1, patience=1.0), launcher=ThreadLauncher()),
+        )
     finally:
         go_on.set()
     assert result.update == 5
@@ -378,14 +390,13 @@ def test_bridges_say_that_it_is_nan_and_the_copy_begins_anew(part, said):
 @pytest.mark.slow
 def test_mpe2_on_ray_gives_the_host_runners_weights(tmp_path):
     pytest.importorskip("mpe2", reason="mpe2 is not installed: pip install mpe2")
-    from shoal.cluster.transport.ray_launcher import RayLauncher
 
     learner = Learner(PPO(minibatches=2, epochs=2, network=FLAT))
     name = "pettingzoo:mpe2.simple_spread_v3"
     plan = Experiment(name, learners={"learner": learner}, num_envs=8, num_steps=30, total_env_steps=8 * 30 * 5)
     cluster = Plan(actors=2)
-    result = runner.train(plan, tmp_path / "run", cluster, RayLauncher("local", runner.needs(cluster)))
-    assert_close(result.policies, alone.train(plan, devices=1).policies)
+    result = run(plan, tmp_path / "run", on=Cluster("local", cluster))
+    assert_close(result.policies, run(plan, on=Local(devices=1)).policies)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
@@ -396,4 +407,8 @@ def test_an_environment_that_ends_its_actor_is_named_in_the_run(walks, tmp_path,
     walks(always)
     text = rf"actor-0 failed 2 times in a row.*{ID}, copy 0, step 1: step raised {error.__name__}"
     with pytest.raises(WorkerError, match=text):
-        runner.train(experiment(num_envs=4), tmp_path / "run", Plan(actors=1, retries=1), ThreadLauncher())
+        run(
+            experiment(num_envs=4),
+            tmp_path / "run",
+            on=Cluster(plan=Plan(actors=1, retries=1), launcher=ThreadLauncher()),
+        )

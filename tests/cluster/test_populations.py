@@ -10,26 +10,28 @@ import pytest
 from shooting import shooting
 
 from shoal.algorithms import PPO
+from shoal.cluster.run import Cluster
 from shoal.cluster.tasks import populations
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.networks.torsos import Network
-from shoal.populations import psro_run
+from shoal.populations.population import Population
 from shoal.populations.psro import PSRO
-from shoal.populations.psro_run import Settings
 from shoal.presets import resolve
+from shoal.training import checkpoint
+from shoal.training.runner import Local, resume, run
 
 TINY = PPO(minibatches=2, epochs=1, gamma=1.0, network=Network(hidden=(8,), share_torso=True))
 
 
-def settings(**changes) -> Settings:
+def settings(**changes) -> Population:
     experiment = resolve("psro/kuhn")
     learners = {name: dataclasses.replace(learner, algorithm=TINY) for name, learner in experiment.learners.items()}
     experiment = dataclasses.replace(
         experiment, learners=learners, num_envs=32, num_steps=4, total_env_steps=32 * 4 * 3
     )
     plan = PSRO(iterations=changes.pop("iterations", 1), episodes=64, **changes.pop("psro", {}))
-    return Settings(experiment, plan, **changes)
+    return Population(experiment, plan, **changes)
 
 
 def policies(state):
@@ -53,30 +55,38 @@ def same(one, other):
 
 def test_the_population_of_one_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(populations, "EPISODES", 100)  # every line-up is a task
-    state = populations.start(settings(), tmp_path / "run", PoolConfig(workers=2), ThreadLauncher())
-    same(state, psro_run.start(settings(), devices=1))
+    state = run(
+        settings(), tmp_path / "run", on=Cluster(pool=PoolConfig(workers=2), launcher=ThreadLauncher())
+    ).standing["state"]
+    same(state, run(settings(), on=Local(devices=1)).standing["state"])
     told = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert told["services"]["board"] | {"handed": 2 + 1 + 3, "open": 0, "done": 0} == told["services"]["board"]
     assert not list((tmp_path / "run" / "tasks").glob("*.npz"))  # safe in the checkpoint
-    restored = psro_run.resume(tmp_path / "run", devices=1)
+    restored = resume(tmp_path / "run", on=Local(devices=1)).standing["state"]
     assert fingerprint(restored) == fingerprint(state)
 
 
 def test_what_was_done_before_the_driver_died_is_not_done_again(tmp_path, monkeypatch):
-    whole = populations.start(settings(), tmp_path / "whole", PoolConfig(workers=1), ThreadLauncher())
+    whole = run(
+        settings(), tmp_path / "whole", on=Cluster(pool=PoolConfig(workers=1), launcher=ThreadLauncher())
+    ).standing["state"]
 
-    save = psro_run.save
+    save = checkpoint.save
 
-    def full(folder, state):
-        if state.iteration:
+    def full(folder, step, *rest):
+        if step:
             raise OSError("disk full")
-        save(folder, state)
+        save(folder, step, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(psro_run, "save", full)
+        patched.setattr(checkpoint, "save", full)
         with pytest.raises(OSError, match="disk full"):
-            populations.start(settings(), tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
-    state = populations.resume(tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
+            run(
+                settings(), tmp_path / "run", on=Cluster(pool=PoolConfig(workers=1), launcher=ThreadLauncher())
+            ).standing["state"]
+    state = resume(tmp_path / "run", on=Cluster(pool=PoolConfig(workers=1), launcher=ThreadLauncher())).standing[
+        "state"
+    ]
     assert fingerprint(state) == fingerprint(whole)
     assert json.loads((tmp_path / "run" / "cluster.json").read_text())["services"]["board"]["handed"] == 0
 
@@ -92,8 +102,10 @@ KINDS = {
 @pytest.mark.parametrize("kind", ["last", "league", "pipeline"])
 def test_other_populations(tmp_path, kind):
     chosen = settings(**KINDS[kind])
-    state = populations.start(chosen, tmp_path / "run", PoolConfig(workers=2), ThreadLauncher())
-    same(state, psro_run.start(chosen, devices=1))
+    state = run(chosen, tmp_path / "run", on=Cluster(pool=PoolConfig(workers=2), launcher=ThreadLauncher())).standing[
+        "state"
+    ]
+    same(state, run(chosen, on=Local(devices=1)).standing["state"])
 
 
 @pytest.mark.slow
@@ -101,20 +113,23 @@ def test_other_populations(tmp_path, kind):
 def test_nothing_is_lost_whoever_is_shot(tmp_path, monkeypatch, seed):
     monkeypatch.setattr(populations, "EPISODES", 100)
     chosen = settings(iterations=3)
-    undisturbed = populations.start(chosen, tmp_path / "calm", PoolConfig(workers=2), ThreadLauncher())
+    undisturbed = run(
+        chosen, tmp_path / "calm", on=Cluster(pool=PoolConfig(workers=2), launcher=ThreadLauncher())
+    ).standing["state"]
     launcher = ThreadLauncher()
     with shooting(launcher, ["board", "worker-0", "worker-1"], seed, shots=4, apart=(1, 4)) as killed:
-        state = populations.start(chosen, tmp_path / "shot", PoolConfig(workers=2), launcher)
+        state = run(chosen, tmp_path / "shot", on=Cluster(pool=PoolConfig(workers=2), launcher=launcher)).standing[
+            "state"
+        ]
     assert killed
     assert fingerprint(state) == fingerprint(undisturbed)
-    assert fingerprint(psro_run.resume(tmp_path / "shot", devices=1)) == fingerprint(undisturbed)
+    assert fingerprint(resume(tmp_path / "shot", on=Local(devices=1)).standing["state"]) == fingerprint(undisturbed)
 
 
 @pytest.mark.slow
 def test_by_processes(tmp_path):
     pytest.importorskip("ray")
-    from shoal.cluster.transport.ray_launcher import RayLauncher
 
     team = PoolConfig(workers=2)
-    state = populations.start(settings(), tmp_path / "run", team, RayLauncher("local", team.needs))
-    same(state, psro_run.start(settings(), devices=1))
+    state = run(settings(), tmp_path / "run", on=Cluster("local", pool=team)).standing["state"]
+    same(state, run(settings(), on=Local(devices=1)).standing["state"])

@@ -20,9 +20,11 @@ from listening import listening
 from shoal.cli.app import main
 from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
+from shoal.cluster.run import Cluster
 from shoal.cluster.transport.service import WorkerError
 from shoal.training import checkpoint
 from shoal.training.metrics import read_metrics
+from shoal.training.runner import run
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'shoal[cluster]'")
 
@@ -209,7 +211,7 @@ def test_status_advise_and_scale(tmp_path, capsys):
     experiment = faults().experiment_of(0, 12)
     from shoal.cluster.transport.launcher import ThreadLauncher
 
-    runner.train(experiment, folder, Plan(actors=2), ThreadLauncher())
+    run(experiment, folder, on=Cluster(plan=Plan(actors=2), launcher=ThreadLauncher()))
     assert main(["cluster", "status", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "update 12 of 12" in shown

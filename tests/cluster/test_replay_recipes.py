@@ -16,6 +16,7 @@ from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
 from shoal.cluster.replay.actor import PriorityEstimator, ladder, steps_by_learner
 from shoal.cluster.replay.learner import LEAD, ReplayLearning
+from shoal.cluster.run import Cluster
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.rollouts import Copies, Share
@@ -28,6 +29,7 @@ from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import policies_of
 from shoal.training.metrics import read_metrics
 from shoal.training.run import load_policies
+from shoal.training.runner import run
 
 ENVS, STEPS = 8, 4
 SMALL = Network(hidden=(16,), activation="relu")
@@ -208,7 +210,7 @@ def test_apex_on_ray(tmp_path):
 
     plan = Plan("apex", actors=2, shards=2)
     launcher = RayLauncher("local", runner.needs(plan))
-    result = runner.train(of(APEX, 30), tmp_path / "run", plan, launcher)
+    result = run(of(APEX, 30), tmp_path / "run", on=Cluster(plan=plan, launcher=launcher))
     assert result.update == 30
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert status["services"]["replay-1"]["judged"] > 0
@@ -237,7 +239,7 @@ SOLVES = DQN(
 )
 def test_cartpole_is_solved(tmp_path, recipe, algorithm, steps, total):
     experiment = Experiment("control/cartpole", {}, (), {"team": Learner(algorithm)}, 16, steps, total)
-    runner.train(experiment, tmp_path / "run", Plan(recipe, actors=2, shards=2), ThreadLauncher())
+    run(experiment, tmp_path / "run", on=Cluster(plan=Plan(recipe, actors=2, shards=2), launcher=ThreadLauncher()))
     roles, policies, _ = load_policies(tmp_path / "run")
     assert evaluate(roles, policies, 256).total_mean_return > 450
 
@@ -246,7 +248,7 @@ def test_cartpole_is_solved(tmp_path, recipe, algorithm, steps, total):
 def test_a_team_learns_by_apex(tmp_path):
     algorithm = dataclasses.replace(SOLVES, learning_rate=1e-3, gamma=0.9, n_step=1, mixer="sum")
     experiment = Experiment("mpe/simple_spread", {}, (), {"team": Learner(algorithm)}, 64, 5, 100_000)
-    runner.train(experiment, tmp_path / "run", Plan("apex", actors=2), ThreadLauncher())
+    run(experiment, tmp_path / "run", on=Cluster(plan=Plan("apex", actors=2), launcher=ThreadLauncher()))
     roles, policies, _ = load_policies(tmp_path / "run")
     trained, chance = (evaluate(roles, one, 512).total_mean_return for one in (policies, None))
     assert trained > chance + 5

@@ -12,6 +12,7 @@ from shooting import Killer, disturbed
 from shoal.algorithms import Impala
 from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
+from shoal.cluster.run import Cluster
 from shoal.cluster.services.dataset import Queue
 from shoal.cluster.services.parameters import ParameterService
 from shoal.cluster.transport.launcher import ThreadLauncher
@@ -26,6 +27,7 @@ from shoal.networks.torsos import Network
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import policies_of
 from shoal.training.metrics import read_metrics
+from shoal.training.runner import run
 
 
 def of(env, updates=20, num_envs=8, num_steps=4, **options):
@@ -172,7 +174,7 @@ def test_copies_that_are_sick_are_replaced():
     alone.launcher.stop()
 
 
-def run(tmp_path, experiment, plan, *hooks, launcher=None):
+def run_with_hooks(tmp_path, experiment, plan, *hooks, launcher=None):
     _, result = disturbed(tmp_path, experiment, plan, *hooks, launcher=launcher)
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines] == list(range(1, experiment.num_updates + 1))
@@ -180,7 +182,9 @@ def run(tmp_path, experiment, plan, *hooks, launcher=None):
 
 
 def test_actors_pull_no_weights_and_staleness_is_measured(tmp_path):
-    result, lines, status = run(tmp_path, of("control/cartpole", 40, recurrent="none"), Plan("seed", actors=2))
+    result, lines, status = run_with_hooks(
+        tmp_path, of("control/cartpole", 40, recurrent="none"), Plan("seed", actors=2)
+    )
     assert result.update == 40
     messages = status["messages"]
     assert [name for name in messages["parameters"] if name.startswith("actor")] == []
@@ -196,7 +200,7 @@ def test_whoever_dies_the_run_ends_with_all_updates(tmp_path, victim):
     experiment = of("control/cartpole", 200, recurrent="none")
     killer = Killer(victim, 3, 40, 80)
     plan = Plan("seed", actors=2, commit_seconds=0.05)
-    result, _, _ = run(tmp_path, experiment, plan, killer)
+    result, _, _ = run_with_hooks(tmp_path, experiment, plan, killer)
     assert result.update == 200
     assert not killer.updates
 
@@ -210,7 +214,7 @@ def test_on_ray(tmp_path, victim):
     launcher = RayLauncher("local", runner.needs(plan))
     experiment = dataclasses.replace(of("control/cartpole", 180, recurrent="none"), seed=1)
     killer = Killer(victim, 5, 60)
-    result, _, status = run(tmp_path, experiment, plan, killer, launcher=launcher)
+    result, _, status = run_with_hooks(tmp_path, experiment, plan, killer, launcher=launcher)
     assert result.update == 180
     assert not killer.updates
     assert "actor>pull" not in status["messages"]["parameters"]
@@ -225,4 +229,4 @@ def test_it_is_for_those_who_correct_for_lag_alone(tmp_path):
     with pytest.raises(
         OptionError, match=r"recipe seed needs .*traits\.corrects_lag\), but \w+ does not. Choose --algo impala"
     ):
-        runner.train(experiment, tmp_path / "run", Plan("seed"), ThreadLauncher())
+        run(experiment, tmp_path / "run", on=Cluster(plan=Plan("seed"), launcher=ThreadLauncher()))

@@ -11,15 +11,16 @@ from shooting import Killer, disturbed
 from shoal.algorithms import PQN
 from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
+from shoal.cluster.run import Cluster
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.transport.service import WorkerError
 from shoal.core.errors import OptionError, RunError, ShoalError
 from shoal.presets import resolve
 from shoal.training import checkpoint
-from shoal.training import loop as fused
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.metrics import read_metrics
 from shoal.training.run import open_run
+from shoal.training.runner import Local, resume, run
 
 
 def small(preset, updates=5, num_envs=16, num_steps=8, **changes):
@@ -39,7 +40,7 @@ def alone():
 
     def of(experiment):
         if experiment.env not in known:
-            known[experiment.env] = fused.train(experiment, devices=1).policies
+            known[experiment.env] = run(experiment, on=Local(devices=1)).policies
         return known[experiment.env]
 
     return of
@@ -58,7 +59,7 @@ def alone():
 )
 def test_synchronous_equals_fused(tmp_path, alone, preset, actors):
     experiment = small(preset)
-    result = runner.train(experiment, tmp_path / "run", Plan(actors=actors), ThreadLauncher())
+    result = run(experiment, tmp_path / "run", on=Cluster(plan=Plan(actors=actors), launcher=ThreadLauncher()))
     assert result.update == 5
     assert largest_difference(result.policies, alone(experiment)) < 1e-6
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
@@ -74,7 +75,7 @@ def test_synchronous_equals_fused_on_ray(tmp_path, alone, preset, actors):
 
     plan, experiment = Plan(actors=actors), small(preset)
     launcher = RayLauncher("local", runner.needs(plan))
-    result = runner.train(experiment, tmp_path / "run", plan, launcher)
+    result = run(experiment, tmp_path / "run", on=Cluster(plan=plan, launcher=launcher))
     assert largest_difference(result.policies, alone(experiment)) < 1e-6
 
 
@@ -118,7 +119,7 @@ def test_stopped_and_resumed(tmp_path):
     _, first = disturbed(tmp_path, experiment, Plan(actors=2), stop)
     assert first.interrupted
     assert 10 <= first.update < 50
-    second = runner.resume(open_run(tmp_path / "run"), ThreadLauncher())
+    second = resume(tmp_path / "run", on=Cluster(launcher=ThreadLauncher()))
     assert second.update == 50
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines] == list(range(1, 51))
@@ -152,9 +153,13 @@ def test_what_cannot_work_is_refused_before_anything_starts(tmp_path):
         OptionError,
         match=r"'agent': the recipe impala .* \(traits.corrects_lag\), but ppo does not. Choose --algo impala",
     ):
-        runner.train(small("mpe/simple_spread"), tmp_path / "run", Plan("impala"), ThreadLauncher())
+        run(small("mpe/simple_spread"), tmp_path / "run", on=Cluster(plan=Plan("impala"), launcher=ThreadLauncher()))
     with pytest.raises(ShoalError, match="one seed"):
-        runner.train(small("mpe/simple_spread", num_seeds=2), tmp_path / "run", Plan(), ThreadLauncher())
+        run(
+            small("mpe/simple_spread", num_seeds=2),
+            tmp_path / "run",
+            on=Cluster(plan=Plan(), launcher=ThreadLauncher()),
+        )
     assert not (tmp_path / "run").exists()
 
 

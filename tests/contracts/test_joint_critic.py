@@ -6,7 +6,7 @@ import pytest
 
 from shoal.core.registry import register
 from shoal.training.experiment import Experiment, Learner, cast
-from shoal.training.loop import train
+from shoal.training.runner import Local, run
 from tests.contracts.joint_critic import JointCritic
 from tests.worlds.two_teams import TwoTeams
 
@@ -20,7 +20,7 @@ def test_a_joint_critic_trains_two_different_groups():
     )
     _, spec = cast(experiment).learners["team"]
     assert set(spec.groups) == {"scout", "carrier"}
-    result = train(experiment, devices=1)
+    result = run(experiment, on=Local(devices=1))
     first, last = result.lines[0], result.lines[-1]
     assert last["value_loss"] < first["value_loss"]
     # Both groups are paid the same; standing still costs about 33, the learnt policy well under half of it.

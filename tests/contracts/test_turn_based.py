@@ -14,7 +14,7 @@ from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import Experiment, Learner, cast
-from shoal.training.loop import train
+from shoal.training.runner import Local, run
 from tests.worlds.last_card import FOLD, LastCard
 
 register("test/last_card", LastCard)
@@ -29,8 +29,8 @@ def play(recurrent, steps=24, copies=32):
     vectorised = Vectorised(env, copies)
     worlds = vectorised.reset(jax.random.key(1))
     memory = actor.initial_memory(state.params, copies)
-    run = jax.jit(lambda params, worlds, memory: rollout(vectorised, actor, params, worlds, memory, steps))
-    after, last, kept = run(state.params, worlds, memory)
+    unroll = jax.jit(lambda params, worlds, memory: rollout(vectorised, actor, params, worlds, memory, steps))
+    after, last, kept = unroll(state.params, worlds, memory)
     return algorithm, state, experience(kept, memory, after.observation, last)
 
 
@@ -111,7 +111,7 @@ def test_it_learns_what_cards_are_worth():
         num_steps=32,
         total_env_steps=800_000,
     )
-    result = train(experiment, devices=1)
+    result = run(experiment, on=Local(devices=1))
     roles = cast(experiment)
     params = roles.env.default_params()
     keys = jax.random.split(jax.random.key(0), 256)

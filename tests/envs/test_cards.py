@@ -15,7 +15,7 @@ from shoal.core.errors import OptionError
 from shoal.envs.cards.kuhn import Kuhn
 from shoal.envs.cards.leduc import CALL, FOLD, RAISE, Leduc
 from shoal.envs.tabular import tabulate
-from shoal.training.loop import train
+from shoal.training.runner import Local, run
 
 
 class Node(NamedTuple):
@@ -166,7 +166,7 @@ def test_options_are_checked():
 def test_self_play_comes_near_the_equilibrium():
     """The preset, judged by the exact tables: uniform play has a NashConv of 0.917."""
     experiment = presets.get("cards/kuhn")
-    policy = train(experiment, devices=1).policies["player"]
+    policy = run(experiment, on=Local(devices=1)).policies["player"]
     game = tabulate(shoal.make("cards/kuhn"))
 
     def plan(player):

@@ -64,61 +64,61 @@ def _greedy(experiment: Any, policies: Any) -> Returns:
     return shoal.evaluate(shoal.cast(experiment), policies, episodes=EPISODES, seed=1).mean_return
 
 
-def run_training(case: Case) -> Outcome:
-    import shoal
+def _run(config: Any, case: Case) -> Any:
+    from shoal.training.runner import Local, run
 
+    return run(config, on=Local(devices=case.devices))
+
+
+def _config(case: Case) -> Any:
+    """The config of a population of any kind."""
+    from shoal.training.run_kinds import KINDS, config_class
+    from shoal.training.serialise import from_plain
+
+    kind = case.kind.removeprefix("cluster_")
+    data = dict(case.config[kind])
+    if "experiment" in KINDS[kind].entries:
+        data["experiment"] = case.config["experiment"]
+    return from_plain(config_class(kind), data, kind)
+
+
+def run_training(case: Case) -> Outcome:
     experiment = _experiment(case.config["experiment"])
-    policies = shoal.train(experiment, devices=case.devices).policies
+    policies = _run(experiment, case).policies
     return _greedy(experiment, policies), policies
 
 
-def _pbt_plan(case: Case) -> Any:
-    from shoal.populations.pbt.run import PBT
-
-    return PBT.from_dict(_experiment(case.config["experiment"]), case.config["pbt"])
-
-
 def _pbt_outcome(plan: Any, result: Any) -> Outcome:
-    figures = {"member": result.member, "scores": list(result.scores), **result.values}
+    found = result.standing
+    figures = {"member": found["member"], "scores": list(found["scores"]), **found["values"]}
     return _greedy(plan.experiment, result.policies) | figures, result.policies
 
 
 def run_pbt(case: Case) -> Outcome:
-    from shoal.populations.pbt.run import pbt
-
-    plan = _pbt_plan(case)
-    return _pbt_outcome(plan, pbt(plan, devices=case.devices))
+    return _pbt_outcome(_config(case), _run(_config(case), case))
 
 
 def run_evolution(case: Case) -> Outcome:
-    from shoal.populations.evolution.plan import Evolution
-    from shoal.populations.evolution.run import evolve
-
-    plan = Evolution.from_dict(_experiment(case.config["experiment"]), case.config["evolution"])
-    policies = evolve(plan, devices=case.devices).policies
-    return _greedy(plan.played, policies), policies
+    policies = _run(_config(case), case).policies
+    return _greedy(_config(case).played, policies), policies
 
 
 def run_sweep(case: Case) -> Outcome:
-    """A sweep hands over no policies: its weights are read from its checkpoint."""
-    from shoal.training.sweep import Sweep, sweep
+    """The weights of a sweep are read from its checkpoint."""
+    from shoal.training.runner import Local, run
+    from shoal.training.sweep import summarise
 
     with tempfile.TemporaryDirectory() as folder:
-        result = sweep(Sweep.from_dict(case.config["sweep"]), Path(folder) / "sweep", devices=case.devices)
+        plan = _config(case)
+        result = summarise(plan, run(plan, Path(folder) / "sweep", on=Local(devices=case.devices)))
         newest = max((Path(folder) / "sweep" / "checkpoints").glob("step-*.npz"))
         with np.load(newest) as stored:
             policies = {name: stored[name] for name in stored.files if "/params/" in name}
     return {"returns": [list(point.returns) for point in result.points]}, policies
 
 
-def _psro_settings(case: Case) -> Any:
-    from shoal.populations.psro_run import Settings
-    from shoal.training.experiment import from_plain
-
-    return from_plain(Settings, case.config["psro"], "psro")
-
-
-def _psro_outcome(state: Any) -> Outcome:
+def _psro_outcome(result: Any) -> Outcome:
+    state = result.standing["state"]
     banks = state.banks.values()
     policies = [jax.tree.map(lambda leaf, count=len(bank): leaf[:count], bank.policies) for bank in banks]
     returns = {"values": state.values.tolist(), "mixtures": [mixture.tolist() for mixture in state.mixtures]}
@@ -126,57 +126,45 @@ def _psro_outcome(state: Any) -> Outcome:
 
 
 def run_psro(case: Case) -> Outcome:
-    from shoal.populations import psro_run
-
-    return _psro_outcome(psro_run.start(_psro_settings(case), devices=case.devices))
+    return _psro_outcome(_run(_config(case), case))
 
 
 def run_cluster(case: Case, on_ray: bool = False) -> Outcome:
-    from shoal.cluster import training as runner
     from shoal.cluster.plan import Plan
+    from shoal.cluster.run import Cluster
     from shoal.cluster.transport.launcher import ThreadLauncher
-    from shoal.training.experiment import from_plain
+    from shoal.training.runner import run
+    from shoal.training.serialise import from_plain
 
     experiment, plan = _experiment(case.config["experiment"]), from_plain(Plan, case.config["cluster"], "cluster")
-    if on_ray:
-        from shoal.cluster.transport.ray_launcher import RayLauncher
-    launcher = RayLauncher("local", runner.needs(plan)) if on_ray else ThreadLauncher()
+    on = Cluster("local", plan) if on_ray else Cluster(plan=plan, launcher=ThreadLauncher())
     with tempfile.TemporaryDirectory() as folder:
-        policies = runner.train(experiment, Path(folder) / "run", plan, launcher).policies
+        policies = run(experiment, Path(folder) / "run", on=on).policies
     return _greedy(experiment, policies), policies
 
 
 def run_cluster_population(case: Case) -> Outcome:
-    from shoal.cluster.tasks import evolution, pbt, populations
-    from shoal.cluster.tasks.pool import PoolConfig
+    from shoal.cluster.run import Cluster
     from shoal.cluster.transport.launcher import ThreadLauncher
-    from shoal.populations.evolution.plan import Evolution
+    from shoal.training.runner import run
 
-    team = PoolConfig(workers=2)
+    plan = _config(case)
     with tempfile.TemporaryDirectory() as parent:
-        folder = Path(parent) / "run"
-        if case.kind == "cluster_psro":
-            return _psro_outcome(populations.start(_psro_settings(case), folder, team, ThreadLauncher()))
-        if case.kind == "cluster_pbt":
-            plan = _pbt_plan(case)
-            return _pbt_outcome(plan, pbt.pbt(plan, folder, team, ThreadLauncher()))
-        plan = Evolution.from_dict(_experiment(case.config["experiment"]), case.config["evolution"])
-        policies = evolution.evolve(plan, folder, team, ThreadLauncher()).policies
-        return _greedy(plan.played, policies), policies
+        result = run(plan, Path(parent) / "run", on=Cluster(launcher=ThreadLauncher()))
+    if case.kind == "cluster_psro":
+        return _psro_outcome(result)
+    if case.kind == "cluster_pbt":
+        return _pbt_outcome(plan, result)
+    return _greedy(plan.played, result.policies), result.policies
 
 
-def resume_with_threads(folder: Path, kind: str) -> None:
+def resume_with_threads(folder: Path) -> None:
     """Goes on with a run that was begun on a cluster, to its end."""
-    from shoal.cluster import training
-    from shoal.cluster.tasks import populations
-    from shoal.cluster.tasks.pool import PoolConfig
+    from shoal.cluster.run import Cluster
     from shoal.cluster.transport.launcher import ThreadLauncher
-    from shoal.training.run import open_run
+    from shoal.training.runner import resume
 
-    if kind == "cluster":
-        training.resume(open_run(folder), ThreadLauncher())
-    else:
-        populations.resume(folder, PoolConfig(workers=2), ThreadLauncher())
+    resume(folder, on=Cluster(launcher=ThreadLauncher()))
 
 
 RUN: dict[str, Callable[[Case], Outcome]] = {

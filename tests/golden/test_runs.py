@@ -99,7 +99,7 @@ def test_goes_on_to_the_same_end(shoal, copied, name):
 @pytest.mark.parametrize("name", ["cluster", "cluster_psro"])
 def test_goes_on_with_threads_for_workers(copied, name):
     folder = copied(name)
-    record.resume_with_threads(folder, EXPECTED[name]["kind"])
+    record.resume_with_threads(folder)
     same(name, record.Summary(**EXPECTED[name]["end"]), values(folder))
 
 

@@ -96,12 +96,12 @@ def stub(monkeypatch):
     for where in (
         *("shoal.training.program.CompiledProgram.compiled", "shoal.training.host.HostProgram.compiled"),
         *("shoal.training.fused.Program.init", "shoal.populations.evolution.program.Program.init"),
-        *("shoal.populations.pbt.program.Program.init", "shoal.populations.psro_run._grow"),
+        *("shoal.populations.pbt.program.Program.init", "shoal.populations.population.PopulationProgram.compiled"),
         *("shoal.cli.commands.evaluate.evaluate", "shoal.cli.pictures.record", "shoal.cli.commands.population.record"),
-        "shoal.populations.psro_run.beginning",
+        "shoal.populations.population.beginning",
     ):
         monkeypatch.setattr(where, stop)
-    monkeypatch.setattr("shoal.cli.site.Site.launcher", property(stop))
+    monkeypatch.setattr("shoal.cluster.run.Cluster._join", stop)
     monkeypatch.setattr("shoal.cli.commands.population.behaviours", lambda folder: None)
 
 

@@ -11,21 +11,20 @@ from shoal.cluster.plan import Plan
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.games.payoff import PayoffTable
 from shoal.networks.torsos import Network
-from shoal.populations import psro_run
 from shoal.populations.bank import Member, PolicyBank
 from shoal.populations.evolution.program import Evolution
 from shoal.populations.evolution.program import build as build_evolution
-from shoal.populations.pbt.run import PBT, Range
-from shoal.populations.pbt.run import build as build_pbt
-from shoal.populations.psro import PSRO, State
-from shoal.populations.psro_run import beginning
-from shoal.training import checkpoint, run_kinds
+from shoal.populations.pbt.plan import PBT, Range
+from shoal.populations.population import Population, beginning, oracle_of
+from shoal.populations.psro import PSRO, State, psro
+from shoal.training import checkpoint
 from shoal.training import nan_guard as latch
 from shoal.training.experiment import Experiment, Learner, to_plain
 from shoal.training.fused import build as build_training
 from shoal.training.metrics import Aggregator
 from shoal.training.run import create
-from shoal.training.sweep import Sweep, prepare
+from shoal.training.sweep import Sweep
+from tests.populations.folders import save
 
 WORLD = "matrix/matching_pennies"
 LEARNER = {"all": Learner(algorithms.A2C(network=Network(hidden=(4,))))}
@@ -71,7 +70,7 @@ def training(path, **entries):
 def evolution(path):
     plan = Evolution(EXPERIMENT, population=8, generations=1000, evolve=("player_0",))
     plan = dataclasses.replace(plan, evolve=(sorted(_policies())[0],))
-    create(path, plan.played, run_kinds.EVOLUTION, plan.to_dict())
+    create(path, plan)
     program = build_evolution(plan, 1)
     carry = zeros(program.shapes()).replace(generation=np.int32(UPDATE))
     checkpoint.save(path / "checkpoints", UPDATE, carry, meta(program.names))
@@ -87,8 +86,8 @@ def _policies():
 
 def pbt(path):
     plan = PBT(EXPERIMENT, {"learning_rate": Range(1e-4, 1e-2, log=True)}, members=4, interval=5, measure=SIDE)
-    create(path, plan.experiment, run_kinds.PBT, plan.to_dict())
-    program = build_pbt(plan, 1)
+    create(path, plan)
+    program = plan.program(1)
     shapes = program.shapes()
     best = zeros(jax.eval_shape(program.best, shapes).learners)
     state = zeros(shapes)
@@ -103,8 +102,8 @@ def pbt(path):
 
 def sweep(path):
     plan = Sweep(EXPERIMENT, {"learning_rate": (0.001, 0.01)}, measure=SIDE)
-    run_kinds.create(path, run_kinds.SWEEP, sweep=plan.to_dict())
-    program = prepare(plan, 1)
+    create(path, plan)
+    program = plan.program(1)
     shapes = program.shapes()
     carry = zeros(shapes.replace(latch=latch.as_stored(shapes.latch))).replace(update=np.full(2, UPDATE, np.int32))
     checkpoint.save(path / "checkpoints", UPDATE, carry, meta(program.names, (2,)))
@@ -114,12 +113,12 @@ def sweep(path):
 
 def population(path, solver="nash", oracle="learned"):
     options = {"exploit_every": 1} if solver == "league" else {}
-    settings = psro_run.Settings(EXPERIMENT, PSRO(solver, options, iterations=5, episodes=10), oracle)
-    psro_run.create(path, settings)
-    made = psro_run.oracle_of(settings, 1)
+    settings = Population(EXPERIMENT, PSRO(solver, options, iterations=5, episodes=10), oracle)
+    create(path, settings)
+    made = oracle_of(settings, 1)
     if oracle == "exact":
-        for number, state in enumerate(psro_run.psro(*_exact(settings, made))):
-            psro_run.save(path, state)
+        for number, state in enumerate(psro(*_exact(settings, made))):
+            save(path, state)
             if number == 1:
                 return path
     first = zeros(jax.eval_shape(made.first))
@@ -133,7 +132,7 @@ def population(path, solver="nash", oracle="learned"):
     half = np.array([0.5, 0.5])
     line = {"population": 2, "seconds": 1.0, "support": [2, 2], "mixtures": [[0.5, 0.5]] * 2, "value": 0.0}
     history = tuple(line | {"iteration": i, "gain": [0.0, 0.0]} for i in range(2))
-    psro_run.save(path, State(banks, table, (half, half), 1, history))
+    save(path, State(banks, table, (half, half), 1, history))
     return path
 
 

@@ -11,14 +11,16 @@ from shoal.algorithms import PPO
 from shoal.core.errors import OptionError
 from shoal.games.payoff import PayoffTable
 from shoal.networks.torsos import Network
-from shoal.populations import psro_run
 from shoal.populations.anytime import held_down, worst_case
 from shoal.populations.anytime_oracle import Anytime, shares
 from shoal.populations.bank import Member, PolicyBank
 from shoal.populations.game import Game
+from shoal.populations.population import Population, load, oracle_of
 from shoal.populations.psro import PSRO, State, begin, psro
-from shoal.populations.psro_run import Settings, start
 from shoal.presets import resolve
+from shoal.training.run import create
+from shoal.training.runner import Local, run
+from tests.populations.folders import save
 
 TINY = PPO(minibatches=2, epochs=1, gamma=1.0, network=Network(hidden=(8,), share_torso=True))
 HEAVY = np.array([[0.0, -1.0, 3.0], [1.0, 0.0, -1.0], [-3.0, 1.0, 0.0]])
@@ -87,24 +89,24 @@ def test_it_is_for_two_and_says_what_it_does_not_know():
     with pytest.raises(OptionError, match="rounds must be greater than 0"):
         Anytime(tiny(), options={"rounds": 0})
     with pytest.raises(OptionError, match="levels must be 1 for anytime"):
-        Settings(tiny().experiment, PSRO("anytime"), levels=2)
+        Population(tiny().experiment, PSRO("anytime"), levels=2)
 
 
 @pytest.mark.slow
 def test_resume_to_the_bit_with_nothing_compiled_twice(tmp_path):
     plan = PSRO("anytime", iterations=2, episodes=64, solver_options={"rounds": 2})
-    settings = Settings(tiny().experiment, plan)
-    oracle = psro_run.oracle_of(settings, devices=1)
+    settings = Population(tiny().experiment, plan)
+    oracle = oracle_of(settings, devices=1)
     assert isinstance(oracle, Anytime)
 
     def grow(state):
         return list(psro(state, plan, oracle.respond, oracle.evaluate, oracle.measure, oracle.mix))
 
     _, part, whole = grow(begin(oracle.first(), plan.room_for()))
-    psro_run.create(tmp_path / "run", settings)
-    psro_run.save(tmp_path / "run", part)
+    create(tmp_path / "run", settings)
+    save(tmp_path / "run", part)
     oracle._plans.clear()
-    [again] = grow(psro_run.restore(tmp_path / "run", settings, oracle))
+    [again] = grow(load(tmp_path / "run", settings, oracle))
     for player, bank in whole.banks.items():
         jax.tree.map(np.testing.assert_array_equal, bank.policies, again.banks[player].policies)
         assert bank.members == again.banks[player].members
@@ -122,17 +124,19 @@ def curve(state: State) -> list[float]:
 
 @pytest.mark.slow
 def test_exploitability_does_not_rise_where_that_of_psro_does():
-    anytime = curve(start(Settings(heavy_rock(), PSRO("anytime", iterations=10)), devices=1))
+    anytime = curve(
+        run(Population(heavy_rock(), PSRO("anytime", iterations=10)), on=Local(devices=1)).standing["state"]
+    )
     assert anytime[0] == pytest.approx(4 / 3, abs=0.05)
     assert all(after <= before + 0.05 for before, after in itertools.pairwise(anytime))
     assert anytime[-1] < 0.1
-    nash = curve(start(Settings(heavy_rock(), PSRO("nash", iterations=2)), devices=1))
+    nash = curve(run(Population(heavy_rock(), PSRO("nash", iterations=2)), on=Local(devices=1)).standing["state"])
     assert nash[1] == pytest.approx(2.0, abs=0.1)  # rock alone, which beats what was there; paper earns 1 against it
 
 
 @pytest.mark.slow
 def test_kuhn_ends_near_equilibrium():
-    state = start(Settings(resolve("psro/kuhn"), PSRO("anytime", iterations=10)), devices=1)
+    state = run(Population(resolve("psro/kuhn"), PSRO("anytime", iterations=10)), on=Local(devices=1)).standing["state"]
     assert all(after <= before + 0.05 for before, after in itertools.pairwise(curve(state)))
     assert curve(state)[-1] < 0.1
     assert state.values[0] == pytest.approx(-1 / 18, abs=0.05)

@@ -13,18 +13,19 @@ from shoal.cli import main
 from shoal.core.errors import OptionError, RunError
 from shoal.games.payoff import PayoffTable
 from shoal.networks.torsos import Network
-from shoal.populations import league, psro_run
+from shoal.populations import league
 from shoal.populations.bank import Member, PolicyBank
 from shoal.populations.game import Game
 from shoal.populations.imported import of_training
 from shoal.populations.oracles import Learned
+from shoal.populations.population import Population, beginning, oracle_of
 from shoal.populations.psro import PSRO
-from shoal.populations.psro_run import Settings, beginning, oracle_of, resume, start
 from shoal.presets import resolve
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner, cast
-from shoal.training.loop import train
 from shoal.training.run import create, load_policies
+from shoal.training.runner import Local, resume, run
+from tests.populations.folders import save
 
 TINY = PPO(minibatches=2, epochs=1, gamma=1.0, network=Network(hidden=(8,), share_torso=True))
 SIZES = {"num_envs": 32, "num_steps": 4, "total_env_steps": 32 * 4}
@@ -36,9 +37,9 @@ def tiny(algorithm=TINY) -> Experiment:
     return dataclasses.replace(experiment, learners=learners, **SIZES)
 
 
-def settings(*imports, **changes) -> Settings:
+def settings(*imports, **changes) -> Population:
     plan = PSRO("uniform", iterations=1, episodes=64)
-    return dataclasses.replace(Settings(tiny(), plan, imports=tuple(map(str, imports))), **changes)
+    return dataclasses.replace(Population(tiny(), plan, imports=tuple(map(str, imports))), **changes)
 
 
 def same(one, other) -> bool:
@@ -54,12 +55,12 @@ META = {"update": 1, "env_steps": 1, "devices": 1, "seconds": 0.0, "pending": []
 
 def as_if_trained(path, **changes):
     """A run of `shoal train` with fresh policies."""
-    run = create(path, dataclasses.replace(SHARED, **changes))
-    [(algorithm, spec)] = cast(run.experiment).learners.values()
-    seeds = jax.random.split(jax.random.key(5), run.experiment.num_seeds)
+    begun = create(path, dataclasses.replace(SHARED, **changes))
+    [(algorithm, spec)] = cast(begun.experiment).learners.values()
+    seeds = jax.random.split(jax.random.key(5), begun.experiment.num_seeds)
     each = [algorithm.init(key, spec).params for key in seeds]
     params = jax.tree.map(lambda *leaves: np.stack(leaves), *each) if len(each) > 1 else each[0]
-    checkpoint.save(run.checkpoints, 1, {"learners": {"learner": {"params": params}}}, META)
+    checkpoint.save(begun.checkpoints, 1, {"learners": {"learner": {"params": params}}}, META)
     return path
 
 
@@ -84,8 +85,8 @@ def grown(tmp_path_factory):
         PayoffTable.empty(2).grown((3, 3)),
         {"iteration": 2, "population": 3, "support": [2, 1], "seconds": 1.0},
     )
-    psro_run.create(path, own)
-    psro_run.save(path, dataclasses.replace(state, table=table, mixtures=mixtures, history=(line,), iteration=2))
+    create(path, own)
+    save(path, dataclasses.replace(state, table=table, mixtures=mixtures, history=(line,), iteration=2))
     return path, state
 
 
@@ -120,8 +121,8 @@ def test_what_a_population_imported_itself_says_where_it_first_came_from(trained
     state = beginning(own, oracle_of(own, devices=1))
     mixtures, line = (np.array([0.5, 0.5]),) * 2, {"iteration": 0, "population": 2, "support": [2, 2], "seconds": 1.0}
     table = PayoffTable.empty(2).grown((2, 2))
-    psro_run.create(tmp_path / "between", own)
-    psro_run.save(tmp_path / "between", dataclasses.replace(state, table=table, mixtures=mixtures, history=(line,)))
+    create(tmp_path / "between", own)
+    save(tmp_path / "between", dataclasses.replace(state, table=table, mixtures=mixtures, history=(line,)))
     after = settings(trained, tmp_path / "between")
     bank = beginning(after, oracle_of(after, devices=1)).banks["player_0"]
     assert [member.info.get("run") for member in bank.members] == [None, str(trained), str(tmp_path / "between")]
@@ -155,26 +156,25 @@ def test_in_a_league_frozen_policies_are_opponents_only():
 
 def test_exact_plans_of_another_population(tmp_path):
     plan = PSRO("nash", iterations=20, target_nash_conv=1e-9)
-    solved = start(Settings(resolve("psro/kuhn"), plan, "exact"), tmp_path / "solved")
-    own = Settings(resolve("psro/kuhn"), PSRO("nash", iterations=1), "exact", imports=(str(tmp_path / "solved"),))
-    states = []
-    start(own, listener=states.append)
+    solved = run(Population(resolve("psro/kuhn"), plan, "exact"), tmp_path / "solved").standing["state"]
+    own = Population(resolve("psro/kuhn"), PSRO("nash", iterations=1), "exact", imports=(str(tmp_path / "solved"),))
+    state = own.program().begin()
     support = [int((mixture > 1e-3 * mixture.max()).sum()) for mixture in solved.mixtures]
-    assert list(states[0].table.sizes) == [1 + count for count in support]
-    assert states[0].history[0]["nash_conv"] == pytest.approx(0.0, abs=1e-9)  # the equilibrium is there from the start
+    assert [len(bank) for bank in state.banks.values()] == [1 + count for count in support]
+    assert run(own).lines[0]["nash_conv"] == pytest.approx(0.0, abs=1e-9)  # the equilibrium is there from the start
 
 
 @pytest.mark.slow
 def test_resume_to_the_bit_without_the_runs_that_were_imported(tmp_path):
     source = tmp_path / "source"
-    train(SHARED, source, devices=1)
+    run(SHARED, source, on=Local(devices=1))
     longer = settings(source, psro=PSRO("uniform", iterations=2, episodes=64), warm_start=True)
-    whole = start(longer, devices=1)
-    start(settings(source, warm_start=True), tmp_path / "part", devices=1)
+    whole = run(longer, on=Local(devices=1)).standing["state"]
+    run(settings(source, warm_start=True), tmp_path / "part", on=Local(devices=1)).standing["state"]
     config = tmp_path / "part" / "config.json"
     config.write_text(config.read_text().replace('"iterations": 1', '"iterations": 2'))
     shutil.rmtree(source)
-    again = resume(tmp_path / "part", devices=1)
+    again = resume(tmp_path / "part", on=Local(devices=1)).standing["state"]
     assert json.loads(config.read_text())["psro"]["imports"] == [str(source)]
     for name, bank in whole.banks.items():
         assert again.banks[name].members == bank.members
@@ -188,7 +188,7 @@ def test_resume_to_the_bit_without_the_runs_that_were_imported(tmp_path):
 @pytest.mark.parametrize("changes", [{"levels": 2}, {"psro": PSRO("league", iterations=2, episodes=64)}])
 def test_pipelines_and_leagues_leave_frozen_policies_alone(trained, grown, changes):
     own = settings(trained, grown[0], **{"psro": PSRO("uniform", iterations=2, episodes=64)} | changes)
-    first, state = beginning(own, oracle_of(own, devices=1)), start(own, devices=1)
+    first, state = beginning(own, oracle_of(own, devices=1)), run(own, on=Local(devices=1)).standing["state"]
     assert state.table.sizes == ((7, 6) if "levels" in changes else (10, 9))
     for name, bank in state.banks.items():
         before = first.banks[name]

@@ -21,14 +21,14 @@ from shoal.populations.evolution.genome import playing
 from shoal.populations.evolution.hybrid import closed
 from shoal.populations.evolution.members import play
 from shoal.populations.evolution.program import Evolution, build
-from shoal.populations.evolution.run import evolve, open_evolution, resume
 from shoal.populations.evolution.strategies import ARS, ERL, OpenES, SeedChainGA
 from shoal.training import checkpoint
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import Experiment, Learner, cast
 from shoal.training.fused import policies_of
-from shoal.training.loop import train
-from shoal.training.run import load_policies
+from shoal.training.run import load_policies, open_run
+from shoal.training.runner import Local, resume, run
+from shoal.training.serialise import from_plain
 from tests.worlds.bandit import Bandit, Target, Truncation
 from tests.worlds.two_teams import TwoTeams
 
@@ -153,7 +153,7 @@ SLOWLY = [pytest.param(strategy, marks=pytest.mark.slow) for strategy in (ARS(),
 def test_the_best_continuous_action_is_found(strategy):
     """Half the view is paid 0. Doing nothing is paid -1/12 in the mean, at random -5/12."""
     change = plan("test/target", strategy, population=64, generations=40, episodes=16)
-    result = evolve(change, devices=1)
+    result = run(change, on=Local(devices=1))
     assert result.update == 40
     found = evaluate(cast(change.played), result.policies, 512, seed=9).mean_return["agent"]
     assert found > -0.01
@@ -166,7 +166,7 @@ def test_the_best_continuous_action_is_found(strategy):
 def test_es_solves_classic_control(world, enough, sizes):
     algorithm = PPO(network=Network(hidden=(16,)))
     change = plan(f"control/{world}", OpenES(), algorithm, population=512, generations=sizes[0], episodes=sizes[1])
-    result = evolve(change)
+    result = run(change)
     assert evaluate(cast(change.played), result.policies, 512, seed=1000).mean_return["agent"] >= enough
 
 
@@ -186,7 +186,7 @@ def test_one_side_evolves(others):
 @pytest.mark.slow
 def test_both_groups_of_a_team_evolve_as_one():
     change = plan(experiment=two_teams(), population=64, generations=40, episodes=32)
-    result = evolve(change, devices=1)
+    result = run(change, on=Local(devices=1))
     assert result.lines[-1]["fitness/mean"] > 0.8 * result.lines[0]["fitness/mean"]
 
 
@@ -196,7 +196,7 @@ def test_weights_of_another_run_are_where_it_starts(tmp_path):
     experiment = Experiment(
         "test/bandit", learners={"l": Learner(algorithm)}, num_envs=4, num_steps=2, total_env_steps=8
     )
-    train(experiment, tmp_path / "run", devices=1)
+    run(experiment, tmp_path / "run", on=Local(devices=1))
     _, policies, _ = load_policies(tmp_path / "run")
     learner = Learner(algorithm, weights=str(tmp_path / "run"))
     program = build(plan(experiment=dataclasses.replace(experiment, learners={"l": learner})))
@@ -294,11 +294,11 @@ def test_resume_gives_the_same_bits(tmp_path, kind):
         "erl": lambda: erl_plan(**changes),
     }[kind]()
     devices = 2 if kind == "open_es" else 1
-    evolve(change, tmp_path / "whole", devices=devices)
-    stopped = evolve(change, tmp_path / "parts", devices=devices, listener=Stopper(2), checkpoint_seconds=0.0)
+    run(change, tmp_path / "whole", on=Local(devices=devices))
+    stopped = run(change, tmp_path / "parts", on=Local(devices=devices), listener=Stopper(2), checkpoint_seconds=0.0)
     assert stopped.interrupted
     assert 2 <= stopped.update < 14
-    assert open_evolution(tmp_path / "parts")[1].to_dict() == change.to_dict()
+    assert open_run(tmp_path / "parts", None).config == change.at_home()
     finished = resume(tmp_path / "parts")
     assert finished.update == 14
     folders = [tmp_path / name / "checkpoints" for name in ("whole", "parts")]
@@ -320,7 +320,7 @@ class Broken(Bandit):
 def test_nan_is_reported_and_not_saved(tmp_path):
     register("test/broken", Broken)
     with pytest.raises(NonFiniteError, match=r"became NaN or infinite in generation 1 of world 'test/broken'"):
-        evolve(plan("test/broken", generations=20), tmp_path / "run", devices=1)
+        run(plan("test/broken", generations=20), tmp_path / "run", on=Local(devices=1))
     stored = checkpoint.read_arrays(checkpoint.latest(tmp_path / "run" / "checkpoints"))
     assert stored["generation"] == 0
     assert all(np.isfinite(leaf).all() for leaf in stored.values() if leaf.dtype == np.float32)
@@ -341,7 +341,7 @@ def test_nan_is_reported_and_not_saved(tmp_path):
         (lambda: build(plan(experiment=Experiment("matrix/matching_pennies"))), "the players compete"),
         (lambda: build(plan(strategy=ERL())), "'ppo', which has no replay"),
         (lambda: build(plan("test/two_teams", ERL(), DDPG_TINY, evolve=("scout",))), "all policies of 'l'"),
-        (lambda: Evolution.from_dict(Experiment("test/bandit"), {"populaton": 3}), "unknown entry 'populaton'"),
+        (lambda: from_plain(Evolution, {"populaton": 3}, "evolution"), "unknown entry 'populaton'"),
     ],
 )
 def test_bad_input(make, words):
@@ -358,6 +358,6 @@ def test_a_frozen_policy_does_not_evolve():
 @pytest.mark.slow
 def test_a_run_of_training_is_no_evolution(tmp_path):
     experiment = Experiment("test/bandit", num_envs=4, num_steps=2, total_env_steps=8)
-    train(experiment, tmp_path / "run", devices=1)
+    run(experiment, tmp_path / "run", on=Local(devices=1))
     with pytest.raises(RunError, match="not of an evolution"):
         resume(tmp_path / "run")

@@ -12,13 +12,16 @@ from shoal.algorithms import A2C, DDPG, DQN, PPO, SAC
 from shoal.core.errors import NonFiniteError, OptionError, RunError
 from shoal.core.registry import register
 from shoal.networks.torsos import Network
-from shoal.populations.pbt.run import PBT, Range, build, open_pbt, pbt, resume
+from shoal.populations.pbt.plan import PBT, Range
+from shoal.populations.pbt.program import build
 from shoal.training import checkpoint
-from shoal.training import loop as training
+from shoal.training import program as programs
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.loop import Loop
 from shoal.training.metrics import read_metrics
-from shoal.training.run import create, load_policies
+from shoal.training.run import create, load_policies, open_run
+from shoal.training.runner import Local, resume, run
+from shoal.training.serialise import from_plain, to_plain
 from tests.worlds.bandit import Bandit, Target
 
 TINY = Network(hidden=(4,))
@@ -136,38 +139,39 @@ def test_runs_go_on_to_the_bit_with_members_that_fail(tmp_path, monkeypatch):
 
     The upper end of the range is too much for anybody, and seed 6 begins with one member there.
     """
-    monkeypatch.setattr(training, "LINES", 3)
+    monkeypatch.setattr(programs, "LINES", 3)
     wide = plan(interval=4, over={"learning_rate": Range(1e-3, 1e38, log=True)}, experiment=bandit(updates=11, seed=6))
-    result = pbt(wide, tmp_path / "run", devices=1, checkpoint_seconds=0.0)
-    run, again = open_pbt(tmp_path / "run")
-    assert again == wide
-    lines = read_metrics(run.metrics)
-    wanted = checkpoint.read_arrays(checkpoint.latest(run.checkpoints))
+    result = run(wide, tmp_path / "run", on=Local(devices=1), checkpoint_seconds=0.0)
+    folder = open_run(tmp_path / "run", None)
+    assert folder.config == wide
+    lines = read_metrics(folder.metrics)
+    wanted = checkpoint.read_arrays(checkpoint.latest(folder.checkpoints))
     assert [line["update"] for line in lines] == [3, 6, 9, 11]
     assert all(len(line["pbt/learning_rate"]) == len(line["pbt/source"]) == 5 for line in lines)
     assert [line["pbt/score"][4] is None for line in lines] == [True, False, False, False]
     assert lines[1]["pbt/source"][4] != 4
-    checkpoint.latest(run.checkpoints).unlink()
-    held = checkpoint.read_meta(checkpoint.latest(run.checkpoints))
+    checkpoint.latest(folder.checkpoints).unlink()
+    held = checkpoint.read_meta(checkpoint.latest(folder.checkpoints))
     assert held["update"] < 11
     assert held["pending"]
     other = resume(tmp_path / "run")
-    found = checkpoint.read_arrays(checkpoint.latest(run.checkpoints))
+    found = checkpoint.read_arrays(checkpoint.latest(folder.checkpoints))
     assert set(found) == set(wanted)
     assert all(np.array_equal(found[name], wanted[name], equal_nan=True) for name in wanted)
-    assert (other.member, other.scores, other.values) == (result.member, result.scores, result.values)
-    for one, two in zip(lines, read_metrics(run.metrics), strict=True):
+    assert other.standing == result.standing
+    for one, two in zip(lines, read_metrics(folder.metrics), strict=True):
         assert {**one, "seconds": 0} == {**two, "seconds": 0}
     _, policies, meta = load_policies(tmp_path / "run")
     assert same(policies, result.policies)
-    assert meta["pbt"]["member"] == result.member
-    assert result.scores[result.member] == max(score for score in result.scores if score is not None)
+    assert meta["pbt"]["member"] == result.standing["member"]
+    scores = result.standing["scores"]
+    assert scores[result.standing["member"]] == max(score for score in scores if score is not None)
 
 
 def test_a_run_of_another_kind_is_refused(tmp_path):
     create(tmp_path / "plain", bandit())
     with pytest.raises(RunError, match="not of population-based training"):
-        open_pbt(tmp_path / "plain")
+        open_run(tmp_path / "plain", "pbt")
 
 
 def test_a_member_that_fails_is_replaced(program):
@@ -237,10 +241,10 @@ def test_any_algorithm_nests(algorithm, env, over, tmp_path):
         env, learners={"l": Learner(algorithm)}, num_envs=8, num_steps=25, total_env_steps=8 * 25 * 5
     )
     nested = PBT(experiment, over, members=3, interval=2)
-    result = pbt(nested, tmp_path / "run", devices=1)
+    result = run(nested, tmp_path / "run", on=Local(devices=1))
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines if line["pbt/source"] != [0, 1, 2]] == [2, 4]
-    assert all(score is not None for score in result.scores)
+    assert all(score is not None for score in result.standing["scores"])
     assert same(load_policies(tmp_path / "run")[1], result.policies)
 
 
@@ -273,6 +277,6 @@ def test_bad_input(make, words):
 
 def test_plans_survive_json():
     one = plan(over={"l.learning-rate": Range(1e-4, 1e-2, log=True), "gamma": Range(0.9, 1.0)}, measure="return")
-    assert PBT.from_dict(one.experiment, json.loads(json.dumps(one.to_dict()))) == one
+    assert from_plain(PBT, json.loads(json.dumps(to_plain(one))), "pbt") == one
     with pytest.raises(OptionError, match=r"unknown entry 'membrs'. Did you mean 'members'"):
-        PBT.from_dict(one.experiment, one.to_dict() | {"membrs": 3})
+        from_plain(PBT, to_plain(one) | {"membrs": 3}, "pbt")

@@ -12,16 +12,17 @@ from shoal.batching.vectorise import vectorise
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
 from shoal.networks.torsos import Network
-from shoal.populations import psro_run
 from shoal.populations.game import Game
 from shoal.populations.matches import Matches
 from shoal.populations.opponents import Opponents, Seated, draw
 from shoal.populations.oracles import Learned
+from shoal.populations.population import Population, oracle_of, restore
 from shoal.populations.psro import PSRO, begin, psro
-from shoal.populations.psro_run import Settings, resume, start
 from shoal.populations.responses import Responses
 from shoal.presets import resolve
+from shoal.training import checkpoint
 from shoal.training.experiment import Experiment
+from shoal.training.runner import Local, resume, run
 from tests.worlds.bandit import Bandit
 
 TINY = PPO(minibatches=2, epochs=1, gamma=1.0, network=Network(hidden=(8,), share_torso=True))
@@ -118,8 +119,8 @@ def test_results_do_not_depend_on_batches():
 
 @pytest.mark.slow
 def test_a_long_psro_compiles_each_program_at_most_four_times():
-    settings = Settings(tiny(total_env_steps=32 * 4), PSRO(iterations=40, episodes=4, meta_solver="uniform"))
-    oracle = psro_run.oracle_of(settings, devices=1)
+    settings = Population(tiny(total_env_steps=32 * 4), PSRO(iterations=40, episodes=4, meta_solver="uniform"))
+    oracle = oracle_of(settings, devices=1)
     *_, state = psro(begin(oracle.first()), settings.psro, oracle.respond, oracle.evaluate, oracle.measure)
     assert isinstance(oracle, Learned)
     assert state.table.sizes == (41, 41)
@@ -131,13 +132,13 @@ def test_a_long_psro_compiles_each_program_at_most_four_times():
 
 @pytest.mark.slow
 def test_resume_to_the_bit(tmp_path):
-    settings = Settings(tiny(), PSRO(iterations=2, episodes=64, meta_solver="nash"))
-    whole = start(settings, tmp_path / "whole", devices=1)
+    settings = Population(tiny(), PSRO(iterations=2, episodes=64, meta_solver="nash"))
+    whole = run(settings, tmp_path / "whole", on=Local(devices=1)).standing["state"]
     short = dataclasses.replace(settings, psro=dataclasses.replace(settings.psro, iterations=1))
-    start(short, tmp_path / "part", devices=1)
+    run(short, tmp_path / "part", on=Local(devices=1)).standing["state"]
     config = tmp_path / "part" / "config.json"
     config.write_text(config.read_text().replace('"iterations": 1', '"iterations": 2'))
-    again = resume(tmp_path / "part", devices=1)
+    again = resume(tmp_path / "part", on=Local(devices=1)).standing["state"]
     jax.tree.map(
         np.testing.assert_array_equal,
         {name: bank.policies for name, bank in whole.banks.items()},
@@ -150,9 +151,11 @@ def test_resume_to_the_bit(tmp_path):
 
 @pytest.mark.slow
 def test_a_pipeline_trains_on_and_lets_go_of_one_policy_a_round(tmp_path):
-    settings = Settings(tiny(), PSRO(iterations=3, episodes=64, meta_solver="uniform"), levels=2)
-    states = []
-    state = start(settings, tmp_path / "run", devices=1, listener=states.append)
+    experiment = dataclasses.replace(tiny(), keep_checkpoints=4)
+    settings = Population(experiment, PSRO(iterations=3, episodes=64, meta_solver="uniform"), levels=2)
+    state = run(settings, tmp_path / "run", on=Local(devices=1)).standing["state"]
+    saved = checkpoint.steps(tmp_path / "run" / "checkpoints")
+    states = [restore(saved[step], settings, oracle_of(settings, devices=1)) for step in range(4)]
     assert [len(one.banks["player_0"]) for one in states] == [1, 3, 4, 5]
 
     def same(a, b, index):
@@ -165,13 +168,13 @@ def test_a_pipeline_trains_on_and_lets_go_of_one_policy_a_round(tmp_path):
     assert (state.table.count == 64).all()  # entries of those that changed were played anew, others were not
     config = tmp_path / "run" / "config.json"
     config.write_text(config.read_text().replace('"iterations": 3', '"iterations": 4'))
-    assert len(resume(tmp_path / "run", devices=1).banks["player_0"]) == 6
+    assert len(resume(tmp_path / "run", on=Local(devices=1)).standing["state"].banks["player_0"]) == 6
 
 
 @pytest.mark.slow
 def test_a_league_keeps_snapshots_of_all_roles():
-    settings = Settings(tiny(), PSRO(meta_solver="league", iterations=2, episodes=64))
-    state = start(settings, devices=1)
+    settings = Population(tiny(), PSRO(meta_solver="league", iterations=2, episodes=64))
+    state = run(settings, on=Local(devices=1)).standing["state"]
     roles = [member.info.get("role") for member in state.banks["player_0"].members]
     assert roles == [None, "main", "main_exploiter", "league_exploiter", "main", "main_exploiter", "league_exploiter"]
     assert state.banks["player_0"].members[4].parent == 1
@@ -181,8 +184,8 @@ def test_a_league_keeps_snapshots_of_all_roles():
 @pytest.mark.slow
 @pytest.mark.parametrize(("game", "value"), [("psro/rock_paper_scissors", 0.0), ("psro/kuhn", -1 / 18)])
 def test_learnt_responses_reach_the_value_on_paper(game, value):
-    state = start(
-        Settings(resolve(game), PSRO(iterations=14, meta_solver="nash" if "rock" in game else "fictitious_play"))
-    )
+    state = run(
+        Population(resolve(game), PSRO(iterations=14, meta_solver="nash" if "rock" in game else "fictitious_play"))
+    ).standing["state"]
     assert state.values[0] == pytest.approx(value, abs=0.05)
     assert state.history[-1]["nash_conv"] < 0.15

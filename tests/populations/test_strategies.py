@@ -18,11 +18,11 @@ from shoal.populations.evolution.strategies import (
     Evosax,
     OpenES,
     SeedChainGA,
+    Strategy,
     make_strategy,
-    strategy_from_dict,
     strategy_names,
-    strategy_to_dict,
 )
+from shoal.training.serialise import from_plain, to_plain
 
 TARGET = jnp.array([0.5, -1.0, 2.0, 0.0])
 PAIRS = jnp.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
@@ -213,13 +213,13 @@ def test_a_good_actor_takes_over():
 
 @pytest.mark.parametrize("strategy", [OpenES(std=0.2), ARS(), SeedChainGA(parents=3), ERL(period=4)])
 def test_strategies_are_plain_data(strategy):
-    assert strategy_from_dict(strategy_to_dict(strategy)) == strategy
+    assert from_plain(Strategy, to_plain(strategy), "strategy") == strategy
 
 
 def test_those_of_evosax_are_plain_data_too():
     pytest.importorskip("evosax", reason="evosax is not installed")
     strategy = Evosax("SNES", {"std": 0.5})
-    assert strategy_from_dict(strategy_to_dict(strategy)) == strategy
+    assert from_plain(Strategy, to_plain(strategy), "strategy") == strategy
 
 
 @pytest.mark.parametrize(

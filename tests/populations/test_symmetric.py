@@ -10,15 +10,15 @@ from shoal.algorithms import PPO
 from shoal.core.errors import OptionError
 from shoal.envs.tabular import tabulate
 from shoal.networks.torsos import Network
-from shoal.populations import psro_run
 from shoal.populations.game import Game
 from shoal.populations.oracles import Learned
+from shoal.populations.population import Population, beginning, oracle_of
 from shoal.populations.psro import PSRO, alike, psro
-from shoal.populations.psro_run import Settings, resume, start
 from shoal.populations.symmetry import _looks, check_symmetric, exchanges
 from shoal.populations.view import exploit
 from shoal.presets import resolve
 from shoal.training.experiment import Experiment, Learner
+from shoal.training.runner import Local, resume, run
 
 TINY = PPO(minibatches=2, epochs=1, gamma=1.0, network=Network(hidden=(8,), share_torso=True))
 HAWK = ((-1.5, 1.0), (0.0, 0.5))
@@ -41,7 +41,7 @@ def both(payoffs) -> np.ndarray:
 
 def test_hawks_and_doves_by_hand():
     """The best response to uniform play is a dove; half uniform play and half doves are 1/4 hawks, the equilibrium."""
-    state = start(Settings(matrix(both(HAWK)), PSRO(iterations=1), "exact", symmetric=True))
+    state = run(Population(matrix(both(HAWK)), PSRO(iterations=1), "exact", symmetric=True)).standing["state"]
     one, other = state.banks.values()
     assert one is other
     assert [bank.shape for bank in state.mixtures] == [(2,), (2,)]
@@ -54,8 +54,8 @@ def test_hawks_and_doves_by_hand():
 
 def test_rock_paper_scissors_with_one_exact_response_an_iteration():
     plan = PSRO("nash", iterations=6, target_nash_conv=1e-9)
-    settings = Settings(resolve("psro/rock_paper_scissors"), plan, "exact", symmetric=True)
-    state = start(settings)
+    settings = Population(resolve("psro/rock_paper_scissors"), plan, "exact", symmetric=True)
+    state = run(settings).standing["state"]
     assert state.history[-1]["nash_conv"] == pytest.approx(0.0, abs=1e-9)
     np.testing.assert_allclose(state.table.mean[0], -state.table.mean[0].T, atol=1e-12)
 
@@ -80,16 +80,16 @@ def test_plans_of_one_player_are_read_as_those_of_another():
     np.testing.assert_allclose(values, swapped[::-1])
 
 
-RPS = Settings(
+RPS = Population(
     matrix(both([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])), PSRO("uniform", iterations=1, episodes=64), symmetric=True
 )
 
 
 @pytest.mark.slow
 def test_learnt_responses_of_one_player_serve_all():
-    oracle = psro_run.oracle_of(RPS, devices=1)
+    oracle = oracle_of(RPS, devices=1)
     assert isinstance(oracle, Learned)
-    *_, state = psro(psro_run.beginning(RPS, oracle), RPS.psro, oracle.respond, oracle.evaluate, oracle.measure)
+    *_, state = psro(beginning(RPS, oracle), RPS.psro, oracle.respond, oracle.evaluate, oracle.measure)
     assert all(list(trainer.programs) == ["player_0"] for trainer in oracle._responses.values())
     assert state.banks["player_0"] is state.banks["player_1"]
     assert (state.table.count == np.full((2, 2), 64)).all()
@@ -100,11 +100,13 @@ def test_learnt_responses_of_one_player_serve_all():
 
 @pytest.mark.slow
 def test_resume_to_the_bit(tmp_path):
-    start(RPS, tmp_path / "part", devices=1)
-    whole = start(dataclasses.replace(RPS, psro=dataclasses.replace(RPS.psro, iterations=2)), devices=1)
+    run(RPS, tmp_path / "part", on=Local(devices=1)).standing["state"]
+    whole = run(
+        dataclasses.replace(RPS, psro=dataclasses.replace(RPS.psro, iterations=2)), on=Local(devices=1)
+    ).standing["state"]
     config = tmp_path / "part" / "config.json"
     config.write_text(config.read_text().replace('"iterations": 1', '"iterations": 2'))
-    again = resume(tmp_path / "part", devices=1)
+    again = resume(tmp_path / "part", on=Local(devices=1)).standing["state"]
     assert again.banks["player_0"] is again.banks["player_1"]
     jax.tree.map(
         lambda a, b: np.testing.assert_array_equal(a[:3], b[:3]),
@@ -117,8 +119,8 @@ def test_resume_to_the_bit(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"levels": 2}, {"psro": PSRO("league", iterations=2, episodes=64)}])
 def test_pipelines_and_leagues_share_a_bank(changes):
-    settings = Settings(matrix(both(HAWK)), PSRO("uniform", iterations=2, episodes=64), symmetric=True)
-    state = start(dataclasses.replace(settings, **changes), devices=1)
+    settings = Population(matrix(both(HAWK)), PSRO("uniform", iterations=2, episodes=64), symmetric=True)
+    state = run(dataclasses.replace(settings, **changes), on=Local(devices=1)).standing["state"]
     assert state.banks["player_0"] is state.banks["player_1"]
     assert len(state.banks["player_0"]) == (4 if "levels" in changes else 7)
     assert (state.table.count == 64).all()
@@ -131,14 +133,14 @@ def test_pong_is_taken_at_its_word():
 
 def test_what_is_not_symmetric():
     with pytest.raises(OptionError, match="'cards/kuhn' is not symmetric: player_0 and player_1 do not decide in the"):
-        start(Settings(resolve("psro/kuhn"), oracle="exact", symmetric=True))
+        run(Population(resolve("psro/kuhn"), oracle="exact", symmetric=True)).standing["state"]
     with pytest.raises(OptionError, match="earn different payoffs when they change places"):
-        start(Settings(matrix([[1, -1], [-1, 1]]), symmetric=True))
+        run(Population(matrix([[1, -1], [-1, 1]]), symmetric=True)).standing["state"]
     with pytest.raises(OptionError, match=r"different actions: Discrete\(n=1\) and Discrete\(n=2\)"):
-        start(Settings(matrix([[1, -1]]), symmetric=True))
+        run(Population(matrix([[1, -1]]), symmetric=True)).standing["state"]
     experiment = matrix(both(HAWK))
     learners = dict(experiment.learners) | {"player_1": Learner(PPO(), {"player_1": ("player_1",)})}
     with pytest.raises(OptionError, match="have different algorithms or networks"):
-        start(Settings(dataclasses.replace(experiment, learners=learners), symmetric=True))
+        run(Population(dataclasses.replace(experiment, learners=learners), symmetric=True)).standing["state"]
     with pytest.raises(OptionError, match="symmetric must be left out for anytime with learnt responses"):
-        Settings(experiment, PSRO("anytime"), symmetric=True)
+        Population(experiment, PSRO("anytime"), symmetric=True)

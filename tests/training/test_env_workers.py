@@ -27,8 +27,8 @@ from shoal.training import host
 from shoal.training.env_workers import InWorkers, Source
 from shoal.training.experiment import Experiment, Learner, cast
 from shoal.training.host_stages import Apart, Watchdog
-from shoal.training.loop import resume, train
 from shoal.training.run import load_policies, weights_sha256
+from shoal.training.runner import Local, resume, run
 
 FILE = str(Path(__file__).parents[1] / "worlds" / "drift.py")
 ID = "gymnasium:Drift-v0"
@@ -80,7 +80,7 @@ def test_they_tell_the_same_to_the_bit(workers):
 
 def test_the_weights_are_the_same_to_the_bit():
     plan = experiment()
-    alone, apart = train(plan), train(plan, env_workers=2)
+    alone, apart = run(plan), run(plan, on=Local(env_workers=2))
     assert weights_sha256(alone.policies) == weights_sha256(apart.policies)
     assert "env_restarts" not in apart.lines[-1]
     roles = cast(plan)
@@ -133,25 +133,25 @@ def test_who_keeps_dying_ends_the_run_in_words_with_what_was_learnt(tmp_path):
     """Every environment ends its process in its tenth step; the metrics count, and the fourth time is too often."""
     plan = experiment(updates=6, fault="exit", at=10)
     with pytest.raises(WorldError) as error:
-        train(plan, tmp_path / "run", env_workers=1)
+        run(plan, tmp_path / "run", on=Local(env_workers=1))
     said = str(error.value)
     assert "step 40: the process of copies 0 to 3 died (exit code 3); it keeps happening. What 4 updates" in said
     assert said.endswith(f"shoal resume {tmp_path / 'run'} --import {FILE} --env-workers 1")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line.get("env_restarts") for line in lines] == [1, 2, 3, 4]  # when each is written, one update late
     assert load_policies(tmp_path / "run")[2]["update"] == 4
-    assert resume(tmp_path / "run", env_workers=1).update == 6  # where they die once
+    assert resume(tmp_path / "run", on=Local(env_workers=1)).update == 6  # where they die once
 
 
 def test_what_cannot_be_is_refused():
     with pytest.raises(OptionError, match="env_workers must be a whole number, 0"):
-        train(experiment(), env_workers=-1)
+        run(experiment(), on=Local(env_workers=-1))
     with pytest.raises(OptionError, match="env_timeout must be greater than 0"):
-        train(experiment(), env_timeout=0.0)
+        run(experiment(), on=Local(env_timeout=0.0))
     with pytest.raises(OptionError, match="pong is compiled: --env-workers is for environments of other libraries"):
-        train(dataclasses.replace(experiment(), env="pong"), env_workers=2)
+        run(dataclasses.replace(experiment(), env="pong"), on=Local(env_workers=2))
     with pytest.raises(OptionError, match="steps its copies by itself, as one batch: leave out --env-workers"):
-        train(experiment(vectorisation_mode="sync"), env_workers=2)
+        run(experiment(vectorisation_mode="sync"), on=Local(env_workers=2))
 
 
 def test_what_is_forked_has_not_begun_to_compute():
@@ -208,7 +208,7 @@ def test_nan_cuts_an_episode_short_and_is_counted(number, tmp_path):
 
 @pytest.mark.slow
 def test_a_run_outlives_nan(tmp_path):
-    result = train(experiment(fault="nan", at=11), tmp_path / "run")
+    result = run(experiment(fault="nan", at=11), tmp_path / "run")
     assert result.update == 4
     assert result.lines[-1]["env_restarts"] == 4
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.policies))

@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +23,8 @@ from shoal.networks.torsos import Network
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import build, policies_of
-from shoal.training.loop import resume, train
-from shoal.training.run import create, held, load_policies, open_run, rebuild, weights_sha256
+from shoal.training.run import create, held, load_policies, open_run, warn_of_devices, weights_sha256
+from shoal.training.runner import Local, resume, run
 
 SMALL = Network(hidden=(16,))
 
@@ -158,10 +157,10 @@ def test_shared_and_split_policies():
 
 
 def test_weights_from_another_run(tmp_path):
-    train(small(), tmp_path / "a", devices=1)
+    run(small(), tmp_path / "a", on=Local(devices=1))
     _, policies, _ = load_policies(tmp_path / "a")
     frozen = {"l": dataclasses.replace(small().learners["l"], frozen=True, weights=str(tmp_path / "a"))}
-    result = train(small(learners=frozen, seed=9), devices=1)
+    result = run(small(learners=frozen, seed=9), on=Local(devices=1))
     assert weights_sha256(result.policies) == weights_sha256(policies)
 
 
@@ -218,7 +217,7 @@ def test_nan_is_traced_to_its_source(tmp_path, where, devices):
         rf"the {kind} of agent right\[{agent}\] in copy 11 at step {step} of the run is NaN or infinite, in update 3"
     )
     with pytest.raises(NonFiniteError, match=words):
-        train(experiment, tmp_path / "run", devices=devices, checkpoint_seconds=0.0)
+        run(experiment, tmp_path / "run", on=Local(devices=devices), checkpoint_seconds=0.0)
     saved = checkpoint.latest(open_run(tmp_path / "run").checkpoints)
     assert checkpoint.read_meta(saved)["update"] <= 2
     assert all(np.isfinite(a).all() for a in checkpoint.read_arrays(saved).values() if a.dtype.kind == "f")
@@ -229,32 +228,32 @@ def test_nan_in_a_final_view_is_blamed_on_the_world():
     experiment = small("test/poisoned", env_options={"where": "final"}, total_env_steps=160 * 4)
     words = r"the observation of agent right\[0\] in copy 0 at step 28 of the run is NaN or infinite, in update 3"
     with pytest.raises(NonFiniteError, match=words):
-        train(experiment, devices=1)
+        run(experiment, on=Local(devices=1))
 
 
 @pytest.mark.slow
 def test_nan_in_the_metrics_of_a_world(tmp_path):
     experiment = small("test/poisoned", env_options={"where": "metrics"}, total_env_steps=160 * 4)
     with pytest.raises(NonFiniteError, match=r"metrics that `step` returns became NaN or infinite in update 3"):
-        train(experiment, tmp_path / "run", devices=1, checkpoint_seconds=0.0)
+        run(experiment, tmp_path / "run", on=Local(devices=1), checkpoint_seconds=0.0)
 
 
 @pytest.mark.slow
 def test_nan_in_the_loss_is_reported():
     learners = {"l": Learner(PPO(learning_rate=1e30, max_grad_norm=1e30, minibatches=2, network=SMALL))}
     with pytest.raises(NonFiniteError, match=r"(loss|weights) became NaN or infinite in update \d+ of world") as caught:
-        train(small(learners=learners), devices=1)
+        run(small(learners=learners), on=Local(devices=1))
     assert "minibatch" not in str(caught.value)  # not every algorithm has them
 
 
 def test_resume_gives_the_same_bits(tmp_path):
     experiment = small(learners={"l": LEARNERS["recurrent"]})
-    train(experiment, tmp_path / "whole", devices=2)
+    run(experiment, tmp_path / "whole", on=Local(devices=2))
     stopper = Stopper(after=5)
-    stopped = train(experiment, tmp_path / "parts", devices=2, listener=stopper, checkpoint_seconds=0.0)
+    stopped = run(experiment, tmp_path / "parts", on=Local(devices=2), listener=stopper, checkpoint_seconds=0.0)
     assert stopped.interrupted
     assert stopped.update < experiment.num_updates
-    finished = resume(tmp_path / "parts", devices=2)
+    finished = resume(tmp_path / "parts", on=Local(devices=2))
     assert not finished.interrupted
     whole, parts = (load_policies(tmp_path / name) for name in ("whole", "parts"))
     assert weights_sha256(whole[1]) == weights_sha256(parts[1])
@@ -266,30 +265,27 @@ def test_resume_gives_the_same_bits(tmp_path):
 
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path):
-    run = create(tmp_path / "run", small())
-    with held(run.path), pytest.raises(RunError, match="another process is training in"), held(run.path):
+    begun = create(tmp_path / "run", small())
+    with held(begun.path), pytest.raises(RunError, match="another process is training in"), held(begun.path):
         pass
-    with held(run.path):
+    with held(begun.path):
         pass
 
 
 def test_resuming_on_other_devices_is_said(tmp_path):
-    stopped = train(small(), tmp_path / "run", devices=2, listener=Stopper(after=3), checkpoint_seconds=0.0)
+    stopped = run(small(), tmp_path / "run", on=Local(devices=2), listener=Stopper(after=3), checkpoint_seconds=0.0)
     assert stopped.interrupted
     with pytest.warns(UserWarning, match=r"was on 2 device\(s\) and goes on with 1"):
-        resume(tmp_path / "run", devices=1)
+        resume(tmp_path / "run", on=Local(devices=1))
 
 
 @pytest.mark.parametrize(
     ("algorithm", "words"), [(PPO(), "agree with"), (DQN(), "draws from its own part of a replay")]
 )
 def test_what_other_devices_change_is_said(tmp_path, algorithm, words):
-    run = create(tmp_path / "run", Experiment("tag/grid", learners={"learner": Learner(algorithm)}))
-    meta = {"update": 1, "env_steps": 1, "devices": 2, "seconds": 0.0, "pending": []}
-    checkpoint.save(run.checkpoints, 1, {"x": np.zeros(1)}, meta)
-    alone = SimpleNamespace(num_devices=1)
+    begun = create(tmp_path / "run", Experiment("tag/grid", learners={"learner": Learner(algorithm)}))
     with pytest.warns(UserWarning, match=words):
-        rebuild(run, lambda devices: alone, None)
+        warn_of_devices(begun, 2, 1)
 
 
 def test_devices_that_are_not_there():
@@ -324,14 +320,14 @@ import sys, time, pathlib, jax
 jax.config.update("jax_num_cpu_devices", 1)
 sys.path.insert(0, {root!r})
 from tests.training.test_fused import small
-from shoal.training.loop import train, resume
+from shoal.training.runner import resume, run
 path = pathlib.Path(sys.argv[1])
 options = dict(checkpoint_seconds=0.0, listener=lambda progress: time.sleep(0.02))
 print("ready", flush=True)
 if (path / "config.json").exists():
     resume(path, **options)
 else:
-    train(small(total_env_steps=160 * 150), path, **options)
+    run(small(total_env_steps=160 * 150), path, **options)
 """
 
 

@@ -18,8 +18,8 @@ from shoal.core.host import StandIn, Told, check_told
 from shoal.networks.torsos import Network
 from shoal.training import checkpoint, fused, host
 from shoal.training.experiment import Experiment, Learner, cast
-from shoal.training.loop import resume, train
 from shoal.training.run import load_policies
+from shoal.training.runner import resume, run
 
 ID = "gymnasium:test"
 """A name that the tests fill in: the library is never asked."""
@@ -152,7 +152,7 @@ def test_learns_as_the_fused_runner_does(on_host, world, options, algorithm, pol
 def test_trains_saves_and_goes_on(on_host, tmp_path):
     on_host("mpe/simple_spread", max_steps=5)
     plan = experiment(ID, PPO_)
-    first = train(plan, tmp_path / "run")
+    first = run(plan, tmp_path / "run")
     assert first.update == 5
     again = resume(tmp_path / "run")
     jax.tree.map(np.testing.assert_array_equal, first.policies, again.policies)
@@ -182,7 +182,7 @@ def batches(on_host, monkeypatch):
 
 
 def test_environments_are_closed_when_training_ends(batches, tmp_path):
-    train(experiment(ID, PPO_), tmp_path / "run")
+    run(experiment(ID, PPO_), tmp_path / "run")
     assert [batch.closed for batch in batches] == [1]
     resume(tmp_path / "run")
     host.evaluate(cast(experiment(ID, PPO_)), None, episodes=3)
@@ -190,7 +190,7 @@ def test_environments_are_closed_when_training_ends(batches, tmp_path):
 
 
 PLAYS = {
-    "train": lambda folder: train(experiment(ID, PPO_), folder),
+    "train": lambda folder: run(experiment(ID, PPO_), folder),
     "evaluate": lambda folder: host.evaluate(cast(experiment(ID, PPO_)), None, episodes=100),
 }
 
@@ -241,11 +241,11 @@ def test_what_was_learnt_before_an_environment_raised_is_saved(batches, monkeypa
         patch.setattr(Batch, "step", step)
         said = rf"step 28: step raised ValueError: a wheel came off\. What 3 updates .* shoal resume {tmp_path}/run$"
         with pytest.raises(WorldError, match=said):
-            train(experiment(ID, PPO_), tmp_path / "run")
+            run(experiment(ID, PPO_), tmp_path / "run")
     _, policies, meta = load_policies(tmp_path / "run")
     assert meta["update"] == 3
     plan = experiment(ID, PPO_)
-    half = train(dataclasses.replace(plan, total_env_steps=8 * 8 * 3))
+    half = run(dataclasses.replace(plan, total_env_steps=8 * 8 * 3))
     jax.tree.map(np.testing.assert_array_equal, policies, half.policies)
     assert resume(tmp_path / "run").update == 5
 
@@ -253,7 +253,7 @@ def test_what_was_learnt_before_an_environment_raised_is_saved(batches, monkeypa
 def test_environments_are_closed_after_a_first_interrupt(batches):
     """Ctrl-C ends training after the call that is being made; what was learnt is kept."""
     plan = experiment(ID, PPO_, total_env_steps=8 * 8 * 5000)
-    result = train(plan, listener=lambda progress: signal.raise_signal(signal.SIGINT) if progress.update == 1 else None)
+    result = run(plan, listener=lambda progress: signal.raise_signal(signal.SIGINT) if progress.update == 1 else None)
     assert result.interrupted
     assert [batch.closed for batch in batches] == [1]
 
@@ -261,7 +261,7 @@ def test_environments_are_closed_after_a_first_interrupt(batches):
 def test_what_cannot_be_closed_costs_no_training(batches, monkeypatch):
     monkeypatch.setattr(Batch, "close", lambda self: 1 / 0)
     with pytest.warns(RuntimeWarning, match="gymnasium:test: its close raised ZeroDivisionError"):
-        assert train(experiment(ID, PPO_)).update == 5
+        assert run(experiment(ID, PPO_)).update == 5
 
 
 def test_what_is_refused(on_host):

@@ -12,9 +12,9 @@ from shoal.core.errors import OptionError, RunError
 from shoal.networks.torsos import Network
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner
-from shoal.training.loop import resume, train
 from shoal.training.metrics import read_metrics
 from shoal.training.run import load_policies, open_run, weights_sha256
+from shoal.training.runner import Local, resume, run
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def experiment(updates=8, **more):
 def evaluated(tmp_path_factory):
     register("loop/bandit")(Bandit)
     folder = tmp_path_factory.mktemp("runs") / "evaluated"
-    result = train(experiment(eval_every=64, eval_episodes=16, keep_checkpoints=2), folder, devices=1)
+    result = run(experiment(eval_every=64, eval_episodes=16, keep_checkpoints=2), folder, on=Local(devices=1))
     return folder, result
 
 
@@ -57,7 +57,7 @@ def test_the_best_checkpoint_is_the_first_that_did_best(evaluated):
 
 
 def test_older_checkpoints_are_kept_as_asked_and_can_be_named(tmp_path):
-    train(experiment(keep_checkpoints=4), tmp_path / "run", devices=1, checkpoint_seconds=0.0)
+    run(experiment(keep_checkpoints=4), tmp_path / "run", on=Local(devices=1), checkpoint_seconds=0.0)
     kept = checkpoint.steps(tmp_path / "run" / "checkpoints")
     assert len(kept) == 4
     assert max(kept) == 8
@@ -71,35 +71,35 @@ def test_older_checkpoints_are_kept_as_asked_and_can_be_named(tmp_path):
 
 def test_evaluation_changes_nothing_that_is_learnt(evaluated, tmp_path):
     _, result = evaluated
-    plain = train(experiment(), tmp_path / "plain", devices=1)
+    plain = run(experiment(), tmp_path / "plain", on=Local(devices=1))
     assert weights_sha256(result.policies) == weights_sha256(plain.policies)
 
 
 def test_a_finished_run_is_trained_further(tmp_path):
     """From half of the updates to all of them: as many updates, lines and env steps as a run of that length has."""
-    train(experiment(updates=4), tmp_path / "run", devices=1)
-    further = resume(tmp_path / "run", devices=1, total_env_steps=32 * 8)
+    run(experiment(updates=4), tmp_path / "run", on=Local(devices=1))
+    further = resume(tmp_path / "run", on=Local(devices=1), total_env_steps=32 * 8)
     assert (further.update, further.interrupted) == (8, False)
     assert open_run(tmp_path / "run").experiment.total_env_steps == 32 * 8
     assert [line["update"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")] == list(range(1, 9))
     _, _, meta = load_policies(tmp_path / "run")
     assert meta["env_steps"] == 32 * 8
-    again = resume(tmp_path / "run", devices=1)  # it is over: nothing is left to do
+    again = resume(tmp_path / "run", on=Local(devices=1))  # it is over: nothing is left to do
     assert weights_sha256(again.policies) == weights_sha256(further.policies)
 
 
 def test_schedules_stretch_to_the_new_end(tmp_path):
-    train(experiment(updates=4), tmp_path / "run", devices=1)
+    run(experiment(updates=4), tmp_path / "run", on=Local(devices=1))
     before = weights_sha256(load_policies(tmp_path / "run")[1])
-    resume(tmp_path / "run", devices=1, total_env_steps=32 * 8)
+    resume(tmp_path / "run", on=Local(devices=1), total_env_steps=32 * 8)
     newest = checkpoint.latest(tmp_path / "run" / "checkpoints")
     assert checkpoint.read_arrays(newest)["learners/learner/hyper/total_updates"] == 8
     assert weights_sha256(load_policies(tmp_path / "run")[1]) != before, "a rate that has fallen to 0 teaches nothing"
 
 
 def test_fewer_steps_than_before_are_refused(tmp_path):
-    train(experiment(updates=4), tmp_path / "run", devices=1)
+    run(experiment(updates=4), tmp_path / "run", on=Local(devices=1))
     before = json.loads((tmp_path / "run" / "config.json").read_text())
     with pytest.raises(OptionError, match=r"has a total of 128 env steps, and 64 are fewer. .*--total-env-steps"):
-        resume(tmp_path / "run", devices=1, total_env_steps=64)
+        resume(tmp_path / "run", on=Local(devices=1), total_env_steps=64)
     assert json.loads((tmp_path / "run" / "config.json").read_text()) == before

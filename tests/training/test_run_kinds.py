@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import functools
 import json
 import os
 import shutil
@@ -11,39 +12,35 @@ import pytest
 
 from shoal.core import files
 from shoal.core.errors import OptionError, RunError
-from shoal.populations import psro_run
 from shoal.populations.evolution.program import Evolution
-from shoal.populations.evolution.run import open_evolution
-from shoal.populations.pbt.run import PBT, Range, open_pbt
+from shoal.populations.pbt.plan import PBT
+from shoal.populations.population import HistoryLog, Population, open_population
 from shoal.populations.psro import PSRO
 from shoal.presets import resolve
-from shoal.training import run_kinds
+from shoal.training import checkpoint
 from shoal.training.experiment import Experiment
 from shoal.training.run import create, default_path, held, open_run
 from shoal.training.run_kinds import KINDS, check_new, check_there, kind_of, open_entry
-from shoal.training.sweep import Sweep, open_sweep
+from shoal.training.runner import resume, run
+from shoal.training.sweep import Range, Sweep
 
 EXPERIMENT = Experiment("matrix/matching_pennies", total_env_steps=1_000_000)
 EVOLUTION = Evolution(EXPERIMENT, population=8)
 SWEPT = Sweep(EXPERIMENT, {"gamma": Range(0.9, 0.99, 3), "learning_rate": (1e-3, 1e-2)}, random=4, measure="return")
 TUNED = PBT(EXPERIMENT, {"gamma": Range(0.9, 0.99)}, members=4, interval=2)
-OPEN = {"training": open_run, "evolution": open_evolution, "pbt": open_pbt, "psro": psro_run.open_settings}
-OPEN["sweep"] = open_sweep
+CONFIGS = {
+    "training": EXPERIMENT,
+    "evolution": EVOLUTION,
+    "pbt": TUNED,
+    "psro": Population(EXPERIMENT),
+    "sweep": SWEPT,
+}
+OPEN = {kind: functools.partial(open_run, kind=kind) for kind in KINDS}
 
 
 def made(path, kind):
     """A folder of each kind, as it is before anything is trained."""
-    match kind:
-        case "training":
-            create(path, EXPERIMENT)
-        case "evolution":
-            create(path, EVOLUTION.played, kind, EVOLUTION.to_dict())
-        case "pbt":
-            create(path, TUNED.experiment, kind, TUNED.to_dict())
-        case "psro":
-            psro_run.create(path, psro_run.Settings(EXPERIMENT))
-        case "sweep":
-            run_kinds.create(path, kind, sweep=SWEPT.to_dict())
+    create(path, CONFIGS[kind])
     return path
 
 
@@ -59,16 +56,7 @@ def without(*names):
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_made_is_opened(tmp_path, kind):
     path = made(tmp_path / "run", kind)
-    wanted = {
-        "training": EXPERIMENT,
-        "evolution": EVOLUTION.to_dict(),
-        "pbt": TUNED,
-        "psro": psro_run.Settings(EXPERIMENT),
-        "sweep": SWEPT,
-    }
-    opened = OPEN[kind](path)
-    found = {"training": lambda: opened.experiment, "evolution": lambda: opened[1].to_dict(), "pbt": lambda: opened[1]}
-    assert found.get(kind, lambda: opened)() == wanted[kind]
+    assert OPEN[kind](path).config == open_run(path, None).config == CONFIGS[kind].at_home()
     assert kind_of(path) == kind
     assert json.loads((path / "config.json").read_text())["kind"] == kind
     assert (path / "checkpoints").is_dir()
@@ -288,11 +276,11 @@ def test_paths_in_a_run_are_absolute(tmp_path, monkeypatch):
     learner = next(iter(EXPERIMENT.learners.values()))
     learners = {"l": dataclasses.replace(learner, weights="w")}
     begun = create(Path("run"), dataclasses.replace(EXPERIMENT, learners=learners))
-    psro_run.create(Path("bank"), psro_run.Settings(EXPERIMENT, imports=("other",)))
+    create(Path("bank"), Population(EXPERIMENT, imports=("other",)))
     monkeypatch.chdir(tmp_path / "run")
     assert begun.path == open_run(Path("..") / "run").path.resolve() == tmp_path / "run"
     assert open_run(begun.path).experiment.learners["l"].weights == str(tmp_path / "w")
-    assert psro_run.open_settings(tmp_path / "bank").imports == (str(tmp_path / "other"),)
+    assert open_population(tmp_path / "bank").imports == (str(tmp_path / "other"),)
     assert default_path(EXPERIMENT).is_absolute()
 
 
@@ -300,42 +288,54 @@ def test_a_sweep_of_an_earlier_version_says_what_it_is(tmp_path):
     """It holds its results, as before, and is no run."""
     (tmp_path / "sweep.json").write_text("{}")
     with pytest.raises(RunError, match="is a sweep of an earlier version of shoal, which kept its results"):
-        open_sweep(tmp_path)
+        open_run(tmp_path, "sweep")
     with pytest.raises(RunError, match="already exists, and is no run"):
         check_new(tmp_path, "sweep")
 
 
 def exact(iterations=3):
     """A population that needs no training."""
-    return psro_run.Settings(resolve("psro/kuhn"), PSRO("nash", iterations=iterations), oracle="exact")
+    return Population(resolve("psro/kuhn"), PSRO("nash", iterations=iterations), oracle="exact")
 
 
 def test_a_population_whose_folder_is_removed(tmp_path):
     path = tmp_path / "run"
     with pytest.raises(RunError, match="run is gone: it was removed or renamed"):
-        psro_run.start(exact(), path, listener=lambda state: shutil.rmtree(path))
+        run(exact(), path, listener=lambda progress: shutil.rmtree(path))
     assert not path.exists()
 
 
 def test_a_population_grows_in_one_process_at_a_time(tmp_path):
-    psro_run.start(exact(), tmp_path / "run")
+    run(exact(), tmp_path / "run")
     with held(tmp_path / "run"), pytest.raises(RunError, match="another process is training in"):
-        psro_run.resume(tmp_path / "run")
+        resume(tmp_path / "run")
 
 
-def test_a_line_of_figures_that_a_kill_has_cost_is_written_again(tmp_path, monkeypatch):
-    """Between the last checkpoint and its line: then nothing is left to do but that."""
+@pytest.mark.parametrize("moment", ["line", "checkpoint"])
+def test_lines_of_a_population_that_was_killed(tmp_path, monkeypatch, moment):
+    """Before the last line is written, or between it and its checkpoint: in the end each line is there once."""
+    where, name = {"line": (HistoryLog, "write"), "checkpoint": (checkpoint, "save")}[moment]
+    before = getattr(where, name)
 
-    def killed(folder, state, write=psro_run._write_lines):
-        if state.iteration == 3:
+    def killed(first, second, *rest):
+        if (second["iteration"] if moment == "line" else second) == 3:
             raise Killed
-        write(folder, state)
+        return before(first, second, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(psro_run, "_write_lines", killed)
+        patch.setattr(where, name, killed)
         with pytest.raises(Killed):
-            psro_run.start(exact(), tmp_path / "run")
-    grown = psro_run.resume(tmp_path / "run")
+            run(exact(), tmp_path / "run")
+    grown = resume(tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert lines == list(grown.history)
-    assert lines[-1]["iteration"] == 3
+    assert lines == grown.lines == list(grown.standing["state"].history)
+    assert [line["iteration"] for line in lines] == [0, 1, 2, 3]
+
+
+def test_a_line_that_is_missing_from_a_finished_population_is_written_again(tmp_path):
+    """Earlier versions wrote it after the checkpoint."""
+    lines = run(exact(), tmp_path / "run").lines
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines[:-1]))
+    resume(tmp_path / "run")
+    assert [json.loads(line) for line in metrics.read_text().splitlines()] == lines

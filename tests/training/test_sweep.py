@@ -18,8 +18,9 @@ from shoal.training import checkpoint
 from shoal.training import sweep as sweeping
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import build, policies_of
-from shoal.training.loop import Loop, train
-from shoal.training.sweep import Range, Sweep, sweep
+from shoal.training.loop import Loop
+from shoal.training.runner import Local, resume, run
+from shoal.training.sweep import Range, Sweep, summarise
 
 TINY = Network(hidden=(8,))
 PPO_TINY, A2C_TINY = PPO(minibatches=2, epochs=2, network=TINY), A2C(network=TINY)
@@ -141,11 +142,14 @@ def test_one_program_whatever_the_values_and_a_donated_carry():
 
 @pytest.mark.slow
 def test_a_point_that_fails_leaves_the_others_alone():
-    result = sweep(Sweep(bandit(), {"learning_rate": (1e-2, 1e38)}), devices=1)
+    result = summarise(
+        Sweep(bandit(), {"learning_rate": (1e-2, 1e38)}),
+        run(Sweep(bandit(), {"learning_rate": (1e-2, 1e38)}), on=Local(devices=1)),
+    )
     good, bad = result.points
     assert bad.mean is None
     assert "NaN or infinite" in bad.failures[0]
-    alone = train(with_values(bandit(), {"l": {"learning_rate": 1e-2}}), devices=1)
+    alone = run(with_values(bandit(), {"l": {"learning_rate": 1e-2}}), on=Local(devices=1))
     assert good.curves[0] == pytest.approx([line["return"] for line in alone.lines], abs=1e-5)
     assert good.failures == (None,)
     assert result.best is good
@@ -156,7 +160,10 @@ def test_a_point_that_fails_leaves_the_others_alone():
 
 
 def test_it_ends_early_when_all_have_failed():
-    result = sweep(Sweep(bandit(updates=2000), {"learning_rate": (1e38, 2e38)}), devices=1)
+    result = summarise(
+        Sweep(bandit(updates=2000), {"learning_rate": (1e38, 2e38)}),
+        run(Sweep(bandit(updates=2000), {"learning_rate": (1e38, 2e38)}), on=Local(devices=1)),
+    )
     assert result.best is None
     assert result.updates < 2000
     assert not result.interrupted
@@ -166,7 +173,7 @@ def test_it_ends_early_when_all_have_failed():
 def test_a_sweep_finds_the_rate_that_learns():
     """A bandit whose best arm pays 0.9: nothing is learnt without a step size. Uniform play earns 0.5."""
     plan = Sweep(bandit(updates=150), {"learning_rate": (0.0, 3e-2)})
-    result = sweep(plan, devices=1)
+    result = summarise(plan, run(plan, on=Local(devices=1)))
     assert result.best.values == {"learning_rate": 3e-2}
     assert result.best.mean > 0.85
     assert 0.3 < result.points[0].mean < 0.7
@@ -301,7 +308,7 @@ def test_an_algorithm_that_keeps_its_floats_to_itself_is_refused():
             return state.replace(hyper={name: value for name, value in state.hyper.items() if name != "gamma"})
 
     with pytest.raises(AlgorithmError, match=r"Secretive: init: `state\.hyper` lacks gamma"):
-        sweep(Sweep(bandit(algorithm=Secretive(network=TINY)), {"gamma": (0.9, 0.8)}), devices=1)
+        run(Sweep(bandit(algorithm=Secretive(network=TINY)), {"gamma": (0.9, 0.8)}), on=Local(devices=1))
 
 
 def killed(loop, after):
@@ -331,20 +338,20 @@ def arrays(folder):
 def test_a_killed_sweep_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     """With a point that fails before the kill, and fails no more than once."""
     plan = Sweep(bandit(updates=12, num_seeds=2), {"learning_rate": (1e-2, 1e38)}, measure="return")
-    whole = sweep(plan, tmp_path / "whole", devices=1, checkpoint_seconds=0.0)
+    whole = summarise(plan, run(plan, tmp_path / "whole", on=Local(devices=1), checkpoint_seconds=0.0))
     died, read = killed(Loop, after=5)
     with monkeypatch.context() as patch:
         patch.setattr(Loop, "_read", read)
         with pytest.raises(died):
-            sweep(plan, tmp_path / "parts", devices=1, checkpoint_seconds=0.0)
+            summarise(plan, run(plan, tmp_path / "parts", on=Local(devices=1), checkpoint_seconds=0.0))
     monkeypatch.chdir(tmp_path)
-    parts = sweeping.resume("parts", devices=1)
+    parts = summarise(plan, resume("parts", on=Local(devices=1)))
     assert plain(parts) == plain(whole)
     assert parts.points[1].fault
     assert parts.best is parts.points[0]
     assert arrays(tmp_path / "parts") == arrays(tmp_path / "whole")
-    again = sweeping.resume(tmp_path / "parts", listener=pytest.fail)
+    again = summarise(plan, resume(tmp_path / "parts", listener=pytest.fail))
     assert plain(again) == plain(whole)
     (tmp_path / "parts" / "metrics.jsonl").write_text("")
     with pytest.raises(RunError, match=r"metrics\.jsonl is damaged or cut short: the returns of this sweep"):
-        sweeping.resume(tmp_path / "parts")
+        summarise(plan, resume(tmp_path / "parts"))

@@ -2,8 +2,9 @@
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Collection, Sequence
-from typing import Annotated, Any, Protocol
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+from typing import Annotated, Any, ClassVar, Protocol
 
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
@@ -19,6 +20,7 @@ from shoal.cli.start import (
     WorkOptions,
     agents_of,
     check_devices,
+    check_known,
     imports_of,
     prepare,
     stepping_of,
@@ -26,15 +28,22 @@ from shoal.cli.start import (
 )
 from shoal.cli.terminal import console, count, counted, duration, emit, placed, say, shown
 from shoal.cli.worlds import blame, import_files
+from shoal.cluster.run import Cluster, pool_of
+from shoal.cluster.tasks.pool import PoolConfig
+from shoal.cluster.training import plan_of
 from shoal.core import trees
 from shoal.core.errors import OptionError, require_positive
 from shoal.core.types import PyTree
-from shoal.training import checkpoint, records
-from shoal.training.experiment import cast
-from shoal.training.loop import Result
+from shoal.training import checkpoint, runner
+from shoal.training.experiment import Experiment, cast
+from shoal.training.loop import Listener, Result
 from shoal.training.metrics import read_metrics
-from shoal.training.run import Run, load_policies
+from shoal.training.run import Run, extend, load_policies, open_run
 from shoal.training.run_kinds import KINDS, TRAINING, kind_of
+from shoal.training.runner import Local
+
+Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
+Number = Annotated[DisallowNone[float | None], arg(metavar="FLOAT")]
 
 INTERRUPTED = 130
 """Exit code of a run that was stopped and can be resumed."""
@@ -69,6 +78,21 @@ class ResumeOptions(WorkOptions):
     """a larger total than before, to train a run further, also one that is finished"""
 
 
+@dataclasses.dataclass(frozen=True)
+class TeamOptions(WorkOptions):
+    """Options of commands whose work can be handed to others; all that come after --cluster need it."""
+
+    cluster: Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")] = None
+    """work on a Ray cluster: the one that runs here (or a new one on this machine), or one at an address"""
+    workers: Count = None  # processes of the cluster that train and play (2)
+    worker_cpus: Number = None  # CPU cores of each of them (1)
+    worker_gpus: Number = None  # GPUs of each of them (0)
+
+
+POOL = {"workers": "workers", "worker_cpus": "cpus", "worker_gpus": "gpus"}
+"""Options, and what they are of a pool."""
+
+
 class _Saves(Protocol):
     @property
     def devices(self) -> int | None: ...
@@ -84,18 +108,121 @@ def check_options(options: _Saves, prog: str) -> None:
         require_positive(prog, checkpoint_minutes=options.checkpoint_minutes)
 
 
+def place_from(options: TeamOptions, prog: str) -> Local | Cluster:
+    """Where a run of populations is to be made: on a cluster, or on this machine."""
+    given = {field: getattr(options, name) for name, field in POOL.items() if getattr(options, name) is not None}
+    if options.cluster is None:
+        if given:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name, field in POOL.items() if field in given)
+            raise OptionError(f"{prog}: {names} is for work on a cluster: add --cluster auto")
+        return Local(options.devices)
+    if options.devices is not None:
+        raise OptionError(f"{prog}: --devices is for one machine; on a cluster give --worker-cpus or --worker-gpus")
+    return Cluster(options.cluster, pool=PoolConfig(**given), imports=tuple(options.imports))
+
+
+def place_of(run: Run, options: ResumeOptions) -> Local | Cluster:
+    """Where a run goes on: where it was last, or on a cluster if one is named and its kind can be moved there."""
+    stepping = stepping_of(options.env_workers, options.env_timeout)
+    if not isinstance(run.config, Experiment):
+        moved = options.cluster is not None or pool_of(run.path) is not None
+        if moved and options.devices is not None:
+            raise OptionError(
+                f"{run.path} is at work on a cluster, whose workers have devices of their own: omit --devices"
+            )
+    else:
+        moved = plan_of(run.path) is not None
+        if moved and stepping:
+            raise OptionError("on a cluster actors step environments: leave out --env-workers and --env-timeout")
+        if not moved and options.cluster is not None:
+            raise OptionError(f"{run.path} was not begun on a cluster: leave out --cluster")
+    if moved:
+        return Cluster(options.cluster or "auto", imports=tuple(options.imports))
+    return Local(options.devices, **stepping)
+
+
+class RunView:
+    """What is told of a run of one kind, and where it is made. Each command has its own."""
+
+    done: ClassVar[str] = "updates are made"
+    each: ClassVar[str] = "seeds"  # what trainings side by side are called
+    plays: ClassVar[bool] = True  # whether the folder holds policies that can be played
+    further: Sequence[str] = ()  # lines about what can be done with a finished run
+
+    def __init__(self, run: Run, on: Local | Cluster, options: WorkOptions, fresh: bool = True):
+        self.run, self.on, self.options, self.fresh = run, on, options, fresh
+        self.hints = Hints(run.path, imports_of(run.experiment, options.imports))
+
+    @property
+    def trainings(self) -> int:
+        """How many are side by side."""
+        return self.run.experiment.num_seeds
+
+    @property
+    def log(self) -> Collection[str]:
+        """Metrics that are drawn on a logarithmic axis."""
+        return ()
+
+    def connect(self) -> str:
+        """Joins the cluster, if there is one; says what happens next."""
+        if isinstance(self.on, Local):
+            return "compiling ..."
+        self.on = self.on.connect(self.run.config, None if self.fresh else self.run.path)
+        assert self.on.launcher is not None
+        workers = f", {counted(self.on.pool.workers, 'worker')}" if self.on.pool else ""
+        return f"on {self.on.launcher.where}{workers}"
+
+    def opening(self) -> tuple[str, str]:
+        """What is trained, and how; refuses what does not fit."""
+        raise NotImplementedError
+
+    def report(self, out: Console, result: Result) -> None:
+        """Tells of a result."""
+        raise NotImplementedError
+
+    def summary(self, result: Result) -> dict[str, Any]:
+        """A result as plain data."""
+        raise NotImplementedError
+
+    def showing(self, out: Console) -> AbstractContextManager[Listener]:
+        """A listener that shows how it goes."""
+        experiment = self.run.experiment
+        sizes = self.trainings, agents_of(experiment), self.fresh, warm_up_of(experiment)
+        return showing(out, experiment.env, *sizes)
+
+    def finish(self, out: Console, result: Result) -> int:
+        """Tells of what came of it, and draws what there is to see."""
+        self.report(out, result)
+        pictures: dict[str, str | None] = {}
+        if result.interrupted:
+            say(out, f"stopped and saved. Go on with: {self.hints('resume')}", style="bold yellow")
+        else:
+            policies = trees.row(result.policies) if self.run.experiment.num_seeds > 1 else result.policies
+            pictures = _pictures(out, self, policies, result.update)
+            seen = [self.hints("watch", "--open")] if pictures.get("replay") else []
+            for word, command in zip(("next:", "     "), [*seen, self.hints("eval")], strict=False):
+                say(out, f"{word} {command}")
+        if self.options.json:
+            emit(self.summary(result) | pictures)
+        return INTERRUPTED if result.interrupted else 0
+
+
 def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
     """Continues a run of any kind from its newest checkpoint."""
     prepare()
     options = parse(ResumeOptions, args, prog)
     check_options(options, prog)
     import_files(options.imports)
-    kind = KINDS[kind_of(placed(options.run)) or TRAINING]  # which refuses what is no run folder
-    if kind is not KINDS[TRAINING] and stepping_of(options.env_workers, options.env_timeout):
+    run = open_run(placed(options.run), None)
+    check_known(run.path, run.experiment)
+    kind = KINDS[run.config.kind]
+    if run.config.kind != TRAINING and stepping_of(options.env_workers, options.env_timeout):
         raise OptionError(f"{options.run} is {kind.what}: leave out --env-workers and --env-timeout")
-    if kind is not KINDS[TRAINING] and options.total_env_steps is not None:
-        raise OptionError(f"{options.run} is {kind.what}: only trainings are trained further by --total-env-steps")
-    return importlib.import_module(f"shoal.cli.commands.{kind.command}").go_on(options)
+    if options.total_env_steps is not None:
+        if plan_of(run.path) is not None:
+            raise OptionError(f"{run.path} was begun on a cluster, where runs are not trained further yet")
+        run = extend(run, options.total_env_steps)
+    return importlib.import_module(f"shoal.cli.commands.{kind.command}").go_on(run, options)
 
 
 def names_run(args: Sequence[str], kind: str) -> bool:
@@ -105,87 +232,54 @@ def names_run(args: Sequence[str], kind: str) -> bool:
     return any(kind_of(placed(argument)) == kind for argument in named)
 
 
-def _stored(policies: dict[str, PyTree], meta: dict[str, Any]) -> Result:
-    return Result(policies, meta["update"], [], meta["seconds"], 0.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Account:
-    """What is told of a run of one kind. Updates are those of the loop, whatever the kind calls them."""
-
-    run: Run
-    opening: Callable[[], tuple[str, str]]  # what is trained, and how; refuses what does not fit
-    report: Callable[[Console, Any], None]  # of a result
-    summary: Callable[[Any], dict[str, Any]]  # of a result, as plain data
-    updates: int  # of the whole run
-    done: str = "updates are made"
-    further: Sequence[str] = ()  # lines about what can be done with a finished run
-    trainings: int = 1  # side by side
-    each: str = "seeds"  # what these are called
-    log: Collection[str] = ()  # metrics that are drawn on a logarithmic axis
-    stored: Callable[[dict[str, PyTree], dict[str, Any]], Result] = _stored  # a result from policies and meta data
-
-
-def go_on(account: Account, start: Callable[..., Result], options: ResumeOptions) -> int:
+def go_on(view: RunView) -> int:
     """Carries on a run; of a finished one it says so, and draws what a kill at the very end may have left undrawn."""
-    run, newest = account.run, checkpoint.latest(account.run.checkpoints)
-    if not newest or records.read_progress(newest, account.updates)["update"] < account.updates:
-        return carry_out(account, start, options, fresh=False)
-    out = console(options.json)
+    run, newest = view.run, checkpoint.latest(view.run.checkpoints)
+    if not newest or not run.config.is_finished(run.config.read_meta(newest)):
+        return carry_out(view)
+    out = console(view.options.json)
     _, policies, meta = load_policies(run.path)
-    say(out, f"{shown(run.path)} is finished already: all of its {account.updates} {account.done}.", style="bold")
-    for line in account.further:
+    updates = run.experiment.num_updates
+    say(out, f"{shown(run.path)} is finished already: all of its {updates} {view.done}.", style="bold")
+    for line in view.further:
         say(out, line)
     files = {"curves": run.path / "curves.png", "replay": run.path / "replay.html"}
     pictures: dict[str, str | None] = {name: str(file) for name, file in files.items()}
     if not all(file.exists() for file in files.values()):
-        pictures = _pictures(out, account, policies, meta["update"])
-    if options.json:
-        emit(account.summary(account.stored(policies, meta)) | pictures)
+        pictures = _pictures(out, view, policies, meta["update"])
+    if view.options.json:
+        standing = meta.get(run.config.kind, {})
+        result = Result(policies, meta["update"], [], meta["seconds"], 0.0, standing=standing)
+        emit(view.summary(result) | pictures)
     return 0
 
 
-def carry_out(
-    account: Account, start: Callable[..., Result], options: TrainOptions | ResumeOptions, fresh: bool = True
-) -> int:
-    """Trains, tells of it, and draws what there is to see."""
-    run, (title, detail) = account.run, account.opening()
-    out = console(options.json)
+def carry_out(view: RunView) -> int:
+    """Makes a run, from its start or from its newest checkpoint, and tells of it."""
+    out, (title, detail) = console(view.options.json), view.opening()
     say(out, title, style="bold")
     say(out, detail)
-    hints = Hints(run.path, imports_of(run.experiment, options.imports))
-    seconds = 60 * (MINUTES if options.checkpoint_minutes is None else options.checkpoint_minutes)
+    minutes = getattr(view.options, "checkpoint_minutes", None)
+    seconds = 60 * (MINUTES if minutes is None else minutes)
+    path = view.run.path
     try:
-        agents = agents_of(run.experiment)
-        warm_up = warm_up_of(run.experiment)
-        with showing(out, run.experiment.env, account.trainings, agents, fresh, warm_up) as listener:
-            result = start(devices=options.devices, listener=listener, checkpoint_seconds=seconds)
+        with view.showing(out) as listener:
+            if view.fresh:
+                told = runner.run(view.run.config, path, on=view.on, listener=listener, checkpoint_seconds=seconds)
+            else:
+                told = runner.resume(path, on=view.on, listener=listener, checkpoint_seconds=seconds)
     except KeyboardInterrupt:  # while compiling, or twice: what was saved last is what there is
-        if (run.path / "config.json").exists():
-            say(out, f"stopped. Go on with: {hints('resume')}", style="bold yellow")
+        if (path / "config.json").exists():
+            say(out, f"stopped. Go on with: {view.hints('resume')}", style="bold yellow")
         raise
-    account.report(out, result)
-    pictures: dict[str, str | None] = {}
-    if result.interrupted:
-        say(out, f"stopped and saved. Go on with: {hints('resume')}", style="bold yellow")
-    else:
-        policies = result.policies
-        if run.experiment.num_seeds > 1:
-            policies = trees.row(policies)
-        pictures = _pictures(out, account, policies, result.update)
-        seen = [hints("watch", "--open")] if pictures.get("replay") else []
-        for word, command in zip(("next:", "     "), [*seen, hints("eval")], strict=False):
-            say(out, f"{word} {command}")
-    if options.json:
-        emit(account.summary(result) | pictures)
-    return INTERRUPTED if result.interrupted else 0
+    return view.finish(out, told)
 
 
-def _pictures(out: Console, account: Account, policies: dict[str, PyTree], update: int) -> dict[str, str | None]:
+def _pictures(out: Console, view: RunView, policies: dict[str, PyTree], update: int) -> dict[str, str | None]:
     """Writes `curves.png` and `replay.html` into the run folder, as far as it can be done, and says so."""
-    run = account.run
+    run = view.run
     with blame(run.experiment.env, "scene"):
-        curves, why = draw(run, account.each, account.log)
+        curves, why = draw(run, view.each, view.log)
     say(out, f"curves: {shown(curves)}" if curves else f"no curves.png: {why}")
     with blame(run.experiment.env, "scene"):
         page, why = replay(run.path / "replay.html", cast(run.experiment), policies, update=update)

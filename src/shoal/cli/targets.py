@@ -32,7 +32,7 @@ from shoal.core.registry import is_foreign
 from shoal.networks import Network
 from shoal.presets import Sharing, describe, foreign_experiment, names, resolve, share, targets
 from shoal.testing.structure import in_words
-from shoal.training.experiment import Experiment, Learner, check_storable, make_world
+from shoal.training.experiment import Experiment, Learner, make_world
 from shoal.training.run import check_weights
 
 NOT_OPTIONS = ("env", "env_options", "wrappers", "learners", "origin")
@@ -236,7 +236,7 @@ def _parse_options(command: type, experiment: Experiment, args: Sequence[str], w
         experiment = share(experiment, options.sharing)
     experiment = _with_weights(_frozen(experiment, options.freeze), options.weights)
     check_weights(experiment)
-    check_storable(experiment)
+    experiment.to_dict()  # refuses what a run folder could not give back
     return Parsed(experiment, options.run)
 
 

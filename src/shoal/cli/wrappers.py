@@ -10,7 +10,7 @@ from tyro.conf import UseAppendAction, arg
 from shoal.cli.arguments import whole_number
 from shoal.core.errors import OptionError, require
 from shoal.envs.wrappers import WRAPPERS, Wrapper, wrapper_class
-from shoal.training.experiment import make_wrapper
+from shoal.training.serialise import from_plain
 
 HELP = f"put a wrapper around the world ({', '.join(WRAPPERS)}); may be repeated, the innermost first"
 _SHOWN = arg(name="wrap", metavar="NAME[:OPTION=VALUE,...]", help=HELP, help_behavior_hint="")
@@ -35,7 +35,7 @@ def _parse(text: str) -> Wrapper:
         if kinds.get(option) in (int, float):
             allowed, wanted = (int, "a whole number") if kinds[option] is int else (int | float, "a number")
             require(isinstance(data[option], allowed), f"--wrap {name}", option, data[option], wanted)
-    return make_wrapper(data, f"--wrap {name}")
+    return from_plain(Wrapper, data, f"--wrap {name}")
 
 
 def _number(text: str) -> Any:

@@ -14,7 +14,7 @@ from shoal.cluster.tasks.pool import PoolConfig
 from shoal.core.errors import OptionError, RunError, UnknownNameError
 from shoal.core.files import read_json
 from shoal.core.schema import Maybe, Whole, check
-from shoal.training.experiment import from_plain
+from shoal.training.serialise import from_plain
 
 SILENT = 30.0
 """Seconds after which a run that says nothing of itself, though it should every second, is not running any more.

@@ -15,18 +15,20 @@ from shoal.cluster.plan import Plan
 from shoal.cluster.recipes import recipe_of
 from shoal.cluster.services import journal
 from shoal.cluster.services.coordinator import Coordinator, begun_of
-from shoal.cluster.services.scaling import check_told, wanted_of
 from shoal.cluster.supervisor import Runs, Supervisor, Watched
 from shoal.cluster.transport.launcher import ClusterGoneError, Launcher
 from shoal.cluster.transport.service import Service, ServiceUnavailable
 from shoal.core.algorithm import EstimatesKL, require_protocol
-from shoal.core.errors import OptionError, RunError, ShoalError, UnknownNameError, shell_command
+from shoal.core.errors import OptionError, ShoalError, UnknownNameError
 from shoal.core.files import read_json
 from shoal.core.stopping import stop_requested
-from shoal.training import checkpoint, records, run_kinds
-from shoal.training.experiment import Experiment, from_plain, to_plain
+from shoal.training import records, run_kinds
+from shoal.training.experiment import Experiment
 from shoal.training.loop import Listener, Progress, Result
-from shoal.training.run import Run, check_weights, held, load_policies
+from shoal.training.metrics import read_metrics
+from shoal.training.run import Run, check_weights, create, held, load_policies
+from shoal.training.runner import Job
+from shoal.training.serialise import from_plain, to_plain
 
 LOOK_SECONDS = 0.1
 FIRST_TASK = 5.0
@@ -35,29 +37,24 @@ FIRST_TASK = 5.0
 Look = Callable[["TrainingSupervisor"], None]
 
 
-def train(
-    experiment: Experiment, run_dir: str | Path, plan: Plan, launcher: Launcher, listener: Listener | None = None
-) -> Result:
-    """Trains an experiment from the start on a cluster."""
-    check(experiment, plan)
-    check_weights(experiment)
-    run = Run(Path(run_dir), experiment)
-    entries = {"experiment": experiment.to_dict(), "cluster": to_plain(plan)}
-    run_kinds.create(run.path, run_kinds.TRAINING, **entries)
-    return TrainingSupervisor(run, plan, launcher, listener).run()
+def train(job: Job, plan: Plan, launcher: Launcher) -> Result:
+    """Trains an experiment on a cluster, from the start or from what is committed; `plan` may differ then."""
+    assert isinstance(job.config, Experiment)
+    assert job.folder is not None
+    if not job.resumed:
+        check_weights(job.config)
+        run = create(job.folder, job.config, cluster=to_plain(plan))
+    else:
+        run = Run(job.folder, job.config)
+        if records.newest_checkpoint(run.path) is None:
+            check_weights(job.config)
+    return TrainingSupervisor(run, plan, launcher, job.listener).run()
 
 
-def resume(run: Run, launcher: Launcher, listener: Listener | None = None, plan: Plan | None = None) -> Result:
-    """Goes on with a run from what is committed; `plan` may differ from the one that it was begun with."""
-    records.newest_checkpoint(run.path)
-    found = plan or plan_of(run.path)
-    if found is None:
-        raise RunError(f"{run.path} was not begun on a cluster: go on with `{shell_command('resume', run.path)}`")
-    asked = 0 if plan else found.processes
-    check_told(run.path, max(asked, wanted_of(run.path) or 0), launcher.private)
-    if checkpoint.latest(run.checkpoints) is None:
-        check_weights(run.experiment)
-    return TrainingSupervisor(run, found, launcher, listener).run()
+def default_plan(experiment: Experiment) -> Plan:
+    """The plan for an experiment that names no recipe: asynchronous where the algorithm corrects for it."""
+    names = {learner.algorithm.name for learner in experiment.learners.values() if not learner.frozen}
+    return Plan("impala" if names == {"impala"} else "sync")
 
 
 def plan_of(folder: Path) -> Plan | None:
@@ -118,9 +115,10 @@ class TrainingSupervisor(Supervisor):
                 self.launcher.stop()
         assert self.ended is not None
         _, policies, meta = load_policies(self.folder)
-        update = int(meta["update"])
+        update, metrics = int(meta["update"]), self.folder / "metrics.jsonl"
+        lines = read_metrics(metrics) if metrics.is_file() else []
         interrupted = update < self.experiment.num_updates
-        return Result(policies, update, [], float(meta["seconds"]), self.ended["compile_s"], interrupted)
+        return Result(policies, update, lines, float(meta["seconds"]), self.ended["compile_s"], interrupted)
 
     def _watch(self, stopped: threading.Event) -> None:
         while self.ended is None:

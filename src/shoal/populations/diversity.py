@@ -21,8 +21,8 @@ from shoal.core.types import Observation, PyTree
 from shoal.populations.behaviour import action_chances, differences
 from shoal.populations.opponents import Bank
 from shoal.populations.oracles import Exact, Learned
+from shoal.populations.population import load, open_population, oracle_of
 from shoal.populations.psro import State
-from shoal.populations.psro_run import open_settings, oracle_of, restore
 
 STEPS = 128
 """Steps of the matches whose situations are compared."""
@@ -60,9 +60,9 @@ def mean_difference(distances: np.ndarray) -> float:
 
 def behaviours(folder: Path) -> Behaviours | None:
     """How differently the policies of a run's population behave; None where actions are not discrete."""
-    settings = open_settings(folder)
+    settings = open_population(folder)
     oracle = oracle_of(settings)
-    return compare(oracle, restore(folder, settings, oracle))
+    return compare(oracle, load(folder, settings, oracle))
 
 
 def compare(oracle: Learned | Exact, state: State) -> Behaviours | None:

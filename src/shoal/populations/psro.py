@@ -190,17 +190,22 @@ def psro(
 
     mix: makes mixtures of more than payoffs, for plans that name `anytime` or `league`.
     """
-    settle = _Settle(plan, evaluate, measure, mix)
+    while not (state.history and finished(state.history, plan)):
+        state = iterate(state, plan, respond, evaluate, measure, mix)
+        yield state
+
+
+def iterate(
+    state: State, plan: PSRO, respond: Respond, evaluate: Evaluate, measure: Measure, mix: Mix | None = None
+) -> State:
+    """One iteration: the population with best responses; of a new one, what is known of how it begins."""
+    settle, began = _Settle(plan, evaluate, measure, mix), time.perf_counter()
     if not state.history:
-        state = settle(state, time.perf_counter(), {})
-        yield state
-    while not finished(state.history, plan):
-        began = time.perf_counter()
-        width = plan.width(state.history)
-        responses = respond(dataclasses.replace(state, mixtures=broadened(state.mixtures, width)))
-        trained = time.perf_counter() - began
-        state = settle(_grown(state, responses), began, {"breadth": width, "respond_s": round(trained, 3)})
-        yield state
+        return settle(state, began, {})
+    width = plan.width(state.history)
+    responses = respond(dataclasses.replace(state, mixtures=broadened(state.mixtures, width)))
+    trained = time.perf_counter() - began
+    return settle(_grown(state, responses), began, {"breadth": width, "respond_s": round(trained, 3)})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from shoal.games.ratings import elo, expected_cardinality, results
 from shoal.populations.bank import Member
 from shoal.populations.game import Game
 from shoal.populations.oracles import Learned
-from shoal.populations.psro_run import Settings, open_settings, restore
+from shoal.populations.population import Population, load, open_population
 from shoal.populations.records import read_population
 from shoal.training import checkpoint, records
 from shoal.training.experiment import Cast
@@ -33,7 +33,7 @@ EXACT = "exact"
 class View:
     """A population as its newest checkpoint describes it, without the policies themselves."""
 
-    settings: Settings
+    settings: Population
     members: dict[str, tuple[Member, ...]]
     table: PayoffTable
     mixtures: tuple[np.ndarray, ...]
@@ -50,7 +50,7 @@ class View:
 
 def look(folder: Path) -> View:
     """Reads a population's members, table, mixtures and history."""
-    settings = open_settings(folder)
+    settings = open_population(folder)
     path = _newest(folder)
     found = read_population(path)
     stored = checkpoint.load(path, {"table": found.table}, partial=True)["table"]
@@ -116,14 +116,14 @@ def exploit(folder: Path, devices: int | None = None, steps: int | None = None) 
 
     steps: env steps of each training, if not those of the run: longer ones find more.
     """
-    settings = open_settings(folder)
+    settings = open_population(folder)
     require_networks(settings, "exploit")
     episodes = settings.psro.episodes or EPISODES
     experiment = dataclasses.replace(
         settings.experiment, total_env_steps=settings.experiment.total_env_steps if steps is None else steps
     )
     oracle = Learned(Game(experiment), episodes, settings.warm_start, settings.greedy, devices)
-    state = restore(folder, settings, oracle)
+    state = load(folder, settings, oracle)
     # also where players share a bank, each has a response of its own here
     state = dataclasses.replace(state, table=dataclasses.replace(state.table, symmetric=False))
     responses = oracle.respond(state)
@@ -136,7 +136,7 @@ def exploit(folder: Path, devices: int | None = None, steps: int | None = None) 
     return gains(table, state.mixtures, state.players)
 
 
-def require_networks(settings: Settings, doing: str) -> None:
+def require_networks(settings: Population, doing: str) -> None:
     """Refuses a population whose policies are exact plans."""
     if settings.oracle == EXACT:
         raise OptionError(

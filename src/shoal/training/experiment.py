@@ -1,27 +1,30 @@
 """An experiment as plain data: which world, who learns for which seats, how much. Round-trips to JSON."""
 
+import abc
 import dataclasses
 import functools
-import types
-import typing
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from shoal.algorithms import PPO, algorithm_class
-from shoal.algorithms.registry import check_registered
+from shoal.algorithms import PPO
 from shoal.batching.regroup import regroup
 from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import Algorithm, LearnerSpec
 from shoal.core.env import Env, Spec, describe, groups_of
-from shoal.core.errors import OptionError, require, require_positive, unknown_name
+from shoal.core.errors import OptionError, require, require_positive
 from shoal.core.host import StandIn
 from shoal.core.options import check_types
 from shoal.core.origin import DATA, USER, Origin
 from shoal.core.registry import build
-from shoal.envs.wrappers import NOTHING, WRAPPERS, Wrapper, wrap, wrapper_class
+from shoal.envs.wrappers import NOTHING, WRAPPERS, Wrapper, wrap
+from shoal.training import records
+from shoal.training.serialise import UNSTORED, from_plain, to_plain
 
-UNSTORED = {"stored": False}
-"""Marks a field that does not go into JSON."""
+if TYPE_CHECKING:
+    from shoal.training.host import Stepping
+    from shoal.training.program import Program
+
 MOST_WRAPPERS = 64
 """Wrappers around a world: each is a call inside the next."""
 
@@ -43,9 +46,52 @@ class Learner:
         check_types(self, "learner")
 
 
+class Config(abc.ABC):
+    """What a run is made of: a frozen dataclass that round-trips to JSON and makes the program that is run."""
+
+    kind: ClassVar[str]
+    """The kind of run, as `run_kinds` knows it."""
+
+    @property
+    @abc.abstractmethod
+    def played(self) -> "Experiment":
+        """The experiment whose world is played, by the policies that a run of it makes."""
+
+    @abc.abstractmethod
+    def at_home(self) -> Self:
+        """The same with absolute paths: a run may be gone on with in another folder than it was begun in."""
+
+    @abc.abstractmethod
+    def program(self, devices: int | None = None) -> "Program[Any]":
+        """What the loop drives, over all local devices or the first few; refuses what cannot work or does not fit."""
+
+    def read_meta(self, path: Path) -> dict[str, Any]:
+        """The meta data of a checkpoint of such a run: at least `update` and `seconds`."""
+        return records.read_progress(path, self.played.num_updates)
+
+    def is_finished(self, meta: Mapping[str, Any]) -> bool:
+        """Whether nothing is left to be done after a checkpoint with this meta data."""
+        return meta["update"] >= self.played.num_updates
+
+
+class Composed(Config):
+    """A config that is about an experiment: it is varied, tuned, bred or grown from."""
+
+    experiment: "Experiment"
+
+    @property
+    def played(self) -> "Experiment":
+        return self.experiment
+
+    def at_home(self) -> Self:
+        return dataclasses.replace(self, experiment=self.played.at_home())  # pyright: ignore[reportArgumentType]
+
+
 @dataclasses.dataclass(frozen=True)
-class Experiment:
-    """All that is needed to reproduce a run."""
+class Experiment(Config):
+    """All that is needed to reproduce a training."""
+
+    kind: ClassVar[str] = "training"
 
     env: str  # id of the world
     env_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # options that differ from its defaults
@@ -107,14 +153,35 @@ class Experiment:
         """The world with its seats dealt to the policies, and who learns what; made when first asked for."""
         return _set_up(self)
 
+    @property
+    def played(self) -> "Experiment":
+        return self
+
+    def at_home(self) -> Self:
+        learners = dict(self.learners)
+        for name, learner in learners.items():
+            if learner.weights:
+                learners[name] = dataclasses.replace(learner, weights=str(Path(learner.weights).absolute()))
+        return dataclasses.replace(self, learners=learners)
+
+    def program(self, devices: int | None = None, stepping: "Stepping | None" = None) -> "Program[Any]":
+        """Fused, or with its environments on the host where they live there; `stepping` is how these are stepped."""
+        from shoal.training import fused, host  # which need experiments
+
+        stepping = stepping or host.IN_THIS_PROCESS
+        if isinstance(self.world, StandIn):
+            return host.build(self, devices, stepping)
+        host.check_stepping(self, stepping)
+        return fused.build(self, devices)
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        return _plain(self)
+        """Plain JSON data; refuses algorithms, networks and wrappers that a run folder could not give back."""
+        return to_plain(self)
 
     @staticmethod
     def from_dict(data: Mapping[str, Any], origin: Origin = DATA) -> "Experiment":
         """The inverse of `to_dict`; unknown or missing entries are named. origin: where the data comes from."""
-        return dataclasses.replace(_build(Experiment, data, "experiment"), origin=origin)
+        return from_plain(Experiment, data, "experiment", origin)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,11 +207,6 @@ class Cast:
 def make_world(experiment: Experiment) -> Env:
     """The world of an experiment, its wrappers included: whoever plays an experiment gets its world from here."""
     return experiment.world
-
-
-def make_wrapper(data: Mapping[str, Any], where: str) -> Wrapper:
-    """A wrapper from plain data, `{"name": "frame_stack", "count": 4}`; `where` begins what is said if it is wrong."""
-    return _build(Wrapper, data, where)
 
 
 def cast(experiment: Experiment) -> Cast:
@@ -173,99 +235,3 @@ def _set_up(experiment: Experiment) -> Cast:
         sizes = experiment.num_updates, observations, experiment.num_envs, experiment.num_steps
         learners[name] = (learner.algorithm, LearnerSpec(groups, spec.state, *sizes))
     return Cast(experiment, env, spec, learners)
-
-
-def check_storable(experiment: Experiment) -> None:
-    """Refuses what a run folder could not give back: algorithms, networks and wrappers of other classes."""
-    experiment.to_dict()
-
-
-def to_plain(value: Any) -> Any:
-    """A dataclass of settings as plain JSON data."""
-    return _plain(value)
-
-
-def from_plain(cls: Any, data: Any, where: str) -> Any:
-    """The inverse of `to_plain`; `where` begins what is said of entries that are unknown or of the wrong kind."""
-    return _build(cls, data, where)
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        hints = typing.get_type_hints(type(value))
-        for field in _entries(type(value)):
-            _check_kept(hints[field.name], getattr(value, field.name), f"{type(value).__name__}.{field.name}")
-        fields = {field.name: _plain(getattr(value, field.name)) for field in _entries(type(value))}
-        return {"name": value.name, **fields} if isinstance(value, Algorithm | Wrapper) else fields
-    if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, tuple | list):
-        for entry in value:
-            _check_kept(Any, entry, "wrappers")
-        return [_plain(entry) for entry in value]
-    return value
-
-
-def _check_kept(hint: Any, value: Any, where: str) -> None:
-    """Refuses an object that would be read back as one of another class: a run must go on as it began."""
-    if hint is Algorithm:
-        check_registered(value, where)
-        kept = True
-    elif isinstance(value, Wrapper):
-        kept = WRAPPERS.get(str(getattr(type(value), "name", None))) is type(value)
-    else:
-        kept = not dataclasses.is_dataclass(hint) or type(value) is hint
-    if not kept:
-        raise OptionError(
-            f"{where} is of the class {type(value).__qualname__}, which a run folder cannot name: it would go on as "
-            "another. Train it without a run folder (shoal.train without run_dir), or use one of Shoal's own classes"
-        )
-
-
-def _entries(cls: Any) -> list[dataclasses.Field]:
-    """The fields of a dataclass that are stored: all, but for those marked, and the world that a wrapper is around."""
-    is_wrapper = isinstance(cls, type) and issubclass(cls, Wrapper)
-    stored = [field for field in dataclasses.fields(cls) if field.metadata.get("stored", True)]
-    return [field for field in stored if not (is_wrapper and field.name == "env")]
-
-
-def _build(cls: Any, data: Any, where: str) -> Any:
-    if cls in (Algorithm, Wrapper):
-        data = dict(_expect(data, Mapping, where))
-        find = algorithm_class if cls is Algorithm else wrapper_class
-        cls = find(str(data.pop("name", None)))
-    hints = typing.get_type_hints(cls)
-    fields = [field.name for field in _entries(cls)]
-    for key in _expect(data, Mapping, where):
-        if key not in fields:
-            raise OptionError(f"{where}: {unknown_name('entry', key, fields)}")
-    values = {key: _convert(hints[key], entry, f"{where}.{key}") for key, entry in data.items()}
-    return cls(**values, **({"origin": DATA} if cls is Experiment else {}))
-
-
-def _convert(hint: Any, data: Any, where: str) -> Any:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Algorithm or dataclasses.is_dataclass(hint):
-        return _build(hint, data, where)
-    if origin in (typing.Union, types.UnionType):
-        return None if data is None else _convert(args[0], data, where)
-    if hint is Any:
-        return data
-    if origin is typing.Literal:
-        require(data in args, where, "value", data, " or ".join(repr(arg) for arg in args))
-        return data
-    if origin is tuple:
-        return tuple(_convert(args[0], entry, f"{where}[{i}]") for i, entry in enumerate(_expect(data, list, where)))
-    if origin is Mapping or (isinstance(origin, type) and issubclass(origin, Mapping)):
-        entries = _expect(data, Mapping, where).items()
-        return {str(key): _convert(args[1], entry, f"{where}.{key}") for key, entry in entries}
-    if hint is float and isinstance(data, int) and not isinstance(data, bool):
-        require(-1e300 < data < 1e300, where, "value", f"one of {data.bit_length()} bits", "a number of usual size")
-        return float(data)
-    return _expect(data, hint, where)
-
-
-def _expect(data: Any, kind: type, where: str) -> Any:
-    if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
-        raise OptionError(f"{where}: expected {kind.__name__}, got {data!r}")
-    return data

@@ -262,7 +262,9 @@ class HostProgram(Program):
                 carry, row = one(carry)
                 rows.append(row)
             empty = jnp.zeros((MAX_UPDATES - count, len(self.names)))
-            return carry, jnp.concatenate([jnp.stack(rows), empty])
+            table = jnp.concatenate([jnp.stack(rows), empty])
+            table.copy_to_host_async()
+            return carry, table
 
         return advance
 

@@ -13,23 +13,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
-from shoal.core.errors import NonFiniteError, ShoalError, require_type
-from shoal.core.host import StandIn
+from shoal.core.errors import NonFiniteError, ShoalError
 from shoal.core.stopping import stop_requested
 from shoal.core.types import PyTree
-from shoal.training import checkpoint, fused, host, records
+from shoal.training import checkpoint, records
 from shoal.training.evaluate import Evaluator
-from shoal.training.experiment import Experiment, check_storable, make_world
-from shoal.training.host import IN_THIS_PROCESS, Stepping, check_stepping
-from shoal.training.host_stages import TIMEOUT
-from shoal.training.metrics import MetricsLog
-from shoal.training.program import Program
-from shoal.training.run import Run, create, extend, held, open_run, rebuild
+from shoal.training.program import Log, Program
+from shoal.training.run import Run, held
 from shoal.training.run_kinds import check_there
 
 CALL_SECONDS = 0.5
@@ -52,7 +46,10 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """How a run ended. `interrupted`: stopped early by a signal, after saving."""
+    """How a run ended. `interrupted`: stopped early by a signal, after saving.
+
+    lines: of metrics, of the whole run. standing: what its kind of run has to say besides, see `Program.standing`.
+    """
 
     policies: dict[str, PyTree]
     update: int
@@ -60,81 +57,10 @@ class Result:
     seconds: float
     compile_seconds: float
     interrupted: bool = False
+    standing: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 Listener = Callable[[Progress], None]
-
-
-def train(
-    experiment: Experiment,
-    run_dir: str | Path | None = None,
-    *,
-    devices: int | None = None,
-    listener: Listener | None = None,
-    checkpoint_seconds: float = 60.0,
-    env_workers: int = 0,
-    env_timeout: float = TIMEOUT,
-) -> Result:
-    """Trains an experiment from the start; with a `run_dir`, metrics and checkpoints are kept there.
-
-    Environments of other libraries are stepped in `env_workers` processes (0: in this one), where they may hang or die;
-    one that takes longer than `env_timeout` seconds for a step is replaced, or, in this process, told of.
-    """
-    require_type("train", "experiment", experiment, Experiment, "presets.get(NAME) gives one")
-    if run_dir is not None:
-        check_storable(experiment)
-    program = build(experiment, devices, Stepping(env_workers, env_timeout))
-    carry = program.begin()  # before the folder is made: weights of other runs may be missing
-    run = create(Path(run_dir), experiment) if run_dir is not None else None
-    return Loop(program, run, listener, checkpoint_seconds).run(carry, None)[0]
-
-
-def resume(
-    run_dir: str | Path,
-    *,
-    devices: int | None = None,
-    listener: Listener | None = None,
-    checkpoint_seconds: float = 60.0,
-    env_workers: int = 0,
-    env_timeout: float = TIMEOUT,
-    total_env_steps: int | None = None,
-) -> Result:
-    """Continues a run from its newest checkpoint, to the same bits as if it had never stopped.
-
-    Environments on the host keep their state to themselves: there, episodes begin anew. total_env_steps: a larger total
-    than before, to train a run further, also one that is finished; the run keeps it. Schedules stretch to the new end.
-
-    It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
-    """
-    run, stepping = open_run(Path(run_dir)), Stepping(env_workers, env_timeout)
-    if total_env_steps is not None:
-        run = extend(run, total_env_steps)
-
-    def rebuilt(devices: int | None) -> fused.Program:
-        return build(run.experiment, devices, stepping)
-
-    return go_on(run, rebuilt, devices, listener, checkpoint_seconds)[0]
-
-
-def go_on(
-    run: Run,
-    build: Callable[[int | None], Program[C]],
-    devices: int | None,
-    listener: Listener | None,
-    checkpoint_seconds: float,
-) -> tuple[Result, dict[str, Any]]:
-    """Goes on with a run of any kind from its newest checkpoint, or from its start; its result and its `standing`."""
-    program, newest, meta = rebuild(run, build, devices)
-    carry = program.restore(newest, meta) if newest and meta else program.begin()
-    return Loop(program, run, listener, checkpoint_seconds).run(carry, meta)
-
-
-def build(experiment: Experiment, devices: int | None = None, stepping: Stepping = IN_THIS_PROCESS) -> fused.Program:
-    """The program of an experiment: fused, or with its environments on the host where they live there."""
-    if isinstance(make_world(experiment), StandIn):
-        return host.build(experiment, devices, stepping)
-    check_stepping(experiment, stepping)
-    return fused.build(experiment, devices)
 
 
 class Loop(Generic[C]):
@@ -147,45 +73,52 @@ class Loop(Generic[C]):
         self.checkpoint_seconds = checkpoint_seconds
         self.tally = program.tally()
         self.lines: list[dict[str, Any]] = []
+        self.log: Log | None = None
         self.compile_seconds = 0.0
+        self.before, self.began = 0.0, None  # seconds until the last checkpoint, and when this loop began to go on
         self.evaluated: dict[int, dict[str, Any]] = {}  # by update, until the line of that update is written
         self.best: float | None = None
 
-    def run(self, carry: C, meta: dict[str, Any] | None) -> tuple[Result, dict[str, Any]]:
+    def run(self, carry: C, meta: dict[str, Any] | None) -> Result:
         """Makes all updates that are left after the checkpoint that `meta` is of, if any."""
-        with held(self.folder.path) if self.folder else contextlib.nullcontext(), contextlib.closing(self.program):
-            return self._run(carry, meta)
-
-    def _run(self, carry: C, meta: dict[str, Any] | None) -> tuple[Result, dict[str, Any]]:
         program, tally = self.program, self.tally
+        with held(self.folder.path) if self.folder else contextlib.nullcontext(), contextlib.closing(program):
+            self._stand(meta)
+            try:
+                if not meta or not (tally.finished or program.is_over(carry)):
+                    carry = self._advance(carry, meta)
+            finally:
+                if self.log:
+                    self.log.close()
+            policies, standing = program.policies(carry), program.standing(carry)
+        seconds, interrupted = self._seconds(), not tally.finished
+        return Result(policies, tally.update, self.lines, seconds, self.compile_seconds, interrupted, standing)
+
+    def _stand(self, meta: dict[str, Any] | None) -> None:
+        """Goes to where a checkpoint stands; what the folder has of later updates is about to be written again."""
         self.before = meta["seconds"] if meta else 0.0
-        if meta:
+        if meta and self.folder:
             self.best = meta.get("best")
             try:
-                tally.restore(meta)
+                self.tally.restore(meta)
             except ValueError as error:
-                assert self.folder
                 raise records.forged(self.folder.checkpoints, error) from error
-        self.log = MetricsLog(self.folder.path, keep_until=tally.update) if self.folder else None
+            self.lines = self.tally.earlier(self.folder.metrics)
+        self.log = self.tally.log(self.folder.path) if self.folder else None
+
+    def _advance(self, carry: C, meta: dict[str, Any] | None) -> C:
         began = time.perf_counter()
-        advance = program.compiled(carry)
+        advance = self.program.compiled(carry)
         self.compile_seconds = time.perf_counter() - began
         self.began = time.perf_counter()
-        try:
-            if self.folder and tally.update == 0:
-                self._save(carry)
-            with stop_requested() as stopped:
-                carry = self._loop(advance, carry, stopped)
-        finally:
-            if self.log:
-                self.log.close()
-        interrupted = tally.update < tally.total
-        policies, standing = program.policies(carry), program.standing(carry)
-        result = Result(policies, tally.update, self.lines, self._seconds(), self.compile_seconds, interrupted)
-        return result, standing
+        if self.folder and not meta and self.tally.update == 0:
+            self._save(carry)
+        at_once = self.program.saves_every_call
+        with contextlib.nullcontext(threading.Event()) if at_once else stop_requested() as stopped:
+            return self._loop(advance, carry, stopped)
 
     def _loop(self, advance: Callable[[C, Any], tuple[C, Any]], carry: C, stopped: threading.Event) -> C:
-        program, total, between = self.program, self.tally.total, self._eval_updates()
+        program, total, between = self.program, self.tally.total, self.tally.eval_updates
         size, saved, dispatched = 1, time.perf_counter(), self.tally.update
         tables: deque[tuple[int, Any]] = deque()
         while dispatched < total and not stopped.is_set():
@@ -197,7 +130,6 @@ class Loop(Generic[C]):
                 carry, table = advance(carry, program.counts[count])
             except (ShoalError, KeyboardInterrupt) as error:  # of environments on the host
                 self._fail(carry, tables, error)
-            table.copy_to_host_async()
             tables.append((count, table))
             dispatched += count
             if self.folder:
@@ -213,12 +145,16 @@ class Loop(Generic[C]):
                     size = min(size * 2, program.most)
                 if self.tally.failed:
                     break
-            if self.folder and time.perf_counter() - saved >= self.checkpoint_seconds:
+            late = self.folder and time.perf_counter() - saved >= self.checkpoint_seconds
+            if late or program.saves_every_call:
                 self._drain(tables)
-                self._save(carry)
+                if self.folder:
+                    self._save(carry)
                 saved = time.perf_counter()
+            if self.tally.finished:
+                break
         self._drain(tables)
-        if self.folder:
+        if self.folder and not program.saves_every_call:
             self._save(carry)
         else:
             self._check(carry)
@@ -244,8 +180,9 @@ class Loop(Generic[C]):
     def _read(self, count: int, table: Any) -> None:
         tally = self.tally
         for line in tally.add(count, table):
-            line |= self.evaluated.pop(line["update"], {})
-            line |= {"seconds": round(self._seconds(), 3), **self.program.incidents()}
+            line |= self.evaluated.pop(line.get("update", 0), {})
+            line.setdefault("seconds", round(self._seconds(), 3))
+            line |= self.program.incidents()
             self.lines.append(line)
             if self.log:
                 self.log.write(line)
@@ -267,19 +204,13 @@ class Loop(Generic[C]):
         check_there(self.folder.path)
         tree, more = self.program.stored(carry)
         known = {} if self.best is None else {"best": self.best}
-        meta = {"devices": self.program.num_devices, "seconds": self._seconds()} | known | more
+        meta = self.tally.meta({"devices": self.program.num_devices, "seconds": self._seconds()} | known) | more
         folder, keep = self.folder.checkpoints, self.program.experiment.keep_checkpoints
         if best:
             folder, keep = self.folder.best, 1
-        checkpoint.save(folder, self.tally.update, tree, self.tally.meta() | meta, keep)
+        checkpoint.save(folder, self.tally.update, tree, meta, keep)
         if not best:
             self.program.saved()
-
-    def _eval_updates(self) -> int:
-        """Updates between two evaluations: whole lines of metrics, which say what came of them; 0: none is made."""
-        every = self.program.experiment.eval_every
-        lines = -(-every // (self.tally.steps_per_update * self.tally.aggregator.every))
-        return lines * self.tally.aggregator.every
 
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
@@ -303,4 +234,4 @@ class Loop(Generic[C]):
         return True
 
     def _seconds(self) -> float:
-        return self.before + time.perf_counter() - self.began
+        return self.before if self.began is None else self.before + time.perf_counter() - self.began

@@ -1,14 +1,14 @@
 """What a run does, whatever it is a run of: a `Program` makes a carry and advances it, a `Tally` keeps the account.
 
-Training, host environments, sweeps, population-based training and evolution are programs. The `Loop` drives any of
-them, and knows nothing else of them than what is written here.
+Training, host environments, sweeps, population-based training, evolution and populations (PSRO, leagues) are programs.
+The `Loop` drives any of them, and knows nothing else of them than what is written here.
 """
 
 import abc
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 from shoal.core.types import PyTree
 from shoal.training.devices import AXIS
 from shoal.training.experiment import Cast, Experiment
-from shoal.training.metrics import Aggregator
+from shoal.training.metrics import Aggregator, MetricsLog, read_metrics
 
 MAX_UPDATES = 256
 """Updates that one call can make: the rows of the metrics table it returns."""
@@ -28,6 +28,14 @@ LINES = 200
 """Lines of metrics in a whole run, about."""
 
 C = TypeVar("C")
+
+
+class Log(Protocol):
+    """Where lines of metrics are kept."""
+
+    def write(self, line: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Tally:
@@ -39,6 +47,7 @@ class Tally:
     def __init__(self, program: "Program[Any]"):
         self.names, self.total, self.lanes = program.names, program.num_updates, program.lanes
         self.steps_per_update = program.experiment.num_envs * program.experiment.num_steps
+        self.eval_every = program.experiment.eval_every
         self.aggregator = Aggregator(self.names, max(1, self.total // LINES), self.steps_per_update)
         self.update = 0
         self.failed = False
@@ -46,6 +55,16 @@ class Tally:
     @property
     def env_steps(self) -> int:
         return self.update * self.steps_per_update
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to do."""
+        return self.update >= self.total
+
+    @property
+    def eval_updates(self) -> int:
+        """Updates between two evaluations: whole lines of metrics, which say what came of them; 0: none is made."""
+        return -(-self.eval_every // (self.steps_per_update * self.aggregator.every)) * self.aggregator.every
 
     def add(self, count: int, table: Any) -> list[dict[str, Any]]:
         """The lines that `count` more updates complete, from the table that they returned."""
@@ -55,14 +74,24 @@ class Tally:
         self.failed |= bool(rows[..., self.names.index("fault")].any())
         return lines
 
-    def meta(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
-        return {"update": self.update, "env_steps": self.env_steps, "pending": self.aggregator.pending()}
+    def meta(self, progress: dict[str, Any]) -> dict[str, Any]:
+        """What a checkpoint keeps of it, and of what the loop says of its own `progress`."""
+        own = {"update": self.update, "env_steps": self.env_steps, "pending": self.aggregator.pending()}
+        return own | progress
 
     def restore(self, meta: dict[str, Any]) -> None:
         """Goes on where a checkpoint stands; raises `ValueError` where its figures do not fit."""
         self.update = meta["update"]
         self.aggregator.restore(self.update, meta["pending"], self.total, self.lanes)
+
+    def log(self, folder: Path) -> "Log":
+        """Where lines go in a run folder that stands at this update."""
+        return MetricsLog(folder, keep_until=self.update)
+
+    def earlier(self, metrics: Path) -> list[dict[str, Any]]:
+        """The lines up to this update, of a run that goes on."""
+        lines = read_metrics(metrics) if metrics.is_file() else []
+        return [line for line in lines if line["update"] <= self.update]
 
     def _rows(self, count: int, table: Any) -> np.ndarray:
         """Rows `[updates, (lanes,) columns]` of a table `[(lanes,) updates, columns]`."""
@@ -86,6 +115,8 @@ class Program(abc.ABC, Generic[C]):
     """Updates that one call may make."""
     survives_errors: ClassVar[bool] = False
     """Whether a call that raises leaves the carry as it was, so that it can be saved."""
+    saves_every_call: ClassVar[bool] = False
+    """Whether a checkpoint is made after every call. Such calls are long, so Ctrl-C does not wait for their end."""
 
     cast: Cast
     """The experiment's environment and learners."""
@@ -119,12 +150,15 @@ class Program(abc.ABC, Generic[C]):
 
     @abc.abstractmethod
     def compiled(self, carry: C) -> Callable[[C, Any], tuple[C, Any]]:
-        """`advance(carry, counts[n]) -> carry, table of metrics`, compiled: makes `n` updates; donates the carry."""
+        """`advance(carry, counts[n]) -> carry, table of metrics`, compiled: makes `n` updates; donates the carry.
+
+        The table is what the tally's `add` takes; it is read while the next call runs.
+        """
 
     @property
-    @abc.abstractmethod
     def counts(self) -> Sequence[Any]:
         """The numbers 0 to `MAX_UPDATES`, as `advance` takes them."""
+        return range(MAX_UPDATES + 1)
 
     def next_count(self, update: int) -> int | None:
         """How many updates the next call is to make; None: as many as suits the time that calls take."""
@@ -150,6 +184,11 @@ class Program(abc.ABC, Generic[C]):
     @abc.abstractmethod
     def restore(self, path: Path, meta: dict[str, Any]) -> C:
         """The carry as a checkpoint holds it; refuses one whose arrays do not agree with its meta data."""
+
+    def is_over(self, carry: C) -> bool:
+        """Whether a carry that was restored cannot go on, although updates are left."""
+        del carry
+        return False
 
     def standing(self, carry: C) -> dict[str, Any]:
         """What there is to say of the end of a run besides policies and metrics, for its result."""
@@ -216,7 +255,14 @@ class CompiledProgram(Program[C]):
         return jax.jit(spread, donate_argnums=0, out_shardings=(self.shardings, NamedSharding(self.mesh, P())))
 
     def compiled(self, carry: C) -> Callable[[C, Any], tuple[C, Any]]:
-        return self.advance.lower(carry, self.counts[0]).compile()
+        call = self.advance.lower(carry, self.counts[0]).compile()
+
+        def advance(carry: C, count: Any) -> tuple[C, Any]:
+            carry, table = call(carry, count)
+            table.copy_to_host_async()
+            return carry, table
+
+        return advance
 
     def _advance(self, carry: C, count: jax.Array, axis: str | None) -> tuple[C, jax.Array]:
         def body(i: jax.Array, held: tuple[C, jax.Array]) -> tuple[C, jax.Array]:

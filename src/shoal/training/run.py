@@ -11,9 +11,9 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,9 +23,10 @@ from shoal.core.files import check_folder
 from shoal.core.origin import Origin
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, records, run_kinds
-from shoal.training.experiment import Cast, Experiment, cast
+from shoal.training.experiment import Cast, Config, Experiment, cast
 from shoal.training.mismatch import differing_options
 from shoal.training.run_kinds import TRAINING
+from shoal.training.serialise import from_plain, to_plain
 
 try:
     import fcntl
@@ -33,25 +34,20 @@ except ImportError:  # not on this system: then nothing is held
     fcntl = None
 
 
-class OnDevices(Protocol):
-    """A program that is laid out over some devices."""
-
-    @property
-    def num_devices(self) -> int: ...
-
-
-Built = TypeVar("Built", bound=OnDevices)
-
-
 @dataclasses.dataclass(frozen=True)
 class Run:
     """A run folder. Its path is absolute: the code of an environment may go to another folder at any time."""
 
     path: Path
-    experiment: Experiment
+    config: Config
 
     def __post_init__(self):
         object.__setattr__(self, "path", self.path.absolute())
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment whose world its policies play."""
+        return self.config.played
 
     @property
     def checkpoints(self) -> Path:
@@ -78,35 +74,37 @@ def default_path(experiment: Experiment, root: str = "runs", by: str | None = No
     raise RunError(f"cannot find a free name for a run under {root}; pass --run-dir")
 
 
-def create(path: Path, experiment: Experiment, kind: str = TRAINING, settings: Mapping[str, Any] | None = None) -> Run:
-    """Makes a new run folder; `settings` are what a kind of run other than training has besides, as plain data."""
-    more = {} if settings is None else {kind: settings}
-    run = Run(path, at_home(experiment))
-    run_kinds.create(run.path, kind, experiment=run.experiment.to_dict(), **more)
+def create(path: Path, config: Config, **more: Any) -> Run:
+    """Makes a new run folder; `more` are entries of its `config.json` besides, as plain data."""
+    run = Run(path, config.at_home())
+    *shared, own = run_kinds.KINDS[config.kind].entries
+    plain = to_plain(run.config)
+    entries = {name: plain.pop(name) for name in shared}  # what other commands read, too
+    run_kinds.create(run.path, config.kind, **entries, **{own: plain}, **more)
     return run
 
 
-def at_home(experiment: Experiment) -> Experiment:
-    """The experiment with absolute paths: a run may be gone on with in another folder than it was begun in."""
-    learners = dict(experiment.learners)
-    for name, learner in learners.items():
-        if learner.weights:
-            learners[name] = dataclasses.replace(learner, weights=str(Path(learner.weights).absolute()))
-    return dataclasses.replace(experiment, learners=learners)
+def open_run(path: Path, kind: str | None = TRAINING) -> Run:
+    """An existing run of a kind; by default as a training, whose policies can be played. None: of whatever kind it is.
 
-
-def open_run(path: Path) -> Run:
-    """An existing run whose policies can be played. What it names is not imported: see `core.origin`."""
+    What it names is not imported: see `core.origin`.
+    """
     path = path.absolute()
-    origin = Origin(str(path))
-    experiment = run_kinds.open_entry(path, TRAINING, lambda data: Experiment.from_dict(data, origin))
-    origin.admit(experiment.env, experiment.env_options)
-    return Run(path, experiment)
+    origin, kind = Origin(str(path)), kind or run_kinds.read_kind(path)
+    *shared, own = run_kinds.KINDS[kind].entries
+    given = {name: open_run(path).config for name in shared}
+    cls = run_kinds.config_class(kind)
+    config: Config = run_kinds.open_entry(path, kind, lambda data: from_plain(cls, {**data, **given}, own, origin))
+    origin.admit(config.played.env, config.played.env_options)
+    return Run(path, config)
 
 
 def extend(run: Run, total_env_steps: int) -> Run:
     """The run with a larger total, which its folder keeps from now on; refused if that is no more than it has."""
-    before = run.experiment
+    before = run.config
+    if not isinstance(before, Experiment):
+        what = run_kinds.KINDS[before.kind].what
+        raise OptionError(f"{run.path} is {what}: only trainings are trained further by --total-env-steps")
     require_positive("train", total_env_steps=total_env_steps)
     longer = dataclasses.replace(before, total_env_steps=total_env_steps)
     if longer.num_updates < before.num_updates:
@@ -115,7 +113,7 @@ def extend(run: Run, total_env_steps: int) -> Run:
             "train it further, give a larger --total-env-steps; for a shorter run, start a new one with --run-dir."
         )
     if longer.num_updates > before.num_updates:
-        run_kinds.rewrite(run.path, TRAINING, at_home(longer).to_dict())
+        run_kinds.rewrite(run.path, TRAINING, longer.at_home().to_dict())
     return Run(run.path, longer)
 
 
@@ -124,32 +122,21 @@ def devices_of(run: Run, devices: int | None = None) -> int | None:
     newest = checkpoint.latest(run.checkpoints)
     if devices is not None or newest is None:
         return devices
-    before = records.read_progress(newest, run.experiment.num_updates)["devices"]
-    return before if before <= len(jax.local_devices()) else None
+    before = run.config.read_meta(newest).get("devices")
+    return before if before is not None and before <= len(jax.local_devices()) else None
 
 
-def rebuild(
-    run: Run, build: Callable[[int | None], Built], devices: int | None
-) -> tuple[Built, Path | None, dict[str, Any] | None]:
-    """The program of a run to go on with, its newest checkpoint and that one's meta data, if there is one.
-
-    On another number of devices than before, it warns: results agree to rounding, or with a replay not even so.
-    """
-    newest = records.newest_checkpoint(run.path)
-    meta = records.read_progress(newest, run.experiment.num_updates) if newest else None
-    program = build(devices_of(run, devices))
-    if meta and program.num_devices != meta["devices"]:
-        replays = any(learner.algorithm.traits.replay for learner in run.experiment.learners.values())
-        differ = (
-            "each device draws from its own part of a replay, so its results will differ from an uninterrupted run's"
-            if replays
-            else "its results will agree with an uninterrupted run to rounding, not to the bit"
-        )
-        warnings.warn(
-            f"this run was on {meta['devices']} device(s) and goes on with {program.num_devices}: {differ}",
-            stacklevel=4,
-        )
-    return program, newest, meta
+def warn_of_devices(run: Run, before: int, now: int) -> None:
+    """On another number of devices than before, results agree to rounding, or with a replay not even so."""
+    if before == now:
+        return
+    replays = any(learner.algorithm.traits.replay for learner in run.experiment.learners.values())
+    differ = (
+        "each device draws from its own part of a replay, so its results will differ from an uninterrupted run's"
+        if replays
+        else "its results will agree with an uninterrupted run to rounding, not to the bit"
+    )
+    warnings.warn(f"this run was on {before} device(s) and goes on with {now}: {differ}", stacklevel=4)
 
 
 @contextlib.contextmanager

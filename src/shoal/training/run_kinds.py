@@ -4,6 +4,7 @@ It holds a format, a version, the kind, and the entries that a run of that kind 
 themselves is imported here, so that telling them apart costs nothing.
 """
 
+import importlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -31,16 +32,25 @@ class Kind(NamedTuple):
     what: str
     command: str
     shown_by: str
+    config: str  # module and class of what such a run is made of
     option: str = "--run-dir"  # of that command, for another folder
 
 
 KINDS = {
-    TRAINING: Kind(("experiment",), "of training", "train", "eval"),
-    EVOLUTION: Kind(("experiment", EVOLUTION), "of an evolution", "evolve", "eval"),
-    PBT: Kind(("experiment", PBT), "of population-based training", "pbt", "eval"),
-    PSRO: Kind((PSRO,), "a population", "psro", "population"),
-    SWEEP: Kind((SWEEP,), "a sweep", "sweep", "resume", "--out"),
+    TRAINING: Kind(("experiment",), "of training", "train", "eval", "shoal.training.experiment:Experiment"),
+    EVOLUTION: Kind(
+        ("experiment", EVOLUTION), "of an evolution", "evolve", "eval", "shoal.populations.evolution.plan:Evolution"
+    ),
+    PBT: Kind(("experiment", PBT), "of population-based training", "pbt", "eval", "shoal.populations.pbt.plan:PBT"),
+    PSRO: Kind((PSRO,), "a population", "psro", "population", "shoal.populations.population:Population"),
+    SWEEP: Kind((SWEEP,), "a sweep", "sweep", "resume", "shoal.training.sweep_plan:Sweep", "--out"),
 }
+
+
+def config_class(kind: str) -> Any:
+    """The class of the configs of a kind of run."""
+    module, _, name = KINDS[kind].config.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def check_new(folder: Path, kind: str = TRAINING) -> None:
@@ -94,10 +104,15 @@ def check_there(folder: Path) -> None:
         )
 
 
+def read_kind(folder: Path) -> str:
+    """What a folder is a run of; refuses what is not a run folder, or cannot be read."""
+    return _read(folder)[0]
+
+
 def kind_of(folder: Path) -> str | None:
     """What a folder is a run of; None if it is not a run folder that can be read."""
     try:
-        return _read(folder)[0]
+        return read_kind(folder)
     except RunError:
         return None
 

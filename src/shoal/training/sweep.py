@@ -5,11 +5,12 @@ carry, and on an accelerator much less time than one training after the other. A
 with those values would. From Python:
 
     from shoal import presets
-    from shoal.training.sweep import Range, Sweep, sweep
+    from shoal.training.runner import run
+    from shoal.training.sweep import Range, Sweep, summarise
 
     spread = presets.get("mpe/simple_spread")
     plan = Sweep(spread, {"learning_rate": Range(1e-4, 1e-2, 8, log=True), "clip_eps": (0.1, 0.2)})
-    result = sweep(plan, "sweeps/mine")
+    result = summarise(plan, run(plan, "sweeps/mine"))
     print(result.best.values, result.best.mean)
 
 A sweep with a folder is a run like any other: `resume("sweeps/mine")` goes on with it, to the same bits.
@@ -27,18 +28,16 @@ import numpy as np
 from shoal.batching.regroup import Regrouped, sides
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError, unknown_name
-from shoal.core.origin import Origin
 from shoal.core.types import PyTree, Seat
-from shoal.training import checkpoint, nan_guard, records, run_kinds
+from shoal.training import checkpoint, nan_guard, records
 from shoal.training.bench import versions
 from shoal.training.fused import Carry, Program, build
-from shoal.training.loop import Listener, Loop, Result
-from shoal.training.metrics import read_metrics
-from shoal.training.program import LINES, SeparateTally, Tally
-from shoal.training.run import Run, at_home, rebuild
+from shoal.training.loop import Result
+from shoal.training.program import SeparateTally, Tally
+from shoal.training.serialise import to_plain
 from shoal.training.sweep_plan import Range, Sweep
 
-__all__ = ["Point", "Range", "Sweep", "SweepProgram", "SweepResult", "open_sweep", "prepare", "resume", "run", "sweep"]
+__all__ = ["Point", "Range", "Sweep", "SweepProgram", "SweepResult", "build_sweep", "summarise"]
 
 TAIL = 0.1
 """The part of a run, at its end, whose returns count."""
@@ -96,7 +95,7 @@ class SweepResult:
         """Plain JSON data; what failed is null."""
         points = [dataclasses.asdict(point) | {"mean": point.mean} for point in self.points]
         return {
-            **self.sweep.to_dict(),
+            **to_plain(self.sweep),
             "measure": list(self.measure),
             "points": points,
             "best": self.best and {"values": self.best.values, "mean": self.best.mean},
@@ -110,67 +109,36 @@ class SweepResult:
         }
 
 
-def sweep(
-    plan: Sweep,
-    run_dir: str | Path | None = None,
-    *,
-    devices: int | None = None,
-    listener: Listener | None = None,
-    checkpoint_seconds: float = 60.0,
-) -> SweepResult:
-    """Trains all points side by side. A point that becomes NaN fails by itself; the others go on.
+class SweepTally(SeparateTally):
+    """Lines of metrics are what the returns of a sweep are made of: it does not go on without them."""
 
-    With a `run_dir`, metrics and checkpoints are kept there.
-    """
-    return run(prepare(plan, devices), run_dir, listener=listener, checkpoint_seconds=checkpoint_seconds)
-
-
-def resume(
-    run_dir: str | Path,
-    *,
-    devices: int | None = None,
-    listener: Listener | None = None,
-    checkpoint_seconds: float = 60.0,
-) -> SweepResult:
-    """Continues a sweep from its newest checkpoint, to the same bits as if it had never stopped.
-
-    It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
-    """
-    plan = open_sweep(Path(run_dir))
-    folder = Run(Path(run_dir), plan.experiment)
-    program, newest, meta = rebuild(folder, lambda devices: prepare(plan, devices), devices)
-    if not newest or not meta:
-        return _summarise(program, Loop(program, folder, listener, checkpoint_seconds).run(program.begin(), None))
-    lines = _earlier_lines(program, folder, meta["update"])
-    carry = program.restore(newest, meta)
-    failures = program.standing(carry)["failures"]
-    if all(failures) or meta["update"] >= program.num_updates:  # there is nothing left to do
-        over = Result({}, meta["update"], lines, meta["seconds"], 0.0, meta["update"] < program.num_updates)
-        return _summarise(program, (over, {"failures": failures}))
-    result, standing = Loop(program, folder, listener, checkpoint_seconds).run(carry, meta)
-    return _summarise(program, (dataclasses.replace(result, lines=lines + result.lines), standing))
-
-
-def open_sweep(path: Path) -> Sweep:
-    """What an existing folder is a sweep over."""
-    plan = run_kinds.open_entry(path, run_kinds.SWEEP, Sweep.from_dict)
-    experiment = dataclasses.replace(plan.experiment, origin=Origin(str(path)))
-    experiment.origin.admit(experiment.env, experiment.env_options)
-    return dataclasses.replace(plan, experiment=experiment)
+    def earlier(self, metrics: Path) -> list[dict[str, Any]]:
+        lines = super().earlier(metrics)
+        every = self.aggregator.every
+        expected = -(-self.update // every) if self.finished else self.update // every
+        counted = [name for name in self.names if name == "episodes" or name.startswith("return/")]
+        whole = all(
+            isinstance(line.get(name), list) and (len(line[name]),) == self.lanes for line in lines for name in counted
+        )
+        if len(lines) < expected or not whole:
+            raise RunError(
+                f"{metrics} is damaged or cut short: the returns of this sweep are made of its lines, and some of "
+                f"those up to update {self.update} are missing. Sweep anew."
+            )
+        return lines
 
 
 @dataclasses.dataclass(frozen=True)
 class SweepProgram(Program):
     """All points of a sweep side by side. A point that becomes NaN fails by itself; the others go on.
 
-    sweep: what it is the program of. measure: the columns whose sum is the return that counts.
+    measure: the columns whose sum is the return that counts.
     """
 
-    sweep: Sweep | None = None
     measure: tuple[str, ...] = ()
 
     def tally(self) -> Tally:
-        return SeparateTally(self)
+        return SweepTally(self)
 
     def fault(self, carry: Carry, tally: Tally) -> str | None:
         return None  # see `standing`
@@ -188,46 +156,32 @@ class SweepProgram(Program):
         faults = nan_guard.spread(stored.latch, self.mesh.size)
         return jax.device_put(stored.replace(latch=faults), self.shardings)
 
+    def is_over(self, carry: Carry) -> bool:
+        return all(self.standing(carry)["failures"])
+
     def standing(self, carry: Carry) -> dict[str, Any]:
-        """`failures`: why each training failed, or None."""
+        """`failures`: why each training failed, or None. `measure`, and the `device` that it was on."""
         host = jax.device_get(carry.latch)
         each = (jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(host.kind)))
         groups = list(self.cast.spec.groups)
         errors = (nan_guard.report(one, self.experiment.env, groups) for one in each)
-        return {"failures": [error and str(error) for error in errors]}
+        device = self.mesh.devices.flat[0]
+        return {
+            "failures": [error and str(error) for error in errors],
+            "measure": self.measure,
+            "device": f"{self.mesh.size} x {device.platform}: {device.device_kind}",
+        }
 
 
-def prepare(plan: Sweep, devices: int | None = None, kind: type[SweepProgram] = SweepProgram) -> SweepProgram:
-    """The first half of `sweep`: refuses what can be refused before anything is compiled."""
+def build_sweep(plan: Sweep, devices: int | None = None, kind: type[SweepProgram] = SweepProgram) -> SweepProgram:
+    """The program of a sweep; refuses what can be refused before anything is compiled."""
     program = build(plan.experiment, devices, plan.overrides, kind)
-    return dataclasses.replace(program, sweep=plan, measure=_measured(plan, program))
+    return dataclasses.replace(program, measure=_measured(plan, program))
 
 
-def run(
-    program: SweepProgram,
-    run_dir: str | Path | None = None,
-    *,
-    listener: Listener | None = None,
-    checkpoint_seconds: float = 60.0,
-) -> SweepResult:
-    """The second half: compiles and trains."""
-    plan, carry = _plan_of(program), program.begin()  # before the folder is made: weights may be missing
-    folder = Run(Path(run_dir), plan.experiment) if run_dir is not None else None
-    if folder:
-        kept = dataclasses.replace(plan, experiment=at_home(plan.experiment))
-        run_kinds.create(folder.path, run_kinds.SWEEP, sweep=kept.to_dict())
-    return _summarise(program, Loop(program, folder, listener, checkpoint_seconds).run(carry, None))
-
-
-def _plan_of(program: SweepProgram) -> Sweep:
-    assert program.sweep is not None
-    return program.sweep
-
-
-def _summarise(program: SweepProgram, ended: tuple[Result, dict[str, Any]]) -> SweepResult:
+def summarise(plan: Sweep, result: Result) -> SweepResult:
     """What came of the points, from the lines of metrics and from why some of them failed."""
-    plan, columns = _plan_of(program), program.measure
-    result, failures = ended[0], ended[1]["failures"]
+    columns, failures = result.standing["measure"], result.standing["failures"]
     scores = [None if failure else _score(result.lines, columns, lane) for lane, failure in enumerate(failures)]
     why = [failure or (NO_EPISODE if score is None else None) for failure, score in zip(failures, scores, strict=True)]
     curves = [[_value(line, columns, lane) for line in result.lines] for lane in range(len(scores))]
@@ -235,7 +189,6 @@ def _summarise(program: SweepProgram, ended: tuple[Result, dict[str, Any]]) -> S
     for i, values in enumerate(plan.points):
         own = slice(i * seeds, (i + 1) * seeds)
         points.append(Point(values, tuple(scores[own]), tuple(why[own]), tuple(curves[own])))
-    device = program.mesh.devices.flat[0]
     return SweepResult(
         sweep=plan,
         points=tuple(points),
@@ -244,26 +197,9 @@ def _summarise(program: SweepProgram, ended: tuple[Result, dict[str, Any]]) -> S
         updates=result.update,
         seconds=result.seconds,
         compile_seconds=result.compile_seconds,
-        device=f"{program.mesh.size} x {device.platform}: {device.device_kind}",
+        device=result.standing["device"],
         interrupted=result.interrupted and not all(failures),
     )
-
-
-def _earlier_lines(program: SweepProgram, folder: Run, update: int) -> list[dict[str, Any]]:
-    """The lines of metrics up to an update, which the returns are made of; refused where some are missing."""
-    lines = read_metrics(folder.metrics) if folder.metrics.is_file() else []
-    lines = [line for line in lines if line["update"] <= update]
-    total, lanes = program.num_updates, program.trainings
-    every = max(1, total // LINES)
-    expected = -(-update // every) if update == total else update // every
-    counted = [name for name in program.names if name == "episodes" or name.startswith("return/")]
-    whole = all(isinstance(line.get(name), list) and len(line[name]) == lanes for line in lines for name in counted)
-    if len(lines) < expected or not whole:
-        raise RunError(
-            f"{folder.metrics} is damaged or cut short: the returns of this sweep are made of its lines, and some "
-            f"of those up to update {update} are missing. Sweep anew."
-        )
-    return lines
 
 
 def _measured(plan: Sweep, program: Program) -> tuple[str, ...]:

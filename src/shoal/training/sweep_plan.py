@@ -9,14 +9,17 @@ import itertools
 import math
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
 from shoal.core.options import check_types
-from shoal.training.experiment import Experiment
+from shoal.training.experiment import Composed, Experiment
 from shoal.training.fused import Overrides
+
+if TYPE_CHECKING:
+    from shoal.training.program import Program
 
 MAX_POINTS = 100_000
 DIGITS = 6
@@ -58,7 +61,7 @@ class Range:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sweep:
+class Sweep(Composed):
     """What is varied, and how.
 
     over: values by option, as `option` for all learners that have it and learn, or as `learner.option`. A grid is their
@@ -66,6 +69,8 @@ class Sweep:
     their counts, and different ones if there are only lists. Every point is trained with each of the experiment's
     seeds. measure: `return` or `return/GROUP`; by default of those that swept learners play.
     """
+
+    kind: ClassVar[str] = "sweep"
 
     experiment: Experiment
     over: Mapping[str, Range | Sequence[float]]
@@ -87,27 +92,10 @@ class Sweep:
             for learner, options in self._options(values).items():
                 dataclasses.replace(self.experiment.learners[learner].algorithm, **options)  # pyright: ignore[reportArgumentType]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        over = {
-            name: dataclasses.asdict(values) if isinstance(values, Range) else list(values)
-            for name, values in self.over.items()
-        }
-        return {"experiment": self.experiment.to_dict(), "over": over, "random": self.random, "measure": self.measure}
+    def program(self, devices: int | None = None) -> "Program[Any]":
+        from shoal.training.sweep import build_sweep  # which needs plans
 
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> "Sweep":
-        """The inverse of `to_dict`; unknown entries are named."""
-        known = [field.name for field in dataclasses.fields(Sweep)]
-        for key in data:
-            if key not in known:
-                raise OptionError(f"sweep: {unknown_name('entry', key, known)}")
-        over = {
-            name: Range(**values) if isinstance(values, Mapping) else tuple(values)
-            for name, values in data["over"].items()
-        }
-        experiment = Experiment.from_dict(data["experiment"])
-        return Sweep(experiment, over, data["random"], data["measure"])
+        return build_sweep(self, devices)
 
     @functools.cached_property
     def places(self) -> dict[str, list[tuple[str, str]]]:

@@ -17,6 +17,7 @@ from shoal.cluster.advice import read_status
 from shoal.cluster.plan import Plan
 from shoal.cluster.recipes import recipe_of
 from shoal.cluster.services.scaling import MOST, want
+from shoal.cluster.training import default_plan
 from shoal.core.errors import OptionError, require, require_positive, shell_command
 from shoal.training.experiment import Experiment
 
@@ -68,8 +69,7 @@ def plan_from(options: ClusterOptions, experiment: Experiment) -> Plan | None:
         raise OptionError(
             "shoal train: --devices is for one machine; on a cluster give --learner-cpus or --learner-gpus"
         )
-    given.setdefault("recipe", fitting(experiment))
-    plan = Plan(**given)
+    plan = dataclasses.replace(default_plan(experiment), **given)
     recipe = recipe_of(plan.recipe)
     idle = [name for name in given if name in CHOSEN and name not in recipe.takes]
     idle += ["actors"] if "actors" in given and not recipe.acts else []
@@ -77,12 +77,6 @@ def plan_from(options: ClusterOptions, experiment: Experiment) -> Plan | None:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
         raise OptionError(f"shoal train: {names} has no effect with the recipe {recipe.name}: leave it out")
     return plan
-
-
-def fitting(experiment: Experiment) -> str:
-    """The recipe for an experiment that names none: asynchronous where the algorithm corrects for it."""
-    names = {learner.algorithm.name for learner in experiment.learners.values() if not learner.frozen}
-    return "impala" if names == {"impala"} else "sync"
 
 
 def described(plan: Plan) -> str:

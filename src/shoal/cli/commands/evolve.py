@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from rich.console import Console
@@ -12,22 +11,19 @@ from tyro.conf import UseAppendAction, arg
 from shoal.cli import runs
 from shoal.cli.arguments import Flag, comments, scan
 from shoal.cli.progress import summary
-from shoal.cli.runs import ResumeOptions, TrainOptions
-from shoal.cli.start import opened, pairs, prepare
+from shoal.cli.runs import ResumeOptions, RunView, TeamOptions, TrainOptions
+from shoal.cli.start import pairs, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.team import Hired, TeamOptions, hired, team_from, team_of
 from shoal.cli.terminal import counted, placed, say, shown
 from shoal.cli.worlds import check_world
-from shoal.cluster.tasks import evolution as cluster
 from shoal.core.errors import OptionError
-from shoal.populations.evolution import run as evolver
-from shoal.populations.evolution.program import Evolution, build
+from shoal.populations.evolution.plan import Evolution
 from shoal.populations.evolution.strategies import STRATEGIES, Evosax, Strategy
-from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.loop import Result
 from shoal.training.run import Run, default_path
 from shoal.training.run_kinds import EVOLUTION, check_new
+from shoal.training.runner import Local
 
 OFF_POLICY = "ddpg"
 """The learner that ERL has if none is named."""
@@ -64,19 +60,13 @@ def run(args: Sequence[str]) -> int:
     folder = placed(options.run_dir) if options.run_dir else default_path(plan.experiment, by=by)
     check_new(folder)
     check_world(plan.played)
-    others = hired(team_from(options, "shoal evolve"), options)
-    account = _account(Run(folder, plan.played), plan, options.devices, others)
-    start = others.by(partial(cluster.evolve, plan, folder)) if others else partial(evolver.evolve, plan, folder)
-    return runs.carry_out(account, start, options)
+    on = runs.place_from(options, "shoal evolve")
+    return runs.carry_out(EvolutionView(Run(folder, plan), on, options))
 
 
-def go_on(options: ResumeOptions) -> int:
+def go_on(run: Run, options: ResumeOptions) -> int:
     """Continues an evolution from its newest checkpoint."""
-    opened(options.run)
-    run, plan = evolver.open_evolution(placed(options.run))
-    others = hired(team_of(run.path, options), options)
-    start = others.by(partial(cluster.resume, run.path)) if others else partial(evolver.resume, run.path)
-    return runs.go_on(_account(run, plan, options.devices, others), start, options)
+    return runs.go_on(EvolutionView(run, runs.place_of(run, options), options, fresh=False))
 
 
 def parse_plan(args: Sequence[str]) -> tuple[Evolution, Any]:
@@ -157,32 +147,38 @@ def _value(key: str, text: str) -> Any:
         raise OptionError(f"--option {key}={text}: {text!r} is not a number") from None
 
 
-def _account(run: Run, plan: Evolution, devices: int | None, others: Hired | None) -> runs.Account:
-    def opening() -> tuple[str, str]:
-        if others:
-            cluster.check(plan)
-        program = build(plan, devices, checkpoint.latest(run.checkpoints) is not None)
+class EvolutionView(RunView):
+    """What is told of an evolution."""
+
+    done: ClassVar[str] = "generations are bred"
+
+    @property
+    def plan(self) -> Evolution:
+        assert isinstance(self.run.config, Evolution)
+        return self.run.config
+
+    def opening(self) -> tuple[str, str]:
+        plan = self.plan
+        program = plan.program(self.on.devices if isinstance(self.on, Local) else 1)
         who = f"{', '.join(program.evolving)} by {plan.strategy.name}, {program.genome.size:,} weights"
         size = f"{counted(plan.population, 'member')} x {counted(plan.episodes, 'episode')}"
         ages = counted(plan.generations, "generation")
         title = f"{plan.experiment.env}: {who}; {size}, {ages}; seed {plan.experiment.seed}"
-        return title, f"run folder: {shown(run.path)}; {others or 'compiling ...'}"
+        return title, f"run folder: {shown(self.run.path)}; {self.connect()}"
 
-    def report(out: Console, result: Result) -> None:
-        last = runs.last_line(run)
+    def report(self, out: Console, result: Result) -> None:
+        last = runs.last_line(self.run)
         runs.say_speed(out, last.get("env_steps", 0), result)
         figures = [f"{name} {text}" for name, text in summary(last).items()]
         figures += [f"{name} {last[name]:.2f}" for name in ("fitness/best", "fitness/policy") if name in last]
         say(out, "last generation: " + " | ".join(figures))
 
-    def told(result: Result) -> dict[str, Any]:
-        last = runs.last_line(run)
-        return runs.summary_of(run, result) | {
-            "strategy": plan.strategy.name,
-            "population": plan.population,
+    def summary(self, result: Result) -> dict[str, Any]:
+        last = runs.last_line(self.run)
+        return runs.summary_of(self.run, result) | {
+            "strategy": self.plan.strategy.name,
+            "population": self.plan.population,
             "generations": result.update,
             "env_steps": last.get("env_steps", 0),
             "fitness": {name.removeprefix("fitness/"): last[name] for name in last if name.startswith("fitness/")},
         }
-
-    return runs.Account(run, opening, report, told, plan.generations, "generations are bred")

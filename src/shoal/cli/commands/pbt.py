@@ -1,9 +1,9 @@
 """`shoal pbt TARGET --over OPTION=RANGE`: trainings that copy the best of them and vary it. `shoal pbt RUN` goes on."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from rich.console import Console
 from rich.table import Table
@@ -11,17 +11,15 @@ from tyro.conf import DisallowNone, UseAppendAction, arg
 
 from shoal.cli import runs
 from shoal.cli.commands.sweep import parse_values
-from shoal.cli.runs import ResumeOptions, TrainOptions
-from shoal.cli.start import opened, outline, pairs, prepare
+from shoal.cli.runs import ResumeOptions, RunView, TeamOptions, TrainOptions
+from shoal.cli.start import outline, pairs, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.team import Hired, TeamOptions, hired, team_from, team_of
 from shoal.cli.terminal import placed, say, shown
 from shoal.cli.worlds import check_world
-from shoal.cluster.tasks import pbt as cluster
+from shoal.cluster.run import Cluster
 from shoal.core.errors import OptionError
-from shoal.core.types import PyTree
-from shoal.populations.pbt import run as tuner
-from shoal.populations.pbt.run import PBT, PBTResult, Range
+from shoal.populations.pbt.plan import PBT, Range
+from shoal.training.loop import Result
 from shoal.training.run import Run, default_path
 from shoal.training.run_kinds import PBT as KIND
 from shoal.training.run_kinds import check_new
@@ -56,19 +54,13 @@ def run(args: Sequence[str]) -> int:
     folder = placed(options.run_dir) if options.run_dir else default_path(plan.experiment)
     check_new(folder)
     check_world(plan.experiment)
-    others = hired(team_from(options, "shoal pbt"), options)
-    account = _account(Run(folder, plan.experiment), plan, options.devices, others)
-    start = others.by(partial(cluster.pbt, plan, folder)) if others else partial(tuner.pbt, plan, folder)
-    return runs.carry_out(account, start, options)
+    on = runs.place_from(options, "shoal pbt")
+    return runs.carry_out(PBTView(Run(folder, plan), on, options))
 
 
-def go_on(options: ResumeOptions) -> int:
+def go_on(run: Run, options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
-    opened(options.run)
-    run, plan = tuner.open_pbt(placed(options.run))
-    others = hired(team_of(run.path, options), options)
-    start = others.by(partial(cluster.resume, run.path)) if others else partial(tuner.resume, run.path)
-    return runs.go_on(_account(run, plan, options.devices, others), start, options)
+    return runs.go_on(PBTView(run, runs.place_of(run, options), options, fresh=False))
 
 
 def parse_plan(args: Sequence[str]) -> tuple[PBT, Any]:
@@ -91,59 +83,63 @@ def _range(name: str, text: str) -> Range:
     return values
 
 
-def _account(run: Run, plan: PBT, devices: int | None, others: Hired | None) -> runs.Account:
-    def opening() -> tuple[str, str]:
-        tuner.build(plan, devices)  # refuses what does not fit before there is a folder
+class PBTView(RunView):
+    """What is told of a population that is tuned."""
+
+    each: ClassVar[str] = "members"
+
+    @property
+    def plan(self) -> PBT:
+        assert isinstance(self.run.config, PBT)
+        return self.run.config
+
+    @property
+    def trainings(self) -> int:
+        return self.plan.members
+
+    @property
+    def log(self) -> list[str]:
+        return [f"pbt/{name}" for name, values in self.plan.over.items() if values.log]
+
+    def opening(self) -> tuple[str, str]:
+        plan = self.plan
+        if isinstance(self.on, Cluster):
+            plan.program(1)  # refuses what does not fit before anything is started
         what = f"{plan.members} members tune {', '.join(plan.over)}, compared every {plan.interval} updates"
-        return outline(plan.experiment), f"{what}; run folder: {shown(run.path)}; {others or 'compiling ...'}"
+        return outline(plan.experiment), f"{what}; run folder: {shown(self.run.path)}; {self.connect()}"
 
-    def stored(policies: dict[str, PyTree], meta: dict[str, Any]) -> PBTResult:
-        return PBTResult(policies, meta["update"], [], meta["seconds"], 0.0, **meta[KIND])
+    def report(self, out: Console, result: Result) -> None:
+        plan, found = self.plan, result.standing
+        steps = result.update * plan.experiment.num_envs * plan.experiment.num_steps * plan.members
+        runs.say_speed(out, steps, result)
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("member", *plan.over, "return"):
+            table.add_column(name, justify="right")
+        for member in _ranked(found["scores"])[:SHOWN]:
+            score = found["scores"][member]
+            values = [f"{found['values'][name][member]:g}" for name in plan.over]
+            table.add_row(str(member), *values, "-" if score is None else f"{score:.3f}")
+        out.print(table)
+        if None in found["scores"]:
+            say(out, "-: it has failed, or no episode of it has ended since the last comparison")
+        if plan.members > SHOWN:
+            say(out, f"... and {plan.members - SHOWN} more. The policies are those of member {found['member']}.")
 
-    return runs.Account(
-        run,
-        opening,
-        lambda out, result: _report(out, plan, result),
-        lambda result: _summary(run, plan, result),
-        plan.experiment.num_updates,
-        trainings=plan.members,
-        each="members",
-        log=[f"pbt/{name}" for name, values in plan.over.items() if values.log],
-        stored=stored,
-    )
-
-
-def _report(out: Console, plan: PBT, result: PBTResult) -> None:
-    steps = result.update * plan.experiment.num_envs * plan.experiment.num_steps * plan.members
-    runs.say_speed(out, steps, result)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("member", *plan.over, "return"):
-        table.add_column(name, justify="right")
-    for member in _ranked(result)[:SHOWN]:
-        score = result.scores[member]
-        values = [f"{result.values[name][member]:g}" for name in plan.over]
-        table.add_row(str(member), *values, "-" if score is None else f"{score:.3f}")
-    out.print(table)
-    if None in result.scores:
-        say(out, "-: it has failed, or no episode of it has ended since the last comparison")
-    if plan.members > SHOWN:
-        say(out, f"... and {plan.members - SHOWN} more. The policies are those of member {result.member}.")
+    def summary(self, result: Result) -> dict[str, Any]:
+        plan, found = self.plan, result.standing
+        each = [
+            {"return": found["scores"][member], "values": {name: found["values"][name][member] for name in plan.over}}
+            for member in range(plan.members)
+        ]
+        return runs.summary_of(self.run, result) | {
+            "updates": result.update,
+            "env_steps": result.update * plan.experiment.num_envs * plan.experiment.num_steps,
+            "best": {"member": found["member"]} | each[found["member"]],
+            "members": each,
+        }
 
 
-def _ranked(result: PBTResult) -> list[int]:
+def _ranked(scores: Sequence[float | None]) -> list[int]:
     """The members, best first; those without a score come last."""
-    worth = [-float("inf") if score is None else score for score in result.scores]
+    worth = [-math.inf if score is None else score for score in scores]
     return sorted(range(len(worth)), key=lambda member: -worth[member])
-
-
-def _summary(run: Run, plan: PBT, result: PBTResult) -> dict[str, Any]:
-    each = [
-        {"return": result.scores[member], "values": {name: result.values[name][member] for name in plan.over}}
-        for member in range(plan.members)
-    ]
-    return runs.summary_of(run, result) | {
-        "updates": result.update,
-        "env_steps": result.update * plan.experiment.num_envs * plan.experiment.num_steps,
-        "best": {"member": result.member} | each[result.member],
-        "members": each,
-    }

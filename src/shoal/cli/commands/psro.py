@@ -1,32 +1,34 @@
 """`shoal psro GAME`: grow a population by best responses to mixtures of itself. `shoal league GAME`: by a league."""
 
+import contextlib
 import dataclasses
 import shlex
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
+from shoal.cli import runs
 from shoal.cli.arguments import Flag, scan
-from shoal.cli.runs import Hints, ResumeOptions
-from shoal.cli.start import Folder, WorkOptions, check_devices, check_known, imports_of, outline, prepare
+from shoal.cli.runs import ResumeOptions, RunView, TeamOptions
+from shoal.cli.start import Folder, WorkOptions, check_devices, outline, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.team import TeamOptions, hired, team_from, team_of
-from shoal.cli.terminal import console, duration, emit, placed, say, shown
+from shoal.cli.terminal import duration, emit, placed, say, shown
 from shoal.cli.worlds import check_world
-from shoal.cluster.tasks import populations
+from shoal.cluster.run import Cluster
 from shoal.core.errors import OptionError
 from shoal.core.origin import trust
-from shoal.populations import psro_run
 from shoal.populations.league import EXPLOIT_EVERY
-from shoal.populations.psro import PSRO, State
+from shoal.populations.population import Population
+from shoal.populations.psro import PSRO
 from shoal.presets import response_preset
-from shoal.training.experiment import Experiment
-from shoal.training.run import default_path
+from shoal.training import checkpoint
+from shoal.training.loop import Listener, Result
+from shoal.training.run import Run, default_path
 from shoal.training.run_kinds import check_new
+from shoal.training.runner import Local
 
 EXACT = "exact"
 
@@ -85,7 +87,7 @@ def league(args: Sequence[str]) -> int:
         episodes=options.episodes,
         target_error=options.target_error,
     )
-    settings = psro_run.Settings(
+    settings = Population(
         experiment, plan, greedy=options.greedy, imports=_imported(options), symmetric=options.symmetric
     )
     return _grown(settings, options, "shoal league")
@@ -106,7 +108,7 @@ def run(args: Sequence[str]) -> int:
         improvement=options.improvement,
     )
     kind = EXACT if options.oracle == EXACT else "learned"
-    settings = psro_run.Settings(
+    settings = Population(
         experiment,
         plan,
         kind,
@@ -127,56 +129,29 @@ def _imported(options: LeagueOptions | PsroOptions) -> tuple[str, ...]:
     return runs
 
 
-def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions, prog: str) -> int:
-    """Grows a population in a new folder; everything that can be refused is refused first."""
+def _grown(config: Population, options: LeagueOptions | PsroOptions, prog: str) -> int:
+    """Grows a population in a new folder."""
     check_devices(options.devices)
-    others = hired(team_from(options, prog), options)
-    check_world(settings.experiment)
-    by = EXACT if settings.oracle == EXACT else None
-    folder = placed(options.run_dir) if options.run_dir else default_path(settings.experiment, by=by)
+    on = runs.place_from(options, prog)
+    check_world(config.experiment)
+    by = EXACT if config.oracle == EXACT else None
+    folder = placed(options.run_dir) if options.run_dir else default_path(config.experiment, by=by)
     check_new(folder)
-    psro_run.check(settings)
-    out = console(options.json)
-    say(out, _title(settings), style="bold")
-    solver = settings.psro.meta_solver
-    every, iterations = settings.psro.solver_options.get("exploit_every", 1), settings.psro.iterations
-    if every > iterations:
-        say(
-            out,
-            f"exploiters train once in {every} iterations, and there are {iterations}: lower --exploit-every",
-            style="yellow",
-        )
-    where = f"; {others}" if others else "" if by else "; compiling ..."
-    say(out, f"PSRO, {solver}, {settings.oracle} responses; run folder: {shown(folder)}{where}")
-    start = (
-        others.by(partial(populations.start, settings, folder)) if others else partial(psro_run.start, settings, folder)
-    )
-    return _told(out, folder, settings.experiment, options, start)
+    return runs.carry_out(PopulationView(Run(folder, config), on, options))
 
 
-def _title(settings: psro_run.Settings) -> str:
-    return f"{settings.experiment.env}: exact responses" if settings.oracle == EXACT else outline(settings.experiment)
-
-
-def go_on(options: ResumeOptions) -> int:
+def go_on(run: Run, options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
     if options.checkpoint_minutes is not None:
         raise OptionError(
             f"{options.run} is a population, which is saved after every iteration: leave out --checkpoint-minutes"
         )
-    folder, out = placed(options.run), console(options.json)
-    settings = psro_run.open_settings(folder)
-    check_known(folder, settings.experiment)
-    _check_oracle(settings.oracle, options)
-    over = psro_run.is_finished(folder, settings)
-    others = None if over else hired(team_of(folder, options), options)
-    say(out, _title(settings) + (f"; {others}" if others else ""), style="bold")
-    if over:
-        where = shown(folder)
-        further = f"--import-policies {shlex.quote(where)}"
-        say(out, f"{where} is finished already. To grow it further, start a new one with {further}")
-    start = others.by(partial(populations.resume, folder)) if others else partial(psro_run.resume, folder)
-    return _told(out, folder, settings.experiment, options, start)
+    assert isinstance(run.config, Population)
+    _check_oracle(run.config.oracle, options)
+    newest = checkpoint.latest(run.checkpoints)
+    over = newest is not None and run.config.is_finished(run.config.read_meta(newest))
+    on = Local(options.devices) if over else runs.place_of(run, options)
+    return runs.carry_out(PopulationView(run, on, options, fresh=False, over=over))
 
 
 def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
@@ -186,23 +161,59 @@ def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
         raise OptionError("exact responses take a moment on one machine: leave out --cluster")
 
 
-def _told(out: Console, folder: Path, experiment: Experiment, options: WorkOptions, start: Callable[..., State]) -> int:
-    """Grows, tells how far it got and what comes next."""
-    hints = Hints(folder, imports_of(experiment, options.imports))
-    try:
-        state = start(devices=options.devices, listener=lambda state: _line(out, state))
-    except KeyboardInterrupt:  # after every iteration all is saved
-        if (folder / "config.json").exists():
-            say(out, f"stopped. Go on with: {hints('resume')}", style="bold yellow")
-        raise
-    report(out, state, folder)
-    goal, reached = psro_run.open_settings(folder).psro.target_nash_conv, state.history[-1].get("nash_conv")
-    if goal is not None and reached is not None and reached > goal:
-        say(out, f"the target, {goal}, was not reached: try more --iterations, or stronger responses", style="yellow")
-    say(out, f"next: {hints('population')}")
-    if options.json:
-        emit(result(state) | {"run": str(folder)})
-    return 0
+class PopulationView(RunView):
+    """What is told of a population. over: whether nothing is left to be done."""
+
+    def __init__(self, run: Run, on: Local | Cluster, options: WorkOptions, fresh: bool = True, over: bool = False):
+        super().__init__(run, on, options, fresh)
+        self.over = over
+
+    @property
+    def config(self) -> Population:
+        assert isinstance(self.run.config, Population)
+        return self.run.config
+
+    def opening(self) -> tuple[str, str]:
+        config, where = self.config, shown(self.run.path)
+        exact = config.oracle == EXACT
+        title = f"{config.experiment.env}: exact responses" if exact else outline(config.experiment)
+        if self.over:
+            further = f"--import-policies {shlex.quote(where)}"
+            return title, f"{where} is finished already. To grow it further, start a new one with {further}"
+        site = "" if exact else f"; {self.connect()}"
+        return title, f"PSRO, {config.psro.meta_solver}, {config.oracle} responses; run folder: {where}{site}"
+
+    def showing(self, out: Console) -> AbstractContextManager[Listener]:
+        every, iterations = self.config.psro.solver_options.get("exploit_every", 1), self.config.psro.iterations
+        if self.fresh and every > iterations:
+            few = f"exploiters train once in {every} iterations, and there are {iterations}"
+            say(out, f"{few}: lower --exploit-every", style="yellow")
+        return contextlib.nullcontext(lambda progress: _say_line(out, progress.line or {}))
+
+    def finish(self, out: Console, result: Result) -> int:
+        line = result.lines[-1]
+        far = (
+            f"NashConv {_unsigned(line['nash_conv'])} (exploitability {_unsigned(line['exploitability'])}), "
+            if "nash_conv" in line
+            else ""
+        )
+        say(out, f"{far}population {line['population']} a player, {duration(line['seconds'])}", style="bold")
+        say(out, f"run: {shown(self.run.path)}")
+        goal, reached = self.config.psro.target_nash_conv, line.get("nash_conv")
+        if goal is not None and reached is not None and reached > goal:
+            more = "try more --iterations, or stronger responses"
+            say(out, f"the target, {goal}, was not reached: {more}", style="yellow")
+        say(out, f"next: {self.hints('population')}")
+        if self.options.json:
+            emit(self.summary(result) | {"run": str(self.run.path)})
+        return 0
+
+    def summary(self, result: Result) -> dict[str, Any]:
+        """The figures of the last iteration."""
+        line, state = result.lines[-1], result.standing["state"]
+        names = ("nash_conv", "exploitability", "population", "seconds", "iteration", "value")
+        mixtures = {player: mixture.tolist() for player, mixture in zip(state.players, state.mixtures, strict=True)}
+        return {name: line[name] for name in names if name in line} | {"mixtures": mixtures}
 
 
 def translated(args: Sequence[str]) -> list[str]:
@@ -218,36 +229,12 @@ def translated(args: Sequence[str]) -> list[str]:
     return args
 
 
-def result(state: State) -> dict[str, Any]:
-    """The figures of the last iteration."""
-    line = state.history[-1]
-    shown = {
-        key: line[key]
-        for key in ("nash_conv", "exploitability", "population", "seconds", "iteration", "value")
-        if key in line
-    }
-    mixtures = {player: mixture.tolist() for player, mixture in zip(state.players, state.mixtures, strict=True)}
-    return shown | {"mixtures": mixtures}
-
-
-def report(out: Console, state: State, folder: Path) -> None:
-    line = state.history[-1]
-    far = (
-        f"NashConv {_unsigned(line['nash_conv'])} (exploitability {_unsigned(line['exploitability'])}), "
-        if "nash_conv" in line
-        else ""
-    )
-    say(out, f"{far}population {line['population']} a player, {duration(line['seconds'])}", style="bold")
-    say(out, f"run: {shown(folder)}")
-
-
 def _unsigned(number: float) -> str:
     """Four digits; rounding errors below 0 are 0."""
     return f"{max(number, 0.0):.4f}"
 
 
-def _line(out: Console, state: State) -> None:
-    line = state.history[-1]
+def _say_line(out: Console, line: dict[str, Any]) -> None:
     parts = [f"{line['iteration']:4d}"]
     if "value" in line:
         parts.append(f"value {line['value']:+.4f}")

@@ -6,8 +6,7 @@
 import dataclasses
 import json
 import shlex
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,21 +16,19 @@ from tyro.conf import DisallowNone, UseAppendAction, arg
 
 from shoal.cli import runs
 from shoal.cli.arguments import whole_number
-from shoal.cli.progress import showing
-from shoal.cli.runs import INTERRUPTED, MINUTES, ResumeOptions
-from shoal.cli.start import Folder, Hints, WorkOptions, agents_of, check_known, outline, pairs, prepare, warm_up_of
+from shoal.cli.runs import INTERRUPTED, MINUTES, ResumeOptions, RunView
+from shoal.cli.start import Folder, WorkOptions, outline, pairs, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import console, duration, emit, placed, say, shown
+from shoal.cli.terminal import counted, duration, emit, placed, say, shown
 from shoal.cli.worlds import check_world
 from shoal.core.errors import NonFiniteError, OptionError, RunError, ShoalError, require_positive
 from shoal.core.files import write_atomically
 from shoal.training.experiment import Experiment
-from shoal.training.run import default_path
+from shoal.training.loop import Result
+from shoal.training.run import Run, default_path
 from shoal.training.run_kinds import SWEEP, check_new
-from shoal.training.sweep import Point, Range, Sweep, SweepResult, open_sweep
-from shoal.training.sweep import prepare as prepare_sweep
-from shoal.training.sweep import resume as resume_sweep
-from shoal.training.sweep import run as run_sweep
+from shoal.training.runner import Local
+from shoal.training.sweep import Point, Range, Sweep, SweepResult, summarise
 from shoal.viz import MissingMatplotlibError, draw_sweep
 
 SHOWN = 20
@@ -67,21 +64,16 @@ def run(args: Sequence[str]) -> int:
     folder = placed(options.out) if options.out else default_path(experiment, "sweeps")
     check_new(folder, SWEEP)
     check_world(experiment)
-    prepared = prepare_sweep(plan, options.devices)
     command = shlex.join(["shoal", "sweep", *args])
-    return _carry_out(folder, plan, partial(run_sweep, prepared, folder), options, command)
+    return runs.carry_out(SweepView(Run(folder, plan), options, command))
 
 
-def go_on(options: ResumeOptions) -> int:
+def go_on(run: Run, options: ResumeOptions) -> int:
     """Continues a sweep from its newest checkpoint; of a finished one it shows the result."""
     if options.cluster is not None:
         raise OptionError(f"{options.run} is a sweep, which is trained on one machine: leave out --cluster")
-    folder = placed(options.run)
-    plan = open_sweep(folder)
-    check_known(folder, plan.experiment)
-    check_world(plan.experiment)
-    start = partial(resume_sweep, folder, devices=options.devices)
-    return _carry_out(folder, plan, start, options, shlex.join(["shoal", "resume", options.run]), fresh=False)
+    check_world(run.experiment)
+    return runs.carry_out(SweepView(run, options, shlex.join(["shoal", "resume", options.run]), fresh=False))
 
 
 def _plan(experiment: Experiment, options: SweepOptions) -> Sweep:
@@ -94,35 +86,44 @@ def _plan(experiment: Experiment, options: SweepOptions) -> Sweep:
     return Sweep(experiment, over, options.random, options.measure)
 
 
-def _carry_out(
-    folder: Path,
-    plan: Sweep,
-    start: Callable[..., SweepResult],
-    options: SweepOptions | ResumeOptions,
-    command: str,
-    fresh: bool = True,
-) -> int:
-    """Trains, tells of it, writes down and draws what came of it."""
-    out, hints = console(options.json), Hints(folder, options.imports)
-    try:
-        result = _train(out, plan, folder, start, options, fresh)
-    except KeyboardInterrupt:  # while compiling, or twice: what was saved last is what there is
-        if (folder / "config.json").exists():
-            say(out, f"stopped. Go on with: {hints('resume')}", style="bold yellow")
-        raise
-    table = result.to_dict() | {"command": command}
-    try:
-        write_atomically(folder / "sweep.json", json.dumps(table, indent=1, allow_nan=False) + "\n")
-    except OSError as error:
-        raise RunError(f"cannot write {folder / 'sweep.json'}: {error.strerror or error}") from error
-    _report(out, result, folder, _draw(folder / "sweep.png", table))
-    if options.json:
-        emit(table | {"out": str(folder)})
-    if result.best is None and not result.interrupted:
-        raise _no_result(result)
-    if result.interrupted:
-        say(out, f"stopped and saved. Go on with: {hints('resume')}", style="bold yellow")
-    return INTERRUPTED if result.interrupted else 0
+class SweepView(RunView):
+    """What is told of a sweep; what came of it is written down and drawn beside the run. command: as it was typed."""
+
+    def __init__(self, run: Run, options: SweepOptions | ResumeOptions, command: str, fresh: bool = True):
+        super().__init__(run, Local(options.devices), options, fresh)
+        self.command = command
+
+    @property
+    def plan(self) -> Sweep:
+        assert isinstance(self.run.config, Sweep)
+        return self.run.config
+
+    @property
+    def trainings(self) -> int:
+        return len(self.plan.points) * self.plan.experiment.num_seeds
+
+    def opening(self) -> tuple[str, str]:
+        plan = self.plan
+        seeds = plan.experiment.num_seeds
+        many = counted(len(plan.points), "point") + (f" x {seeds} seeds" if seeds > 1 else "")
+        what = f"{many} of {', '.join(plan.over)}, side by side in one program"
+        return outline(plan.experiment), f"{what}; folder: {shown(self.run.path)}; {self.connect()}"
+
+    def finish(self, out: Console, result: Result) -> int:
+        folder, found = self.run.path, summarise(self.plan, result)
+        table = found.to_dict() | {"command": self.command}
+        try:
+            write_atomically(folder / "sweep.json", json.dumps(table, indent=1, allow_nan=False) + "\n")
+        except OSError as error:
+            raise RunError(f"cannot write {folder / 'sweep.json'}: {error.strerror or error}") from error
+        _report(out, found, folder, _draw(folder / "sweep.png", table))
+        if self.options.json:
+            emit(table | {"out": str(folder)})
+        if found.best is None and not found.interrupted:
+            raise _no_result(found)
+        if found.interrupted:
+            say(out, f"stopped and saved. Go on with: {self.hints('resume')}", style="bold yellow")
+        return INTERRUPTED if found.interrupted else 0
 
 
 def _no_result(result: SweepResult) -> ShoalError:
@@ -164,28 +165,6 @@ def _number(name: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise OptionError(f"--over {name}: {text!r} is not a number. It must be {FORM}.") from None
-
-
-def _train(
-    out: Console,
-    plan: Sweep,
-    folder: Path,
-    start: Callable[..., SweepResult],
-    options: SweepOptions | ResumeOptions,
-    fresh: bool,
-) -> SweepResult:
-    experiment, points = plan.experiment, len(plan.points)
-    say(out, outline(experiment), style="bold")
-    many = f"{points} point{'s' * (points > 1)}" + _times(experiment)
-    say(out, f"{many} of {', '.join(plan.over)}, side by side in one program; folder: {shown(folder)}; compiling ...")
-    seconds = 60 * (MINUTES if options.checkpoint_minutes is None else options.checkpoint_minutes)
-    trainings, warm_up = points * experiment.num_seeds, warm_up_of(experiment)
-    with showing(out, experiment.env, trainings, agents_of(experiment), fresh, warm_up) as listener:
-        return start(listener=listener, checkpoint_seconds=seconds)
-
-
-def _times(experiment: Experiment) -> str:
-    return f" x {experiment.num_seeds} seeds" if experiment.num_seeds > 1 else ""
 
 
 def _draw(path: Path, table: dict[str, Any]) -> str:

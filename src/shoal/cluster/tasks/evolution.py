@@ -14,9 +14,7 @@ accelerator, versions). ERL has learners besides and is not for clusters.
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -25,62 +23,22 @@ import numpy as np
 from jax import lax
 
 from shoal.cluster.tasks.board import Result, Task, TaskBoard
-from shoal.cluster.tasks.pool import PoolConfig, WorkerPool
+from shoal.cluster.tasks.pool import LazyPool, WorkerPool
 from shoal.cluster.tasks.populations import digest, from_arrays, to_arrays
-from shoal.cluster.transport.launcher import Launcher
 from shoal.cluster.transport.service import Service
 from shoal.core.errors import OptionError, RunError
-from shoal.populations.evolution import run as one_machine
 from shoal.populations.evolution.members import copy_ids, nothing_played, play, with_stats
 from shoal.populations.evolution.plan import Evolution
-from shoal.populations.evolution.program import Carry, Program, build
+from shoal.populations.evolution.program import Carry, Program
 from shoal.populations.evolution.strategies import ERL
-from shoal.training.experiment import Experiment
 from shoal.training.fused import policies_of
-from shoal.training.loop import Listener
-from shoal.training.loop import Result as Trained
 from shoal.training.program import MAX_UPDATES
+from shoal.training.serialise import from_plain, to_plain
 
 MOST_SLICES = 16
 """Tasks of a generation, at most: of a run, not of a pool, so that workers may come and go."""
 AHEAD = 2
 """Generations whose tasks are on the board before the one that is followed is over."""
-
-
-def evolve(
-    plan: Evolution,
-    run_dir: str | Path,
-    config: PoolConfig,
-    launcher: Launcher,
-    listener: Listener | None = None,
-    checkpoint_seconds: float = 60.0,
-) -> Trained:
-    """Evolves from the start on a cluster; ends what the launcher has started."""
-    check(plan)
-    start = functools.partial(one_machine.evolve, plan, run_dir)
-    return _elsewhere(start, run_dir, config, launcher, listener=listener, checkpoint_seconds=checkpoint_seconds)
-
-
-def resume(
-    run_dir: str | Path,
-    config: PoolConfig,
-    launcher: Launcher,
-    listener: Listener | None = None,
-    checkpoint_seconds: float = 60.0,
-) -> Trained:
-    """Goes on with an evolution, wherever it was begun."""
-    check(one_machine.open_evolution(Path(run_dir))[1])
-    start = functools.partial(one_machine.resume, run_dir)
-    return _elsewhere(start, run_dir, config, launcher, listener=listener, checkpoint_seconds=checkpoint_seconds)
-
-
-def _elsewhere(start: Any, run_dir: str | Path, config: PoolConfig, launcher: Launcher, **more: Any) -> Trained:
-    """What `start` does on one machine, its members played by others."""
-    pools = _Pools(Path(run_dir).absolute(), config, launcher)
-    try:
-        return start(devices=1, spread=pools.spread, **more)
-    finally:
-        pools.close()
 
 
 def check(plan: Evolution) -> None:
@@ -90,6 +48,12 @@ def check(plan: Evolution) -> None:
             "evolution: the strategy erl trains by gradients besides, so more than returns would have to travel. "
             "Choose another strategy, such as open_es, or leave out --cluster."
         )
+
+
+def make_program(config: Evolution, workers: LazyPool) -> "ClusterProgram":
+    """The program of an evolution whose members play elsewhere."""
+    program = config.program(1)
+    return ClusterProgram(program.plan, program.cast, program.mesh, program.start, workers)
 
 
 def num_slices(population: int) -> int:
@@ -192,15 +156,15 @@ class Replica:
 class EvolutionHandler:
     """A worker's copy of the search. base: leaves of the carry to begin with; None: the seed is enough."""
 
-    def __init__(self, experiment: dict[str, Any], plan: dict[str, Any], base: list[np.ndarray] | None):
-        self.replica = Replica(build(Evolution.from_dict(Experiment.from_dict(experiment), plan), 1, base is not None))
+    def __init__(self, config: dict[str, Any], base: list[np.ndarray] | None):
+        self.replica = Replica(from_plain(Evolution, config, "evolution").program(1))
         self.base = base
         self.carry = self._begin()
 
     def _begin(self) -> Carry:
         program = self.replica.program
         if self.base is None:
-            return program.init()
+            return program.begin()
         return from_arrays(self.base, program.shapes())
 
     def run(self, task: Task, board: Service[TaskBoard]) -> tuple[dict[str, Any], None]:
@@ -226,12 +190,19 @@ def fingerprint(carry: Carry) -> str:
 class ClusterProgram(Program):
     """A program whose generations are played by a pool; this process follows as one more replica."""
 
-    pools: "_Pools | None" = None
+    workers: LazyPool | None = None
 
     def compiled(self, carry: Any) -> Any:
-        assert self.pools is not None
-        begun = int(carry.generation)
-        return functools.partial(self._follow, Replica(self), self.pools.start(self, carry), begun)
+        assert self.workers is not None
+        begun, replica = int(carry.generation), Replica(self)
+        base = to_arrays(carry) if begun else None
+        pool = self.workers.start(EvolutionHandler, to_plain(self.plan), base, most=1)
+        pool.forget([id for past in range(begun) for id in replica.ids(past)])
+        return functools.partial(self._follow, replica, pool, begun)
+
+    def close(self) -> None:
+        if self.workers is not None:
+            self.workers.close()
 
     def _follow(
         self, replica: Replica, pool: WorkerPool, begun: int, carry: Carry, count: jax.Array
@@ -256,31 +227,3 @@ def _compare(own: str, result: Result, generation: int) -> None:
             f"evolution: in generation {generation} the worker of task {result.id} had other weights than the driver. "
             "Copies stay equal only on machines of the same kind with the same versions: leave out the odd ones."
         )
-
-
-class _Pools:
-    """Hires a pool when an evolution begins, once its folder is there."""
-
-    def __init__(self, folder: Path, config: PoolConfig, launcher: Launcher):
-        self.folder, self.config, self.launcher = folder, config, launcher
-        self.pool: WorkerPool | None = None
-
-    def spread(self, program: Program) -> Program:
-        return ClusterProgram(program.plan, program.cast, program.mesh, program.start, self)
-
-    def start(self, program: Program, carry: Carry) -> WorkerPool:
-        begun = int(carry.generation) > 0
-        leaves = to_arrays(carry) if begun else None
-        plan = json.loads(json.dumps(program.plan.to_dict()))
-        args = (program.plan.experiment.to_dict(), plan, leaves)
-        self.pool = WorkerPool(self.folder, self.launcher, self.config, EvolutionHandler, *args, most=1)
-        replica = Replica(program)
-        self.pool.forget([id for past in range(int(carry.generation)) for id in replica.ids(past)])
-        return self.pool
-
-    def close(self) -> None:
-        try:
-            if self.pool is not None:
-                self.pool.close()
-        finally:
-            self.launcher.stop()

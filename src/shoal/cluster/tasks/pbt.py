@@ -10,7 +10,6 @@ rounding. Members travel as a whole, with their worlds and replays: what suits m
 
 import dataclasses
 import functools
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,66 +19,32 @@ from jax import lax
 
 from shoal.cluster.tasks.board import Task, TaskBoard
 from shoal.cluster.tasks.evolution import num_slices
-from shoal.cluster.tasks.pool import PoolConfig, WorkerPool
+from shoal.cluster.tasks.pool import LazyPool
 from shoal.cluster.tasks.populations import digest, from_arrays, to_arrays
-from shoal.cluster.transport.launcher import Launcher
 from shoal.cluster.transport.service import Service, Store
 from shoal.core.types import PyTree
-from shoal.populations.pbt import run as one_machine
 from shoal.populations.pbt.plan import PBT
-from shoal.populations.pbt.program import Program, State, Window, build
-from shoal.populations.pbt.run import PBTResult
-from shoal.training.experiment import Experiment
+from shoal.populations.pbt.program import Program, State, Window
 from shoal.training.fused import Carry
-from shoal.training.loop import Listener
 from shoal.training.program import MAX_UPDATES
+from shoal.training.serialise import from_plain, to_plain
 
 
-def pbt(
-    plan: PBT,
-    run_dir: str | Path,
-    config: PoolConfig,
-    launcher: Launcher,
-    listener: Listener | None = None,
-    checkpoint_seconds: float = 60.0,
-) -> PBTResult:
-    """Trains a population from the start on a cluster; ends what the launcher has started."""
-    start = functools.partial(one_machine.pbt, plan, run_dir)
-    return _elsewhere(start, run_dir, config, launcher, listener=listener, checkpoint_seconds=checkpoint_seconds)
+def check(config: PBT) -> None:
+    """Any can be tuned elsewhere."""
 
 
-def resume(
-    run_dir: str | Path,
-    config: PoolConfig,
-    launcher: Launcher,
-    listener: Listener | None = None,
-    checkpoint_seconds: float = 60.0,
-) -> PBTResult:
-    """Goes on with a population, wherever it was begun."""
-    start = functools.partial(one_machine.resume, run_dir)
-    return _elsewhere(start, run_dir, config, launcher, listener=listener, checkpoint_seconds=checkpoint_seconds)
-
-
-def _elsewhere(start: Any, run_dir: str | Path, config: PoolConfig, launcher: Launcher, **more: Any) -> PBTResult:
-    """What `start` does on one machine, its updates made by others."""
-    spread = functools.partial(ClusterProgram.of, config=config, launcher=launcher, folder=Path(run_dir).absolute())
-    try:
-        return start(devices=1, spread=spread, **more)
-    finally:
-        launcher.stop()
+def make_program(config: PBT, workers: LazyPool) -> "ClusterProgram":
+    """The program of a population whose members learn elsewhere."""
+    program = config.program(1)
+    return ClusterProgram(program.plan, program.inner, program.measure, workers)
 
 
 @dataclasses.dataclass(frozen=True)
 class ClusterProgram(Program):
-    """A program whose updates are made by a pool, in stretches from one comparison to the next."""
+    """A program whose updates are made by workers, in stretches from one comparison to the next."""
 
-    config: PoolConfig | None = None
-    launcher: Launcher | None = None
-    folder: Path | None = None
-
-    @staticmethod
-    def of(program: Program, config: PoolConfig, launcher: Launcher, folder: Path) -> "ClusterProgram":
-        return ClusterProgram(program.plan, program.inner, program.measure, config, launcher, folder)
+    workers: LazyPool
 
     def next_count(self, update: int) -> int:
         return min(self.plan.interval - update % self.plan.interval, MAX_UPDATES)
@@ -88,41 +53,22 @@ class ClusterProgram(Program):
         del carry
         return lambda carry, count: self._stretch(carry, int(count))
 
-    @functools.cached_property
-    def pool(self) -> WorkerPool:
-        """Started when the first update is to be made: the folder is there then."""
-        assert self.config is not None
-        assert self.launcher is not None
-        assert self.folder is not None
-        made = (self.plan.experiment.to_dict(), self.plan.to_dict(), self.launcher.store)
-        return WorkerPool(self.folder, self.launcher, self.config, PBTHandler, *made)
-
-    @functools.cached_property
-    def _done(self) -> list[str]:
-        """Tasks whose results no checkpoint holds yet."""
-        return []
-
     def saved(self) -> None:
-        if "pool" in self.__dict__:
-            self.pool.forget(self._done)
-            self.pool.write_status()
-            self._done.clear()
+        self.workers.saved()
 
     def close(self) -> None:
-        if "pool" in self.__dict__:
-            self.pool.close()
+        self.workers.close()
 
     def _stretch(self, state: State, count: int) -> tuple[State, jax.Array]:
         """So many updates of all members, by tasks; then a comparison, if it is due."""
-        assert self.launcher
-        leaves, size = to_arrays(state.members), self._size
+        leaves, size, store = to_arrays(state.members), self._size, self.workers.launcher.store
         update, tasks = int(state.members.update[0]), []
         for first in range(0, self.plan.members, size):
             own = [leaf[first : first + size] for leaf in leaves]
-            payload = {"count": count, "members": self.launcher.store.put(own)}
+            payload = {"count": count, "members": store.put(own)}
             tasks.append(Task(f"members/{update}/{first}/{digest([count, *own])}", "members", payload))
-        self._done.extend(task.id for task in tasks)
-        results = self.pool.run(tasks)
+        self.workers.start(PBTHandler, to_plain(self.plan), store)
+        results = self.workers.run(tasks)
         parts = [result.leaves for result in results if result.leaves is not None]
         *joined, rows = (np.concatenate(each) for each in zip(*parts, strict=True))
         members = from_arrays(joined, self.shapes().members)
@@ -161,8 +107,8 @@ class ClusterProgram(Program):
 class PBTHandler:
     """Makes updates of members where a worker lives."""
 
-    def __init__(self, experiment: dict[str, Any], plan: dict[str, Any], store: Store):
-        self.inner = build(PBT.from_dict(Experiment.from_dict(experiment), plan), 1).inner
+    def __init__(self, config: dict[str, Any], store: Store):
+        self.inner = from_plain(PBT, config, "pbt").program(1).inner
         self.store, self.like = store, self.inner.shapes()
 
     @functools.cached_property

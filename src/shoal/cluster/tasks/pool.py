@@ -247,3 +247,35 @@ class WorkerPool(Supervisor):
         times = f" {broken.times} times" if broken.times > 1 else ""
         told = broken.failure.error(broken.worker).text
         return WorkerError(f"{broken.worker} failed{times} (task {broken.id}): {told}\n{self.how_to_resume}")
+
+
+class LazyPool:
+    """The workers of a run, hired when there is something to do: the folder is made, and bad input refused, by then."""
+
+    def __init__(self, folder: Path, config: PoolConfig, launcher: Launcher):
+        self.folder, self.config, self.launcher = folder, config, launcher
+        self.pool: WorkerPool | None = None
+        self._done: list[str] = []
+
+    def start(self, make: Callable[..., TaskHandler], *args: Any, most: int = MOST) -> WorkerPool:
+        """The pool, whose handlers are `make(*args)`; it is started by the first call."""
+        if self.pool is None:
+            self.pool = WorkerPool(self.folder, self.launcher, self.config, make, *args, most=most)
+        return self.pool
+
+    def run(self, tasks: Sequence[Task]) -> list[Result]:
+        """What came of all tasks; it is kept until the next checkpoint."""
+        assert self.pool is not None
+        self._done += [task.id for task in tasks]
+        return self.pool.run(tasks)
+
+    def saved(self) -> None:
+        """After every checkpoint: what came of tasks is safe in it."""
+        if self.pool is not None:
+            self.pool.forget(self._done)
+            self.pool.write_status()
+            self._done = []
+
+    def close(self) -> None:
+        if self.pool is not None:
+            self.pool.close()

@@ -11,10 +11,9 @@ done since the last checkpoint, and nothing else. Anytime PSRO trains where the 
 only its line-ups are played elsewhere.
 """
 
-import contextlib
+import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,94 +21,58 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.cluster.tasks.board import Task, TaskBoard
-from shoal.cluster.tasks.pool import PoolConfig, WorkerPool
-from shoal.cluster.transport.launcher import Launcher
+from shoal.cluster.tasks.pool import LazyPool
 from shoal.cluster.transport.service import Service, Store
+from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
-from shoal.populations import psro_run
 from shoal.populations.game import Game
 from shoal.populations.matches import Matches
-from shoal.populations.psro import State
-from shoal.populations.psro_run import Listener, Settings
+from shoal.populations.oracles import Learned
+from shoal.populations.population import Population, PopulationProgram
 from shoal.populations.responses import Given, Responses
-from shoal.training.experiment import from_plain, to_plain
+from shoal.training.serialise import from_plain, to_plain
 
 EPISODES = 16_384
 """Episodes of one task, about: enough to keep a worker busy, so few that many workers have something to do."""
 
 
-def start(
-    settings: Settings, folder: str | Path, config: PoolConfig, launcher: Launcher, listener: Listener | None = None
-) -> State:
-    """Grows a population from the start on a cluster; ends what the launcher has started."""
-    psro_run.check(settings)
-    folder = Path(folder).absolute()
-    with _worker_pool(settings, folder, config, launcher) as workers:
-        oracle = psro_run.oracle_of(settings, config.devices, workers)
-        return psro_run.start(settings, folder, config.devices, workers.after_checkpoints(listener), oracle)
+def check(config: Population) -> None:
+    """Refuses what is not worth a cluster."""
+    if config.oracle == "exact":
+        raise OptionError("exact responses take a moment on one machine: leave out --cluster")
 
 
-def resume(folder: str | Path, config: PoolConfig, launcher: Launcher, listener: Listener | None = None) -> State:
-    """Goes on with a population, wherever it was begun; what was done since its last checkpoint is not done again."""
-    folder = Path(folder).absolute()
-    settings = psro_run.open_settings(folder)
-    with _worker_pool(settings, folder, config, launcher) as workers:
-        oracle = psro_run.oracle_of(settings, config.devices, workers)
-        return psro_run.resume(folder, config.devices, workers.after_checkpoints(listener), oracle)
+def make_program(config: Population, workers: LazyPool) -> "ClusterPopulation":
+    """The program of a population whose responses are trained, and whose line-ups are played, by workers."""
+    program = config.program(workers.config.devices)
+    assert isinstance(program.oracle, Learned)
+    oracle = dataclasses.replace(program.oracle, hands=WorkerHands(config, workers))
+    return ClusterPopulation(config, oracle, workers)
 
 
-@contextlib.contextmanager
-def _worker_pool(settings: Settings, folder: Path, config: PoolConfig, launcher: Launcher) -> Iterator["Workers"]:
-    """Workers for as long as a population grows."""
-    workers = Workers(settings, folder, config, launcher)
-    try:
-        yield workers
-    finally:
-        try:
-            workers.close()
-        finally:
-            launcher.stop()
+@dataclasses.dataclass(frozen=True)
+class ClusterPopulation(PopulationProgram):
+    """A population that others train and play for."""
 
+    workers: LazyPool
 
-class Workers:
-    """Trains and plays for an oracle (see `oracles.Hands`) by tasks. Workers are hired when there is something to do.
-
-    So a run folder is made, and bad input refused, before anything is started.
-    """
-
-    def __init__(self, settings: Settings, folder: Path, config: PoolConfig, launcher: Launcher):
-        self.settings, self.folder, self.config, self.launcher = settings, folder, config, launcher
-        self._pool: WorkerPool | None = None
-        self._done: list[str] = []
-
-    @property
-    def pool(self) -> WorkerPool:
-        if self._pool is None:
-            made = (to_plain(self.settings), self.config.devices, self.launcher.store)
-            self._pool = WorkerPool(self.folder, self.launcher, self.config, PSROHandler, *made)
-        return self._pool
+    def saved(self) -> None:
+        self.workers.saved()
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
+        self.workers.close()
 
-    def after_checkpoints(self, listener: Listener | None) -> Listener:
-        """Called after every checkpoint: what came of tasks is safe in it."""
 
-        def on(state: State) -> None:
-            if self._pool is not None:
-                self._pool.forget(self._done)
-                self._pool.write_status()
-                self._done = []
-            if listener is not None:
-                listener(state)
+class WorkerHands:
+    """Trains and plays for an oracle (see `oracles.Hands`) by tasks."""
 
-        return on
+    def __init__(self, config: Population, workers: LazyPool):
+        self.config, self.workers, self.store = config, workers, workers.launcher.store
 
     def train(self, game: Game, capacity: int, given: Given) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
         """One task for each player that learns and each lane."""
         banks = {player: to_arrays(policies) for player, policies in given.banks.items()}
-        stored = {player: self.launcher.store.put(leaves) for player, leaves in banks.items()}
+        stored = {player: self.store.put(leaves) for player, leaves in banks.items()}
         known = {player: digest(leaves) for player, leaves in banks.items()}
         tasks = []
         for number, player in enumerate(given.meets):
@@ -137,7 +100,7 @@ class Workers:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Some line-ups a task."""
         arrays = {player: to_arrays(policies) for player, policies in banks.items()}
-        stored = {player: self.launcher.store.put(leaves) for player, leaves in arrays.items()}
+        stored = {player: self.store.put(leaves) for player, leaves in arrays.items()}
         known = [digest(leaves) for leaves in arrays.values()]
         share, tasks = max(1, EPISODES // episodes), []
         for start in range(0, len(lineups), share):
@@ -150,18 +113,18 @@ class Workers:
         return np.concatenate(returns), np.concatenate(squares)
 
     def _run(self, tasks: Sequence[Task]) -> list[Any]:
-        self._done += [task.id for task in tasks]
-        return self.pool.run(tasks)
+        self.workers.start(PSROHandler, to_plain(self.config), self.workers.config.devices, self.store)
+        return self.workers.run(tasks)
 
 
 class PSROHandler:
     """Trains and plays where a worker lives."""
 
-    def __init__(self, settings: dict[str, Any], devices: int | None, store: Store):
-        self.settings = from_plain(Settings, settings, "psro")
+    def __init__(self, config: dict[str, Any], devices: int | None, store: Store):
+        population = from_plain(Population, config, "psro")
         self.devices, self.store = devices, store
-        self.game = Game(self.settings.experiment)
-        self.matches = Matches(self.game, not self.settings.greedy, devices=devices)
+        self.game = Game(population.experiment)
+        self.matches = Matches(self.game, not population.greedy, devices=devices)
         self._trainers: dict[tuple[str, int], Responses] = {}
         self._like: dict[str, Any] = {}
 

@@ -1,23 +1,38 @@
-"""What an evolution is, as plain data: an experiment, a strategy, and how many play how much."""
+"""What an evolution is, as plain data: an experiment, a strategy, and how many play how much.
+
+A run of an evolution is a run folder like any other, with one more entry in `config.json`, so that `shoal eval` and
+`shoal watch` play what has evolved. An update of it is a generation. From Python:
+
+    from shoal import presets
+    from shoal.populations.evolution.plan import Evolution
+    from shoal.populations.evolution.strategies import OpenES
+    from shoal.training.runner import run
+
+    result = run(Evolution(presets.get("control/cartpole"), OpenES(), population=4096, generations=20))
+"""
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from shoal.core.errors import OptionError, require, require_positive, unknown_name
+from shoal.core.errors import require, require_positive
 from shoal.core.options import check_types
-from shoal.populations.evolution.strategies import ERL, OpenES, Strategy, strategy_from_dict, strategy_to_dict
-from shoal.training.experiment import Experiment, Learner
+from shoal.populations.evolution.strategies import ERL, OpenES, Strategy
+from shoal.training.experiment import Composed, Experiment, Learner
+
+if TYPE_CHECKING:
+    from shoal.populations.evolution.program import Program
 
 
 @dataclasses.dataclass(frozen=True)
-class Evolution:
+class Evolution(Composed):
     """All that is needed to reproduce an evolution.
 
     The experiment says which world, and whose networks: policies of its learners evolve, but for frozen ones, which
     play as their weights say. Its numbers of copies, steps and env steps are not used.
     """
+
+    kind: ClassVar[str] = "evolution"
 
     experiment: Experiment
     strategy: Strategy = dataclasses.field(default_factory=OpenES)  # pyright: ignore[reportAssignmentType]
@@ -42,7 +57,7 @@ class Evolution:
         require(seeds == 1, "evolution", "num_seeds", seeds, "1: a population is one run; start it once for each seed")
 
     @functools.cached_property
-    def played(self) -> Experiment:
+    def played(self) -> Experiment:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The experiment as its world is played: the copies are the members' episodes."""
         hybrid = isinstance(self.strategy, ERL)
         copies = (self.population + hybrid) * self.episodes
@@ -63,17 +78,7 @@ class Evolution:
             total_env_steps=copies * steps * self.generations,
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data, the experiment apart."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del fields["experiment"]
-        return fields | {"strategy": strategy_to_dict(self.strategy), "evolve": list(self.evolve)}
+    def program(self, devices: int | None = None) -> "Program":
+        from shoal.populations.evolution.program import build  # which needs plans
 
-    @staticmethod
-    def from_dict(experiment: Experiment, data: Mapping[str, Any]) -> "Evolution":
-        """The inverse of `to_dict`; unknown entries are named."""
-        known = [field.name for field in dataclasses.fields(Evolution)]
-        for key in data:
-            if key not in known:
-                raise OptionError(f"evolution: {unknown_name('entry', key, known)}")
-        return Evolution(experiment, **{**data, "strategy": strategy_from_dict(data["strategy"])})
+        return build(self, devices)

@@ -2,14 +2,7 @@
 
 Every member of the population plays `episodes` copies of the world, all of them at once; what the strategy makes of
 their returns is part of the same program, whose carry is donated. On several devices (on a CPU, cores) each plays a
-share of the members. From Python:
-
-    from shoal import presets
-    from shoal.populations.evolution.program import Evolution
-    from shoal.populations.evolution.run import evolve
-    from shoal.populations.evolution.strategies import OpenES
-
-    result = evolve(Evolution(presets.get("control/cartpole"), OpenES(), population=4096, generations=20))
+share of the members.
 """
 
 import dataclasses
@@ -64,7 +57,7 @@ class Carry(struct.PyTreeNode):
 class Program(CompiledProgram[Carry]):
     """An evolution, compiled: `init` makes the carry, `advance` breeds generations. Built by `build`.
 
-    start: policies that are not drawn but begin as they are given.
+    start: policies that are not drawn but begin as they are given; see `begin`.
     """
 
     plan: Evolution
@@ -125,7 +118,7 @@ class Program(CompiledProgram[Carry]):
         return jax.device_put(jax.jit(self._init)(), self.shardings)
 
     def begin(self) -> Carry:
-        return self.init()
+        return dataclasses.replace(self, start=start_of(self.cast)).init()
 
     def shapes(self) -> Carry:
         return jax.eval_shape(self._init)
@@ -279,11 +272,8 @@ class GenerationTally(Tally):
         self.steps = meta["env_steps"]
 
 
-def build(plan: Evolution, devices: int | None = None, begun: bool = False) -> Program:
-    """The program of an evolution, over all local devices or the first few; ERL is on one.
-
-    begun: whether it goes on from a checkpoint, which has everything that it began with.
-    """
+def build(plan: Evolution, devices: int | None = None) -> Program:
+    """The program of an evolution, over all local devices or the first few; ERL is on one."""
     roles = cast(plan.played)
     check_compiled(roles)
     for name in plan.evolve:
@@ -300,7 +290,7 @@ def build(plan: Evolution, devices: int | None = None, begun: bool = False) -> P
         raise OptionError(f"evolution: population must be a multiple of the devices, {devices}, got {plan.population}")
     require_counts("evolution", population=plan.population, copies=plan.population * plan.episodes)
     mesh = make_mesh(plan.population, 1, devices)
-    program = Program(plan, roles, mesh, {} if begun else start_of(roles))
+    program = Program(plan, roles, mesh)
     _check_memory(program)
     return program
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ Draw = Callable[[jax.Array], jax.Array]
 """Fresh weights of the networks that evolve, `key -> [D]`."""
 
 
+@runtime_checkable
 class Strategy(Protocol):
     """A search for the vector of the highest fitness.
 

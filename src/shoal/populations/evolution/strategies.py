@@ -6,7 +6,6 @@ it is used.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from shoal.core.errors import OptionError, require, unknown_name
+from shoal.core.errors import OptionError, unknown_name
 from shoal.core.options import check_types
 from shoal.populations.evolution.erl import ERL
 from shoal.populations.evolution.evosax_strategy import Evosax, evosax_names
@@ -28,6 +27,7 @@ from shoal.populations.evolution.search import (
     mirrored,
 )
 from shoal.populations.evolution.seed_chain import SeedChainGA
+from shoal.training.serialise import register_family
 
 __all__ = [
     "ARS",
@@ -39,9 +39,7 @@ __all__ = [
     "SeedChainGA",
     "Strategy",
     "make_strategy",
-    "strategy_from_dict",
     "strategy_names",
-    "strategy_to_dict",
 ]
 
 
@@ -157,15 +155,4 @@ def make_strategy(name: str, **options: Any) -> Strategy:
     return STRATEGIES[name](**options)
 
 
-def strategy_to_dict(strategy: Strategy) -> dict[str, Any]:
-    """Plain JSON data."""
-    if isinstance(strategy, Evosax):
-        return {"name": strategy.name, "options": dict(strategy.options)}
-    return {"name": strategy.name, **dataclasses.asdict(strategy)}  # pyright: ignore[reportArgumentType]
-
-
-def strategy_from_dict(data: Mapping[str, Any]) -> Strategy:
-    """The inverse of `strategy_to_dict`."""
-    require(isinstance(data, Mapping) and isinstance(data.get("name"), str), "strategy", "name", data, "given")
-    options = {key: value for key, value in data.items() if key != "name"}
-    return make_strategy(data["name"], **(options if data["name"] in STRATEGIES else options.get("options", {})))
+register_family(Strategy, lambda name: STRATEGIES.get(name, Evosax))

@@ -1,26 +1,48 @@
-"""What population-based training is, as plain data: an experiment, what is tuned, and how members are compared."""
+"""Population-based training (Jaderberg et al. 2017) around any algorithm: what is tuned, how members are compared.
+
+Members learn side by side in one program, in which bad ones become copies of good ones with slightly different
+hyper-parameters (see `program`). A run of it is a run folder like any other, with one more entry in `config.json`;
+its checkpoints hold the policies of the best member where other runs hold theirs, so that `shoal eval` and
+`shoal watch` play them. From Python:
+
+    from shoal import presets
+    from shoal.populations.pbt.plan import PBT, Range
+    from shoal.training.runner import run
+
+    plan = PBT(presets.get("mpe/simple_spread"), {"learning_rate": Range(1e-4, 1e-2, log=True)}, members=16)
+    best = run(plan, "runs/mine").standing
+    print(best["member"], best["scores"][best["member"]], best["values"]["learning_rate"][best["member"]])
+"""
 
 import contextlib
 import dataclasses
 import functools
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from shoal.core.errors import OptionError, require, unknown_name
+from shoal.core.errors import OptionError, require
 from shoal.core.options import check_types
-from shoal.training.experiment import Experiment
+from shoal.training.experiment import Composed, Experiment
 from shoal.training.sweep_plan import Range, Sweep
+
+if TYPE_CHECKING:
+    from shoal.populations.pbt.program import Program
+
+
+__all__ = ["PBT", "Range", "as_pbt"]
 
 
 @dataclasses.dataclass(frozen=True)
-class PBT:
+class PBT(Composed):
     """All that is needed to reproduce a population-based training.
 
     over: ranges by option, as `option` for all learners that have it and learn, or as `learner.option`; the first
     values are drawn from them with the experiment's seed. measure: `return` or `return/GROUP`, what members are
     compared by; by default the return of those that tuned learners play.
     """
+
+    kind: ClassVar[str] = "pbt"
 
     experiment: Experiment
     over: Mapping[str, Range]
@@ -53,20 +75,10 @@ class PBT:
         with as_pbt():
             return Sweep(self.experiment, self.over, random=self.members, measure=self.measure)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data, the experiment apart."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del fields["experiment"]
-        return fields | {"over": {name: dataclasses.asdict(found) for name, found in self.over.items()}}
+    def program(self, devices: int | None = None) -> "Program":
+        from shoal.populations.pbt.program import build  # which needs plans
 
-    @staticmethod
-    def from_dict(experiment: Experiment, data: Mapping[str, Any]) -> "PBT":
-        """The inverse of `to_dict`; unknown entries are named."""
-        known = [field.name for field in dataclasses.fields(PBT)]
-        for key in data:
-            if key not in known:
-                raise OptionError(f"pbt: {unknown_name('entry', key, known)}")
-        return PBT(experiment, **{**data, "over": {name: Range(**found) for name, found in data["over"].items()}})
+        return build(self, devices)
 
 
 @contextlib.contextmanager

@@ -32,8 +32,7 @@ from shoal.training import checkpoint, fused, nan_guard, records
 from shoal.training.experiment import Cast, Experiment
 from shoal.training.fused import Carry, policies_of, with_weights
 from shoal.training.program import CompiledProgram, SeparateTally, Tally
-from shoal.training.run_kinds import PBT as PBT_ENTRY
-from shoal.training.sweep import SweepProgram, prepare
+from shoal.training.sweep import SweepProgram, build_sweep
 
 SCORE, SOURCE = "pbt/score", "pbt/source"
 """Columns of the metrics table, beside `pbt/OPTION` for each option that is tuned."""
@@ -154,10 +153,15 @@ class Program(CompiledProgram[State]):
         """The policies of the best member are where other runs have theirs, so that they can be played as those are."""
         members = carry.members.replace(latch=nan_guard.first_faults(carry.members.latch))
         best = jax.device_get(self.best(carry))
-        return {"learners": best.learners, "state": carry.replace(members=members)}, {PBT_ENTRY: self.standing(carry)}
+        return {"learners": best.learners, "state": carry.replace(members=members)}, {
+            self.plan.kind: self.standing(carry)
+        }
 
     def standing(self, carry: State) -> dict[str, Any]:
-        """member: the best one. scores, values: of all members; None for those that failed."""
+        """`member`: the best one, whose policies are handed over. `scores`, `values`: of all members.
+
+        A score is the mean return since the last comparison, None if the member has failed or no episode has ended.
+        """
         best = jax.device_get(self.best(carry))
         failed = jax.device_get(carry.members.latch).kind.any(axis=-1)
         values = jax.device_get(self.values(carry.members))
@@ -303,8 +307,8 @@ class Lineage(SeparateTally):
         self.failed = bool(rows[-1, :, self.names.index("fault")].all())
         return lines
 
-    def meta(self) -> dict[str, Any]:
-        return super().meta() | {"lineage": self.lineage.tolist()}
+    def meta(self, progress: dict[str, Any]) -> dict[str, Any]:
+        return super().meta({"lineage": self.lineage.tolist()} | progress)
 
     def restore(self, meta: dict[str, Any]) -> None:
         super().restore(meta)
@@ -329,7 +333,7 @@ def _plain(values: np.ndarray) -> list[float | None]:
 def build(plan: PBT, devices: int | None = None) -> Program:
     """The program of a population-based training, over all local devices or the first few."""
     with as_pbt():
-        inner = prepare(plan.start, devices, _Members)
+        inner = build_sweep(plan.start, devices, _Members)
     assert isinstance(inner, _Members)
     env = inner.cast.env
     if env.kind == "competitive" and len(inner.measure) == len(sides(env)) > 1:

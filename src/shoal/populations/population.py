@@ -1,0 +1,333 @@
+"""PSRO and leagues as runs: what a population is as plain data, and the program that grows it, an iteration an update.
+
+After every iteration the banks, the payoff table and the history are saved; going on from there gives the same bits as
+never having stopped, because every draw of an iteration follows from the seed and the iteration's number. Policies of
+other runs are read once, when a population begins; from then on they are in its own checkpoints. From Python:
+
+    from shoal.populations.population import Population
+    from shoal.populations.psro import PSRO
+    from shoal.presets import resolve
+    from shoal.training.runner import run
+
+    result = run(Population(resolve("psro/kuhn"), PSRO("nash", iterations=8), oracle="exact"))
+    print(result.standing["state"].mixtures, result.lines[-1]["nash_conv"])
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import jax
+import numpy as np
+
+from shoal.core.errors import OptionError, RunError, require, shell_command
+from shoal.core.files import write_atomically
+from shoal.core.options import check_types
+from shoal.core.types import PyTree
+from shoal.games.payoff import PayoffTable
+from shoal.populations.anytime_oracle import Anytime
+from shoal.populations.bank import PolicyBank
+from shoal.populations.game import Game
+from shoal.populations.imported import Found, gathered, joined, of_population, of_training
+from shoal.populations.league_oracle import League
+from shoal.populations.oracles import Exact, Learned
+from shoal.populations.pipeline import Pipelined
+from shoal.populations.psro import PSRO, State, begin, finished, iterate, shared
+from shoal.populations.records import read_population
+from shoal.training import checkpoint, records, run_kinds
+from shoal.training.experiment import Cast, Composed, Experiment
+from shoal.training.program import Program, Tally
+from shoal.training.run import open_run
+
+
+@dataclasses.dataclass(frozen=True)
+class Population(Composed):
+    """All that is needed to reproduce a population."""
+
+    kind: ClassVar[str] = "psro"
+
+    experiment: Experiment  # of one best response: world, algorithm, copies, steps
+    psro: PSRO = dataclasses.field(default_factory=PSRO)
+    oracle: Literal["learned", "exact"] = "learned"
+    warm_start: bool = False  # whether a best response starts from the player's newest policy
+    greedy: bool = False  # whether policies of the bank play their most likely action instead of sampling
+    levels: int = 1  # best responses of each player that are trained at the same time: more make it a pipeline
+    imports: tuple[str, ...] = ()  # folders of runs whose policies are in the banks from the start, frozen
+    symmetric: bool = False  # whether players are exchangeable: then all of them share one bank
+
+    def __post_init__(self):
+        check_types(self, "psro")
+        require(self.levels >= 1, "psro", "levels", self.levels, "at least 1")
+        learned = self.oracle == "learned"
+        if self.psro.meta_solver == "anytime":
+            require(self.levels == 1, "psro", "levels", self.levels, "1 for anytime")
+        if self.psro.meta_solver == "league" or self.levels > 1:
+            require(learned, "psro", "oracle", self.oracle, "learned for leagues and pipelines")
+        if self.psro.meta_solver == "anytime" and learned:
+            require(
+                not self.symmetric, "psro", "symmetric", self.symmetric, "left out for anytime with learnt responses"
+            )
+
+    def at_home(self) -> Self:
+        imports = tuple(str(Path(path).absolute()) for path in self.imports)
+        return dataclasses.replace(super().at_home(), imports=imports)
+
+    def program(self, devices: int | None = None) -> "PopulationProgram":
+        _check(self)
+        return PopulationProgram(self, oracle_of(self, devices))
+
+    def read_meta(self, path: Path) -> dict[str, Any]:
+        found = read_population(path)
+        last = found.history[-1]
+        return {"update": last["iteration"], "seconds": last["seconds"], "population": found}
+
+    def is_finished(self, meta: Mapping[str, Any]) -> bool:
+        return finished(meta["population"].history, self.psro)
+
+
+def oracle_of(config: Population, devices: int | None = None) -> Learned | Exact:
+    """What trains and evaluates for a population."""
+    game = Game(config.experiment)
+    if config.oracle == "exact":
+        return Exact.of(game, config.symmetric)
+    common = (game, config.psro.episodes, config.warm_start, config.greedy, devices)
+    if config.psro.meta_solver == "league":
+        return League(*common, symmetric=config.symmetric, **_league_options(config))
+    if config.psro.meta_solver == "anytime":
+        return Anytime(*common, config.psro.solver_options)
+    if config.levels > 1:
+        return Pipelined(*common, config.levels, config.psro, symmetric=config.symmetric)
+    return Learned(*common, symmetric=config.symmetric)
+
+
+def _league_options(config: Population) -> dict[str, Any]:
+    """The options of a league. Folders from before there was `exploit_every` grew with all roles in each iteration."""
+    options = config.psro.solver_options
+    unknown = sorted(options.keys() - {"exploit_every"})
+    require(not unknown, "league", "solver_options", unknown, "exploit_every")
+    every = options.get("exploit_every", 1)
+    require(type(every) is int and every >= 1, "league", "exploit_every", every, "a whole number, at least 1")
+    return {"exploit_every": every}
+
+
+def _check(config: Population) -> None:
+    """Refuses what cannot work, before anything is compiled."""
+    game = Game(config.experiment)
+    assert game.players  # a world with fewer than two is refused there
+    for name, learner in config.experiment.learners.items():
+        if learner.frozen or learner.weights:
+            what = "is frozen" if learner.frozen else f"starts from the weights of {learner.weights}"
+            raise OptionError(
+                f"learner {name!r} {what}, but every response is trained afresh. Policies of other runs join a "
+                "population by --import-policies."
+            )
+    if config.experiment.num_seeds > 1:
+        raise OptionError(f"a population has one seed, got num_seeds {config.experiment.num_seeds}: start several")
+    if config.psro.target_nash_conv is not None and not game.has_tables:
+        raise OptionError(
+            f"world {game.env!r} has no exact tables, so its NashConv is not known: leave out "
+            "target_nash_conv, and stop by iterations or patience"
+        )
+
+
+def beginning(config: Population, oracle: Learned | Exact) -> State:
+    """The population to begin with: a fresh policy of each player, and after it those of other runs."""
+    game = Game(config.experiment)
+    for path in config.imports:
+        config.experiment.origin.admit_folder(path, "it begins with the policies of")
+        if not Path(path).is_dir():
+            raise RunError(f"policies to import: {path} is not a run folder: no such folder")
+    runs = [_imported(Path(path), config, game) for path in config.imports]
+    found = gathered(runs, game.players, config.symmetric)
+    room = config.psro.room_for(max(map(len, found.values())))
+    return joined(begin(oracle.first(), room, config.symmetric), found)
+
+
+def _imported(path: Path, config: Population, game: Game) -> dict[str, list[Found]]:
+    """The policies of another run, by player."""
+    if run_kinds.kind_of(path) != run_kinds.PSRO:
+        if config.oracle == "exact":
+            raise RunError(f"{path}: exact responses are tables, not networks; only populations of --oracle exact fit")
+        return of_training(path, game)
+    theirs = open_population(path)
+    if theirs.oracle != config.oracle:
+        raise RunError(f"{path} is a population of {theirs.oracle} responses, this one is of {config.oracle} ones")
+    grown = load(path, theirs, oracle_of(theirs))
+    return of_population(path, grown, Game(theirs.experiment), game, theirs.oracle == "exact")
+
+
+@dataclasses.dataclass(frozen=True)
+class PopulationProgram(Program[State]):
+    """A population that grows by one iteration a call: whatever trains and plays is the oracle's."""
+
+    most: ClassVar[int] = 1
+    saves_every_call: ClassVar[bool] = True
+
+    config: Population
+    oracle: Learned | Exact
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.config.experiment
+
+    @property
+    def cast(self) -> Cast:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.experiment.setup
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ()  # an iteration has a line of figures, no row of a table
+
+    @property
+    def num_updates(self) -> int:
+        return self.config.psro.iterations
+
+    def begin(self) -> State:
+        return beginning(self.config, self.oracle)
+
+    def compiled(self, carry: State) -> Callable[[State, int], tuple[State, dict[str, Any]]]:
+        del carry
+        oracle, plan = self.oracle, self.config.psro
+
+        def advance(state: State, count: int) -> tuple[State, dict[str, Any]]:
+            assert count == 1
+            state = iterate(state, plan, oracle.respond, oracle.evaluate, oracle.measure, oracle.mix)
+            return state, state.history[-1]
+
+        return advance
+
+    def tally(self) -> "PopulationTally":
+        return PopulationTally(self)
+
+    def policies(self, carry: State) -> dict[str, PyTree]:
+        """The banks: every player's policies along a leading axis."""
+        return {
+            player: jax.tree.map(lambda leaf, bank=bank: np.asarray(leaf)[: len(bank)], bank.policies)
+            for player, bank in carry.banks.items()
+        }
+
+    def fault(self, carry: State, tally: Tally) -> str | None:
+        return None
+
+    def stored(self, carry: State) -> tuple[PyTree, dict[str, Any]]:
+        return stored(carry)
+
+    def restore(self, path: Path, meta: dict[str, Any]) -> State:
+        return restore(path, self.config, self.oracle)
+
+    def standing(self, carry: State) -> dict[str, Any]:
+        """`state`: banks, payoffs, mixtures and history."""
+        return {"state": carry}
+
+
+class PopulationTally(Tally):
+    """Iterations for updates; before the first of them, which plays what there is at the start, -1."""
+
+    eval_updates = 0  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
+
+    def __init__(self, program: PopulationProgram):
+        self.psro, self.total = program.config.psro, program.num_updates
+        self.update, self.failed = -1, False
+        self.history: list[dict[str, Any]] = []
+
+    @property
+    def env_steps(self) -> int:
+        return 0  # nobody counts them: responses are whole trainings
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.history) and finished(self.history, self.psro)
+
+    def add(self, count: int, table: dict[str, Any]) -> list[dict[str, Any]]:
+        self.update = table["iteration"]
+        self.history.append(table)
+        return [table]
+
+    def meta(self, progress: dict[str, Any]) -> dict[str, Any]:
+        return {}  # all of it is in the state
+
+    def restore(self, meta: dict[str, Any]) -> None:
+        self.update, self.history = meta["update"], list(meta["population"].history)
+
+    def log(self, folder: Path) -> "HistoryLog":
+        return HistoryLog(folder / "metrics.jsonl", self.history)
+
+    def earlier(self, metrics: Path) -> list[dict[str, Any]]:
+        return list(self.history)
+
+
+class HistoryLog:
+    """Writes all lines anew with every line: they are few, and what a kill has cost is there again."""
+
+    def __init__(self, path: Path, history: list[dict[str, Any]]):
+        self.path, self.lines = path, list(history)
+        if history:
+            self._write()
+
+    def write(self, line: dict[str, Any]) -> None:
+        self.lines.append(line)
+        self._write()
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _write(self) -> None:
+        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
+
+
+def open_population(folder: Path) -> Population:
+    """What an existing population was grown by."""
+    config = open_run(folder, run_kinds.PSRO).config
+    assert isinstance(config, Population)
+    return config
+
+
+def load(folder: Path, config: Population, oracle: Learned | Exact) -> State:
+    """The population as the newest checkpoint of a folder holds it."""
+    path = checkpoint.latest(folder / "checkpoints")
+    if path is None:
+        raise RunError(f"{folder} has no checkpoint yet: go on with `{shell_command('resume', folder)}`")
+    return restore(path, config, oracle)
+
+
+def stored(state: State) -> tuple[PyTree, dict[str, Any]]:
+    """What a checkpoint holds of a population: its arrays, and its meta data."""
+    table = {"count": state.table.count, "total": state.table.total, "squares": state.table.squares}
+    tree = {"banks": {name: bank.policies for name, bank in state.banks.items()}, "table": table}
+    meta = {
+        "capacities": {name: bank.capacity for name, bank in state.banks.items()},
+        "members": {
+            name: [dataclasses.asdict(member) for member in bank.members] for name, bank in state.banks.items()
+        },
+        "mixtures": [mixture.tolist() for mixture in state.mixtures],
+        "history": list(state.history),
+        "symmetric": state.table.symmetric,
+    }
+    return tree, meta
+
+
+def restore(path: Path, config: Population, oracle: Learned | Exact) -> State:
+    """The population as a checkpoint holds it."""
+    found, exact = read_population(path), config.oracle == "exact"
+    if tuple(found.members) != Game(config.experiment).players or found.symmetric != config.symmetric:
+        raise records.forged(path, f"its players are {', '.join(found.members)[:80]}, or share a bank otherwise")
+    first = oracle.first() if exact else jax.eval_shape(oracle.first)
+    like = {"banks": {name: _stacked(first[name], room) for name, room in found.capacities.items()}}
+    arrays = checkpoint.load(path, like | {"table": found.table})
+    records.check_finite(path, arrays)
+    banks = {
+        name: PolicyBank(policies if exact else jax.device_put(policies), found.members[name])
+        for name, policies in arrays["banks"].items()
+    }
+    table = PayoffTable(**arrays["table"], symmetric=found.symmetric)
+    banks = shared(banks) if table.symmetric else banks
+    return State(banks, table, found.mixtures, found.history[-1]["iteration"], found.history)
+
+
+def _stacked(policy: PyTree, room: int) -> PyTree:
+    def place(leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((room, *np.shape(leaf)), leaf.dtype)
+
+    return jax.tree.map(place, policy)

@@ -1,0 +1,136 @@
+"""`run` and `resume`: one pair for every kind of run, on this machine (`Local`) or elsewhere (`cluster.run.Cluster`).
+
+    from shoal import presets
+    from shoal.training.runner import Local, resume, run
+
+    result = run(presets.get("mpe/simple_spread"), "runs/mine")
+    result = resume("runs/mine", total_env_steps=2_000_000)
+
+What is run is a config: an `Experiment`, a `Sweep`, a `PBT`, an `Evolution` or a `Population`.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from shoal.core.errors import OptionError, require_type
+from shoal.training import records
+from shoal.training.experiment import Config, Experiment
+from shoal.training.host import Stepping
+from shoal.training.host_stages import TIMEOUT
+from shoal.training.loop import Listener, Loop, Result
+from shoal.training.program import Program
+from shoal.training.run import Run, create, devices_of, extend, open_run, warn_of_devices
+from shoal.training.serialise import to_plain
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run to be made. folder: where it is kept, if it is; `resumed`: it goes on from the newest checkpoint there."""
+
+    config: Config
+    folder: Path | None
+    resumed: bool = False
+    listener: Listener | None = None
+    checkpoint_seconds: float = 60.0
+
+    def drive(self, build: Callable[[int | None], Program[Any]], devices: int | None) -> Result:
+        """Runs the program that `build(devices)` makes by the loop of this process."""
+        if self.resumed:
+            assert self.folder is not None
+            run = Run(self.folder, self.config)
+            newest = records.newest_checkpoint(run.path)
+            meta = run.config.read_meta(newest) if newest else None
+            program = build(devices_of(run, devices))
+            if meta and "devices" in meta:
+                warn_of_devices(run, meta["devices"], program.num_devices)
+            carry = program.restore(newest, meta) if newest and meta else program.begin()
+        else:
+            if self.folder is not None:
+                to_plain(self.config)  # refuses what a run folder could not give back
+            program, meta = build(devices), None
+            carry = program.begin()  # before the folder is made: weights of other runs may be missing
+            run = create(self.folder, self.config) if self.folder is not None else None
+        return Loop(program, run, self.listener, self.checkpoint_seconds).run(carry, meta)
+
+
+class Runner(Protocol):
+    """Where runs are made."""
+
+    def execute(self, job: Job) -> Result: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Local:
+    """On the machine that calls. devices: only the first few; by default those worth using, or as many as before.
+
+    Environments of other libraries are stepped in `env_workers` processes (0: in this one), where they may hang or die;
+    one that takes longer than `env_timeout` seconds for a step is replaced, or, in this process, told of.
+    """
+
+    devices: int | None = None
+    env_workers: int = 0
+    env_timeout: float = TIMEOUT
+
+    def execute(self, job: Job) -> Result:
+        config, stepping = job.config, Stepping(self.env_workers, self.env_timeout)
+        if isinstance(config, Experiment):
+            return job.drive(lambda devices: config.program(devices, stepping), self.devices)
+        if stepping != Stepping():
+            raise OptionError(f"{config.kind}: env_workers and env_timeout are for trainings; leave them out")
+        return job.drive(config.program, self.devices)
+
+
+HERE = Local()
+
+
+def run(
+    config: Config,
+    folder: str | Path | None = None,
+    *,
+    on: Runner = HERE,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> Result:
+    """Runs a config from the start; with a new `folder`, metrics and checkpoints are kept there."""
+    require_type("run", "config", config, Config, "an Experiment, such as presets.get(NAME), a Sweep, a PBT, ...")
+    path = None if folder is None else Path(folder).absolute()
+    return on.execute(Job(config, path, False, listener, checkpoint_seconds))
+
+
+def train(
+    experiment: Experiment,
+    run_dir: str | Path | None = None,
+    *,
+    devices: int | None = None,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+    env_workers: int = 0,
+    env_timeout: float = TIMEOUT,
+) -> Result:
+    """Trains an experiment on this machine: `run`, its options spelt out; see `Local` for them."""
+    require_type("train", "experiment", experiment, Experiment, "presets.get(NAME) gives one")
+    on = Local(devices, env_workers, env_timeout)
+    return run(experiment, run_dir, on=on, listener=listener, checkpoint_seconds=checkpoint_seconds)
+
+
+def resume(
+    folder: str | Path,
+    *,
+    on: Runner = HERE,
+    total_env_steps: int | None = None,
+    listener: Listener | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> Result:
+    """Continues a run of any kind from its newest checkpoint, to the same bits as if it had never stopped.
+
+    Environments on the host keep their state to themselves: there, episodes begin anew. total_env_steps: a larger total
+    than before, to train a run further, also one that is finished; the run keeps it. Schedules stretch to the new end.
+
+    It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
+    """
+    opened = open_run(Path(folder), None)
+    if total_env_steps is not None:
+        opened = extend(opened, total_env_steps)
+    return on.execute(Job(opened.config, opened.path, True, listener, checkpoint_seconds))
