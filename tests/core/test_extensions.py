@@ -11,6 +11,8 @@ import pytest
 import shoal
 from shoal.algorithms import ALGORITHMS, DQN, PPO, find_name, register_algorithm
 from shoal.algorithms.registry import check_registered
+from shoal.cluster import training as cluster
+from shoal.cluster.plan import Plan
 from shoal.core import extensions
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError, RunError, UnknownNameError
@@ -290,6 +292,17 @@ def test_installed_packages_declare_algorithms_and_torsos(tmp_path, monkeypatch)
         find_name("broken")
     with pytest.raises(OptionError, match="'broken' is already taken by own_kit_a:Nowhere"):
         register_algorithm("broken")(type("Mine", (PPO,), {}))
+
+
+def test_what_cannot_be_imported_stands_in_nobodys_way(tmp_path, monkeypatch):
+    points = "[shoal.algorithms]\nbroken = own_kit_d:Nowhere\n[shoal.torsos]\nbroken = own_kit_d:Nowhere\n"
+    package(tmp_path, monkeypatch, "own_kit_d", "raise ImportError('gone')", points)
+    assert Network(torso="mlp").torso == "mlp"
+    assert find_name("ppo").cls is PPO
+    with pytest.raises(OptionError, match=r"the recipe a3c needs an algorithm that implements .*Choose --algo a2c, or"):
+        cluster.check(Experiment("control/cartpole"), Plan("a3c"))
+    with pytest.raises(OptionError, match=r"the torso 'broken' of the package own_kit_d .* ImportError: gone"):
+        Network(torso="broken")
 
 
 def test_two_packages_of_one_name_are_told_apart(tmp_path, monkeypatch):

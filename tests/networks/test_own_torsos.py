@@ -158,6 +158,13 @@ def test_what_a_torso_gets_wrong_is_said(cls, why, seen):
         made(Network(torso="wrong"), seen)
 
 
+def test_a_torso_that_knows_of_no_global_state_is_told_what_it_saw(seen):
+    network = ActorCritic(Network(torso="double"), Discrete(3), uses_state=True)
+    why = r"seeing \('float32\[4\]', {'x': 'float32\[2\]'}\) \(the global state, and the view\): TypeError"
+    with pytest.raises(OptionError, match=why):
+        init_weights(network, jax.random.key(0), {"x": seen["x"][0]}, jnp.zeros(4))
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

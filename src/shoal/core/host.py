@@ -3,7 +3,7 @@
 A `HostEnv` is one environment, a `HostBatch` several that are stepped together and begin anew by themselves;
 `Copies` makes the one of the other. To everything else (seats dealt to policies, shapes, learners) a host environment
 is a `StandIn`: a world like any other, whose state is what the host last told. A runner for host environments
-(`execution.host`) puts that in; the fused runner has nothing to put in, and refuses.
+(`training.host`) puts that in; the fused runner has nothing to put in, and refuses.
 """
 
 import dataclasses

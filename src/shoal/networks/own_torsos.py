@@ -113,7 +113,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def encode(name: str, torso: nn.Module, seen: PyTree, *memory: PyTree) -> Any:
     """What a torso of one's own makes of one agent's observation: features and, if it has one, its memory after."""
-    with _blame(name, f"seeing {jax.tree.map(_shape, seen)}"):
+    both = " (the global state, and the view)" if isinstance(seen, tuple) else ""
+    with _blame(name, f"seeing {jax.tree.map(_shape, seen)}{both}"):
         out = torso(seen, *memory)  # pyright: ignore[reportCallIssue]
     if memory:
         if not (isinstance(out, tuple) and len(out) == 2):

@@ -114,7 +114,7 @@ class Learned:
 
     def mix(self, state: psro.State) -> list[np.ndarray]:
         raise OptionError(
-            "anytime: a mixture of learnt responses is found while they are trained, see execution.anytime_oracle; "
+            "anytime: a mixture of learnt responses is found while they are trained, see populations.anytime_oracle; "
             "this oracle only trains responses to mixtures that payoffs give"
         )
 

@@ -357,7 +357,7 @@ def evaluate(
     explore: bool = False,
     stepping: Stepping = IN_THIS_PROCESS,
 ) -> Evaluation:
-    """As `execution.evaluate.evaluate`, in host environments: as many episodes in each, one after the other."""
+    """As `training.evaluate.evaluate`, in host environments: as many episodes in each, one after the other."""
     require_positive("evaluate", episodes=episodes)
     actor, given = seated(roles, policies, explore)
     with listening(), contextlib.closing(Played(roles, actor, min(EVALUATED, episodes), stepping)) as played:

@@ -42,7 +42,7 @@ class Recipe:
         for name, learner in experiment.learners.items():
             lacks = None if learner.frozen else self.lacks(learner.algorithm)
             if lacks is not None:
-                fitting = [other for other, cls in ALGORITHMS.items() if self._suits(cls)]
+                fitting = [other for other, cls in ALGORITHMS.table.items() if self._suits(cls)]
                 choose = f"Choose --algo {' or '.join(fitting)}, or" if fitting else "Choose"
                 raise OptionError(
                     f"cluster: learner {name!r}: the recipe {self.name} needs an algorithm that {lacks}, but "

@@ -1,8 +1,8 @@
 """Populations on a cluster: the loop, the run folder and the checkpoints of one machine, but others train and play.
 
-    driver   population.psro: meta-solver, banks, payoff table, checkpoints
+    driver   populations.psro: meta-solver, banks, payoff table, checkpoints
        |  one task for each training (player and lane), one for some line-ups of the payoff table
-    workers  execution.responses, execution.matches, compiled once and kept
+    workers  populations.responses, populations.matches, compiled once and kept
 
 PSRO, fictitious self-play (meta-solvers `uniform` and `last`), pipelines and leagues differ only in what the driver
 hands out. Tasks are deterministic: whoever carries one out, and however often, the policies and the payoffs are the
