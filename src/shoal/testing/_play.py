@@ -7,12 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.core import trees
 from shoal.core.spaces import Box, MultiDiscrete
 from shoal.core.types import Group, Observation, Outcome, PyTree
 from shoal.testing._agreement import compare_copies
 from shoal.testing._explain import FAILED, attempt
-from shoal.testing._programs import Programs, change_inactive, keys_of_step, sample_actions
+from shoal.testing._programs import Programs, change_inactive, keys_of_step, sample_actions, select
 from shoal.testing._scene import check_scene_values
 from shoal.testing._trees import check_finite, difference, first_true, named_leaves, on_host
 from shoal.testing.reference import Results, compare
@@ -92,7 +91,7 @@ class Game:
     def _next(self, keys: jax.Array, ended: np.ndarray, params: PyTree, after: dict[str, Any]) -> Any:
         """What the next step begins with: new episodes where one ended."""
         going_on = {"params": params, **{name: part for name, part in after.items() if name != "outcome"}}
-        return trees.where(ended, self.programs.begin(keys[0], keys[1]), going_on) if ended.any() else going_on
+        return select(ended, self.programs.begin(keys[0], keys[1]), going_on) if ended.any() else going_on
 
 
 def _ended(outcome: Outcome) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from shoal.core import trees
 from shoal.core.env import Env
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import Group, Observation, PyTree
@@ -65,7 +66,10 @@ def keys_of_step(key: jax.Array, t: int, num_envs: int) -> jax.Array:
     return jax.random.split(jax.random.fold_in(key, t), (3, num_envs))
 
 
-@jax.jit
+select = jax.jit(trees.where)
+"""Rows of the first tree where a mask `[E]` holds, of the second elsewhere."""
+
+
 def sample_actions(
     rng: np.random.Generator, groups: dict[str, Group], observation: dict[str, Observation], lead: tuple[int, ...] = ()
 ) -> dict[str, np.ndarray]:

@@ -84,6 +84,19 @@ def repulsion(this: Discs, other: Discs) -> tuple[jax.Array, jax.Array]:
     return push * dx, push * dy
 
 
+def contact(these: Discs, obstacles: Discs) -> jax.Array:
+    """The forces `[n, 2]` from contact with each other and with obstacles."""
+    x, y = sum_over_others(repulsion, these, mirror=-1.0)
+    from_obstacles_x, from_obstacles_y = sum_over(repulsion, these, obstacles)
+    return jnp.stack([x + from_obstacles_x, y + from_obstacles_y], axis=-1)
+
+
+def by_role(pair: tuple[float | jax.Array, float | jax.Array], adversaries: int, agents: int) -> jax.Array:
+    """One value for adversaries and one for agents, as an array `[n]` over both."""
+    of_adversaries, of_agents = (jnp.asarray(value, jnp.float32) for value in pair)
+    return jnp.where(jnp.arange(adversaries + agents) < adversaries, of_adversaries, of_agents)
+
+
 def touching(this: Discs, other: Discs) -> jax.Array:
     """1 where two discs overlap, else 0."""
     reach = this.radius + other.radius

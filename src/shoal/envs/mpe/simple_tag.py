@@ -139,18 +139,11 @@ class SimpleTag(Env):
         )
 
     def _for_each(self, pair: tuple[float | jax.Array, float | jax.Array]) -> jax.Array:
-        """One value for adversaries and one for agents, as an array `[n]` over both."""
-        of_adversaries, of_agents = (jnp.asarray(value, jnp.float32) for value in pair)
-        is_adversary = jnp.arange(self.num_adversaries + self.num_good) < self.num_adversaries
-        return jnp.where(is_adversary, of_adversaries, of_agents)
+        return physics.by_role(pair, self.num_adversaries, self.num_good)
 
     def _contact(self, state: State, params: Params) -> jax.Array:
-        """The forces `[n, 2]` from contact with each other and with obstacles."""
         all_agents = physics.discs(state.position, self._for_each(params.radius))
-        obstacles = physics.discs(state.obstacle, params.obstacle_radius)
-        x, y = physics.sum_over_others(physics.repulsion, all_agents, mirror=-1.0)
-        from_obstacles_x, from_obstacles_y = physics.sum_over(physics.repulsion, all_agents, obstacles)
-        return jnp.stack([x + from_obstacles_x, y + from_obstacles_y], axis=-1)
+        return physics.contact(all_agents, physics.discs(state.obstacle, params.obstacle_radius))
 
     def _touches(self, state: State, params: Params) -> jax.Array:
         """How many adversaries touch each agent."""
