@@ -6,7 +6,6 @@ always compared. Payoffs and situations are compared where the game has exact ta
 `pong`, whoever calls a game symmetric vouches for it.
 """
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -23,7 +22,7 @@ _ROUNDING = 1e-6
 def check_symmetric(game: Game) -> None:
     """Refuses a game whose players are not exchangeable, as far as that can be told."""
     learners = {name: Learner(game.algorithms[name], {name: seats}) for name, seats in game.seats.items()}
-    spec = cast(dataclasses.replace(game.experiment, learners=learners, num_seeds=1)).spec
+    spec = cast(game.experiment.replace(learners=learners, num_seeds=1)).spec
     first, *others = game.players
     for other in others:
         compared = {

@@ -170,7 +170,7 @@ def _ratings(view: View, mean: np.ndarray) -> dict[str, Any]:
 def _roles(game: Game) -> Cast:
     """Each player's policy at its seats."""
     learners = {name: Learner(game.algorithms[name], {name: seats}) for name, seats in game.seats.items()}
-    return cast(dataclasses.replace(game.experiment, learners=learners, num_seeds=1))
+    return cast(game.experiment.replace(learners=learners, num_seeds=1))
 
 
 def _stacked(roles: Cast, player: str, room: int) -> PyTree:
