@@ -303,7 +303,7 @@ def test_an_algorithm_that_keeps_its_floats_to_itself_is_refused():
             state = super().init(key, spec)
             return state.replace(hyper={name: value for name, value in state.hyper.items() if name != "gamma"})
 
-    with pytest.raises(AlgorithmError, match="Secretive: init: `state.hyper` lacks gamma"):
+    with pytest.raises(AlgorithmError, match=r"Secretive: init: `state\.hyper` lacks gamma"):
         Sweep(bandit(algorithm=Secretive(network=TINY)), {"gamma": (0.9, 0.8)}).program(1)
 
 
