@@ -38,12 +38,7 @@ def stopped(monkeypatch, tmp_path):
     ):
         monkeypatch.setattr(module, name, stop)
 
-    def built(job, build, devices):
-        if job.config.kind in ("sweep", "pbt"):  # the others' programs take long to make
-            build(devices)
-        stop()
-
-    monkeypatch.setattr(Job, "drive", built)
+    monkeypatch.setattr(Job, "drive", stop)
     monkeypatch.setattr(Cluster, "_join", lambda self, needs: types.SimpleNamespace(where="a cluster", private=False))
     monkeypatch.setattr(Cluster, "execute", stop)
     monkeypatch.setattr(listings, "_world", functools.cache(listings._world))

@@ -112,7 +112,7 @@ def test_policies_that_a_population_begins_with_are_named_by_the_user(tmp_path):
     settings = Population(presets.get("psro/kuhn"), imports=(str(tmp_path / "other"),))
     create(tmp_path / "run", settings)
     with pytest.raises(RunError, match=r"run: it begins with the policies of .*other"):
-        resume(tmp_path / "run").standing["state"]
+        resume(tmp_path / "run")
 
 
 OWN_PONG = """

@@ -100,19 +100,19 @@ class TestCrowds:
         on = Cluster(launcher=ThreadLauncher())
         (tmp_path / "config.json").write_text(json.dumps({"cluster": {"actors": 100, "actor_cpus": 0.0}}))
         with pytest.raises(RunError, match="asks for 102 processes"):
-            on.connect(dataclasses.replace(experiment, num_envs=100), tmp_path)
+            on.prepare(dataclasses.replace(experiment, num_envs=100), tmp_path)
         (tmp_path / "config.json").write_text(json.dumps({"cluster": {"shards": 1_000_000}}))
         with pytest.raises(OptionError, match=r"config\.json: cluster: actors, .* must be 4096 at most"):
-            on.connect(experiment, tmp_path)
+            on.prepare(experiment, tmp_path)
         want(tmp_path, 200)
         with pytest.raises(RunError, match="asks for 200 processes"):
-            dataclasses.replace(on, plan=Plan()).connect(experiment, tmp_path)
+            dataclasses.replace(on, plan=Plan()).prepare(experiment, tmp_path)
 
     def test_a_pool_that_goes_on(self, tmp_path):
         (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 100, "cpus": 0}}))
         plan = Evolution(Experiment("control/cartpole"), population=8)
         with pytest.raises(RunError, match="asks for 100 processes"):
-            Cluster(launcher=ThreadLauncher()).connect(plan, tmp_path)
+            Cluster(launcher=ThreadLauncher()).prepare(plan, tmp_path)
         want(tmp_path, 200)
         with pytest.raises(RunError, match="asks for 200 processes"):
             WorkerPool(tmp_path, ThreadLauncher(), PoolConfig(), pytest.fail)

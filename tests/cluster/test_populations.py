@@ -81,9 +81,7 @@ def test_what_was_done_before_the_driver_died_is_not_done_again(tmp_path, monkey
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint, "save", full)
         with pytest.raises(OSError, match="disk full"):
-            run(
-                settings(), tmp_path / "run", on=Cluster(pool=PoolConfig(workers=1), launcher=ThreadLauncher())
-            ).standing["state"]
+            run(settings(), tmp_path / "run", on=Cluster(pool=PoolConfig(workers=1), launcher=ThreadLauncher()))
     state = resume(tmp_path / "run", on=Cluster(pool=PoolConfig(workers=1), launcher=ThreadLauncher())).standing[
         "state"
     ]

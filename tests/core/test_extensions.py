@@ -19,6 +19,7 @@ from shoal.core.errors import OptionError, RunError, UnknownNameError
 from shoal.core.registry import import_file
 from shoal.networks import MemoryTorso, Network, register_torso
 from shoal.networks.own_torsos import TORSOS
+from shoal.training import serialise
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.run import create, open_run
 
@@ -87,7 +88,7 @@ def test_a_run_says_which_import_it_needs(torso, missing, kit, tmp_path, monkeyp
     forget(monkeypatch)
     if torso != "mlp":
         monkeypatch.setitem(ALGORITHMS.table, "kit_ppo", PPO)  # it is there, its torso is not
-        monkeypatch.setattr("shoal.training.experiment.algorithm_class", lambda name: OwnOptions)
+        monkeypatch.setitem(serialise._FAMILIES, Algorithm, lambda name: OwnOptions)
     with pytest.raises(RunError, match=rf"config.json: unknown {missing}.*--import {kit}"):
         open_run(tmp_path / "run")
 

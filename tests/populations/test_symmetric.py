@@ -100,7 +100,7 @@ def test_learnt_responses_of_one_player_serve_all():
 
 @pytest.mark.slow
 def test_resume_to_the_bit(tmp_path):
-    run(RPS, tmp_path / "part", on=Local(devices=1)).standing["state"]
+    run(RPS, tmp_path / "part", on=Local(devices=1))
     whole = run(
         dataclasses.replace(RPS, psro=dataclasses.replace(RPS.psro, iterations=2)), on=Local(devices=1)
     ).standing["state"]
@@ -133,14 +133,14 @@ def test_pong_is_taken_at_its_word():
 
 def test_what_is_not_symmetric():
     with pytest.raises(OptionError, match="'cards/kuhn' is not symmetric: player_0 and player_1 do not decide in the"):
-        run(Population(resolve("psro/kuhn"), oracle="exact", symmetric=True)).standing["state"]
+        run(Population(resolve("psro/kuhn"), oracle="exact", symmetric=True))
     with pytest.raises(OptionError, match="earn different payoffs when they change places"):
-        run(Population(matrix([[1, -1], [-1, 1]]), symmetric=True)).standing["state"]
+        run(Population(matrix([[1, -1], [-1, 1]]), symmetric=True))
     with pytest.raises(OptionError, match=r"different actions: Discrete\(n=1\) and Discrete\(n=2\)"):
-        run(Population(matrix([[1, -1]]), symmetric=True)).standing["state"]
+        run(Population(matrix([[1, -1]]), symmetric=True))
     experiment = matrix(both(HAWK))
     learners = dict(experiment.learners) | {"player_1": Learner(PPO(), {"player_1": ("player_1",)})}
     with pytest.raises(OptionError, match="have different algorithms or networks"):
-        run(Population(dataclasses.replace(experiment, learners=learners), symmetric=True)).standing["state"]
+        run(Population(dataclasses.replace(experiment, learners=learners), symmetric=True))
     with pytest.raises(OptionError, match="symmetric must be left out for anytime with learnt responses"):
         Population(experiment, PSRO("anytime"), symmetric=True)

@@ -8,10 +8,12 @@ import os
 import shutil
 from pathlib import Path
 
+import jax
 import pytest
 
 from shoal.core import files
 from shoal.core.errors import OptionError, RunError
+from shoal.envs.matrix.classics import MatchingPennies
 from shoal.populations.evolution.program import Evolution
 from shoal.populations.pbt.plan import PBT
 from shoal.populations.population import HistoryLog, Population, open_population
@@ -22,6 +24,7 @@ from shoal.training.experiment import Experiment
 from shoal.training.run import create, default_path, held, open_run
 from shoal.training.run_kinds import KINDS, check_new, check_there, kind_of, open_entry
 from shoal.training.runner import resume, run
+from shoal.training.serialise import from_plain, to_plain
 from shoal.training.sweep import Range, Sweep
 
 EXPERIMENT = Experiment("matrix/matching_pennies", total_env_steps=1_000_000)
@@ -60,6 +63,22 @@ def test_what_was_made_is_opened(tmp_path, kind):
     assert kind_of(path) == kind
     assert json.loads((path / "config.json").read_text())["kind"] == kind
     assert (path / "checkpoints").is_dir()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_world_is_built_once(monkeypatch, kind):
+    """However many programs, oracles and matches it has: they all play in the one that the experiment holds."""
+    built, build = [], MatchingPennies.__init__
+    monkeypatch.setattr(
+        MatchingPennies, "__init__", lambda *args, **kwargs: (built.append(1), build(*args, **kwargs))[1]
+    )
+    one_side = {"evolution": {"evolve": ("player_0",)}, "pbt": {"measure": "return/player_0"}}.get(kind, {})
+    config = from_plain(type(CONFIGS[kind]), to_plain(dataclasses.replace(CONFIGS[kind], **one_side)), kind)
+    program = config.program(1)
+    carry = program.begin() if kind == "psro" else jax.eval_shape(program.begin)
+    assert carry
+    assert config.played.setup.env.groups
+    assert len(built) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -142,10 +142,8 @@ def test_one_program_whatever_the_values_and_a_donated_carry():
 
 @pytest.mark.slow
 def test_a_point_that_fails_leaves_the_others_alone():
-    result = summarise(
-        Sweep(bandit(), {"learning_rate": (1e-2, 1e38)}),
-        run(Sweep(bandit(), {"learning_rate": (1e-2, 1e38)}), on=Local(devices=1)),
-    )
+    plan = Sweep(bandit(), {"learning_rate": (1e-2, 1e38)})
+    result = summarise(plan, run(plan, on=Local(devices=1)))
     good, bad = result.points
     assert bad.mean is None
     assert "NaN or infinite" in bad.failures[0]
@@ -160,10 +158,8 @@ def test_a_point_that_fails_leaves_the_others_alone():
 
 
 def test_it_ends_early_when_all_have_failed():
-    result = summarise(
-        Sweep(bandit(updates=2000), {"learning_rate": (1e38, 2e38)}),
-        run(Sweep(bandit(updates=2000), {"learning_rate": (1e38, 2e38)}), on=Local(devices=1)),
-    )
+    plan = Sweep(bandit(updates=2000), {"learning_rate": (1e38, 2e38)})
+    result = summarise(plan, run(plan, on=Local(devices=1)))
     assert result.best is None
     assert result.updates < 2000
     assert not result.interrupted
@@ -308,7 +304,7 @@ def test_an_algorithm_that_keeps_its_floats_to_itself_is_refused():
             return state.replace(hyper={name: value for name, value in state.hyper.items() if name != "gamma"})
 
     with pytest.raises(AlgorithmError, match=r"Secretive: init: `state\.hyper` lacks gamma"):
-        run(Sweep(bandit(algorithm=Secretive(network=TINY)), {"gamma": (0.9, 0.8)}), on=Local(devices=1))
+        Sweep(bandit(algorithm=Secretive(network=TINY)), {"gamma": (0.9, 0.8)}).program(1)
 
 
 def killed(loop, after):
@@ -343,7 +339,7 @@ def test_a_killed_sweep_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Loop, "_read", read)
         with pytest.raises(died):
-            summarise(plan, run(plan, tmp_path / "parts", on=Local(devices=1), checkpoint_seconds=0.0))
+            run(plan, tmp_path / "parts", on=Local(devices=1), checkpoint_seconds=0.0)
     monkeypatch.chdir(tmp_path)
     parts = summarise(plan, resume("parts", on=Local(devices=1)))
     assert plain(parts) == plain(whole)
@@ -354,4 +350,4 @@ def test_a_killed_sweep_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     assert plain(again) == plain(whole)
     (tmp_path / "parts" / "metrics.jsonl").write_text("")
     with pytest.raises(RunError, match=r"metrics\.jsonl is damaged or cut short: the returns of this sweep"):
-        summarise(plan, resume(tmp_path / "parts"))
+        resume(tmp_path / "parts")

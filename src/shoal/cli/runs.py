@@ -163,17 +163,17 @@ class RunView:
         """Metrics that are drawn on a logarithmic axis."""
         return ()
 
-    def connect(self) -> str:
-        """Joins the cluster, if there is one; says what happens next."""
+    @property
+    def next(self) -> str:
+        """What happens next."""
         if isinstance(self.on, Local):
             return "compiling ..."
-        self.on = self.on.connect(self.run.config, None if self.fresh else self.run.path)
         assert self.on.launcher is not None
         workers = f", {counted(self.on.pool.workers, 'worker')}" if self.on.pool else ""
         return f"on {self.on.launcher.where}{workers}"
 
     def opening(self) -> tuple[str, str]:
-        """What is trained, and how; refuses what does not fit."""
+        """What is trained, and how."""
         raise NotImplementedError
 
     def report(self, out: Console, result: Result) -> None:
@@ -256,12 +256,13 @@ def go_on(view: RunView) -> int:
 
 def carry_out(view: RunView) -> int:
     """Makes a run, from its start or from its newest checkpoint, and tells of it."""
-    out, (title, detail) = console(view.options.json), view.opening()
+    out, path = console(view.options.json), view.run.path
+    view.on = view.on.prepare(view.run.config, None if view.fresh else path)
+    title, detail = view.opening()
     say(out, title, style="bold")
     say(out, detail)
     minutes = getattr(view.options, "checkpoint_minutes", None)
     seconds = 60 * (MINUTES if minutes is None else minutes)
-    path = view.run.path
     try:
         with view.showing(out) as listener:
             if view.fresh:

@@ -14,7 +14,7 @@ training, evolution) are trained or played by a pool of workers, as a `PoolConfi
 import dataclasses
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from shoal.cluster import training
 from shoal.cluster.advice import team_from
@@ -43,7 +43,7 @@ class Cluster:
     """A Ray cluster: the one that runs here or else a new one on this machine (`auto`), or one at an address.
 
     plan, pool: see above; None: as the run that goes on had it, or the default. imports: files that workers import.
-    launcher: what starts workers there; None: made when it is needed, see `connect`.
+    launcher: what starts workers there; None: made when it is needed, see `prepare`.
     """
 
     address: str = "auto"
@@ -52,7 +52,7 @@ class Cluster:
     imports: tuple[str, ...] = ()
     launcher: Launcher | None = None
 
-    def connect(self, config: Config, resumed: Path | None = None) -> "Cluster":
+    def prepare(self, config: Config, resumed: Path | None = None) -> Self:
         """Itself, joined, with what a run needs; what it cannot do is refused. resumed: the folder that goes on."""
         if isinstance(config, Experiment):
             return self._join_training(config, resumed)
@@ -64,7 +64,7 @@ class Cluster:
             check_told(resumed, pool.workers, launcher.private)
         return dataclasses.replace(self, pool=pool, launcher=launcher)
 
-    def _join_training(self, experiment: Experiment, resumed: Path | None) -> "Cluster":
+    def _join_training(self, experiment: Experiment, resumed: Path | None) -> Self:
         known = training.plan_of(resumed) if resumed and not self.plan else None
         if resumed and not (self.plan or known):
             raise RunError(f"{resumed} was not begun on a cluster: go on with `{shell_command('resume', resumed)}`")
@@ -83,7 +83,7 @@ class Cluster:
     def execute(self, job: Job) -> Result:
         if job.folder is None:
             raise OptionError("a run on a cluster is kept in a folder, where its driver can go on: name one")
-        joined = self.connect(job.config, job.folder if job.resumed else None)
+        joined = self.prepare(job.config, job.folder if job.resumed else None)
         launcher, pool = joined.launcher, joined.pool
         assert launcher is not None
         if isinstance(job.config, Experiment):
@@ -92,7 +92,7 @@ class Cluster:
         assert pool is not None
         workers, tasks = LazyPool(job.folder, pool, launcher), _tasks_of(job.config)
         try:
-            return job.drive(lambda _: tasks.make_program(job.config, workers), 1)
+            return job.drive(tasks.make_program(job.config, workers))
         finally:
             launcher.stop()
 

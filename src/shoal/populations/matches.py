@@ -60,7 +60,7 @@ class Matches:
             name: Learner(Opponents(self.game.algorithms[name], explore=self.explore), {name: seats}, frozen=True)
             for name, seats in self.game.seats.items()
         }
-        return cast(dataclasses.replace(self.game.experiment, learners=learners, num_envs=self.batch, num_seeds=1))
+        return cast(self.game.experiment.replace(learners=learners, num_envs=self.batch, num_seeds=1))
 
     @functools.cached_property
     def mesh(self) -> Mesh:

@@ -69,7 +69,7 @@ class Responses:
                 learners[LEARNER] = Learner(algorithm, {name: seats})
             else:
                 learners[name] = Learner(Opponents(algorithm, self.capacity), {name: seats}, frozen=True)
-        return dataclasses.replace(self.game.experiment, learners=learners, num_seeds=self.lanes)
+        return self.game.experiment.replace(learners=learners, num_seeds=self.lanes)
 
     @functools.cached_property
     def begin(self):

@@ -58,7 +58,7 @@ class Config(abc.ABC):
         """The experiment whose world is played, by the policies that a run of it makes."""
 
     @abc.abstractmethod
-    def at_home(self) -> Self:
+    def at_home(self) -> "Config":
         """The same with absolute paths: a run may be gone on with in another folder than it was begun in."""
 
     @abc.abstractmethod
@@ -148,6 +148,13 @@ class Experiment(Config):
             )
         return wrap(world, self.wrappers)
 
+    def replace(self, **changes: Any) -> "Experiment":
+        """The same with some changes. Its world, if it is there already, is kept: unlike by `dataclasses.replace`."""
+        changed = dataclasses.replace(self, **changes)
+        if "world" in vars(self) and not changes.keys() & {"env", "env_options", "wrappers", "origin"}:
+            vars(changed)["world"] = self.world
+        return changed
+
     @functools.cached_property
     def setup(self) -> "Cast":
         """The world with its seats dealt to the policies, and who learns what; made when first asked for."""
@@ -157,12 +164,12 @@ class Experiment(Config):
     def played(self) -> "Experiment":
         return self
 
-    def at_home(self) -> Self:
+    def at_home(self) -> "Experiment":
         learners = dict(self.learners)
         for name, learner in learners.items():
             if learner.weights:
                 learners[name] = dataclasses.replace(learner, weights=str(Path(learner.weights).absolute()))
-        return dataclasses.replace(self, learners=learners)
+        return self.replace(learners=learners)
 
     def program(self, devices: int | None = None, stepping: "Stepping | None" = None) -> "Program[Any]":
         """Fused, or with its environments on the host where they live there; `stepping` is how these are stepped."""

@@ -293,8 +293,7 @@ def build(
     memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size
     check_replays(roles, num_points(overrides or {}), memories)
     program = kind(roles, mesh, overrides or {})
-    _check_swept(program)
-    check_memory(program)
+    check_memory(program, program.need)
     return program
 
 
@@ -328,29 +327,22 @@ def check_warm_up(experiment: Experiment) -> None:
             )
 
 
-def _check_swept(program: Program) -> None:
-    """An algorithm must have copied what is swept to `state.hyper`, or all points would be the same."""
-    learners = program.shapes().learners
-    for name, options in program.overrides.items():
-        for option in options:
-            if option not in getattr(learners[name], "hyper", {}):
-                algorithm = type(program.experiment.learners[name].algorithm).__name__
-                raise OptionError(f"sweep: {algorithm} does not copy {option} to `state.hyper`, so it cannot be swept")
+def check_memory(program: Program, whole: Need) -> None:
+    """Refuses a program that does not fit into memory, before it is compiled, and says what would fit.
 
-
-def check_memory(program: Program) -> None:
-    """Refuses a program that does not fit into memory, before it is compiled, and says what would fit."""
+    whole: what it takes.
+    """
     experiment, devices = program.experiment, program.mesh.size
 
     @functools.cache
     def need(num_envs: int) -> Need:
         if num_envs == experiment.num_envs:
-            return program.need
-        smaller = cast(dataclasses.replace(experiment, num_envs=num_envs))
+            return whole
+        smaller = cast(experiment.replace(num_envs=num_envs))
         return dataclasses.replace(program, cast=smaller).need
 
     def advice() -> str:
-        one = dataclasses.replace(program.need, **_divided(program.need, program.trainings))
+        one = dataclasses.replace(whole, **_divided(whole, program.trainings))
         most = largest(one.times, program.trainings, devices=devices)
         if most is not None:
             return f"At most {most:,} trainings side by side fit (num_seeds x points)."
@@ -364,7 +356,7 @@ def check_memory(program: Program) -> None:
 
     copies = f"{experiment.num_envs:,} copies x {experiment.num_steps:,} steps"
     many = f", {program.trainings:,} trainings side by side" if program.trainings > 1 else ""
-    require_room(f"{experiment.env} with {copies}{many}", program.need, advice, devices)
+    require_room(f"{experiment.env} with {copies}{many}", whole, advice, devices)
 
 
 def _divided(need: Need, count: int) -> dict[str, int]:

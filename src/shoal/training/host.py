@@ -336,7 +336,7 @@ def build(experiment: Experiment, devices: int | None = None, stepping: Stepping
     check_replays(roles)
     program = HostProgram(roles, mesh_of(experiment, 1), stepping=stepping)
     _check_copies(program)
-    check_memory(program)
+    check_memory(program, program.need)
     return program
 
 

@@ -106,7 +106,7 @@ def extend(run: Run, total_env_steps: int) -> Run:
         what = run_kinds.KINDS[before.kind].what
         raise OptionError(f"{run.path} is {what}: only trainings are trained further by --total-env-steps")
     require_positive("train", total_env_steps=total_env_steps)
-    longer = dataclasses.replace(before, total_env_steps=total_env_steps)
+    longer = before.replace(total_env_steps=total_env_steps)
     if longer.num_updates < before.num_updates:
         raise OptionError(
             f"{run.path} has a total of {before.total_env_steps:,} env steps, and {total_env_steps:,} are fewer. To "

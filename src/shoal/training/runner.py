@@ -10,9 +10,8 @@ What is run is a config: an `Experiment`, a `Sweep`, a `PBT`, an `Evolution` or 
 """
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from shoal.core.errors import OptionError, require_type
 from shoal.training import records
@@ -35,22 +34,18 @@ class Job:
     listener: Listener | None = None
     checkpoint_seconds: float = 60.0
 
-    def drive(self, build: Callable[[int | None], Program[Any]], devices: int | None) -> Result:
-        """Runs the program that `build(devices)` makes by the loop of this process."""
+    def drive(self, program: Program[Any]) -> Result:
+        """Runs a program by the loop of this process."""
         if self.resumed:
             assert self.folder is not None
             run = Run(self.folder, self.config)
             newest = records.newest_checkpoint(run.path)
             meta = run.config.read_meta(newest) if newest else None
-            program = build(devices_of(run, devices))
             if meta and "devices" in meta:
                 warn_of_devices(run, meta["devices"], program.num_devices)
             carry = program.restore(newest, meta) if newest and meta else program.begin()
         else:
-            if self.folder is not None:
-                to_plain(self.config)  # refuses what a run folder could not give back
-            program, meta = build(devices), None
-            carry = program.begin()  # before the folder is made: weights of other runs may be missing
+            meta, carry = None, program.begin()  # before the folder is made: weights of other runs may be missing
             run = create(self.folder, self.config) if self.folder is not None else None
         return Loop(program, run, self.listener, self.checkpoint_seconds).run(carry, meta)
 
@@ -58,7 +53,13 @@ class Job:
 class Runner(Protocol):
     """Where runs are made."""
 
-    def execute(self, job: Job) -> Result: ...
+    def prepare(self, config: Config, resumed: Path | None = None) -> Self:
+        """Itself, ready for a run: whatever can be refused is refused. resumed: the folder of a run that goes on."""
+        ...
+
+    def execute(self, job: Job) -> Result:
+        """Makes a run; prepares itself, if that has not been done."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,14 +73,21 @@ class Local:
     devices: int | None = None
     env_workers: int = 0
     env_timeout: float = TIMEOUT
+    program: Program[Any] | None = dataclasses.field(default=None, repr=False, compare=False)  # see `prepare`
 
-    def execute(self, job: Job) -> Result:
-        config, stepping = job.config, Stepping(self.env_workers, self.env_timeout)
+    def prepare(self, config: Config, resumed: Path | None = None) -> Self:
+        devices = devices_of(Run(resumed, config), self.devices) if resumed else self.devices
+        stepping = Stepping(self.env_workers, self.env_timeout)
         if isinstance(config, Experiment):
-            return job.drive(lambda devices: config.program(devices, stepping), self.devices)
+            return dataclasses.replace(self, program=config.program(devices, stepping))
         if stepping != Stepping():
             raise OptionError(f"{config.kind}: env_workers and env_timeout are for trainings; leave them out")
-        return job.drive(config.program, self.devices)
+        return dataclasses.replace(self, program=config.program(devices))
+
+    def execute(self, job: Job) -> Result:
+        ready = self if self.program else self.prepare(job.config, job.folder if job.resumed else None)
+        assert ready.program is not None
+        return job.drive(ready.program)
 
 
 HERE = Local()
@@ -96,6 +104,8 @@ def run(
     """Runs a config from the start; with a new `folder`, metrics and checkpoints are kept there."""
     require_type("run", "config", config, Config, "an Experiment, such as presets.get(NAME), a Sweep, a PBT, ...")
     path = None if folder is None else Path(folder).absolute()
+    if path is not None:
+        to_plain(config)  # refuses what a run folder could not give back
     return on.execute(Job(config, path, False, listener, checkpoint_seconds))
 
 

@@ -18,6 +18,7 @@ from shoal.cli.terminal import counted, placed, say, shown
 from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
 from shoal.populations.evolution.plan import Evolution
+from shoal.populations.evolution.program import Program
 from shoal.populations.evolution.strategies import STRATEGIES, Evosax, Strategy
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.loop import Result
@@ -108,7 +109,7 @@ def _with_small_networks(experiment: Experiment) -> Experiment:
         return dataclasses.replace(learner, algorithm=dataclasses.replace(algorithm, network=network))
 
     learners = {name: changed(learner) for name, learner in experiment.learners.items()}
-    return dataclasses.replace(experiment, learners=learners)
+    return experiment.replace(learners=learners)
 
 
 def _options_class(name: str) -> type:
@@ -159,12 +160,13 @@ class EvolutionView(RunView):
 
     def opening(self) -> tuple[str, str]:
         plan = self.plan
-        program = plan.program(self.on.devices if isinstance(self.on, Local) else 1)
+        program = self.on.program if isinstance(self.on, Local) else plan.program(1)
+        assert isinstance(program, Program)
         who = f"{', '.join(program.evolving)} by {plan.strategy.name}, {program.genome.size:,} weights"
         size = f"{counted(plan.population, 'member')} x {counted(plan.episodes, 'episode')}"
         ages = counted(plan.generations, "generation")
         title = f"{plan.experiment.env}: {who}; {size}, {ages}; seed {plan.experiment.seed}"
-        return title, f"run folder: {shown(self.run.path)}; {self.connect()}"
+        return title, f"run folder: {shown(self.run.path)}; {self.next}"
 
     def report(self, out: Console, result: Result) -> None:
         last = runs.last_line(self.run)

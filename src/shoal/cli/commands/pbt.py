@@ -16,7 +16,6 @@ from shoal.cli.start import outline, pairs, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import placed, say, shown
 from shoal.cli.worlds import check_world
-from shoal.cluster.run import Cluster
 from shoal.core.errors import OptionError
 from shoal.populations.pbt.plan import PBT, Range
 from shoal.training.loop import Result
@@ -103,10 +102,8 @@ class PBTView(RunView):
 
     def opening(self) -> tuple[str, str]:
         plan = self.plan
-        if isinstance(self.on, Cluster):
-            plan.program(1)  # refuses what does not fit before anything is started
         what = f"{plan.members} members tune {', '.join(plan.over)}, compared every {plan.interval} updates"
-        return outline(plan.experiment), f"{what}; run folder: {shown(self.run.path)}; {self.connect()}"
+        return outline(plan.experiment), f"{what}; run folder: {shown(self.run.path)}; {self.next}"
 
     def report(self, out: Console, result: Result) -> None:
         plan, found = self.plan, result.standing

@@ -180,7 +180,7 @@ class PopulationView(RunView):
         if self.over:
             further = f"--import-policies {shlex.quote(where)}"
             return title, f"{where} is finished already. To grow it further, start a new one with {further}"
-        site = "" if exact else f"; {self.connect()}"
+        site = "" if exact else f"; {self.next}"
         return title, f"PSRO, {config.psro.meta_solver}, {config.oracle} responses; run folder: {where}{site}"
 
     def showing(self, out: Console) -> AbstractContextManager[Listener]:

@@ -59,7 +59,7 @@ def run(args: Sequence[str]) -> int:
     runs.check_options(options, "shoal sweep")
     if options.seeds is not None:
         require_positive("shoal sweep", seeds=options.seeds)
-        experiment = dataclasses.replace(experiment, num_seeds=options.seeds)
+        experiment = experiment.replace(num_seeds=options.seeds)
     plan = _plan(experiment, options)
     folder = placed(options.out) if options.out else default_path(experiment, "sweeps")
     check_new(folder, SWEEP)
@@ -107,7 +107,7 @@ class SweepView(RunView):
         seeds = plan.experiment.num_seeds
         many = counted(len(plan.points), "point") + (f" x {seeds} seeds" if seeds > 1 else "")
         what = f"{many} of {', '.join(plan.over)}, side by side in one program"
-        return outline(plan.experiment), f"{what}; folder: {shown(self.run.path)}; {self.connect()}"
+        return outline(plan.experiment), f"{what}; folder: {shown(self.run.path)}; {self.next}"
 
     def finish(self, out: Console, result: Result) -> int:
         folder, found = self.run.path, summarise(self.plan, result)

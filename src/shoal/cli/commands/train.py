@@ -17,9 +17,8 @@ from shoal.cli.worlds import check_world
 from shoal.cluster.advice import read_status
 from shoal.cluster.run import Cluster
 from shoal.core.errors import OptionError, shell_command
-from shoal.training.fused import mesh_of
 from shoal.training.loop import Result
-from shoal.training.run import Run, default_path, devices_of
+from shoal.training.run import Run, default_path
 from shoal.training.run_kinds import TRAINING, check_new
 from shoal.training.runner import Local
 
@@ -77,12 +76,12 @@ class TrainingView(RunView):
     def opening(self) -> tuple[str, str]:
         run, where = self.run, shown(self.run.path)
         if isinstance(self.on, Local):
-            used = mesh_of(run.experiment, devices_of(run, self.on.devices)).size
-            return outline(run.experiment), f"run folder: {where}; compiling for {counted(used, 'device')} ..."
-        site = self.connect()
+            assert self.on.program is not None
+            used = counted(self.on.program.num_devices, "device")
+            return outline(run.experiment), f"run folder: {where}; compiling for {used} ..."
         assert self.on.plan is not None
         see = shell_command("cluster", "status", where)
-        told = f"run folder: {where}; {site}, {described(self.on.plan)}; `{see}` shows how it goes"
+        told = f"run folder: {where}; {self.next}, {described(self.on.plan)}; `{see}` shows how it goes"
         return outline(run.experiment), told
 
     @property

@@ -70,8 +70,7 @@ class Evolution(Composed):
             algorithm = dataclasses.replace(algorithm, normalise_views=self.normalise_views)
             return dataclasses.replace(learner, algorithm=algorithm)
 
-        return dataclasses.replace(
-            self.experiment,
+        return self.experiment.replace(
             learners={name: adapted(learner) for name, learner in self.experiment.learners.items()},
             num_envs=copies,
             num_steps=steps,
