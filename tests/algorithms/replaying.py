@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal import Discrete, Env, Group, Observation, Outcome
-from shoal.algorithms import _judged as judged
 from shoal.algorithms import replay as stored
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
@@ -57,13 +56,13 @@ def windows_of(algorithm, env, state, start=0):
 
 
 def window_at(algorithm, experience, start):
-    return stored.rows(stored.steps_of(experience), start, start + algorithm.window)
+    return stored.take_rows(algorithm.make_steps(experience), start, start + algorithm.window)
 
 
 def one_window(group, views, final_views, action, flag=None):
     """One window of two rows of one copy with one agent, paid 2 in each. flag: set in the first row."""
     seen = {"agent": Observation(jax.ShapeDtypeStruct((1, 1), jnp.float32))}
-    shape = stored.example_step(LearnerSpec({"agent": group}, None, 1, seen), {"agent": ()}, False)
+    shape = stored.example_step(LearnerSpec({"agent": group}, None, 1, seen), (), False)
     zeros = jax.tree.map(lambda leaf: jnp.zeros((2, 1, *leaf.shape), leaf.dtype), shape)
     flags = {flag: jnp.array([[True], [False]])} if flag else {}
     views, final_views = (jnp.array(row, jnp.float32).reshape(2, 1, 1, 1) for row in (views, final_views))
@@ -82,17 +81,15 @@ def target_batch(flag=None):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def read(algorithm, state, batch):
-    """What actors and critics make of a batch."""
-    trunk = {name: one.weights["critic"] for name, one in state.params.items()}
-    actor = {name: one.weights["actor"] for name, one in state.params.items()}
-    weights = {"actor": actor, "critic": {"trunk": trunk, "join": state.join}}
-    return judged.read(state.params, weights, state.target, batch, algorithm.burn_in)
+def forward(algorithm, state, batch):
+    """What actors and critics make of a batch: actors, features, and both for what followed."""
+    return algorithm.forward(state.weights, state, batch)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def targets(algorithm, state, batch, seed=0):
-    return algorithm.targets(state, read(algorithm, state, batch), batch, jax.random.key(seed))
+    ahead = forward(algorithm, state, batch)[2:]
+    return algorithm.traced(state.hyper).target(state, batch, *ahead, jax.random.key(seed))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -120,9 +117,9 @@ def slow_values(state, name, view, action):
     policy, slow, said = state.params[name], state.target["critic"], []
     for k in range(len(jax.tree.leaves(slow["join"])[0])):
         trunk, join = jax.tree.map(lambda leaf, k=k: leaf[k], (slow["trunk"][name], slow["join"]))
-        features, _ = policy.trunk.apply(trunk, view, ())
+        features, _ = policy.critic.apply(trunk, view, ())
         one = {name: action[None]}
-        said.append(state.judge.apply(join, {name: features[None]}, one, one, {name: None})[name][0])
+        said.append(state.head.apply(join, {name: features[None]}, one, one, {name: None})[name][0])
     return jnp.stack(said)
 
 

@@ -23,9 +23,9 @@ from tests.algorithms.replaying import (
     Match,
     actor_says,
     biggest,
+    forward,
     fresh_replayer,
     gradients,
-    read,
     same,
     shaken,
     slow_values,
@@ -95,9 +95,9 @@ def test_actor_climbs_the_critic():
     state = fresh_replayer(algorithm, Target())
     batch = target_batch()
     numbers = actor_says(state, "agent", state.target["actor"], jnp.array([0.5]))  # fresh slow networks are the same
-    worth = slow_values(state, "agent", jnp.array([0.5]), jnp.tanh(numbers))[0, 0]
+    value = slow_values(state, "agent", jnp.array([0.5]), jnp.tanh(numbers))[0, 0]
     gradient, metrics = gradients(algorithm, state, batch)
-    assert float(metrics["actor_loss"]) == pytest.approx(-float(worth), rel=1e-5)
+    assert float(metrics["actor_loss"]) == pytest.approx(-float(value), rel=1e-5)
     # The critic's gradient is that of its own error: the same whatever the actor would do.
     policy = state.params["agent"]
     other = policy.replace(weights=policy.weights | {"actor": jax.tree.map(jnp.sin, policy.weights["actor"])})
@@ -202,12 +202,12 @@ def test_stored_memory_and_burn_in(recurrent):
     long = DDPG(sequence=3, burn_in=4, **options)
     state = warmed(fresh_replayer(short, TwoTeams()))
     whole = played(short, TwoTeams(), state.params)
-    late = read(short, state, window_at(short, whole, 7))
-    early = read(long, state, window_at(long, whole, 3))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), late._asdict(), early._asdict())
+    late = forward(short, state, window_at(short, whole, 7))
+    early = forward(long, state, window_at(long, whole, 3))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), late, early)
     forgot = window_at(short, whole, 7)
     forgot = forgot.replace(memory=jax.tree.map(jnp.zeros_like, forgot.memory))
-    assert not same(read(short, state, forgot).features, late.features, 1e-3)
+    assert not same(forward(short, state, forgot)[1], late[1], 1e-3)
 
 
 def test_actions_stay_in_their_box():

@@ -7,7 +7,6 @@ import pytest
 
 from shoal import Discrete, MultiDiscrete
 from shoal.algorithms import DQN
-from shoal.algorithms import replay as stored
 from shoal.networks.mixers import mix
 from shoal.ops import replay as buffers
 from tests.algorithms.tables import ONLINE, SLOW, TABLE, errors, learner, learnt, window
@@ -217,9 +216,9 @@ def test_what_is_drawn_more_often_weighs_less(updates, undone):
 def test_priorities_by_hand():
     """Nine tenths of the largest error of a window, one tenth of the mean, to some power."""
     error = jnp.array([[4.0, 0.0], [2.0, 0.0]])
-    np.testing.assert_allclose(stored.priorities(error, jnp.float32(1.0)), [3.6 + 0.3, 0.0], atol=1e-5)
-    np.testing.assert_allclose(stored.priorities(error, jnp.float32(0.5))[0], np.sqrt(3.9), rtol=1e-5)
-    assert float(stored.priorities(error, jnp.float32(0.5))[1]) > 0.0
+    np.testing.assert_allclose(buffers.priorities(error, jnp.float32(1.0)), [3.6 + 0.3, 0.0], atol=1e-5)
+    np.testing.assert_allclose(buffers.priorities(error, jnp.float32(0.5))[0], np.sqrt(3.9), rtol=1e-5)
+    assert float(buffers.priorities(error, jnp.float32(0.5))[1]) > 0.0
 
 
 def test_what_views_are_worth():

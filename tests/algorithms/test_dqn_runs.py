@@ -9,7 +9,6 @@ import pytest
 
 from shoal import Box, Discrete, Group, MultiDiscrete, Observation
 from shoal.algorithms import DDPG, DQN, PQN
-from shoal.algorithms import replay as stored
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
 from shoal.core.errors import OptionError
@@ -102,7 +101,8 @@ def test_what_is_stored_is_what_was_played():
     whole = played(algorithm, LastCard(), state.params, STEPS, ENVS)
     after, _ = updated(algorithm, state, whole, 0)
     kept = jax.tree.map(lambda leaf: leaf[:STEPS], after.replay.store)
-    assert same(kept, stored.steps_of(whole))
+    assert same(kept, algorithm.make_steps(whole))
+    assert same(kept.reward, {"player": whole.trajectories["player"].reward})
     assert not np.asarray(after.replay.store.reward["player"][STEPS:]).any()
 
 

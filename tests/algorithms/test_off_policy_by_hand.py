@@ -46,7 +46,7 @@ def window(algorithm, legal=(True, True, True), **changed):
     rows = {"view": [0.3, -0.6, 0.9], "action": [1, 2, 0], "reward": [1.0, 2.0, 3.0]}
     for what, (agent, number) in changed.items():
         rows[what][agent] = number
-    example = stored.example_step(SPEC, {"a": ()}, algorithm.traits.needs_global_state)
+    example = stored.example_step(SPEC, (), algorithm.traits.needs_global_state)
     zeros = jax.tree.map(lambda leaf: jnp.zeros((2, 1, *leaf.shape), leaf.dtype), example)
 
     def both(row, dtype):
@@ -115,26 +115,26 @@ def test_illegal_choices_have_no_part_in_a_soft_policy():
 
 
 @pytest.mark.parametrize("only", range(3))
-def test_actors_are_judged_by_what_is_legal(only):
+def test_actors_learn_from_what_is_legal(only):
     """With one legal choice the actor's loss is minus what the critic says of that one."""
     algorithm = LEARNERS["ddpg"]
     choice = np.eye(3, dtype=bool)[only]
     _, metrics = gradients(algorithm, fresh(algorithm), window(algorithm, legal=tuple(choice)))
     vector = jnp.asarray(choice, jnp.float32)
-    worth = _said(fresh(algorithm), jnp.array([0.3]), vector)
-    assert float(metrics["actor_loss"]) == pytest.approx(-worth, rel=1e-4)
+    value = _said(fresh(algorithm), jnp.array([0.3]), vector)
+    assert float(metrics["actor_loss"]) == pytest.approx(-value, rel=1e-4)
 
 
 def _said(state, view, vector):
     """What the first agent's critic, still the same as its slow copy, says of a choice. The others' do not matter."""
     policy, slow = state.params["a"], state.target["critic"]
     trunk, join = jax.tree.map(lambda leaf: leaf[0], (slow["trunk"]["a"], slow["join"]))
-    features, _ = policy.trunk.apply(trunk, view, ())
+    features, _ = policy.critic.apply(trunk, view, ())
     own = {"a": jnp.broadcast_to(vector, (3, 3))}
-    return float(state.judge.apply(join, {"a": jnp.broadcast_to(features, (3, 8))}, own, own, {"a": None})["a"][0, 0])
+    return float(state.head.apply(join, {"a": jnp.broadcast_to(features, (3, 8))}, own, own, {"a": None})["a"][0, 0])
 
 
-def test_a_global_critic_judges_actors_by_what_the_others_did():
+def test_with_a_global_critic_actors_learn_from_what_the_others_did():
     """Both may act: what the other did is in the gradient of the first one's actor."""
     algorithm = LEARNERS["maddpg"]
     batch = window(algorithm)

@@ -9,11 +9,11 @@ import pytest
 
 from shoal import Observation
 from shoal.algorithms import PQN
-from shoal.algorithms import q_learning as q
 from shoal.algorithms.pqn import TEAM
 from shoal.core.algorithm import Experience, Trajectory
 from shoal.core.errors import OptionError
 from shoal.networks.mixers import mix
+from shoal.networks.sequences import unroll
 from shoal.networks.torsos import Network
 from shoal.testing.probes import Memory
 from tests.algorithms.playing import fresh, played
@@ -178,7 +178,7 @@ def test_values_are_recorded_as_they_were_while_acting():
     state = fresh(algorithm, Memory())
     whole = played(algorithm, Memory(), state.params, 12, 3)
     one, policy = whole.trajectories["agent"], state.params["agent"]
-    values, _ = jax.jit(lambda w: q.unroll(policy.network, w, one.observation, one.memory, whole.first))(policy.weights)
+    values, _ = jax.jit(lambda w: unroll(policy.network, w, one.observation, whole.first, one.memory))(policy.weights)
     np.testing.assert_allclose(one.extras["value"], values.max(-1), atol=1e-6)
 
 

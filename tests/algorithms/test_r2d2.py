@@ -9,12 +9,12 @@ import pytest
 
 from shoal import Discrete, Group, Observation
 from shoal.algorithms import DQN
-from shoal.algorithms import q_learning as q
 from shoal.algorithms import replay as stored
 from shoal.algorithms.dqn import Transition, q_values
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.spaces import Box
 from shoal.networks.q_network import QNetwork, init_q_network
+from shoal.networks.sequences import unroll
 from shoal.networks.torsos import Network, initial_carry
 from tests.algorithms.playing import played
 from tests.algorithms.replaying import fresh_replayer
@@ -49,7 +49,7 @@ class Past:
         _, self.stale = self.unroll(self.old, zero)
 
     def unroll(self, weights, memory):
-        return jax.jit(functools.partial(q.unroll, self.network))(weights, Observation(self.view), memory, self.first)
+        return jax.jit(functools.partial(unroll, self.network))(weights, Observation(self.view), self.first, memory)
 
     def along(self, start, rows, memories, burn_in):
         """Values of some rows after the burn-in, and of what followed them, from the memory before the first."""
@@ -58,7 +58,7 @@ class Past:
 
 
 def values_along(network, weights, windows, burn_in):
-    rows, after = stored.split(windows, burn_in)
+    rows, after = stored.split_windows(windows, burn_in)
     steps = Transition(rows.observation["a"], rows.action["a"], rows.reward["a"], after.observation["a"])
     return q_values(network, weights, windows, "a", steps, burn_in)
 
@@ -192,8 +192,8 @@ def test_stored_memories_are_those_of_the_whole_episode():
     state = fresh_replayer(algorithm, LastCard(), num_envs=4, num_steps=12)
     whole = played(algorithm, LastCard(), state.params, 12, 4)
     track, policy = whole.trajectories["player"], state.params["player"]
-    unroll = jax.jit(lambda weights: q.unroll(policy.network, weights, track.observation, track.memory, whole.first))
-    _, after = unroll(policy.weights)
+    unrolled = jax.jit(lambda weights: unroll(policy.network, weights, track.observation, whole.first, track.memory))
+    _, after = unrolled(policy.weights)
     before = np.concatenate([track.memory[None], after[:-1]])
     before[np.asarray(whole.first)] = 0.0
     np.testing.assert_allclose(track.memories, before, atol=1e-6)

@@ -10,11 +10,11 @@ import pytest
 
 from shoal import Box, Discrete, Group, MultiDiscrete, Observation
 from shoal.algorithms import SAC, algorithm_class
-from shoal.algorithms._judged import Choice
-from shoal.algorithms.sac import entropy, expectation, target_entropy
+from shoal.algorithms.sac import entropy, target_entropy
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.errors import OptionError
 from shoal.core.registry import register
+from shoal.networks.q_network import expected_value
 from shoal.networks.torsos import Network
 from shoal.ops.distributions import distribution
 from shoal.testing.probes import Memory
@@ -26,10 +26,10 @@ from tests.algorithms.replaying import (
     Match,
     actor_says,
     biggest,
+    forward,
     fresh_replayer,
     gradients,
     one_window,
-    read,
     same,
     shaken,
     slow_values,
@@ -141,10 +141,9 @@ def test_entropies_by_hand():
     assert float(target_entropy(Box((2,), -3.0, 3.0), None, share)) == pytest.approx(2 * math.log(3) - 1.0)
     log_prob = jnp.log(jnp.array([0.25, 0.75, 0.5, 0.25, 0.25]))
     values = jnp.array([4.0, 8.0, 2.0, 4.0, 8.0])
-    assert float(expectation(pair, values, log_prob)) == pytest.approx((7.0 + 4.0) / 2)
-    choice = Choice(jnp.zeros(5), jnp.zeros(5), log_prob)
+    assert float(expected_value(pair, values, jnp.exp(log_prob))) == pytest.approx((7.0 + 4.0) / 2)
     by_part = [0.25 * math.log(4) + 0.75 * math.log(4 / 3), 1.5 * math.log(2)]
-    assert float(entropy(pair, choice)) == pytest.approx(sum(by_part))
+    assert float(entropy(pair, log_prob)) == pytest.approx(sum(by_part))
 
 
 @pytest.mark.slow
@@ -192,7 +191,7 @@ def test_attention_is_to_the_others_who_are_there():
     @jax.jit
     def values(actions, present=jnp.ones(3, bool)):
         named = ({"player": x} for x in (features, idle, actions, present))
-        return state.judge.apply(join, *named)["player"]
+        return state.head.apply(join, *named)["player"]
 
     base, first = values(idle), values(idle.at[0].set(jnp.array([0.0, 5.0, 0.0])))
     np.testing.assert_allclose(first[0], base[0], atol=1e-6)
@@ -211,8 +210,8 @@ def test_stored_memory_and_burn_in():
     long = dataclasses.replace(short, burn_in=4)
     state = warmed(fresh_replayer(short, TwoTeams()))
     whole = played(short, TwoTeams(), state.params)
-    late, early = read(short, state, window_at(short, whole, 7)), read(long, state, window_at(long, whole, 3))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), late._asdict(), early._asdict())
+    late, early = forward(short, state, window_at(short, whole, 7)), forward(long, state, window_at(long, whole, 3))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), late, early)
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from shooting import Killer, disturbed
 
 from shoal.algorithms import A2C, DQN
 from shoal.algorithms import q_learning as q
-from shoal.algorithms import replay as stored
 from shoal.algorithms.registry import ALGORITHMS, register_algorithm
 from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
@@ -23,6 +22,7 @@ from shoal.cluster.workers.rollouts import Copies, Share
 from shoal.core.algorithm import Algorithm, Prioritises
 from shoal.core.errors import OptionError
 from shoal.networks.torsos import Network
+from shoal.ops import replay as buffers
 from shoal.presets import resolve
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import Experiment, Learner
@@ -71,7 +71,7 @@ def test_actors_prioritise_windows_as_the_learner_would():
     )
     own = state.replace(target=q.join_weights(state.params, ()))
     errors = algorithm.errors(own, windows)
-    expected = stored.priorities(errors, state.hyper["priority_exponent"]).reshape(len(starts), ENVS)
+    expected = buffers.priorities(errors, state.hyper["priority_exponent"]).reshape(len(starts), ENVS)
     assert priorities.shape == (rows, ENVS)
     np.testing.assert_allclose(priorities[window - 1 :], expected, rtol=1e-5)  # each at the row where it ends
 

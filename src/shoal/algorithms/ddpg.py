@@ -17,33 +17,36 @@ With `critic="global"` the critic sees the global state and the actions of all a
 groups. In targets these are what the slow actors choose; in the actor loss the own action is the actor's and the
 others' are from the replay.
 
-Departures: actor and critic losses are taken at the same weights; the actions join the critic at its last hidden layer;
-agents of a group share weights, the global critic being told which of them it judges; n counts own decisions; episodes
-that were cut short bootstrap from their real final view. See `_off_policy` for agents who wait, and for memory.
+Departures: actor and critic losses are taken at the same weights; the actions enter the critic at its last hidden
+layer; agents of a group share weights, the global critic being told whose action it values; n counts own decisions;
+episodes that were cut short bootstrap from their real final observation. See `off_policy` for agents who wait, for
+memory, and for the shape letters.
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from shoal.algorithms._judged import Choice, Policy, any_action, weight_of
-from shoal.algorithms.off_policy import LearnerState, OffPolicyLearner
-from shoal.core.algorithm import LearnerSpec
+from shoal.algorithms.off_policy import ByGroup, LearnerState, Metrics, OffPolicy, Policy, taken_actions
+from shoal.algorithms.replay import Steps, split_windows, take_rows
+from shoal.batching.agents import as_weight, keep_where, mean_where
+from shoal.core.algorithm import Experience, LearnerSpec
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.errors import require
-from shoal.core.spaces import ActionSpace, Box
+from shoal.core.spaces import ActionSpace, Box, action_width, split_parts
 from shoal.core.types import Observation, PyTree
-from shoal.networks.critics import CriticKind, action_width, parts
-from shoal.ops.distributions import MASKED, distribution
+from shoal.ops.distributions import MASKED, distribution, random_action
 
 
 @dataclasses.dataclass(frozen=True)
-class DDPG(OffPolicyLearner):
+class DDPG(OffPolicy):
     """Deterministic actors, led by critics of their actions."""
 
     name: ClassVar[str] = "ddpg"
+    has_target_actor: ClassVar[bool] = True
 
     exploration_noise: float = 0.1  # deviation, in units of half the range; discrete: share of random choices
     target_noise: float = 0.0  # the same for the actions in targets; TD3: 0.2
@@ -61,89 +64,134 @@ class DDPG(OffPolicyLearner):
         check_floats(self, gumbel_temperature=(1e-3, None), logit_penalty=positive)
         check_whole(self, policy_delay=1)
 
+    @property
+    def num_critics(self) -> int:
+        return 2 if self.twin else 1
+
+    @property
+    def noise(self) -> jax.Array | float:
+        return self.exploration_noise
+
+    def actor_width(self, space: ActionSpace) -> int:
+        return action_width(space)
+
     def init(self, key: jax.Array, spec: LearnerSpec) -> LearnerState:
         """Fresh actors and critics; refuses noise that has no meaning for the actions."""
         for name, group in spec.groups.items():
             if isinstance(self.exploration_noise, int | float) and not isinstance(group.action, Box):
                 allowed = f"at most 1 for the discrete actions of {name!r}: it is the share of random ones"
                 require(self.exploration_noise <= 1, "DDPG", "exploration_noise", self.exploration_noise, allowed)
-        return super().init(key, spec)
+        return self.init_state(key, spec)
 
-    @property
-    def kind(self) -> CriticKind:
-        return self.critic
+    def choose_action(
+        self, policy: Policy, parameters: jax.Array, legal: jax.Array | None, key: jax.Array, explore: bool
+    ) -> jax.Array:
+        """One agent's action; with noise, or sampled and now and then any, if it is to `explore`."""
+        space = policy.space
+        if isinstance(space, Box):
+            unit = jnp.tanh(parameters)
+            if explore:
+                unit = jnp.clip(unit + policy.noise * jax.random.normal(key, unit.shape), -1.0, 1.0)
+            action = jnp.clip(space.low + 0.5 * (space.high - space.low) * (unit + 1.0), space.low, space.high)
+            return action.reshape(space.shape).astype(space.dtype)
+        actions = distribution(space, parameters, legal)
+        if not explore:
+            return actions.mode()
+        for_sample, whether, which = jax.random.split(key, 3)
+        other = random_action(space, legal, which)
+        return jnp.where(jax.random.uniform(whether) < policy.noise, other, actions.sample(for_sample))
 
-    @property
-    def num_critics(self) -> int:
-        return 2 if self.twin else 1
+    def update(
+        self, state: LearnerState, experience: Experience, key: jax.Array, axis: str | None = None
+    ) -> tuple[LearnerState, Metrics]:
+        """Stores the experience; then every step draws windows and descends the loss, and the slow networks follow."""
+        self = self.traced(state.hyper)
+        state = self.store(state, experience)
 
-    @property
-    def slow_actors(self) -> bool:
-        return True
+        def step(state, key):
+            for_windows, for_actions = jax.random.split(key)
+            _, windows = self.sample(state, for_windows, axis)
+            gradients, metrics = self.gradients(state, windows, for_actions, axis)
+            return self.apply(state, gradients), metrics
 
-    def actor_width(self, space: ActionSpace) -> int:
-        return action_width(space)
+        state, metrics = self.repeat_when_warm(step, state, key, axis)
+        return self.count_update(state, axis), metrics
 
     def actor_due(self, state: LearnerState) -> jax.Array | bool:
-        return True if self.policy_delay == 1 else state.steps % self.policy_delay == self.policy_delay - 1
+        """Whether this is the last of `policy_delay` steps: actors and slow networks move then only (TD3)."""
+        delay = self.policy_delay
+        return True if delay == 1 else state.steps % delay == delay - 1
 
-    def own_action(self, policy: Policy, parameters: jax.Array, legal: Any, key: jax.Array, explore: bool) -> jax.Array:
-        """One agent's action; with noise, or sampled, if it is to `explore`."""
-        space = policy.space
-        if not isinstance(space, Box):
-            return self._pick(policy, distribution(space, parameters, legal), legal, key, explore)
-        unit = jnp.tanh(parameters)
-        if explore:
-            unit = jnp.clip(unit + policy.noise * jax.random.normal(key, unit.shape), -1.0, 1.0)
-        action = jnp.clip(space.low + 0.5 * (space.high - space.low) * (unit + 1.0), space.low, space.high)
-        return action.reshape(space.shape).astype(space.dtype)
+    def loss(
+        self, weights: dict[str, PyTree], state: LearnerState, windows: Steps, key: jax.Array
+    ) -> tuple[jax.Array, Metrics]:
+        """The losses of critics and actors, each of which moves its own weights only; and metrics."""
+        for_target, for_actor = jax.random.split(key)
+        actor, features, next_actor, next_features = self.forward(weights, state, windows)
+        target = lax.stop_gradient(self.target(state, windows, next_actor, next_features, for_target))
+        rows = take_rows(windows, self.burn_in, self.burn_in + self.sequence)
+        seen, spaces = rows.observation, state.spaces
 
-    def _pick(self, policy: Policy, chances: Any, legal: Any, key: jax.Array, explore: bool) -> jax.Array:
-        """A choice: the most likely; or a sample, and now and then any, if it is to `explore`."""
-        if not explore:
-            return chances.mode()
-        for_sample, whether, which = jax.random.split(key, 3)
-        other = any_action(policy.space, legal, which)
-        return jnp.where(jax.random.uniform(whether) < policy.noise, other, chances.sample(for_sample))
+        taken = taken_actions(spaces, rows)
+        q = state.q_values(weights["critic"], features, seen, taken, taken)
+        q = {g: q[g][..., 0] for g in spaces}
+        errors = {g: jnp.sum((q[g] - target[g]) ** 2, axis=0) for g in spaces}
+        critic_loss = mean_where(errors, {g: seen[g].present for g in spaces})
 
-    def choose(
-        self, state: LearnerState, name: str, parameters: jax.Array, seen: Observation, key: jax.Array, ahead: bool
-    ) -> Choice:
-        """What the actor does: deterministic, but for TD3's noise in targets; a one-hot sample of discrete actions."""
-        space, hyper = state.params[name].space, state.hyper
-        if not isinstance(space, Box):
-            logits = parameters if seen.legal is None else jnp.where(seen.legal, parameters, MASKED)
-            noisy = logits + jax.random.gumbel(key, logits.shape)
-            one_hot = [straight_through(part, hyper["gumbel_temperature"]) for part in parts(space, noisy)]
-            return Choice(jnp.concatenate(one_hot, axis=-1), parameters)
-        unit = jnp.tanh(parameters)
-        if ahead:
-            noise = hyper["target_noise"] * jax.random.normal(key, unit.shape)
-            limit = hyper["target_noise_clip"]
-            unit = jnp.clip(unit + jnp.clip(noise, -limit, limit), -1.0, 1.0)
-        return Choice(unit, parameters)
+        action = self.actions(spaces, actor, seen, for_actor)
+        critic, features = lax.stop_gradient((weights["critic"], features))
+        now = state.q_values(critic, features, seen, action, taken)
+        actor_loss = -mean_where({g: now[g][0, ..., 0] for g in spaces}, {g: seen[g].active for g in spaces})
+        penalty = sum(mean_square(actor[g], seen[g]) for g in spaces if not isinstance(spaces[g], Box))
 
-    def worth(
-        self, state: LearnerState, name: str, values: jax.Array, choice: Choice, seen: Observation, ahead: bool
-    ) -> jax.Array:
-        """The lower of two critics in targets, the first of them for the actor."""
-        return jnp.min(values[..., 0], axis=0) if ahead else values[0, ..., 0]
+        level = jnp.mean(jnp.stack([jnp.mean(q[g]) for g in spaces]))
+        metrics = {"critic_loss": critic_loss, "actor_loss": actor_loss, "q": level}
+        return critic_loss + actor_loss + self.logit_penalty * penalty, metrics
 
-    def extra_loss(
-        self, state: LearnerState, extra: PyTree, choices: dict[str, Choice], seen: dict[str, Observation]
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """The penalty of large logits."""
-        loss = jnp.float32(0.0)
-        for name, choice in choices.items():
-            if not isinstance(state.params[name].space, Box):
-                weight = weight_of(seen[name].active, choice.parameters[..., 0])[..., None]
-                weight = weight * weight_of(seen[name].legal, choice.parameters)
-                loss += jnp.sum(weight * choice.parameters**2) / jnp.maximum(jnp.sum(weight), 1.0)
-        return state.hyper["logit_penalty"] * loss, {}
+    def target(self, state: LearnerState, windows: Steps, actor: ByGroup, features: ByGroup, key: jax.Array) -> ByGroup:
+        """Targets r + γ min Q⁻(s', μ⁻(s') + noise), `[S, B, n]`. actor, features: what networks put out for s'."""
+        rows, following = split_windows(windows, self.burn_in)
+        seen, spaces = following.observation, state.spaces
+        action = self.actions(spaces, actor, seen, key, smooth=True)
+        q = state.q_values(state.target["critic"], features, seen, action, action)
+        return self.returns(rows, seen, {g: jnp.min(q[g][..., 0], axis=0) for g in spaces})
+
+    def actions(
+        self,
+        spaces: dict[str, ActionSpace],
+        parameters: ByGroup,
+        seen: dict[str, Observation],
+        key: jax.Array,
+        smooth: bool = False,
+    ) -> ByGroup:
+        """Actions μ(s) as critics see them; of discrete ones a one-hot sample, through which gradients flow.
+
+        smooth: with TD3's noise on continuous ones.
+        """
+        actions = {}
+        for i, (name, space) in enumerate(spaces.items()):
+            own, numbers, legal = jax.random.fold_in(key, i), parameters[name], seen[name].legal
+            if isinstance(space, Box):
+                action = jnp.tanh(numbers)
+                if smooth:
+                    noise, limit = self.target_noise * jax.random.normal(own, action.shape), self.target_noise_clip
+                    action = jnp.clip(action + jnp.clip(noise, -limit, limit), -1.0, 1.0)
+            else:
+                logits = numbers if legal is None else jnp.where(legal, numbers, MASKED)
+                noisy = split_parts(space, logits + jax.random.gumbel(own, logits.shape))
+                action = jnp.concatenate([straight_through(part, self.gumbel_temperature) for part in noisy], axis=-1)
+            actions[name] = keep_where(seen[name].active, action)
+        return actions
 
 
-def straight_through(logits: jax.Array, temperature: jax.Array) -> jax.Array:
+def mean_square(logits: jax.Array, seen: Observation) -> jax.Array:
+    """The mean square of the logits of legal choices of those who may act."""
+    weight = as_weight(seen.active, logits[..., 0])[..., None] * as_weight(seen.legal, logits)
+    return jnp.sum(weight * logits**2) / jnp.maximum(jnp.sum(weight), 1.0)
+
+
+def straight_through(logits: jax.Array, temperature: jax.Array | float) -> jax.Array:
     """The one-hot maximum of `[..., choices]`, with the gradient of a softmax."""
     soft = jax.nn.softmax(logits / temperature, axis=-1)
     hard = jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1])
-    return soft + jax.lax.stop_gradient(hard - soft)
+    return soft + lax.stop_gradient(hard - soft)

@@ -24,19 +24,19 @@ from flax import struct
 from jax import lax
 
 from shoal.algorithms import q_learning as q
-from shoal.algorithms import replay as stored
 from shoal.algorithms.q_learning import QLearning, QPolicy
-from shoal.algorithms.replay import After, Replayed, Steps
+from shoal.algorithms.replay import NextObservations, Replayed, Steps, n_step_targets, split_windows
+from shoal.batching.agents import as_weight, keep_where
 from shoal.batching.masked import for_rows
 from shoal.core.algorithm import Experience, LearnerSpec, Prioritises, Traits
 from shoal.core.checks import check_floats
 from shoal.core.spaces import Discrete, MultiDiscrete
 from shoal.core.types import Observation, PyTree
 from shoal.networks.q_network import QNetwork
+from shoal.networks.sequences import apply_each, unroll
 from shoal.networks.torsos import initial_carry
 from shoal.ops import replay as buffers
 from shoal.ops.gradients import adam, interpolate, polyak_update
-from shoal.ops.returns import n_step_returns
 
 
 class LearnerState(struct.PyTreeNode):
@@ -148,7 +148,7 @@ class DQN(Replayed, QLearning, Prioritises):
         self, weights: dict[str, PyTree], state: LearnerState, windows: Steps, weight: jax.Array
     ) -> tuple[jax.Array, tuple[dict[str, jax.Array], jax.Array]]:
         """The mean of w (Q(s, a) - target)² over those who are present; metrics, and absolute errors `[S, B]`."""
-        rows, after = stored.split(windows, self.burn_in)
+        rows, after = split_windows(windows, self.burn_in)
         chosen, reward, following = self.evaluate(weights, state, windows, rows, after)  # by group, [T, B, n]
         level = jnp.mean(jnp.stack([jnp.mean(value) for value in chosen.values()]))
         seen = rows.observation
@@ -159,20 +159,18 @@ class DQN(Replayed, QLearning, Prioritises):
             now = self.mix(weights["mixer"], now, rows.state)
             ahead = self.mix(state.target["mixer"], ahead, after.state)
             parts = [(now[..., None], q.team_reward(reward, seen)[..., None], ahead[..., None], None, None)]
-        ends = rows.terminated[..., None], rows.truncated[..., None]
         errors, counts = [], []
-        for value, paid, ahead, active, present in parts:
-            rewards = paid, stored.shifted(ahead), ahead, ahead[-1]
-            target = n_step_returns(*rewards, *ends, active, present, gamma=self.gamma, n=self.n_step)
+        for value, paid, next_value, active, present in parts:
+            target = n_step_targets(rows, paid, next_value, active, present, gamma=self.gamma, n=self.n_step)
             errors.append((value - lax.stop_gradient(target))[: self.sequence])
-            counts.append(q.as_weight(present, value)[: self.sequence])
+            counts.append(as_weight(present, value)[: self.sequence])
         error, count = jnp.concatenate(errors, axis=-1), jnp.concatenate(counts, axis=-1)
         loss = jnp.sum(weight[:, None] * count * error**2) / jnp.maximum(jnp.sum(count), 1.0)
         size = jnp.sum(count * jnp.abs(error), axis=-1) / jnp.maximum(jnp.sum(count, axis=-1), 1.0)
         return loss, ({"loss": loss, "q": level}, lax.stop_gradient(size))
 
     def evaluate(
-        self, weights: dict[str, PyTree], state: LearnerState, windows: Steps, rows: Steps, after: After
+        self, weights: dict[str, PyTree], state: LearnerState, windows: Steps, rows: Steps, after: NextObservations
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], dict[str, jax.Array]]:
         """By group, `[T, B, n]`: Q(s, a) of what was done, what it paid, and the value of what followed."""
         chosen, reward, following = {}, {}, {}
@@ -183,7 +181,7 @@ class DQN(Replayed, QLearning, Prioritises):
             target = q_values(network, state.target["agents"][name], windows, name, steps, self.burn_in)
             chosen[name] = q.action_value(network.action, online.now, steps.action, seen)
             reward[name], ahead = self.backup(network.action, online, target, steps)
-            following[name] = q.present_only(ahead, steps.next_observation)
+            following[name] = keep_where(steps.next_observation.present, ahead)
         return chosen, reward, following
 
     def backup(
@@ -214,7 +212,7 @@ class DQN(Replayed, QLearning, Prioritises):
 
     def priorities(self, state: LearnerState, errors: jax.Array) -> jax.Array:
         """Priorities `[B]` of windows with absolute errors `[S, B]`."""
-        return stored.priorities(errors, self.traced(state.hyper).priority_exponent)
+        return buffers.priorities(errors, self.traced(state.hyper).priority_exponent)
 
     def single_row(self) -> "DQN":
         return dataclasses.replace(self, sequence=1, burn_in=0)
@@ -239,12 +237,12 @@ def q_values(network: QNetwork, weights: PyTree, windows: Steps, name: str, step
     memory = jax.tree.map(lambda leaf: leaf[0], windows.memory[name])
     fixed = lax.stop_gradient(weights)
     if not jax.tree.leaves(memory):
-        now = q.single(network, weights, steps.observation.view, ())
-        return QValues(now, q.single(network, fixed, following, ()))
-    values, memories = q.unroll_after(network, weights, seen, windows.first, memory, burn_in)
+        now = apply_each(network, weights, steps.observation.view, ())
+        return QValues(now, apply_each(network, fixed, following, ()))
+    values, memories = unroll(network, weights, seen, windows.first, memory, burn_in)
 
     def value_rows(weights: PyTree, rows: tuple[PyTree, PyTree]) -> jax.Array:
-        return q.single(network, weights, *jax.tree.map(lambda leaf: leaf[None], rows))[0]
+        return apply_each(network, weights, *jax.tree.map(lambda leaf: leaf[None], rows))[0]
 
     def flatten(tree: PyTree) -> PyTree:  # windows and their rows as one axis
         return jax.tree.map(lambda leaf: lax.stop_gradient(leaf.reshape(-1, *leaf.shape[2:])), tree)

@@ -18,10 +18,11 @@ from flax import struct
 
 from shoal.algorithms import q_learning as q
 from shoal.algorithms.q_learning import QLearning, QPolicy
-from shoal.batching.agents import over_agents
+from shoal.batching.agents import as_weight, keep_where, over_agents
 from shoal.core.algorithm import ActOutput, Experience, LearnerSpec, Traits
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.types import Observation, PyTree
+from shoal.networks.sequences import unroll
 from shoal.networks.torsos import Network
 from shoal.ops.gradients import adam, chunked_gradient, over_epochs, sum_over_devices
 from shoal.ops.returns import lambda_returns
@@ -64,7 +65,7 @@ class Batch(struct.PyTreeNode):
     def weight(self, name: str) -> jax.Array:
         """Which targets count: those of agents who are present, and of teams."""
         target = self.target[name]
-        return q.as_weight(None if name == TEAM else self.observation[name].present, target)
+        return as_weight(None if name == TEAM else self.observation[name].present, target)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,14 +141,14 @@ class PQN(QLearning):
             name: over_agents(self.value)(state.params[name], track.last_observation, track.last_memory)
             for name, track in tracks.items()
         }
-        last = {name: q.present_only(value, tracks[name].last_observation) for name, value in last.items()}
+        last = {name: keep_where(tracks[name].last_observation.present, value) for name, value in last.items()}
         if self.mixer != "none":
             return {TEAM: self.team_returns(state, experience, last)}
         ends = experience.terminated[..., None], experience.truncated[..., None]
         target = {}
         for name, track in tracks.items():
             seen = track.observation
-            values = q.present_only(track.extras["value"], seen), track.final_value, last[name]
+            values = keep_where(seen.present, track.extras["value"]), track.final_value, last[name]
             masks = *ends, seen.active, seen.present
             target[name] = lambda_returns(track.reward, *values, *masks, gamma=self.gamma, lam=self.trace_lambda)
         return target
@@ -190,10 +191,10 @@ class PQN(QLearning):
         chosen = {}
         for name, policy in state.params.items():
             network, seen = policy.network, batch.observation[name]
-            values, _ = q.unroll(network, weights["agents"][name], seen, batch.memory[name], batch.first)
+            values, _ = unroll(network, weights["agents"][name], seen, batch.first, batch.memory[name])
             chosen[name] = q.action_value(network.action, values, batch.action[name], seen)
         level = sum(
-            jnp.sum(value * q.as_weight(batch.observation[name].present, value)) for name, value in chosen.items()
+            jnp.sum(value * as_weight(batch.observation[name].present, value)) for name, value in chosen.items()
         )
         agents = 1
         if self.mixer != "none":  # the team as if it were one agent

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jax import lax
 
+from shoal.batching.agents import as_weight, keep_where, over_axes
 from shoal.core.algorithm import ActOutput, Algorithm, LearnerSpec
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.errors import OptionError, require
@@ -22,7 +22,7 @@ from shoal.core.types import Observation, PyTree
 from shoal.networks.mixers import MixerKind, init_mixer, mix
 from shoal.networks.q_network import QNetwork, best_action, init_q_network, mean_value, value_of
 from shoal.networks.torsos import Network
-from shoal.ops.distributions import distribution, num_parameters
+from shoal.ops.distributions import random_action
 from shoal.ops.gradients import anneal, apply_gradients, interpolate
 
 
@@ -32,6 +32,10 @@ class QPolicy(struct.PyTreeNode):
     weights: PyTree
     epsilon: jax.Array
     network: QNetwork = struct.field(pytree_node=False)
+
+    def forward(self, observation: Observation, memory: PyTree) -> tuple[jax.Array, PyTree]:
+        """One agent's action values `[A]`, and its memory after."""
+        return self.network.apply(self.weights, observation.view, memory)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,13 +96,13 @@ class QLearning(Algorithm):
 
     def value(self, params: QPolicy, observation: Observation, memory: PyTree) -> jax.Array:
         """What one agent can expect from here on: the value of its best action."""
-        values, _ = apply(params.network, params.weights, observation.view, memory)
+        values, _ = params.forward(observation, memory)
         return greedy_value(params.network.action, values, values, observation)
 
     def mix(self, weights: PyTree, values: jax.Array, state: PyTree) -> jax.Array:
         """What teams are worth, `[T, E]`, from what their agents are, `[T, E, agents]`. weights: the mixer's."""
         state = state if self.mixer == "monotonic" else None
-        return over(lambda values, state: mix(self.mixer, weights, values, state), 2)(values, state)
+        return over_axes(lambda values, state: mix(self.mixer, weights, values, state), 2)(values, state)
 
     def apply(self, state: Any, gradients: PyTree) -> Any:
         """The state after one step of Adam."""
@@ -129,12 +133,12 @@ def choose_action(
     policy: QPolicy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool
 ) -> tuple[jax.Array, PyTree, jax.Array]:
     """One agent's ε-greedy action (greedy if it is not to `explore`), its memory after it, and its action values."""
-    values, memory = apply(policy.network, policy.weights, observation.view, memory)
+    values, memory = policy.forward(observation, memory)
     space = policy.network.action
     action = best_action(space, values, observation.legal)
     if explore:
         whether, which = jax.random.split(key)
-        other = distribution(space, jnp.zeros(num_parameters(space)), observation.legal).sample(which)
+        other = random_action(space, observation.legal, which)
         action = jnp.where(jax.random.uniform(whether) < policy.epsilon, other, action)
     return action, memory, values
 
@@ -151,7 +155,7 @@ def greedy_value(
         best = value_of(space, values, best_action(space, choose, legal))
         return best if active is None else jnp.where(active, best, mean_value(space, values, legal))
 
-    return over(one, values.ndim - 1)(choose, values, observation.legal, observation.active)
+    return over_axes(one, values.ndim - 1)(choose, values, observation.legal, observation.active)
 
 
 def action_value(
@@ -163,17 +167,12 @@ def action_value(
         chosen = value_of(space, values, action)
         return chosen if active is None else jnp.where(active, chosen, mean_value(space, values, legal))
 
-    return over(one, values.ndim - 1)(values, action, observation.legal, observation.active)
-
-
-def present_only(value: jax.Array, observation: Observation) -> jax.Array:
-    """Values of agents, 0 for those who are not present."""
-    return value if observation.present is None else jnp.where(observation.present, value, 0.0)
+    return over_axes(one, values.ndim - 1)(values, action, observation.legal, observation.active)
 
 
 def concatenate_agents(values: dict[str, jax.Array], observation: dict[str, Observation]) -> jax.Array:
     """The values of all agents of a team side by side, `[..., agents]`; 0 for those who are not present."""
-    masked = [present_only(value, observation[name]) for name, value in values.items()]
+    masked = [keep_where(observation[name].present, value) for name, value in values.items()]
     return jnp.concatenate(masked, axis=-1)
 
 
@@ -184,57 +183,3 @@ def team_reward(reward: dict[str, jax.Array], observation: dict[str, Observation
         weight = as_weight(observation[name].present, gained)
         total, count = total + jnp.sum(gained * weight, axis=-1), count + jnp.sum(weight, axis=-1)
     return total / jnp.maximum(count, 1.0)
-
-
-def as_weight(mask: jax.Array | None, like: jax.Array) -> jax.Array:
-    """A mask as numbers; ones where there is none."""
-    return jnp.ones_like(like) if mask is None else mask.astype(like.dtype)
-
-
-def over(function: Any, axes: int) -> Any:
-    """`function` of one agent, mapped over that many leading axes of all arguments."""
-    for _ in range(axes):
-        function = jax.vmap(function)
-    return function
-
-
-# Networks along sequences. These serve any module with `__call__(view, memory)` and `unroll`.
-
-
-def apply(network: Any, weights: PyTree, view: PyTree, memory: PyTree) -> Any:
-    """One agent's step: (output, memory after it)."""
-    return network.apply(weights, view, memory)
-
-
-def unroll(
-    network: Any, weights: PyTree, seen: Observation, memory: PyTree, first: jax.Array
-) -> tuple[jax.Array, PyTree]:
-    """Outputs `[T, E, n, ...]` along sequences, and the memories `[T, E, n, ...]` after each step."""
-    if not jax.tree.leaves(memory):
-        return single(network, weights, seen.view, ()), ()
-
-    def one(view, memory, first, active):
-        return network.apply(weights, view, memory, first, active, method="unroll")
-
-    agents = jax.vmap(one, (1, 0, None, 1), 1)
-    return jax.vmap(agents, (1, 0, 1, 1), 1)(seen.view, memory, first, seen.active)  # pyright: ignore[reportReturnType]
-
-
-def unroll_after(
-    network: Any, weights: PyTree, seen: Observation, first: jax.Array, memory: PyTree, burn_in: int
-) -> tuple[jax.Array, PyTree]:
-    """`unroll` over all rows but the first `burn_in`, which only bring the memory up to date."""
-    if burn_in and jax.tree.leaves(memory):
-        before = jax.tree.map(lambda leaf: leaf[:burn_in], seen)
-        memories = unroll(network, lax.stop_gradient(weights), before, memory, first[:burn_in])[1]
-        memory = jax.tree.map(lambda leaf: lax.stop_gradient(leaf[-1]), memories)
-    rest = jax.tree.map(lambda leaf: leaf[burn_in:], seen)
-    return unroll(network, weights, rest, memory, first[burn_in:])
-
-
-def single(network: Any, weights: PyTree, view: PyTree, memory: PyTree) -> jax.Array:
-    """Outputs `[T, E, n, ...]` of observations one by one, given the memories `[T, E, n, ...]` before each."""
-    lead = jax.tree.leaves(view)[0].shape[:3]
-    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[3:]), (view, memory))  # one axis: plain products
-    values, _ = jax.vmap(lambda view, memory: apply(network, weights, view, memory))(*flat)
-    return values.reshape(*lead, -1)

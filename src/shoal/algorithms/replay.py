@@ -6,7 +6,7 @@ Shape letters: `T` time, `E` environments, `W` rows of a window, `B` windows of 
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from shoal.core.errors import OptionError, require
 from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import Observation, PyTree
 from shoal.ops import replay as buffers
+from shoal.ops.returns import n_step_returns
 
 
 class Steps(struct.PyTreeNode):
@@ -40,7 +41,7 @@ class Steps(struct.PyTreeNode):
     truncated: jax.Array
 
 
-class After(struct.PyTreeNode):
+class NextObservations(NamedTuple):
     """What followed each row of a window: the next observation, or the final one where the episode was cut short."""
 
     observation: dict[str, Observation]
@@ -78,16 +79,42 @@ class Replayed(Algorithm, Replays):
     def replay_traits(self, prioritised: bool = False) -> ReplayTraits:
         return ReplayTraits(self.window, self.batch_size, self.gradient_steps, prioritised, self.sequence)
 
+    def initial_memory(self, params: PyTree) -> PyTree:
+        return self.fresh_memory()
+
     def replay_shape(self, spec: LearnerSpec) -> tuple[Steps, int, int]:
-        """One step as it is stored, rows, and copies: what decides how large the replay is."""
-        memories = {name: jax.eval_shape(self.fresh_memory) for name in spec.groups}
-        example = example_step(spec, memories, self.traits.needs_global_state)
-        return example, num_rows(type(self).__name__, self.buffer_size, self.window, spec), spec.num_envs
+        """One step as it is stored, rows, and copies: what decides how large the replay is. Rows are whole updates."""
+        rows = -(-self.buffer_size // (spec.num_envs * spec.num_steps)) * spec.num_steps
+        if rows < spec.num_steps + self.window:
+            least = (spec.num_steps + self.window) * spec.num_envs
+            copies = f"{spec.num_envs} {'copy' if spec.num_envs == 1 else 'copies'}"
+            raise OptionError(
+                f"{type(self).__name__}: buffer_size must be at least {least} for {copies}, updates of {spec.num_steps}"
+                f" steps and windows of {self.window}, got {self.buffer_size}. Give a larger one, or fewer copies."
+            )
+        return (
+            example_step(spec, jax.eval_shape(self.fresh_memory), self.traits.needs_global_state),
+            rows,
+            spec.num_envs,
+        )
 
     def make_steps(self, experience: Experience) -> Steps:
         """What is stored of an experience; the global state only if this learner asks for it, not another one."""
-        steps = steps_of(experience)
-        return steps if self.traits.needs_global_state else steps.replace(state=None, final_state=None)
+        tracks, needs_state = experience.trajectories, self.traits.needs_global_state
+        one = next(iter(tracks.values()))
+        finals = {g: track.final_observation for g, track in tracks.items() if track.final_observation is not None}
+        return Steps(
+            observation={g: track.observation.replace(state=None) for g, track in tracks.items()},
+            final_observation={g: final.replace(state=None) for g, final in finals.items()},
+            action={g: track.action for g, track in tracks.items()},
+            reward={g: track.reward for g, track in tracks.items()},
+            memory={g: track.memories for g, track in tracks.items()},
+            state=one.observation.state if needs_state else None,
+            final_state=one.final_observation.state if needs_state and one.final_observation is not None else None,
+            first=experience.first,
+            terminated=experience.terminated,
+            truncated=experience.truncated,
+        )
 
     def store(self, state: Any, experience: Experience) -> Any:
         """The state with the experience in its replay."""
@@ -95,8 +122,14 @@ class Replayed(Algorithm, Replays):
 
     def sample(self, state: Any, key: jax.Array, axis: str | None) -> tuple[buffers.Drawn, Steps]:
         """Where this device's share of a batch begins in the replay, and the windows there, leaves `[W, B, ...]`."""
-        drawn = buffers.sample(state.replay, key, share(self.batch_size, axis), self.window)
+        share = max(1, self.batch_size // lax.axis_size(axis)) if axis else self.batch_size
+        drawn = buffers.sample(state.replay, key, share, self.window)
         return drawn, buffers.take(state.replay, drawn, self.window)
+
+    def is_warm(self, replay: buffers.Replay, axis: str | None) -> jax.Array:
+        """Whether all devices together have stored `warm_up` steps, and a window can be drawn."""
+        num_envs = replay.num_envs * (lax.axis_size(axis) if axis else 1)
+        return buffers.can_sample(replay, self.window, -(-self.warm_up // num_envs))
 
     def repeat_when_warm(
         self, step: Callable[[Any, jax.Array], tuple[Any, dict[str, jax.Array]]], state: Any, key: jax.Array, axis: Any
@@ -113,125 +146,59 @@ class Replayed(Algorithm, Replays):
                 learner, metrics = step(learner.replace(replay=learner.replay.replace(store=replay.store)), key)
                 return learner.replace(replay=learner.replay.replace(store=())), metrics
 
-            keys = jax.random.split(sampling_key(key, axis), self.gradient_steps)
+            # Each device draws from its own copies, so each needs its own key, and what is drawn depends on their
+            # number: a learner with a replay agrees with itself on another number of devices in what it learns, not in
+            # its numbers. All else that is drawn belongs to a copy, whichever device has it.
+            own = jax.random.fold_in(key, lax.axis_index(axis)) if axis else key
+            keys = jax.random.split(own, self.gradient_steps)
             learner, metrics = lax.scan(once, learner, keys)
             return learner, jax.tree.map(jnp.mean, metrics)
 
-        shapes = jax.eval_shape(steps, learner)[1]
-        zeros = trees.zeros(shapes)
-        ready = warm(replay, self.window, self.warm_up, axis)
-        learner, metrics = lax.cond(ready, steps, lambda learner: (learner, zeros), learner)
+        zeros = trees.zeros(jax.eval_shape(steps, learner)[1])
+        learner, metrics = lax.cond(self.is_warm(replay, axis), steps, lambda learner: (learner, zeros), learner)
         return learner.replace(replay=learner.replay.replace(store=replay.store)), metrics
 
 
-def steps_of(experience: Experience) -> Steps:
-    """The part of an experience that is stored."""
-    tracks = experience.trajectories
-    one = next(iter(tracks.values()))
-    finals = {name: track.final_observation for name, track in tracks.items() if track.final_observation is not None}
-    return Steps(
-        observation={name: track.observation.replace(state=None) for name, track in tracks.items()},
-        final_observation={name: final.replace(state=None) for name, final in finals.items()},
-        action={name: track.action for name, track in tracks.items()},
-        reward={name: track.reward for name, track in tracks.items()},
-        memory={name: track.memories for name, track in tracks.items()},
-        state=one.observation.state,
-        final_state=None if one.final_observation is None else one.final_observation.state,
-        first=experience.first,
-        terminated=experience.terminated,
-        truncated=experience.truncated,
-    )
-
-
-def example_step(spec: LearnerSpec, memories: dict[str, PyTree], needs_state: bool) -> Steps:
-    """One step of one copy, as shapes. memories: one agent's memory, by group."""
+def example_step(spec: LearnerSpec, memory: PyTree, needs_state: bool) -> Steps:
+    """One step of one copy, as shapes. memory: one agent's."""
     views = {name: seen.replace(state=None) for name, seen in spec.observations.items()}
-    shape: Any = jax.ShapeDtypeStruct
-    flag = shape((), bool)
-    held = {
-        name: jax.tree.map(lambda leaf, n=group.size: shape((n, *leaf.shape), leaf.dtype), memories[name])
-        for name, group in spec.groups.items()
-    }
-    return Steps(
-        observation=views,
-        final_observation=views,
-        action={
-            name: shape((group.size, *action_shape(group.action)), action_dtype(group.action))
-            for name, group in spec.groups.items()
-        },
-        reward={name: shape((group.size,), jnp.float32) for name, group in spec.groups.items()},
-        memory=held,
-        state=spec.state if needs_state else None,
-        final_state=spec.state if needs_state else None,
-        first=flag,
-        terminated=flag,
-        truncated=flag,
-    )
+    state = spec.state if needs_state else None
+    actions, rewards, memories = {}, {}, {}
+    for name, group in spec.groups.items():
+        n, space = group.size, group.action
+        actions[name] = jax.ShapeDtypeStruct((n, *action_shape(space)), jnp.dtype(action_dtype(space)))
+        rewards[name] = jax.ShapeDtypeStruct((n,), jnp.float32)
+        memories[name] = jax.tree.map(lambda leaf, n=n: jax.ShapeDtypeStruct((n, *leaf.shape), leaf.dtype), memory)
+    flag: Any = jax.ShapeDtypeStruct((), bool)
+    return Steps(views, views, actions, rewards, memories, state, state, flag, flag, flag)  # pyright: ignore[reportArgumentType]
 
 
-def num_rows(owner: str, buffer_size: int, window: int, spec: LearnerSpec) -> int:
-    """Rows of a replay that holds `buffer_size` steps, rounded up to whole updates."""
-    rows = -(-buffer_size // (spec.num_envs * spec.num_steps)) * spec.num_steps
-    if rows < spec.num_steps + window:
-        least = (spec.num_steps + window) * spec.num_envs
-        copies = f"{spec.num_envs} {'copy' if spec.num_envs == 1 else 'copies'}"
-        raise OptionError(
-            f"{owner}: buffer_size must be at least {least} for {copies}, updates of {spec.num_steps} steps and "
-            f"windows of {window}, got {buffer_size}. Give a larger one, or fewer copies."
-        )
-    return rows
-
-
-def after(window: Steps) -> After:
+def next_observations(window: Steps) -> NextObservations:
     """What followed each row but the last of a window: leaves `[W - 1, B, ...]`."""
     cut = window.truncated[:-1] & ~window.terminated[:-1]
 
     def choose(final: PyTree, seen: PyTree) -> PyTree:
-        def one(final: jax.Array, seen: jax.Array) -> jax.Array:
-            return jnp.where(cut.reshape(cut.shape + (1,) * (seen.ndim - 2)), final[:-1], seen[1:])
-
-        return jax.tree.map(one, final, seen)
+        return trees.where(cut, take_rows(final, 0, -1), take_rows(seen, 1, None))
 
     observation = {name: choose(final, window.observation[name]) for name, final in window.final_observation.items()}
-    return After(observation, choose(window.final_state, window.state))
+    return NextObservations(observation, choose(window.final_state, window.state))
 
 
-def split(windows: Steps, burn_in: int) -> tuple[Steps, After]:
+def split_windows(windows: Steps, burn_in: int) -> tuple[Steps, NextObservations]:
     """The rows of windows after their burn-in, but for the last; and what followed each of them."""
-    stop = windows.first.shape[0] - 1
-    return rows(windows, burn_in, stop), rows(after(windows), burn_in, stop)
+    return take_rows(windows, burn_in, -1), take_rows(next_observations(windows), burn_in, None)
 
 
-def rows(tree: PyTree, start: int, stop: int) -> PyTree:
-    """Some rows of a window."""
+def take_rows(tree: PyTree, start: int, stop: int | None) -> PyTree:
+    """Some rows of windows."""
     return jax.tree.map(lambda leaf: leaf[start:stop], tree)
 
 
-def shifted(value: jax.Array) -> jax.Array:
-    """Values of what follows each row, as values of the rows themselves; the first is read by nobody."""
-    return jnp.concatenate([jnp.zeros_like(value[:1]), value[:-1]])
-
-
-def sampling_key(key: jax.Array, axis: str | None) -> jax.Array:
-    """Each device draws from its own copies, so each needs its own key.
-
-    So what is drawn depends on the number of devices: a learner with a replay agrees with itself on another number in
-    what it learns, not in its numbers. All else that is drawn belongs to a copy, whichever device has it.
-    """
-    return jax.random.fold_in(key, lax.axis_index(axis)) if axis else key
-
-
-def share(batch_size: int, axis: str | None) -> int:
-    """How many windows of a batch each device draws."""
-    return max(1, batch_size // lax.axis_size(axis)) if axis else batch_size
-
-
-def warm(replay: buffers.Replay, window: int, warm_up: int, axis: str | None) -> jax.Array:
-    """Whether all devices together have stored `warm_up` steps, and a window can be drawn."""
-    num_envs = replay.num_envs * (lax.axis_size(axis) if axis else 1)
-    return buffers.can_sample(replay, window, -(-warm_up // num_envs))
-
-
-def priorities(error: jax.Array, exponent: jax.Array | float) -> jax.Array:
-    """Priorities `[B]` of windows with absolute errors `[W, B]`: mostly their largest (Kapturowski et al. 2019)."""
-    return jnp.power(0.9 * jnp.max(error, axis=0) + 0.1 * jnp.mean(error, axis=0) + 1e-6, exponent)
+def n_step_targets(
+    rows: Steps, reward: jax.Array, next_value: jax.Array, active: Any, present: Any, *, gamma: Any, n: int
+) -> jax.Array:
+    """Targets r + γ r' + ... + γ^n V(s⁽ⁿ⁾) of rows, `[T, B, n]`, given values of what followed each of them."""
+    shifted = jnp.concatenate([jnp.zeros_like(next_value[:1]), next_value[:-1]])  # the first is read by nobody
+    values = shifted, next_value, next_value[-1]
+    masks = rows.terminated[..., None], rows.truncated[..., None], active, present
+    return n_step_returns(reward, *values, *masks, gamma=gamma, n=n)

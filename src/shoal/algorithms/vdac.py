@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from shoal.batching.agents import pick
+from shoal.batching.agents import keep_where, pick
 from shoal.core.algorithm import LearnerSpec, Trajectory
 from shoal.core.types import PyTree
 from shoal.networks.actor_critic import rescale_value_head
@@ -145,7 +145,7 @@ class TeamValue:
         inputs = self.inputs(state.team, groups, known)
         if any("log_ratio" in found for found in known.values()):
             active = {name: batch.inputs["active"] for name, batch in groups.items()}
-            acted = {name: _where(active[name], found["log_ratio"]) for name, found in known.items()}
+            acted = {name: keep_where(active[name], found["log_ratio"]) for name, found in known.items()}
             inputs["log_ratio"] = sum(jnp.sum(log_ratio, -1) for log_ratio in acted.values())
         advantage, target = estimate(inputs)
         filled = {}
@@ -165,7 +165,7 @@ class TeamValue:
         one = next(iter(groups.values()))
         present = {name: own["present"] for name, own in found.items()}
         some_leave = any(mask is not None for mask in present.values())
-        counted = {name: _where(present[name], jnp.ones_like(own["reward"])) for name, own in found.items()}
+        counted = {name: keep_where(present[name], jnp.ones_like(own["reward"])) for name, own in found.items()}
         count = sum(jnp.sum(weight, -1) for weight in counted.values())
         total = sum(jnp.sum(own["reward"] * counted[name], -1) for name, own in found.items())
 
@@ -238,7 +238,7 @@ class TeamValue:
         state: PyTree,
     ) -> jax.Array:
         """The team's value `[...]` from its agents', `[..., n]` by group; absent agents count 0."""
-        joint = _concatenate({name: _where(present.get(name), value) for name, value in values.items()})
+        joint = _concatenate({name: keep_where(present.get(name), value) for name, value in values.items()})
         mixing = functools.partial(mix, self.mixer, weights)
         for _ in range(joint.ndim - 1):
             mixing = jax.vmap(mixing)
@@ -271,7 +271,3 @@ def _any_agent(masks: Mapping[str, jax.Array | None]) -> jax.Array | None:
 
 def _concatenate(values: Mapping[str, jax.Array]) -> jax.Array:
     return jnp.concatenate([values[name] for name in sorted(values)], axis=-1)
-
-
-def _where(mask: jax.Array | None, values: jax.Array) -> jax.Array:
-    return values if mask is None else jnp.where(mask, values, 0.0)

@@ -1,6 +1,6 @@
 """Lifting functions of one agent to `[E, n]` agents, and picking the agents who may move."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -33,6 +33,43 @@ def over_samples(function: Callable[[Observation], Any], observation: Observatio
     state = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), observation.state)
     lifted = jax.vmap(function if kept == 3 else jax.vmap(function, (AGENT_AXES,)))
     return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[4 - kept :]), lifted(flat.replace(state=state)))
+
+
+def over_axes(function: Callable[..., Any], axes: int) -> Callable[..., Any]:
+    """`function` of one agent, mapped over that many leading axes of all arguments."""
+    for _ in range(axes):
+        function = jax.vmap(function)
+    return function
+
+
+def as_weight(mask: jax.Array | None, like: jax.Array) -> jax.Array:
+    """A mask as numbers; ones where there is none."""
+    return jnp.ones_like(like) if mask is None else mask.astype(like.dtype)
+
+
+def keep_where(mask: jax.Array | None, values: jax.Array) -> jax.Array:
+    """Values where a mask (of their leading axes) is true, else 0; all of them if there is none."""
+    return (
+        values if mask is None else jnp.where(mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)), values, 0.0)
+    )
+
+
+def mean_where(values: Mapping[str, jax.Array], masks: Mapping[str, jax.Array | None]) -> jax.Array:
+    """The mean over all agents of all groups for whom a mask is true; 0 if there are none."""
+    total, count = jnp.float32(0.0), jnp.float32(0.0)
+    for name, value in values.items():
+        weight = as_weight(masks[name], value)
+        total, count = total + jnp.sum(weight * value), count + jnp.sum(weight)
+    return total / jnp.maximum(count, 1.0)
+
+
+def with_state(observation: Observation, state: PyTree) -> Observation:
+    """Observations `[T, E, n, ...]` whose view has the global state, `[T, E, ...]`, beside it; None: as they are."""
+    if state is None:
+        return observation
+    lead = jax.tree.leaves(observation.view)[0].shape[:3]
+    tiled = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, :, None], (*lead, *leaf.shape[2:])), state)
+    return observation.replace(view=(tiled, observation.view))
 
 
 def mover_index(active: jax.Array, movers: int) -> jax.Array:

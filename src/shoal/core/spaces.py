@@ -1,6 +1,7 @@
 """Spaces: what an action or a view may be. Plain frozen data, hashable, so they can be static under `jit`."""
 
 import dataclasses
+import itertools
 import math
 
 import jax
@@ -49,6 +50,11 @@ class Box:
         object.__setattr__(self, "shape", tuple(self.shape))
         require(self.low <= self.high, "Box", "low", self.low, f"at most high ({self.high})")
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether numbers can be squashed into it."""
+        return math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high
+
     def sample(self, key: jax.Array) -> jax.Array:
         low, high = max(self.low, -1e3), min(self.high, 1e3)
         return jax.random.uniform(key, self.shape, minval=low, maxval=high).astype(self.dtype)
@@ -75,6 +81,32 @@ def action_shape(space: ActionSpace) -> tuple[int, ...]:
 
 def action_dtype(space: ActionSpace) -> str:
     return space.dtype if isinstance(space, Box) else "int32"
+
+
+def split_parts(space: Discrete | MultiDiscrete, x: jax.Array) -> list[jax.Array]:
+    """Numbers for every choice, `[..., num_logits]`, part by part."""
+    if isinstance(space, Discrete):
+        return [x]
+    ends = list(itertools.accumulate(space.sizes))
+    return [x[..., end - size : end] for end, size in zip(ends, space.sizes, strict=True)]
+
+
+def action_width(space: ActionSpace) -> int:
+    """Numbers in an action as a vector."""
+    return math.prod(space.shape) if isinstance(space, Box) else num_logits(space)
+
+
+def action_vector(space: ActionSpace, action: jax.Array) -> jax.Array:
+    """Actions `[..., shape]` as networks see them, `[..., action_width]`: a box from -1 to 1, choices one-hot."""
+    match space:
+        case Box():
+            unit = (action.astype(jnp.float32) - space.low) / (0.5 * (space.high - space.low)) - 1.0
+            return unit.reshape(*action.shape[: action.ndim - len(space.shape)], -1)
+        case Discrete():
+            return jax.nn.one_hot(action, space.n)
+        case MultiDiscrete():
+            chosen = [jax.nn.one_hot(action[..., i], size) for i, size in enumerate(space.sizes)]
+            return jnp.concatenate(chosen, axis=-1)
 
 
 def _choice(uniform: jax.Array, n: jax.Array | int) -> jax.Array:

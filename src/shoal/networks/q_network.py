@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core import trees
-from shoal.core.spaces import Discrete, MultiDiscrete, num_logits
+from shoal.core.spaces import Discrete, MultiDiscrete, num_logits, split_parts
 from shoal.core.types import PyTree
 from shoal.networks.torsos import Network, Torso, initial_carry
 
@@ -52,7 +52,7 @@ class QNetwork(nn.Module):
         values = self.head(features)
         if not self.dueling:
             return values
-        centred = [part - jnp.mean(part, axis=-1, keepdims=True) for part in _parts(self.action, values)]
+        centred = [part - jnp.mean(part, axis=-1, keepdims=True) for part in split_parts(self.action, values)]
         return self.base(features) + jnp.concatenate(centred, axis=-1)
 
 
@@ -65,14 +65,14 @@ def init_q_network(module: QNetwork, key: jax.Array, view_spec: PyTree) -> PyTre
 def best_action(space: Discrete | MultiDiscrete, values: jax.Array, legal: jax.Array | None) -> jax.Array:
     """The legal action of the highest value."""
     masked = values if legal is None else jnp.where(legal, values, ILLEGAL)
-    best = [jnp.argmax(part).astype(jnp.int32) for part in _parts(space, masked)]
+    best = [jnp.argmax(part).astype(jnp.int32) for part in split_parts(space, masked)]
     return best[0] if isinstance(space, Discrete) else jnp.stack(best)
 
 
 def value_of(space: Discrete | MultiDiscrete, values: jax.Array, action: jax.Array) -> jax.Array:
     """What an action is worth: the mean over its parts."""
     chosen = []
-    for i, part in enumerate(_parts(space, values)):
+    for i, part in enumerate(split_parts(space, values)):
         choice = action if isinstance(space, Discrete) else action[i]
         # A comparison instead of a gather: its gradient is no scatter.
         chosen.append(jnp.sum(jnp.where(jnp.arange(part.shape[-1]) == choice, part, 0.0)))
@@ -84,16 +84,13 @@ def mean_value(space: Discrete | MultiDiscrete, values: jax.Array, legal: jax.Ar
     allowed = jnp.ones(values.shape) if legal is None else legal.astype(jnp.float32)
     means = [
         jnp.sum(part * weight) / jnp.maximum(jnp.sum(weight), 1.0)
-        for part, weight in zip(_parts(space, values), _parts(space, allowed), strict=True)
+        for part, weight in zip(split_parts(space, values), split_parts(space, allowed), strict=True)
     ]
     return sum(means[1:], means[0]) / len(means)
 
 
-def _parts(space: Discrete | MultiDiscrete, values: jax.Array) -> list[jax.Array]:
-    if isinstance(space, Discrete):
-        return [values]
-    parts, start = [], 0
-    for size in space.sizes:
-        parts.append(values[..., start : start + size])
-        start += size
-    return parts
+def expected_value(space: Discrete | MultiDiscrete, values: jax.Array, probabilities: jax.Array) -> jax.Array:
+    """E[Q(s, a)] `[...]` of independent parts, from values and probabilities of every choice, `[..., num_logits]`."""
+    both = zip(split_parts(space, probabilities), split_parts(space, values), strict=True)
+    means = [jnp.sum(value * chance, axis=-1) for chance, value in both]
+    return sum(means[1:], means[0]) / len(means)

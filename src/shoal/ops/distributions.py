@@ -206,6 +206,13 @@ def distribution(space: ActionSpace, parameters: jax.Array, legal: jax.Array | N
     return Categorical(logits)
 
 
+def random_action(space: ActionSpace, legal: jax.Array | None, key: jax.Array) -> jax.Array:
+    """One agent's action, all legal ones being as likely."""
+    if isinstance(space, Box):
+        return space.sample(key)
+    return distribution(space, jnp.zeros(num_parameters(space)), legal).sample(key)
+
+
 def _box_distribution(space: Box, parameters: jax.Array, legal: jax.Array | None) -> Gaussian | TanhGaussian:
     if legal is not None:
         raise OptionError(f"legal actions can be listed for Discrete and MultiDiscrete spaces only, not for {space}")

@@ -146,3 +146,8 @@ def importance(odds: jax.Array, exponent: jax.Array | float) -> jax.Array:
     """Weights `[B]` that undo the bias of prioritised sampling, the largest of them 1. odds: as in `Drawn`."""
     weight = jnp.power(jnp.maximum(odds, 1e-9), -exponent)
     return weight / jnp.max(weight)
+
+
+def priorities(error: jax.Array, exponent: jax.Array | float) -> jax.Array:
+    """Priorities `[B]` of windows with absolute errors `[W, B]`: mostly their largest (Kapturowski et al. 2019)."""
+    return jnp.power(0.9 * jnp.max(error, axis=0) + 0.1 * jnp.mean(error, axis=0) + 1e-6, exponent)

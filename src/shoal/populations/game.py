@@ -57,7 +57,7 @@ class Game:
     def setup(self) -> Cast:
         """The experiment with one learner and one policy a player."""
         learners = {name: Learner(self.algorithms[name], {name: seats}) for name, seats in self.seats.items()}
-        return cast(dataclasses.replace(self.experiment, learners=learners, num_seeds=1))
+        return cast(self.experiment.replace(learners=learners, num_seeds=1))
 
     @property
     def players(self) -> tuple[str, ...]:

@@ -71,7 +71,7 @@ def _static_differences(wanted: Any, found: Any, where: str = "") -> list[tuple[
         elif field.name in ("parent", "name") or a == b:
             continue
         elif type(a) is type(b) and dataclasses.is_dataclass(a):
-            inner = where if field.name in ("network", "actor", "trunk", "critic") else f"{field.name}."
+            inner = where if field.name in ("network", "actor", "critic") else f"{field.name}."
             prefix = "network." if isinstance(a, Network) else inner or " "
             differences += _static_differences(a, b, prefix)
         elif field.name == "uses_state":
