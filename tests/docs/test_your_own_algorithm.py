@@ -10,7 +10,7 @@ from flax import struct
 
 from shoal.core import algorithm as contract
 from shoal.presets import _registry as preset_registry
-from shoal.testing.check_algorithm import PROBES
+from shoal.testing._check_algorithm import PROBES
 from tests.docs.guides import ROOT, Guide, parse_command
 
 GUIDE = Guide("your-own-algorithm.md")

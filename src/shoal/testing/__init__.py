@@ -8,15 +8,13 @@ from shoal.testing.reference import Reference
 from shoal.testing.report import Finding, Report
 
 if TYPE_CHECKING:
-    from shoal.testing.check_algorithm import check_algorithm
+    from shoal.testing._check_algorithm import check_algorithm
 
 
 def __getattr__(name: str) -> Any:
     if name != "check_algorithm":  # imported when first used: a world's author needs no runner
         raise AttributeError(f"module 'shoal.testing' has no attribute {name!r}")
-    module = importlib.import_module("shoal.testing.check_algorithm")
-    globals()[name] = module.check_algorithm  # in place of the module, which importing it has put here
-    return module.check_algorithm
+    return importlib.import_module("shoal.testing._check_algorithm").check_algorithm
 
 
 __all__ = ["Finding", "Reference", "Report", "check_algorithm", "check_env"]
