@@ -38,25 +38,22 @@ from typing import Any
 import jax
 
 from shoal.algorithms import A2C
-from shoal.cluster import training as runner
 from shoal.cluster.plan import Plan
-from shoal.cluster.tasks import evolution as cluster_evolution
-from shoal.cluster.tasks import pbt as cluster_pbt
-from shoal.cluster.tasks import populations
+from shoal.cluster.run import Cluster
+from shoal.cluster.tasks import evolution, pbt, populations  # noqa: F401  # before anything is forked
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.files import write_atomically
 from shoal.networks.torsos import Network
-from shoal.populations import psro_run
-from shoal.populations.evolution import run as evolve
-from shoal.populations.evolution.program import Evolution
-from shoal.populations.pbt import run as pbt
+from shoal.populations.evolution.plan import Evolution
+from shoal.populations.pbt.plan import PBT, Range
+from shoal.populations.population import Population
 from shoal.populations.psro import PSRO
 from shoal.presets import resolve
-from shoal.training import checkpoint, run_kinds, sweep
-from shoal.training import loop as train
-from shoal.training.experiment import Experiment, Learner
-from shoal.training.run import open_run
+from shoal.training import checkpoint, loop, run_kinds
+from shoal.training.experiment import Config, Experiment, Learner
+from shoal.training.runner import Local, Runner, resume, run
+from shoal.training.sweep import Sweep
 
 TIMES = ("seconds", "_s")
 """How the names of what may differ between two runs end."""
@@ -74,13 +71,13 @@ def _tiny(updates: int = UPDATES, **changes: Any) -> Experiment:
     return Experiment("matrix/matching_pennies", learners={"l": learner}, **sizes | changes)
 
 
-def _bank(**changes: Any) -> psro_run.Settings:
+def _bank(**changes: Any) -> Population:
     plan = PSRO(**{"meta_solver": "uniform", "iterations": 6, "episodes": 16} | changes)
-    return psro_run.Settings(_tiny(2), plan)
+    return Population(_tiny(2), plan)
 
 
-def _exact() -> psro_run.Settings:
-    return psro_run.Settings(resolve("psro/kuhn"), PSRO("nash", iterations=12), oracle="exact")
+def _exact() -> Population:
+    return Population(resolve("psro/kuhn"), PSRO("nash", iterations=12), oracle="exact")
 
 
 def _bred() -> Evolution:
@@ -90,61 +87,52 @@ def _bred() -> Evolution:
     )
 
 
-def _tuned() -> pbt.PBT:
-    return pbt.PBT(
-        _tiny(), {"learning_rate": pbt.Range(1e-4, 1e-2, log=True)}, members=4, interval=4, measure="return/player_0"
+def _tuned() -> PBT:
+    return PBT(
+        _tiny(), {"learning_rate": Range(1e-4, 1e-2, log=True)}, members=4, interval=4, measure="return/player_0"
     )
 
 
-def _swept() -> sweep.Sweep:
-    return sweep.Sweep(_tiny(num_seeds=2), {"learning_rate": (1e-3, 1e-2, 1e38)}, measure="return/player_0")
-
-
-OFTEN: dict[str, Any] = {"devices": 1, "checkpoint_seconds": 0.0}
-ALONE: dict[str, Any] = {"devices": 1}
-TOGETHER = PoolConfig(workers=2)
+def _swept() -> Sweep:
+    return Sweep(_tiny(num_seeds=2), {"learning_rate": (1e-3, 1e-2, 1e38)}, measure="return/player_0")
 
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """How a run of one kind is started in a folder, and how it is gone on with."""
+    """What is run of one kind, and where; it is saved as often as it can be."""
 
-    start: Callable[[Path], Any]
-    resume: Callable[[Path], Any]
+    config: Callable[[], Config]
+    on: Callable[[], Runner] = lambda: Local(devices=1)
     same_bits: bool = True
+
+    def start(self, path: Path) -> None:
+        run(self.config(), path, on=self.on(), checkpoint_seconds=0.0)
+
+    def resume(self, path: Path) -> None:
+        resume(path, on=self.on(), checkpoint_seconds=0.0)
+
+
+def _by_tasks() -> Cluster:
+    return Cluster(pool=PoolConfig(workers=2), launcher=ThreadLauncher())
+
+
+def _by_actors() -> Cluster:
+    return Cluster(plan=Plan(actors=2, commit_seconds=0.0), launcher=ThreadLauncher())
 
 
 KINDS = {
-    "train": Kind(lambda path: train.train(_tiny(), path, **OFTEN), lambda path: train.resume(path, **OFTEN)),
-    "train, 3 seeds": Kind(
-        lambda path: train.train(_tiny(num_seeds=3), path, **OFTEN), lambda path: train.resume(path, **OFTEN)
-    ),
-    "sweep": Kind(lambda path: sweep.sweep(_swept(), path, **OFTEN), lambda path: sweep.resume(path, **OFTEN)),
-    "pbt": Kind(lambda path: pbt.pbt(_tuned(), path, **OFTEN), lambda path: pbt.resume(path, **OFTEN)),
-    "evolve": Kind(lambda path: evolve.evolve(_bred(), path, **OFTEN), lambda path: evolve.resume(path, **OFTEN)),
-    "psro": Kind(lambda path: psro_run.start(_bank(), path, **ALONE), lambda path: psro_run.resume(path, **ALONE)),
-    "psro, exact": Kind(lambda path: psro_run.start(_exact(), path), psro_run.resume),
-    "league": Kind(
-        lambda path: psro_run.start(_bank(meta_solver="league", iterations=5), path, **ALONE),
-        lambda path: psro_run.resume(path, **ALONE),
-    ),
-    "psro, by tasks": Kind(
-        lambda path: populations.start(_bank(), path, TOGETHER, ThreadLauncher()),
-        lambda path: populations.resume(path, TOGETHER, ThreadLauncher()),
-    ),
-    "pbt, by tasks": Kind(
-        lambda path: cluster_pbt.pbt(_tuned(), path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
-        lambda path: cluster_pbt.resume(path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
-    ),
-    "evolve, by tasks": Kind(
-        lambda path: cluster_evolution.evolve(_bred(), path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
-        lambda path: cluster_evolution.resume(path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
-    ),
-    "cluster": Kind(
-        lambda path: runner.train(_tiny(), path, Plan(actors=2, commit_seconds=0.0), ThreadLauncher()),
-        lambda path: runner.resume(open_run(path), ThreadLauncher()),
-        same_bits=False,
-    ),
+    "train": Kind(_tiny),
+    "train, 3 seeds": Kind(lambda: _tiny(num_seeds=3)),
+    "sweep": Kind(_swept),
+    "pbt": Kind(_tuned),
+    "evolve": Kind(_bred),
+    "psro": Kind(_bank),
+    "psro, exact": Kind(_exact),
+    "league": Kind(lambda: _bank(meta_solver="league", iterations=5)),
+    "psro, by tasks": Kind(_bank, _by_tasks),
+    "pbt, by tasks": Kind(_tuned, _by_tasks),
+    "evolve, by tasks": Kind(_bred, _by_tasks),
+    "cluster": Kind(_tiny, _by_actors, same_bits=False),
 }
 
 
@@ -195,7 +183,7 @@ def _be_a_run(kind: Kind, folder: Path, log: Path, death: Death | None, send: in
         os.dup2(output, 1)
         os.dup2(output, 2)
         counted = _watch_files(folder, death if death and death.changes is not None else None)
-        train.CALL_SECONDS = 0.0  # one update a call, and so a checkpoint after every update
+        loop.CALL_SECONDS = 0.0  # one update a call, and so a checkpoint after every update
         (kind.resume if run_kinds.kind_of(folder) else kind.start)(folder)
         os.write(send, str(counted[0]).encode())
         code = 0

@@ -184,7 +184,7 @@ def batches(on_host, monkeypatch):
 def test_environments_are_closed_when_training_ends(batches, tmp_path):
     run(experiment(ID, PPO_), tmp_path / "run")
     assert [batch.closed for batch in batches] == [1]
-    resume(tmp_path / "run")
+    resume(tmp_path / "run", total_env_steps=8 * 8 * 6)
     host.evaluate(cast(experiment(ID, PPO_)), None, episodes=3)
     assert [batch.closed for batch in batches] == [1, 1, 1]
 
