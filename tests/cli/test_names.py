@@ -12,8 +12,8 @@ import pytest
 import shoal as package
 from shoal import presets
 from shoal.algorithms import PPO
+from shoal.api.worlds import import_files
 from shoal.bridges.plain_policy import load
-from shoal.cli.worlds import import_files
 from shoal.core import origin, registry
 from shoal.core.errors import OptionError, RunError
 from shoal.core.files import file_stem

@@ -16,7 +16,7 @@ import tyro
 from tyro.conf import DisallowNone, FlagCreatePairsOff, Positional, UseAppendAction, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from shoal.cli.synonyms import meant_by
+from shoal.api.synonyms import meant_by
 from shoal.core.errors import OptionError, ShoalError
 
 Options = TypeVar("Options")

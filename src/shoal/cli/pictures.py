@@ -2,20 +2,19 @@
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
+from shoal.api.replay import NothingToSeeError, record_page
 from shoal.batching.regroup import original
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError
 from shoal.core.host import StandIn
 from shoal.core.types import PyTree
-from shoal.training.evaluate import record
 from shoal.training.experiment import Cast, make_world
-from shoal.training.film import film
 from shoal.training.metrics import read_metrics
 from shoal.training.run import Run
-from shoal.viz import MissingMatplotlibError, draw_curves, write_film, write_replay
+from shoal.viz import MissingMatplotlibError, draw_curves
 from shoal.viz.palette import scene_colours
+from shoal.viz.replay import write_file
 
 
 def draw(run: Run, each: str, log: Collection[str] = ()) -> tuple[Path | None, str]:
@@ -65,27 +64,8 @@ def replay(
 
     filmed: whether an environment of another library is made to draw itself, which takes it long, or opens windows.
     """
-    steps = update * roles.experiment.num_envs * roles.experiment.num_steps
-    subtitle = f"after {update:,} updates, {steps:,} environment steps"
-    if isinstance(original(roles.env), StandIn):
-        if not filmed:
-            return None, f"{roles.experiment.env} is drawn by its own library: `shoal watch` films it"
-        shown = film(roles, policies, seed=seed, explore=explore)
-        series = {f"return of {name}": values for name, values in shown.returns.items()}
-        write_film(path, shown.frames, title=roles.experiment.env, subtitle=subtitle, series=series)
-        return path, ""
-    recording = record(roles, policies, seed=seed, explore=explore)
-    if not _has_shapes(recording.frames):
-        return None, f"the world {roles.experiment.env!r} does not define `scene`, so there is nothing to draw"
-    write_replay(
-        path,
-        recording.frames,
-        title=roles.experiment.env,
-        subtitle=subtitle,
-        series={f"return of {name}": values for name, values in recording.returns.items()},
-    )
+    try:
+        write_file(path, record_page(roles, policies, update, seed, explore, filmed))
+    except NothingToSeeError as error:
+        return None, str(error)
     return path, ""
-
-
-def _has_shapes(frames: Any) -> bool:
-    return any(kind is not None for kind in (frames.circles, frames.polygons, frames.lines, frames.labels))

@@ -8,24 +8,22 @@ from typing import Annotated, Any, Protocol
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
+from shoal.api.progress import agents_of, returns, showing, summary, warm_up_of
+from shoal.api.worlds import blame, import_files
 from shoal.cli.arguments import RunFolder, parse, scan
 from shoal.cli.pictures import draw, replay
-from shoal.cli.progress import returns, showing, summary
 from shoal.cli.start import (
     Folder,
     Hints,
     Seconds,
     Workers,
     WorkOptions,
-    agents_of,
     check_devices,
     imports_of,
     prepare,
     stepping_of,
-    warm_up_of,
 )
 from shoal.cli.terminal import console, count, counted, duration, emit, placed, say, shown
-from shoal.cli.worlds import blame, import_files
 from shoal.core import trees
 from shoal.core.errors import OptionError, require_positive
 from shoal.core.types import PyTree

@@ -23,6 +23,12 @@ def saves() -> bool:
     return bool(_requests)
 
 
+def request_stop() -> None:
+    """Asks what runs now to stop, as a signal does."""
+    for event in _requests:
+        event.set()
+
+
 @contextlib.contextmanager
 def stop_requested() -> Iterator[threading.Event]:
     """An event that Ctrl-C, SIGTERM or a terminal that is closed sets; a second one interrupts at once."""

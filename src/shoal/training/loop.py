@@ -23,6 +23,7 @@ from shoal.core.host import StandIn
 from shoal.core.stopping import stop_requested
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, fused, host, records
+from shoal.training.callbacks import Listener, Observers, Progress
 from shoal.training.evaluate import Evaluator
 from shoal.training.experiment import Experiment, check_storable, make_world
 from shoal.training.host import IN_THIS_PROCESS, Stepping, check_stepping
@@ -38,18 +39,6 @@ CALL_SECONDS = 0.5
 C = TypeVar("C")
 
 
-@dataclasses.dataclass
-class Progress:
-    """What a listener is told after every call of the program."""
-
-    update: int
-    num_updates: int
-    env_steps: int
-    seconds: float  # since the loop began, compilation apart
-    compile_seconds: float
-    line: dict[str, Any] | None = None  # the newest complete line of metrics
-
-
 @dataclasses.dataclass(frozen=True)
 class Result:
     """How a run ended. `interrupted`: stopped early by a signal, after saving."""
@@ -60,9 +49,6 @@ class Result:
     seconds: float
     compile_seconds: float
     interrupted: bool = False
-
-
-Listener = Callable[[Progress], None]
 
 
 def train(
@@ -143,7 +129,7 @@ class Loop(Generic[C]):
     def __init__(self, program: Program[C], run: Run | None, listener: Listener | None, checkpoint_seconds: float):
         self.program = program
         self.folder = run
-        self.listener = listener
+        self.observers = Observers.of(listener)
         self.checkpoint_seconds = checkpoint_seconds
         self.tally = program.tally()
         self.lines: list[dict[str, Any]] = []
@@ -167,16 +153,18 @@ class Loop(Generic[C]):
                 assert self.folder
                 raise records.forged(self.folder.checkpoints, error) from error
         self.log = MetricsLog(self.folder.path, keep_until=tally.update) if self.folder else None
-        began = time.perf_counter()
-        advance = program.compiled(carry)
-        self.compile_seconds = time.perf_counter() - began
-        self.began = time.perf_counter()
         try:
+            self.observers.open(program.experiment, self.folder.path if self.folder else None, tally.update)
+            began = time.perf_counter()
+            advance = program.compiled(carry)
+            self.compile_seconds = time.perf_counter() - began
+            self.began = time.perf_counter()
             if self.folder and tally.update == 0:
                 self._save(carry)
             with stop_requested() as stopped:
                 carry = self._loop(advance, carry, stopped)
         finally:
+            self.observers.close()
             if self.log:
                 self.log.close()
         interrupted = tally.update < tally.total
@@ -188,7 +176,7 @@ class Loop(Generic[C]):
         program, total, between = self.program, self.tally.total, self._eval_updates()
         size, saved, dispatched = 1, time.perf_counter(), self.tally.update
         tables: deque[tuple[int, Any]] = deque()
-        while dispatched < total and not stopped.is_set():
+        while dispatched < total and not (stopped.is_set() or self.observers.stopping):
             count = min(program.next_count(dispatched) or size, total - dispatched)
             if between:
                 count = min(count, between - dispatched % between)
@@ -203,8 +191,9 @@ class Loop(Generic[C]):
             if self.folder:
                 check_there(self.folder.path)
             if between and (dispatched % between == 0 or dispatched == total):
-                better = self._evaluate(carry, dispatched)
+                better, found = self._evaluate(carry, dispatched)
                 self._drain(tables)
+                self.observers.tell("on_evaluation", self._progress(), **found)
                 if better and self.folder:
                     self._save(carry, best=True)
             if len(tables) > 1:  # the device is busy with the newest call: reading an older one does not stall it
@@ -249,10 +238,12 @@ class Loop(Generic[C]):
             self.lines.append(line)
             if self.log:
                 self.log.write(line)
-        if self.listener:
-            newest = self.lines[-1] if self.lines else None
-            place = (tally.update, tally.total, tally.env_steps)
-            self.listener(Progress(*place, self._seconds(), self.compile_seconds, newest))
+            self.observers.write(line)
+        self.observers.tell("on_update", self._progress())
+
+    def _progress(self) -> Progress:
+        tally, newest = self.tally, self.lines[-1] if self.lines else None
+        return Progress(tally.update, tally.total, tally.env_steps, self._seconds(), self.compile_seconds, newest)
 
     def _check(self, carry: C) -> None:
         fault = self.program.fault(carry, self.tally)
@@ -274,6 +265,9 @@ class Loop(Generic[C]):
         checkpoint.save(folder, self.tally.update, tree, self.tally.meta() | meta, keep)
         if not best:
             self.program.saved()
+        if self.observers.callbacks:
+            told = {"policies": self.program.policies(carry), "checkpoint": folder, "best": best}
+            self.observers.tell("on_checkpoint", self._progress(), **told)
 
     def _eval_updates(self) -> int:
         """Updates between two evaluations: whole lines of metrics, which say what came of them; 0: none is made."""
@@ -286,21 +280,24 @@ class Loop(Generic[C]):
         experiment = self.program.experiment
         return Evaluator(self.program.cast, experiment.eval_episodes, experiment.seed)
 
-    def _evaluate(self, carry: C, update: int) -> bool:
-        """Plays greedily; the line of metrics of that update will say how it went. Whether it was the best so far.
+    def _evaluate(self, carry: C, update: int) -> tuple[bool, dict[str, Any]]:
+        """Plays greedily; the line of metrics of that update will say how it went.
 
-        Where players compete, the sum of their returns says nothing: there is no best.
+        Whether it was the best so far, and what callbacks are told of it. Where players compete, the sum of their
+        returns says nothing: there is no best.
         """
-        found = self._evaluator(self.program.policies(carry))
+        policies = self.program.policies(carry)
+        found = self._evaluator(policies)
         means = {f"eval/return/{side}": value for side, value in found.mean_return.items()}
         length = np.mean(found.lengths, axis=-1).tolist()
         self.evaluated[update] = means | {"eval/return": found.total_mean_return, "eval/length": length}
+        told = {"policies": policies, "evaluation": found}
         mean = float(np.mean(found.total_mean_return))
         better = math.isfinite(mean) and (self.best is None or mean > self.best)
         if not better or self.program.cast.env.kind == "competitive":
-            return False
+            return False, told
         self.best = mean
-        return True
+        return True, told
 
     def _seconds(self) -> float:
         return self.before + time.perf_counter() - self.began

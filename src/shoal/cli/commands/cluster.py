@@ -15,7 +15,7 @@ from shoal.cli.terminal import console, count, counted, emit, say
 from shoal.cluster.advice import advise as advice_of
 from shoal.cluster.advice import read_status
 from shoal.cluster.plan import Plan
-from shoal.cluster.recipes import recipe_of
+from shoal.cluster.recipes import fitting, recipe_of
 from shoal.cluster.services.scaling import MOST, want
 from shoal.core.errors import OptionError, require, require_positive, shell_command
 from shoal.training.experiment import Experiment
@@ -77,12 +77,6 @@ def plan_from(options: ClusterOptions, experiment: Experiment) -> Plan | None:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
         raise OptionError(f"shoal train: {names} has no effect with the recipe {recipe.name}: leave it out")
     return plan
-
-
-def fitting(experiment: Experiment) -> str:
-    """The recipe for an experiment that names none: asynchronous where the algorithm corrects for it."""
-    names = {learner.algorithm.name for learner in experiment.learners.values() if not learner.frozen}
-    return "impala" if names == {"impala"} else "sync"
 
 
 def described(plan: Plan) -> str:

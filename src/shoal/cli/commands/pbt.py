@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, UseAppendAction, arg
 
+from shoal.api.worlds import check_world
 from shoal.cli import runs
 from shoal.cli.commands.sweep import parse_values
 from shoal.cli.runs import ResumeOptions, TrainOptions
@@ -16,7 +17,6 @@ from shoal.cli.start import opened, outline, pairs, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.team import Hired, TeamOptions, hired, team_from, team_of
 from shoal.cli.terminal import placed, say, shown
-from shoal.cli.worlds import check_world
 from shoal.cluster.tasks import pbt as cluster
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree

@@ -10,13 +10,14 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
+from shoal.api.population import describe_iteration, unsigned
+from shoal.api.worlds import check_known, check_world
 from shoal.cli.arguments import Flag, scan
 from shoal.cli.runs import Hints, ResumeOptions
-from shoal.cli.start import Folder, WorkOptions, check_devices, check_known, imports_of, outline, prepare
+from shoal.cli.start import Folder, WorkOptions, check_devices, imports_of, outline, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.team import TeamOptions, hired, team_from, team_of
 from shoal.cli.terminal import console, duration, emit, placed, say, shown
-from shoal.cli.worlds import check_world
 from shoal.cluster.tasks import populations
 from shoal.core.errors import OptionError
 from shoal.core.origin import trust
@@ -190,7 +191,7 @@ def _told(out: Console, folder: Path, experiment: Experiment, options: WorkOptio
     """Grows, tells how far it got and what comes next."""
     hints = Hints(folder, imports_of(experiment, options.imports))
     try:
-        state = start(devices=options.devices, listener=lambda state: _line(out, state))
+        state = start(devices=options.devices, listener=lambda state: say(out, describe_iteration(state.history[-1])))
     except KeyboardInterrupt:  # after every iteration all is saved
         if (folder / "config.json").exists():
             say(out, f"stopped. Go on with: {hints('resume')}", style="bold yellow")
@@ -233,27 +234,9 @@ def result(state: State) -> dict[str, Any]:
 def report(out: Console, state: State, folder: Path) -> None:
     line = state.history[-1]
     far = (
-        f"NashConv {_unsigned(line['nash_conv'])} (exploitability {_unsigned(line['exploitability'])}), "
+        f"NashConv {unsigned(line['nash_conv'])} (exploitability {unsigned(line['exploitability'])}), "
         if "nash_conv" in line
         else ""
     )
     say(out, f"{far}population {line['population']} a player, {duration(line['seconds'])}", style="bold")
     say(out, f"run: {shown(folder)}")
-
-
-def _unsigned(number: float) -> str:
-    """Four digits; rounding errors below 0 are 0."""
-    return f"{max(number, 0.0):.4f}"
-
-
-def _line(out: Console, state: State) -> None:
-    line = state.history[-1]
-    parts = [f"{line['iteration']:4d}"]
-    if "value" in line:
-        parts.append(f"value {line['value']:+.4f}")
-    if "nash_conv" in line:
-        parts.append(f"NashConv {_unsigned(line['nash_conv'])}")
-    if "gain" in line:
-        parts.append("gains " + ", ".join(f"{round(gain, 3) + 0.0:+.3f}" for gain in line["gain"]))
-    parts.append(f"support {' x '.join(map(str, line['support']))}")
-    say(out, "  ".join([*parts, duration(line["seconds"])]))

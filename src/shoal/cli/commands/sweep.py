@@ -15,14 +15,14 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, UseAppendAction, arg
 
+from shoal.api.progress import agents_of, showing, warm_up_of
+from shoal.api.worlds import check_known, check_world
 from shoal.cli import runs
 from shoal.cli.arguments import whole_number
-from shoal.cli.progress import showing
 from shoal.cli.runs import INTERRUPTED, MINUTES, ResumeOptions
-from shoal.cli.start import Folder, Hints, WorkOptions, agents_of, check_known, outline, pairs, prepare, warm_up_of
+from shoal.cli.start import Folder, Hints, WorkOptions, outline, pairs, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, duration, emit, placed, say, shown
-from shoal.cli.worlds import check_world
 from shoal.core.errors import NonFiniteError, OptionError, RunError, ShoalError, require_positive
 from shoal.core.files import write_atomically
 from shoal.training.experiment import Experiment

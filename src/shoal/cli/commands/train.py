@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from shoal.api.worlds import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import scan
 from shoal.cli.commands.cluster import ClusterOptions, described, plan_from
@@ -16,7 +17,6 @@ from shoal.cli.site import Site
 from shoal.cli.start import imports_of, opened, outline, prepare, stepping_of
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import counted, placed, say, shown
-from shoal.cli.worlds import check_world
 from shoal.cluster import training as cluster
 from shoal.cluster.advice import read_status
 from shoal.cluster.plan import Plan

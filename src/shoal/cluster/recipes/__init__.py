@@ -3,6 +3,7 @@
 from shoal.cluster.recipes import a3c, apex, appo, ddppo, gorila, impala, r2d2, seed, stale, synchronous
 from shoal.cluster.recipes._recipe import Recipe
 from shoal.core.errors import unknown_name
+from shoal.training.experiment import Experiment
 
 RECIPES: dict[str, Recipe] = {
     module.RECIPE.name: module.RECIPE
@@ -26,3 +27,9 @@ def recipe_of(name: str) -> Recipe:
     if name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
     return RECIPES[name]
+
+
+def fitting(experiment: Experiment) -> str:
+    """The recipe for an experiment that names none: asynchronous where the algorithm corrects for it."""
+    names = {learner.algorithm.name for learner in experiment.learners.values() if not learner.frozen}
+    return "impala" if names == {"impala"} else "sync"
