@@ -15,7 +15,7 @@ from shoal.populations.psro_run import Settings
 from shoal.viz.plot import Band, plot_curves
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Population:
     """Policies of each player, the payoffs between them, and the mixtures they are played with."""
 

@@ -26,7 +26,7 @@ from shoal.viz.plot import Band, plot_curves
 from shoal.viz.replay import write_file
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Run:
     """What was trained. `path` is its folder; None if it is in memory alone.
 
@@ -168,7 +168,7 @@ class Replay:
         )
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Policy:
     """A trained policy: `action, memory = policy(view)`, for one agent, or for many at once.
 

@@ -10,7 +10,7 @@ from tyro.conf import DisallowNone, arg
 
 from shoal.api.progress import agents_of, returns, showing, summary, warm_up_of
 from shoal.api.worlds import blame, import_files
-from shoal.cli.arguments import RunFolder, parse, scan
+from shoal.cli.arguments import Logs, RunFolder, parse, scan
 from shoal.cli.pictures import draw, replay
 from shoal.cli.start import (
     Folder,
@@ -28,7 +28,9 @@ from shoal.core import trees
 from shoal.core.errors import OptionError, require_positive
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, records
+from shoal.training.callbacks import Observers
 from shoal.training.experiment import cast
+from shoal.training.loggers import make_loggers
 from shoal.training.loop import Result
 from shoal.training.metrics import read_metrics
 from shoal.training.run import Run, load_policies
@@ -46,6 +48,7 @@ class TrainOptions(WorkOptions):
 
     run_dir: Folder = None  # new folder for the run; by default one below runs/
     checkpoint_minutes: float = MINUTES  # time between two checkpoints
+    log: Logs = ()  # send metrics elsewhere too: csv, tensorboard or wandb, such as wandb:project=mine
     env_workers: Workers = None
     """processes that step environments of other libraries, and are replaced when they hang or die (0: this process)"""
     env_timeout: Seconds = None  # after which an environment counts as hung in one step (60)
@@ -65,6 +68,7 @@ class ResumeOptions(WorkOptions):
     env_timeout: Seconds = None  # after which an environment counts as hung in one step (60)
     total_env_steps: Annotated[DisallowNone[int | None], arg(metavar="N")] = None
     """a larger total than before, to train a run further, also one that is finished"""
+    log: Logs = ()  # send metrics elsewhere too: csv, tensorboard or wandb, such as wandb:project=mine
 
 
 class _Saves(Protocol):
@@ -74,12 +78,16 @@ class _Saves(Protocol):
     @property
     def checkpoint_minutes(self) -> float | None: ...
 
+    @property
+    def log(self) -> tuple[str, ...]: ...
+
 
 def check_options(options: _Saves, prog: str) -> None:
     """Refuses numbers that mean nothing."""
     check_devices(options.devices)
     if options.checkpoint_minutes is not None:
         require_positive(prog, checkpoint_minutes=options.checkpoint_minutes)
+    make_loggers(options.log)
 
 
 def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
@@ -157,7 +165,8 @@ def carry_out(
         agents = agents_of(run.experiment)
         warm_up = warm_up_of(run.experiment)
         with showing(out, run.experiment.env, account.trainings, agents, fresh, warm_up) as listener:
-            result = start(devices=options.devices, listener=listener, checkpoint_seconds=seconds)
+            observers = Observers([listener], loggers=make_loggers(options.log))
+            result = start(devices=options.devices, listener=observers, checkpoint_seconds=seconds)
     except KeyboardInterrupt:  # while compiling, or twice: what was saved last is what there is
         if (run.path / "config.json").exists():
             say(out, f"stopped. Go on with: {hints('resume')}", style="bold yellow")

@@ -24,8 +24,9 @@ from shoal.core.errors import OptionError, RunError, ShoalError, UnknownNameErro
 from shoal.core.files import read_json
 from shoal.core.stopping import stop_requested
 from shoal.training import checkpoint, records, run_kinds
+from shoal.training.callbacks import Listener, Observers, Progress
 from shoal.training.experiment import Experiment, from_plain, to_plain
-from shoal.training.loop import Listener, Progress, Result
+from shoal.training.loop import Result
 from shoal.training.run import Run, check_weights, held, load_policies
 
 LOOK_SECONDS = 0.1
@@ -98,7 +99,7 @@ class TrainingSupervisor(Supervisor):
 
     def __init__(self, run: Run, plan: Plan, launcher: Launcher, listener: Listener | None = None):
         super().__init__(run.path, launcher, plan.retries)
-        self.experiment, self.plan, self.listener = run.experiment, plan, listener
+        self.experiment, self.plan, self.observers = run.experiment, plan, Observers.of(listener)
         self.ended: dict[str, Any] | None = None
         self.hooks: list[Look] = []  # called at every look: for tests that inject faults
 
@@ -107,12 +108,16 @@ class TrainingSupervisor(Supervisor):
             try:
                 path = self.folder / journal.NAME
                 begun_of(journal.read(path), path)  # what is wrong with it is said here, not by whoever needs it
+                newest = checkpoint.latest(self.folder / "checkpoints")
+                done = records.read_progress(newest, self.experiment.num_updates)["update"] if newest else 0
+                self.observers.open(self.experiment, self.folder, done)
                 recipe_of(self.plan.recipe).start(self)
                 with stop_requested() as stopped:
                     self._watch(stopped)
             except ClusterGoneError as error:
                 raise ClusterGoneError(f"{error}. {self.how_to_resume}") from None
             finally:
+                self.observers.close()
                 with contextlib.suppress(Exception):  # what ended the run is what matters
                     self.write_status(last=True)
                 self.launcher.stop()
@@ -128,8 +133,8 @@ class TrainingSupervisor(Supervisor):
                 with contextlib.suppress(ServiceUnavailable):
                     self.coordinator.once.stop()
             self.look()
-            if self.listener and self.status.get("learner", {}).get("update"):
-                self.listener(self._progress())
+            if self.status.get("learner", {}).get("update"):
+                self.observers(self._progress())
             for hook in self.hooks:
                 hook(self)
             run_kinds.check_there(self.folder)

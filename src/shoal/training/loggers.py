@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError, RunError, require, unknown_name
 from shoal.core.files import check_folder, open_file, write_atomically
 from shoal.training.experiment import Experiment
@@ -169,15 +170,15 @@ def means(line: Mapping[str, Any]) -> dict[str, float]:
     return {name: sum(v) / len(v) for name, v in known.items() if v and name not in ("update", "env_steps")}
 
 
-def _settings(experiment: Experiment) -> dict[str, Any]:
+def _settings(value: Any) -> Any:
     """An experiment as plain data to look at, also where its classes are not registered."""
-    rest = ("learners", "origin", "wrappers")
-    plain = {f.name: getattr(experiment, f.name) for f in dataclasses.fields(experiment) if f.name not in rest}
-    learners = {
-        name: {"algorithm": type(learner.algorithm).__name__, **dataclasses.asdict(learner.algorithm)}
-        for name, learner in experiment.learners.items()
-    }
-    return {**plain, "wrappers": [repr(wrapper) for wrapper in experiment.wrappers], "learners": learners}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        known = {"algorithm": type(value).__name__} if isinstance(value, Algorithm) else {}
+        fields = [field.name for field in dataclasses.fields(value) if field.metadata.get("stored", True)]
+        return known | {name: _settings(getattr(value, name)) for name in fields}
+    if isinstance(value, Mapping):
+        return {str(key): _settings(entry) for key, entry in value.items()}
+    return list(map(_settings, value)) if isinstance(value, tuple | list) else value
 
 
 def _place(path: str | None, folder: Path | None, name: str, logger: str) -> Path:

@@ -165,6 +165,8 @@ def go_on(options: ResumeOptions) -> int:
         raise OptionError(
             f"{options.run} is a population, which is saved after every iteration: leave out --checkpoint-minutes"
         )
+    if options.log:
+        raise OptionError(f"{options.run} is a population, whose history is in its metrics.jsonl: leave out --log")
     folder, out = placed(options.run), console(options.json)
     settings = psro_run.open_settings(folder)
     check_known(folder, settings.experiment)

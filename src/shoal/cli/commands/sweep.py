@@ -18,14 +18,16 @@ from tyro.conf import DisallowNone, UseAppendAction, arg
 from shoal.api.progress import agents_of, showing, warm_up_of
 from shoal.api.worlds import check_known, check_world
 from shoal.cli import runs
-from shoal.cli.arguments import whole_number
+from shoal.cli.arguments import Logs, whole_number
 from shoal.cli.runs import INTERRUPTED, MINUTES, ResumeOptions
 from shoal.cli.start import Folder, Hints, WorkOptions, outline, pairs, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, duration, emit, placed, say, shown
 from shoal.core.errors import NonFiniteError, OptionError, RunError, ShoalError, require_positive
 from shoal.core.files import write_atomically
+from shoal.training.callbacks import Observers
 from shoal.training.experiment import Experiment
+from shoal.training.loggers import make_loggers
 from shoal.training.run import default_path
 from shoal.training.run_kinds import SWEEP, check_new
 from shoal.training.sweep import Point, Range, Sweep, SweepResult, open_sweep
@@ -51,6 +53,7 @@ class SweepOptions(WorkOptions):
     """what is compared: return or return/GROUP; by default that of the groups whose learners are swept"""
     out: Folder = None  # new folder for the table and the plot; by default one below sweeps/
     checkpoint_minutes: float = MINUTES  # time between two checkpoints
+    log: Logs = ()  # send metrics elsewhere too: csv, tensorboard or wandb, such as wandb:project=mine
 
 
 def run(args: Sequence[str]) -> int:
@@ -181,7 +184,8 @@ def _train(
     seconds = 60 * (MINUTES if options.checkpoint_minutes is None else options.checkpoint_minutes)
     trainings, warm_up = points * experiment.num_seeds, warm_up_of(experiment)
     with showing(out, experiment.env, trainings, agents_of(experiment), fresh, warm_up) as listener:
-        return start(listener=listener, checkpoint_seconds=seconds)
+        observers = Observers([listener], loggers=make_loggers(options.log))
+        return start(listener=observers, checkpoint_seconds=seconds)
 
 
 def _times(experiment: Experiment) -> str:
