@@ -15,7 +15,8 @@ import jax
 import pytest
 
 import shoal as package
-from shoal.cli import progress, runs
+from shoal.api import progress
+from shoal.cli import runs
 from shoal.cli.commands import watch
 from shoal.cli.commands.train import TrainOptions
 from shoal.cli.targets import parse_target

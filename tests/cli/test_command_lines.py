@@ -10,7 +10,8 @@ import types
 
 import pytest
 
-from shoal.cli import main, pictures, site
+from shoal.api import replay
+from shoal.cli import main, site
 from shoal.cli.commands import bench, doctor, evaluate, listings, sweep, watch
 from shoal.populations import psro_run
 from shoal.populations.evolution import run as evolve
@@ -43,7 +44,7 @@ def stopped(monkeypatch, tmp_path):
         (bench, "bench_env"),
         (bench, "bench_train"),
         (evaluate, "evaluate"),
-        (pictures, "record"),
+        (replay, "record"),
         (watch, "_serve"),
         (watch.webbrowser, "open"),
     ):

@@ -8,7 +8,7 @@ import sys
 import matplotlib.image
 import pytest
 
-from shoal.cli import progress
+from shoal.api import progress
 from shoal.cli.commands.sweep import _draw, parse_values
 from shoal.core.errors import OptionError
 from shoal.training import run_kinds

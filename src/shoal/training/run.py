@@ -188,7 +188,8 @@ def find_checkpoint(run: Run, which: str | int | None = None) -> Path:
         found = checkpoint.latest(run.best)
         if found is None:
             raise RunError(
-                f"{run.path} has no best checkpoint: runs that are evaluated as they go (--eval-every STEPS) keep one"
+                f"{run.path} has no best checkpoint: runs that are evaluated as they go (--eval-every STEPS) keep one, "
+                "unless their players compete"
             )
         return found
     kept = checkpoint.steps(run.checkpoints)
