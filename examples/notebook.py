@@ -40,7 +40,7 @@ def main(total_env_steps=300_000):
     envs = shoal.vectorise(run.experiment.world, 4)
     worlds = envs.reset(jax.random.key(0))
     actions, _ = policy(worlds.observation["agent"].view)
-    worlds, outcome, _ = jax.jit(envs.step)(worlds, {"agent": actions})
+    worlds, *_ = jax.jit(envs.step)(worlds, {"agent": actions})
     print(f"actions of three agents in four copies:\n{actions}")
     return {"trained": min(trained.mean_return["agent"]), "random": random.mean_return["agent"], "folder": folder}
 

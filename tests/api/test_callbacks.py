@@ -8,6 +8,9 @@ import types
 import pytest
 
 import shoal
+from shoal.api.backend import Cluster
+from shoal.cluster.plan import Plan
+from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.errors import OptionError, UnknownNameError
 from shoal.training.callbacks import Observers, Progress
 from shoal.training.loggers import CSV, make_loggers
@@ -172,3 +175,30 @@ def test_a_table_needs_a_place_and_callbacks_are_callbacks():
         CSV().open(shoal.Experiment(GAME), None, 0)
     with pytest.raises(OptionError, match=r"callbacks: each must be an object of a shoal.Callback, got <class"):
         Observers(callbacks=[shoal.Callback])
+
+
+@pytest.fixture(scope="module")
+def on_cluster(tmp_path_factory):
+    """A training on a cluster of threads, with a callback that stops it early."""
+
+    class Enough(shoal.Callback):
+        def on_update(self, event):
+            if event.update >= 3:
+                event.stop()
+
+    logger, folder = Mine(), tmp_path_factory.mktemp("runs") / "cluster"
+    sizes = {"num_envs": 8, "num_steps": 5, "total_env_steps": 40 * 400, "hidden": (4,), "progress": False}
+    cluster = Cluster(plan=Plan(actors=2), launcher=ThreadLauncher())
+    told = {"callbacks": [Enough()], "loggers": [logger]}
+    return shoal.train(GAME, folder, algorithm="a2c", cluster=cluster, **told, **sizes), logger
+
+
+def test_callbacks_and_loggers_on_a_cluster(on_cluster):
+    run, logger = on_cluster
+    assert run.interrupted
+    assert 3 <= run.update < 400
+    assert logger.updates
+    assert logger.updates == sorted(set(logger.updates)), "each line once"
+    assert logger.closed == 1
+    assert run.path.is_dir()
+    assert run.evaluate(episodes=4).episodes == 4

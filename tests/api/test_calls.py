@@ -1,8 +1,11 @@
 """Every call of `shoal`: what it gives back, that it is what the command line makes, and what it refuses."""
 
+import dataclasses
 import subprocess
 import sys
+from typing import ClassVar
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -41,12 +44,15 @@ def test_neither_import_nor_help_need_jax():
     assert found.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_run_in_memory_goes_without_a_folder(spread, tmp_path, monkeypatch):
+def test_a_run_in_memory_goes_without_a_folder_and_shows_how_far_it_is(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    run = shoal.train(GAME, algorithm="a2c", **SMALL)
+    run = shoal.train(GAME, algorithm="a2c", **SMALL | {"progress": True})
     assert run.path is None
     assert not list(tmp_path.iterdir())
     assert run.metrics["update"].max() == run.update == 10
+    shown = capsys.readouterr()
+    assert shown.out == "", "what a program prints is its own"
+    assert "update 10/10 | 400 env steps" in shown.err
     with pytest.raises(OptionError, match="this run is in memory alone"):
         shoal.resume(run)
 
@@ -59,13 +65,6 @@ def test_a_folder_of_ones_own_and_one_below_runs(tmp_path, monkeypatch, pennies)
     assert weights_sha256(run.policies) == weights_sha256(pennies[0].policies)
     with pytest.raises(RunError, match="already"):
         shoal.train(GAME, run.path, algorithm="a2c", **SMALL)
-
-
-def test_progress_is_shown_beside_what_a_program_prints(capsys):
-    shoal.train(GAME, algorithm="a2c", **SMALL | {"progress": True})
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "update 10/10 | 400 env steps" in shown.err
 
 
 def test_resume_trains_a_finished_run_further(pennies, tmp_path):
@@ -282,3 +281,30 @@ def test_worlds_are_vectorised_and_handed_to_others():
     theirs.reset(seed=0)
     assert theirs.agents == ["agent_0", "agent_1", "agent_2"]
     assert shoal.make("cards/kuhn").to_pettingzoo(turns=True).possible_agents == ["player_0", "player_1"]
+
+
+def test_a_loss_and_a_torso_of_ones_own(asked):
+    @shoal.register_algorithm("api_ppo")
+    @dataclasses.dataclass(frozen=True)
+    class MyPPO(shoal.PPO):
+        name: ClassVar[str] = "api_ppo"
+        beta: float = 0.1  # weight of the penalty
+
+    @shoal.register_torso("api_sum")
+    class Sum(nn.Module):
+        heads: int = 1
+
+        @nn.compact
+        def __call__(self, view):
+            return nn.Dense(self.heads)(view)
+
+    config, *_ = asked(shoal.train, "mpe/simple_spread", algorithm=MyPPO(), beta=0.2, learning_rate=1e-3)
+    (learner,) = config.learners.values()
+    assert (learner.algorithm.name, learner.algorithm.beta, learner.algorithm.learning_rate) == ("api_ppo", 0.2, 1e-3)
+    network = shoal.Network(torso="api_sum", torso_options={"heads": 4})
+    config, *_ = asked(shoal.train, "mpe/simple_spread", algorithm=shoal.PPO(network=network))
+    by_name, *_ = asked(
+        shoal.train, "mpe/simple_spread", algorithm=shoal.PPO, torso_options={"heads": 4}, torso="api_sum"
+    )
+    assert config == by_name
+    assert config.to_dict()["learners"]["agent"]["algorithm"]["network"]["torso"] == "api_sum"

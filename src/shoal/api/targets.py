@@ -175,17 +175,16 @@ def change_options(
     own = [field.name for field in dataclasses.fields(Experiment) if field.name not in NOT_OPTIONS]
     hints = get_type_hints(Experiment)
     plain = {name: as_whole(hints[name], value) for name, value in options.items() if name in own}
-    learners, left = dict(experiment.learners), {}
+    changes: dict[str, dict[str, Any]] = {}  # by learner, all at once: some options fit only together
     for name, value in options.items():
-        places = {} if name in own else _places(learners, name)
+        places = {} if name in own else _places(experiment.learners, name)
         for learner, option in places.items():
-            learners[learner] = _with_option(learners[learner], option, value)
+            changes.setdefault(learner, {})[option] = value
         if name not in own and not places:
-            left[name] = value
-    for name in left:
-        known = [*own, *others, *(option for learner in learners.values() for option in _options(learner.algorithm))]
-        raise _unknown(name, left[name], known, experiment, owner)
-    return dataclasses.replace(experiment, learners=learners, **plain)
+            every = (option for learner in experiment.learners.values() for option in _options(learner.algorithm))
+            raise _unknown(name, value, [*own, *others, *every], experiment, owner)
+    changed = {name: _with_options(experiment.learners[name], given) for name, given in changes.items()}
+    return dataclasses.replace(experiment, learners={**experiment.learners, **changed}, **plain)
 
 
 def _places(learners: Mapping[str, Learner], name: str) -> dict[str, str]:
@@ -206,11 +205,16 @@ def _options(algorithm: Any) -> dict[str, str]:
     return {name: f"network.{name}" for name in inner} | dotted | own | {"network": "network"}
 
 
-def _with_option(learner: Learner, option: str, value: Any) -> Learner:
+def _with_options(learner: Learner, options: Mapping[str, Any]) -> Learner:
     algorithm: Any = learner.algorithm
-    holder = algorithm.network if option.startswith("network.") else algorithm
-    value = as_whole(get_type_hints(type(holder))[option.removeprefix("network.")], value)
-    return dataclasses.replace(learner, algorithm=with_options(algorithm, {option: value}))
+    if "network" in options:
+        algorithm = dataclasses.replace(algorithm, network=options["network"])
+    whole = {}
+    for option, value in options.items():
+        if option != "network":
+            holder = algorithm.network if option.startswith("network.") else algorithm
+            whole[option] = as_whole(get_type_hints(type(holder))[option.removeprefix("network.")], value)
+    return dataclasses.replace(learner, algorithm=with_options(algorithm, whole))
 
 
 def _unknown(name: str, value: Any, known: Sequence[str], experiment: Experiment, owner: str) -> OptionError:
