@@ -39,7 +39,7 @@ def check_known(run: Path, experiment: Experiment) -> None:
         else:
             world_class(experiment.env)
     except UnknownNameError as error:
-        raise RunError(f"{run}: {error}{advise_on(run, error)}") from error
+        raise RunError(f"{run}: {error}{advise_on(run, error) or f' {OWN_FILE}'}") from error
     except OptionError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
             raise  # it says what to install, or where a module is looked for
