@@ -47,7 +47,7 @@ from shoal.core.files import write_atomically
 from shoal.networks.torsos import Network
 from shoal.populations.evolution.plan import Evolution
 from shoal.populations.pbt.plan import PBT, Range
-from shoal.populations.population import Population
+from shoal.populations.population import PopulationConfig
 from shoal.populations.psro import PSRO
 from shoal.presets import resolve
 from shoal.training import checkpoint, loop, run_kinds
@@ -71,13 +71,13 @@ def _tiny(updates: int = UPDATES, **changes: Any) -> Experiment:
     return Experiment("matrix/matching_pennies", learners={"l": learner}, **sizes | changes)
 
 
-def _bank(**changes: Any) -> Population:
+def _bank(**changes: Any) -> PopulationConfig:
     plan = PSRO(**{"meta_solver": "uniform", "iterations": 6, "episodes": 16} | changes)
-    return Population(_tiny(2), plan)
+    return PopulationConfig(_tiny(2), plan)
 
 
-def _exact() -> Population:
-    return Population(resolve("psro/kuhn"), PSRO("nash", iterations=12), oracle="exact")
+def _exact() -> PopulationConfig:
+    return PopulationConfig(resolve("psro/kuhn"), PSRO("nash", iterations=12), oracle="exact")
 
 
 def _bred() -> Evolution:

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.populations.population import Population
+from shoal.populations.population import PopulationConfig
 from shoal.training.devices import use_all_cores, use_compilation_cache
 from shoal.training.runner import run
 
@@ -99,7 +99,7 @@ def grow(args: argparse.Namespace, seed: int, solver: str, times: float):
     alone = solver == "last"
     options = {} if alone else {"exploit_every": args.exploit_every}
     plan = PSRO(solver, options, iterations=args.iterations, episodes=0 if alone else args.episodes)
-    settings = Population(_experiment(args, seed, times), plan, warm_start=alone)
+    settings = PopulationConfig(_experiment(args, seed, times), plan, warm_start=alone)
     return run(settings, listener=lambda progress: _tell(solver, seed, progress.update)).standing["state"]
 
 

@@ -57,7 +57,7 @@ def main() -> None:
 def grow(args: argparse.Namespace, preset: str, seed: int, solver: str) -> dict:
     """Trains one population, and measures its newest agents after every iteration."""
     from shoal.populations import league
-    from shoal.populations.population import Population
+    from shoal.populations.population import PopulationConfig
     from shoal.populations.psro import PSRO
     from shoal.presets import resolve
     from shoal.training.devices import use_compilation_cache
@@ -72,7 +72,7 @@ def grow(args: argparse.Namespace, preset: str, seed: int, solver: str) -> dict:
     options = {} if alone else {"exploit_every": args.exploit_every}
     plan = PSRO(solver, options, iterations=args.iterations, episodes=0 if alone else args.episodes)
     began = time.perf_counter()
-    state = run(Population(experiment, plan, warm_start=alone)).standing["state"]
+    state = run(PopulationConfig(experiment, plan, warm_start=alone)).standing["state"]
     curve = [round(line["exploitability"], 5) for line in state.history]
     half = curve[len(curve) // 2 :]
     row = {"curve": curve, "second_half": statistics.mean(half), "last": curve[-1], "env_steps_an_iteration": steps}

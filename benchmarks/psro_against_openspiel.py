@@ -333,7 +333,7 @@ def run_ours(args: argparse.Namespace, settings: Ours) -> None:
 
 
 def grow(args: argparse.Namespace, settings: Ours) -> list[dict[str, float]]:
-    from shoal.populations.population import Population
+    from shoal.populations.population import PopulationConfig
     from shoal.populations.psro import PSRO
     from shoal.presets import resolve
     from shoal.training import runner
@@ -353,7 +353,7 @@ def grow(args: argparse.Namespace, settings: Ours) -> list[dict[str, float]]:
         print(line, flush=True)
         clock.go()
 
-    runner.run(Population(experiment, plan), on=runner.Local(devices=1), listener=listen)
+    runner.run(PopulationConfig(experiment, plan), on=runner.Local(devices=1), listener=listen)
     return history
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import jax
 
-from shoal.populations.population import Population
+from shoal.populations.population import PopulationConfig
 from shoal.training.devices import use_all_cores, use_compilation_cache
 from shoal.training.runner import run
 from shoal.training.serialise import to_plain
@@ -67,7 +67,7 @@ def grow(args: argparse.Namespace, seed: int) -> dict:
         episodes=args.episodes,
         target_nash_conv=GOALS[-1],
     )
-    settings = Population(experiment, plan, warm_start=args.warm_start, greedy=args.greedy)
+    settings = PopulationConfig(experiment, plan, warm_start=args.warm_start, greedy=args.greedy)
     began, reached = time.perf_counter(), {}
 
     def listen(progress) -> None:

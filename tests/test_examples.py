@@ -65,12 +65,14 @@ def test_own_world():
     assert first < 2 < 2.5 < last
 
 
-def test_train_from_python():
-    module = runpy.run_path(str(ROOT / "examples" / "train_from_python.py"))
-    scores = {}
-    text = printed(lambda: scores.update(module["main"](total_env_steps=100_000)))
-    assert "updates in" in text
-    assert scores["trained"] > scores["random"] + 10
+def test_notebook():
+    module = runpy.run_path(str(ROOT / "examples" / "notebook.py"))
+    found = {}
+    text = printed(lambda: found.update(module["main"](total_env_steps=100_000)))
+    assert re.search(r"trained: mean return \(95 % interval\): agent .*; 2 seeds x 500 episodes", text)
+    assert found["trained"] > found["random"] + 10
+    written = {path.name for path in found["folder"].iterdir()}
+    assert {"metrics.csv", "return.png", "episode.html", "best"} <= written
 
 
 def test_sb3_ppo():
@@ -115,7 +117,8 @@ def test_own_world_of_the_readme(tmp_path):
 
 def test_python_of_the_readme():
     text = printed(lambda: exec(compile(CODE[1], "README.md", "exec"), {}))
-    assert float(re.fullmatch(r"\{'agent': (-[\d.]+)\}\n", text)[1]) > -70
+    found = re.fullmatch(r"mean return \(95 % interval\): agent (-[\d.]+) \(.*\); 2 seeds x 1000 episodes\n", text)
+    assert float(found[1]) > -70
 
 
 def commands():

@@ -1,78 +1,76 @@
-"""Shoal: train many interacting agents, worlds and weights in one compiled program."""
+"""Shoal: train many interacting agents, worlds and weights in one compiled program.
+
+Everything below is imported when it is first used: `import shoal` takes a moment, and needs no JAX.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from shoal import envs as _envs  # registers the worlds that ship with the package
-from shoal.core.env import Env, Spec, describe
-from shoal.core.errors import ShoalError
-from shoal.core.origin import trust
-from shoal.core.registry import ids, make, register
-from shoal.core.spaces import Box, Discrete, MultiDiscrete
-from shoal.core.types import Circles, Group, Labels, Lines, Observation, Outcome, Polygons, Scene
+from shoal import envs as envs  # registers the worlds that ship with the package
 from shoal.core.version import VERSION
 
 if TYPE_CHECKING:
-    from shoal.algorithms import A2C, PPO, register_algorithm
+    from shoal import algorithms, bridges, networks, presets, testing, viz
+    from shoal.algorithms import A2C, DDPG, DQN, PPO, PQN, SAC, Impala, register_algorithm
+    from shoal.api.calls import evaluate, evolve, league, load, match, pbt, psro, resume, sweep, train
+    from shoal.api.population import Population
+    from shoal.api.ranges import lin, log
+    from shoal.api.run import Policy, Replay, Run
+    from shoal.batching.vectorise import Vectorised, vectorise
+    from shoal.core.env import Env, Spec, describe
+    from shoal.core.errors import ShoalError
+    from shoal.core.origin import trust
+    from shoal.core.registry import ids, make, register
+    from shoal.core.spaces import Box, Discrete, MultiDiscrete
+    from shoal.core.types import Circles, Group, Labels, Lines, Observation, Outcome, Polygons, Scene
     from shoal.networks import Network, register_torso
-    from shoal.training.evaluate import evaluate
+    from shoal.training.callbacks import Callback, Event
     from shoal.training.experiment import Experiment, Learner, cast
-    from shoal.training.runner import resume, train
+    from shoal.training.loggers import Logger
 
 __version__ = VERSION
 
-_LATE = {  # imported when first used: a world's author needs none of them
-    "A2C": "shoal.algorithms",
-    "PPO": "shoal.algorithms",
-    "Experiment": "shoal.training.experiment",
-    "Learner": "shoal.training.experiment",
-    "Network": "shoal.networks",
-    "cast": "shoal.training.experiment",
-    "evaluate": "shoal.training.evaluate",
-    "register_algorithm": "shoal.algorithms",
-    "register_torso": "shoal.networks",
-    "resume": "shoal.training.runner",
-    "train": "shoal.training.runner",
+_HOMES = {
+    "shoal.algorithms": "A2C DDPG DQN PPO PQN SAC Impala register_algorithm",
+    "shoal.api.calls": "evaluate evolve league load match pbt psro resume sweep train",
+    "shoal.api.population": "Population",
+    "shoal.api.ranges": "lin log",
+    "shoal.api.run": "Policy Replay Run",
+    "shoal.batching.vectorise": "Vectorised vectorise",
+    "shoal.core.env": "Env Spec describe",
+    "shoal.core.errors": "ShoalError",
+    "shoal.core.origin": "trust",
+    "shoal.core.registry": "ids make register",
+    "shoal.core.spaces": "Box Discrete MultiDiscrete",
+    "shoal.core.types": "Circles Group Labels Lines Observation Outcome Polygons Scene",
+    "shoal.networks": "Network register_torso",
+    "shoal.training.callbacks": "Callback Event",
+    "shoal.training.experiment": "Experiment Learner cast",
+    "shoal.training.loggers": "Logger",
 }
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+_ROOMS = ("algorithms", "bridges", "envs", "networks", "presets", "testing", "viz")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATE:
+    if name in _ROOMS:
+        return importlib.import_module(f"shoal.{name}")
+    if name not in _HOME:
         raise AttributeError(f"module 'shoal' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATE[name]), name)
+    found = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+    return found
 
 
-__all__ = [
-    "A2C",
-    "PPO",
-    "Box",
-    "Circles",
-    "Discrete",
-    "Env",
-    "Experiment",
-    "Group",
-    "Labels",
-    "Learner",
-    "Lines",
-    "MultiDiscrete",
-    "Network",
-    "Observation",
-    "Outcome",
-    "Polygons",
-    "Scene",
-    "ShoalError",
-    "Spec",
-    "cast",
-    "describe",
-    "evaluate",
-    "ids",
-    "make",
-    "register",
-    "register_algorithm",
-    "register_torso",
-    "resume",
-    "train",
-    "trust",
-]
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
 
-del _envs
+
+__all__ = [  # noqa: RUF022
+    "train", "evaluate", "load", "resume", "match", "sweep", "pbt", "evolve", "psro", "league",
+    "Run", "Policy", "Replay", "Population", "Callback", "Event", "Logger", "lin", "log",
+    "Experiment", "Learner", "Network", "A2C", "DDPG", "DQN", "Impala", "PPO", "PQN", "SAC",
+    "make", "ids", "register", "register_algorithm", "register_torso", "trust", "cast", "describe",
+    "vectorise", "Vectorised", "Env", "Spec", "Group", "Observation", "Outcome", "Box", "Discrete", "MultiDiscrete",
+    "Scene", "Circles", "Labels", "Lines", "Polygons", "ShoalError",
+    "algorithms", "bridges", "envs", "networks", "presets", "testing", "viz",
+]  # fmt: skip

@@ -5,8 +5,8 @@ import string
 from collections.abc import Sequence
 
 from shoal.algorithms import NAMES
+from shoal.api.synonyms import SYNONYMS
 from shoal.cli.app import COMMANDS
-from shoal.cli.synonyms import SYNONYMS
 
 TARGETS = (
     *(

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.algorithms import A2C, PPO
 from shoal.cli.arguments import _headline, scan, whole_number
-from shoal.cli.commands.train import TrainOptions
+from shoal.cli.runs import TrainOptions
 from shoal.cli.targets import _identifiers, _learners, _learners_field, parse_target
 from shoal.core.errors import OptionError, ShoalError, UnknownNameError
 from shoal.training.experiment import Experiment, Learner

@@ -15,9 +15,10 @@ import jax
 import pytest
 
 import shoal as package
-from shoal.cli import progress, runs
+from shoal.api import progress
+from shoal.cli import runs
 from shoal.cli.commands import watch
-from shoal.cli.commands.train import TrainOptions
+from shoal.cli.runs import TrainOptions
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, counted
 from shoal.core.registry import import_file

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from shoal.cli.progress import Meter, returns, showing, sparkline, summary
+from shoal.api.progress import Meter, returns, showing, sparkline, summary
 from shoal.cli.terminal import count, duration, size
 from shoal.training.loop import Progress
 

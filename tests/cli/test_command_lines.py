@@ -10,7 +10,8 @@ import types
 
 import pytest
 
-from shoal.cli import main, pictures
+from shoal.api import replay
+from shoal.cli import main
 from shoal.cli.commands import bench, doctor, evaluate, listings, watch
 from shoal.cluster.run import Cluster
 from shoal.training.runner import Job
@@ -32,7 +33,7 @@ def stopped(monkeypatch, tmp_path):
         (bench, "bench_env"),
         (bench, "bench_train"),
         (evaluate, "evaluate"),
-        (pictures, "record"),
+        (replay, "record"),
         (watch, "_serve"),
         (watch.webbrowser, "open"),
     ):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shoal.populations.league_oracle import League
-from shoal.populations.population import Population, open_population, oracle_of
+from shoal.populations.population import PopulationConfig, open_population, oracle_of
 from shoal.populations.psro import PSRO
 from shoal.populations.view import look
 from shoal.presets import resolve
@@ -60,7 +60,7 @@ def test_other_populations_have_no_exploiters(shoal):
 @pytest.mark.parametrize(("options", "every"), [({}, 1), ({"exploit_every": 3}, 3)])
 def test_a_folder_goes_on_as_it_was_made(tmp_path, options, every):
     """One without the option is from before there was one: all roles were trained in each iteration."""
-    create(tmp_path / "run", Population(resolve("psro/kuhn"), PSRO("league", options)))
+    create(tmp_path / "run", PopulationConfig(resolve("psro/kuhn"), PSRO("league", options)))
     stored = json.loads((tmp_path / "run" / "config.json").read_text())["psro"]["psro"]
     assert stored["solver_options"] == options
     oracle = oracle_of(open_population(tmp_path / "run"))

@@ -12,14 +12,14 @@ import pytest
 import shoal as package
 from shoal import presets
 from shoal.algorithms import PPO
+from shoal.api.worlds import import_files
 from shoal.bridges.plain_policy import load
-from shoal.cli.worlds import import_files
 from shoal.core import origin, registry
 from shoal.core.errors import OptionError, RunError
 from shoal.core.files import file_stem
 from shoal.envs.wrappers import FrameStack
 from shoal.networks.torsos import Network
-from shoal.populations.population import Population
+from shoal.populations.population import PopulationConfig
 from shoal.presets import _registry
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner, cast
@@ -109,7 +109,7 @@ def test_weights_are_read_if_the_user_names_them(elsewhere, tmp_path):
 
 
 def test_policies_that_a_population_begins_with_are_named_by_the_user(tmp_path):
-    settings = Population(presets.get("psro/kuhn"), imports=(str(tmp_path / "other"),))
+    settings = PopulationConfig(presets.get("psro/kuhn"), imports=(str(tmp_path / "other"),))
     create(tmp_path / "run", settings)
     with pytest.raises(RunError, match=r"run: it begins with the policies of .*other"):
         resume(tmp_path / "run")
@@ -186,7 +186,7 @@ def test_what_a_folder_cannot_give_back_is_refused_when_a_run_begins(what, tmp_p
     with pytest.raises(OptionError, match=r"cannot name|not registered"):
         create(tmp_path / "run", experiment)
     with pytest.raises(OptionError, match=r"cannot name|not registered"):
-        create(tmp_path / "run", Population(experiment))
+        create(tmp_path / "run", PopulationConfig(experiment))
     assert not (tmp_path / "run").exists()
 
 

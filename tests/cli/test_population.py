@@ -18,7 +18,7 @@ from shoal.networks.torsos import Network
 from shoal.populations.bank import Member
 from shoal.populations.game import Game
 from shoal.populations.oracles import Learned
-from shoal.populations.population import Population, load, open_population, oracle_of
+from shoal.populations.population import PopulationConfig, load, open_population, oracle_of
 from shoal.populations.psro import PSRO, begin
 from shoal.populations.responses import Responses
 from shoal.populations.view import look, seated
@@ -37,7 +37,7 @@ def made(path, table: PayoffTable, **plan):
     experiment = resolve("psro/kuhn")
     learners = {name: dataclasses.replace(one, algorithm=PPO_TINY) for name, one in experiment.learners.items()}
     sizes = {"num_envs": 32, "num_steps": 4, "total_env_steps": 32 * 4 * 3}
-    settings = Population(dataclasses.replace(experiment, learners=learners, **sizes), PSRO(iterations=2, **plan))
+    settings = PopulationConfig(dataclasses.replace(experiment, learners=learners, **sizes), PSRO(iterations=2, **plan))
     responses = Responses(Game(settings.experiment), 1, devices=1)
     state = begin(responses.fresh(0), settings.psro.room_for())
     for born in (1, 2):

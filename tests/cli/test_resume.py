@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from shoal.populations.evolution.program import Evolution
-from shoal.populations.population import Population
+from shoal.populations.population import PopulationConfig
 from shoal.presets import resolve
 from shoal.training.experiment import Experiment
 from shoal.training.run import create
@@ -17,7 +17,7 @@ from .conftest import assert_refused
 @pytest.fixture
 def population(tmp_path):
     """A run of `shoal psro` that has not begun."""
-    create(tmp_path / "population", Population(resolve("psro/kuhn"), oracle="exact"))
+    create(tmp_path / "population", PopulationConfig(resolve("psro/kuhn"), oracle="exact"))
     return tmp_path / "population"
 
 
@@ -65,7 +65,7 @@ def test_an_evolution_goes_on_with_as_many_devices_as_it_is_told(shoal, evolutio
 def test_an_unknown_world(shoal, tmp_path, kind):
     experiment = Experiment("test/elsewhere")
     if kind == "psro":
-        create(tmp_path / "run", Population(experiment))
+        create(tmp_path / "run", PopulationConfig(experiment))
     else:
         create(tmp_path / "run", Evolution(experiment, population=8))
     assert_refused(shoal("resume", tmp_path / "run"), "unknown world 'test/elsewhere'", "--import FILE")

@@ -16,7 +16,7 @@ from shoal.core import origin, registry
 from shoal.core.errors import OptionError, RunError
 from shoal.core.origin import USER, Origin, claimed
 from shoal.populations.pbt.plan import PBT, Range
-from shoal.populations.population import Population
+from shoal.populations.population import PopulationConfig
 from shoal.training.experiment import Experiment
 from shoal.training.run import load_policies, open_run
 from shoal.training.serialise import to_plain
@@ -59,7 +59,7 @@ def hostile(folder, env, options=(), kind="training"):
     experiment = Experiment(env, dict(options))
     entries = {"experiment": experiment.to_dict()}
     if kind == "psro":
-        entries = {"psro": to_plain(Population(experiment))}
+        entries = {"psro": to_plain(PopulationConfig(experiment))}
     if kind == "sweep":
         entries = {"sweep": to_plain(Sweep(experiment, {"learning_rate": (1e-4, 1e-2)}))}
     if kind == "pbt":

@@ -8,8 +8,9 @@ import sys
 import matplotlib.image
 import pytest
 
-from shoal.cli import progress
-from shoal.cli.commands.sweep import _draw, parse_values
+from shoal.api import progress
+from shoal.api.pictures import keep_sweep
+from shoal.cli.commands.sweep import parse_values
 from shoal.core.errors import OptionError
 from shoal.training.experiment import Experiment
 from shoal.training.run import create
@@ -112,8 +113,8 @@ def test_without_matplotlib_it_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     point = {"values": {"gamma": 0.9}, "returns": [1.0], "mean": 1.0}
     table = {"experiment": {"env": "demo"}, "over": {"gamma": [0.9]}, "points": [point], "measure": ["return/a"]}
-    assert _draw(tmp_path / "sweep.png", table) == "no sweep.png: drawing needs matplotlib: pip install 'shoal[viz]'"
-    assert not list(tmp_path.iterdir())
+    assert keep_sweep(tmp_path, table) == (None, "drawing needs matplotlib: pip install 'shoal[viz]'")
+    assert [file.name for file in tmp_path.iterdir()] == ["sweep.json"]
 
 
 def test_values():

@@ -15,7 +15,7 @@ from shoal.cluster.tasks import populations
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.networks.torsos import Network
-from shoal.populations.population import Population
+from shoal.populations.population import PopulationConfig
 from shoal.populations.psro import PSRO
 from shoal.presets import resolve
 from shoal.training import checkpoint
@@ -24,14 +24,14 @@ from shoal.training.runner import Local, resume, run
 TINY = PPO(minibatches=2, epochs=1, gamma=1.0, network=Network(hidden=(8,), share_torso=True))
 
 
-def settings(**changes) -> Population:
+def settings(**changes) -> PopulationConfig:
     experiment = resolve("psro/kuhn")
     learners = {name: dataclasses.replace(learner, algorithm=TINY) for name, learner in experiment.learners.items()}
     experiment = dataclasses.replace(
         experiment, learners=learners, num_envs=32, num_steps=4, total_env_steps=32 * 4 * 3
     )
     plan = PSRO(iterations=changes.pop("iterations", 1), episodes=64, **changes.pop("psro", {}))
-    return Population(experiment, plan, **changes)
+    return PopulationConfig(experiment, plan, **changes)
 
 
 def policies(state):

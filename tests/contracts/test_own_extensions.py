@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.cluster import training as cluster
 from shoal.cluster.plan import Plan
-from shoal.cluster.tasks import populations
+from shoal.cluster.run import Cluster
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.networks import MemoryTorso, Network
-from shoal.populations import psro_run
+from shoal.populations.population import PopulationConfig
 from shoal.populations.psro import PSRO
 from shoal.presets import resolve
-from shoal.training.loop import resume, train
 from shoal.training.run import load_policies, open_run
-from shoal.training.sweep import Sweep, sweep
+from shoal.training.runner import Local, resume, run, train
+from shoal.training.sweep import Sweep, summarise
 from tests.docs.guides import Guide
 
 
@@ -48,6 +47,7 @@ def own(request):
     return shoal.A2C(network=Network(torso="average", torso_options={"decay": 0.25}, hidden=(4,)))
 
 
+HERE = Local(devices=1)
 SIZES = {"num_envs": 8, "num_steps": 4}
 
 
@@ -68,7 +68,7 @@ def test_trained_resumed_and_evaluated(own, tmp_path):
     whole = train(kuhn(own, 4), devices=1)
     train(kuhn(own, 2), tmp_path / "run", devices=1)
     assert open_run(tmp_path / "run").experiment == kuhn(own, 2)
-    resumed = resume(tmp_path / "run", devices=1, total_env_steps=4 * 32)
+    resumed = resume(tmp_path / "run", on=HERE, total_env_steps=4 * 32)
     assert_close(resumed.policies, whole.policies)
     roles, stored, _ = load_policies(tmp_path / "run")
     assert_close(stored, whole.policies)
@@ -78,13 +78,14 @@ def test_trained_resumed_and_evaluated(own, tmp_path):
 
 def test_swept(own, tmp_path):
     plan = Sweep(kuhn(own, 2), {"learning_rate": (1e-4, 1e-2)})
-    result = sweep(plan, tmp_path / "sweep", devices=1)
+    result = summarise(plan, run(plan, tmp_path / "sweep", on=HERE))
     assert [point.values for point in result.points] == [{"learning_rate": 1e-4}, {"learning_rate": 1e-2}]
     assert all(failure is None for point in result.points for failure in point.failures)
 
 
 def test_synchronous_actors_make_the_same_weights(own, tmp_path):
-    result = cluster.train(kuhn(own, 3), tmp_path / "run", Plan(actors=2), ThreadLauncher())
+    on = Cluster(plan=Plan(actors=2), launcher=ThreadLauncher())
+    result = run(kuhn(own, 3), tmp_path / "run", on=on)
     assert_close(result.policies, train(kuhn(own, 3), devices=1).policies, 1e-6)
 
 
@@ -92,21 +93,22 @@ def settings(algorithm):
     experiment = resolve("psro/kuhn")
     learners = {name: dataclasses.replace(one, algorithm=algorithm) for name, one in experiment.learners.items()}
     experiment = dataclasses.replace(experiment, learners=learners, total_env_steps=64, **SIZES)
-    return psro_run.Settings(experiment, PSRO(iterations=1, episodes=16))
+    return PopulationConfig(experiment, PSRO(iterations=1, episodes=16))
 
 
 @pytest.mark.parametrize("own", ["algorithm", pytest.param("torso", marks=pytest.mark.slow)], indirect=True)
 def test_a_population_grows_and_is_opened_again(own, tmp_path):
-    state = psro_run.start(settings(own), tmp_path / "run", devices=1)
+    state = run(settings(own), tmp_path / "run", on=HERE).standing["state"]
     assert [len(bank) for bank in state.banks.values()] == [2, 2]
-    again = psro_run.resume(tmp_path / "run", devices=1)
+    again = resume(tmp_path / "run", on=HERE).standing["state"]
     np.testing.assert_array_equal(again.table.total, state.table.total)
     assert_close([bank.policies for bank in again.banks.values()], [bank.policies for bank in state.banks.values()])
 
 
 @pytest.mark.slow
 def test_a_population_by_tasks_is_that_of_one_machine(own, tmp_path):
-    here = psro_run.start(settings(own), devices=1)
-    there = populations.start(settings(own), tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
+    here = run(settings(own), on=HERE).standing["state"]
+    on = Cluster(pool=PoolConfig(workers=1), launcher=ThreadLauncher())
+    there = run(settings(own), tmp_path / "run", on=on).standing["state"]
     for name, bank in here.banks.items():
         assert_close(there.banks[name].policies, bank.policies, 1e-6)

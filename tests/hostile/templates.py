@@ -15,7 +15,7 @@ from shoal.populations.bank import Member, PolicyBank
 from shoal.populations.evolution.program import Evolution
 from shoal.populations.evolution.program import build as build_evolution
 from shoal.populations.pbt.plan import PBT, Range
-from shoal.populations.population import Population, beginning, oracle_of
+from shoal.populations.population import PopulationConfig, beginning, oracle_of
 from shoal.populations.psro import PSRO, State, psro
 from shoal.training import checkpoint
 from shoal.training import nan_guard as latch
@@ -113,7 +113,7 @@ def sweep(path):
 
 def population(path, solver="nash", oracle="learned"):
     options = {"exploit_every": 1} if solver == "league" else {}
-    settings = Population(EXPERIMENT, PSRO(solver, options, iterations=5, episodes=10), oracle)
+    settings = PopulationConfig(EXPERIMENT, PSRO(solver, options, iterations=5, episodes=10), oracle)
     create(path, settings)
     made = oracle_of(settings, 1)
     if oracle == "exact":

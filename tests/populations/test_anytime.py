@@ -15,7 +15,7 @@ from shoal.populations.anytime import held_down, worst_case
 from shoal.populations.anytime_oracle import Anytime, shares
 from shoal.populations.bank import Member, PolicyBank
 from shoal.populations.game import Game
-from shoal.populations.population import Population, load, oracle_of
+from shoal.populations.population import PopulationConfig, load, oracle_of
 from shoal.populations.psro import PSRO, State, begin, psro
 from shoal.presets import resolve
 from shoal.training.run import create
@@ -89,13 +89,13 @@ def test_it_is_for_two_and_says_what_it_does_not_know():
     with pytest.raises(OptionError, match="rounds must be greater than 0"):
         Anytime(tiny(), options={"rounds": 0})
     with pytest.raises(OptionError, match="levels must be 1 for anytime"):
-        Population(tiny().experiment, PSRO("anytime"), levels=2)
+        PopulationConfig(tiny().experiment, PSRO("anytime"), levels=2)
 
 
 @pytest.mark.slow
 def test_resume_to_the_bit_with_nothing_compiled_twice(tmp_path):
     plan = PSRO("anytime", iterations=2, episodes=64, solver_options={"rounds": 2})
-    settings = Population(tiny().experiment, plan)
+    settings = PopulationConfig(tiny().experiment, plan)
     oracle = oracle_of(settings, devices=1)
     assert isinstance(oracle, Anytime)
 
@@ -124,17 +124,19 @@ def curve(state: State) -> list[float]:
 
 @pytest.mark.slow
 def test_exploitability_does_not_rise_where_that_of_psro_does():
-    anytime = curve(run(Population(heavy_rock(), PSRO("anytime", iterations=10)), on=Local(devices=1)))
+    anytime = curve(run(PopulationConfig(heavy_rock(), PSRO("anytime", iterations=10)), on=Local(devices=1)))
     assert anytime[0] == pytest.approx(4 / 3, abs=0.05)
     assert all(after <= before + 0.05 for before, after in itertools.pairwise(anytime))
     assert anytime[-1] < 0.1
-    nash = curve(run(Population(heavy_rock(), PSRO("nash", iterations=2)), on=Local(devices=1)).standing["state"])
+    nash = curve(run(PopulationConfig(heavy_rock(), PSRO("nash", iterations=2)), on=Local(devices=1)).standing["state"])
     assert nash[1] == pytest.approx(2.0, abs=0.1)  # rock alone, which beats what was there; paper earns 1 against it
 
 
 @pytest.mark.slow
 def test_kuhn_ends_near_equilibrium():
-    state = run(Population(resolve("psro/kuhn"), PSRO("anytime", iterations=10)), on=Local(devices=1)).standing["state"]
+    state = run(PopulationConfig(resolve("psro/kuhn"), PSRO("anytime", iterations=10)), on=Local(devices=1)).standing[
+        "state"
+    ]
     assert all(after <= before + 0.05 for before, after in itertools.pairwise(curve(state)))
     assert curve(state)[-1] < 0.1
     assert state.values[0] == pytest.approx(-1 / 18, abs=0.05)

@@ -18,7 +18,7 @@ from shoal.populations.bank import Member, PolicyBank
 from shoal.populations.game import Game
 from shoal.populations.imported import of_training
 from shoal.populations.oracles import Learned
-from shoal.populations.population import Population, beginning, oracle_of
+from shoal.populations.population import PopulationConfig, beginning, oracle_of
 from shoal.populations.psro import PSRO
 from shoal.presets import resolve
 from shoal.training import checkpoint
@@ -37,9 +37,9 @@ def tiny(algorithm=TINY) -> Experiment:
     return dataclasses.replace(experiment, learners=learners, **SIZES)
 
 
-def settings(*imports, **changes) -> Population:
+def settings(*imports, **changes) -> PopulationConfig:
     plan = PSRO("uniform", iterations=1, episodes=64)
-    return dataclasses.replace(Population(tiny(), plan, imports=tuple(map(str, imports))), **changes)
+    return dataclasses.replace(PopulationConfig(tiny(), plan, imports=tuple(map(str, imports))), **changes)
 
 
 def same(one, other) -> bool:
@@ -156,8 +156,10 @@ def test_in_a_league_frozen_policies_are_opponents_only():
 
 def test_exact_plans_of_another_population(tmp_path):
     plan = PSRO("nash", iterations=20, target_nash_conv=1e-9)
-    solved = run(Population(resolve("psro/kuhn"), plan, "exact"), tmp_path / "solved").standing["state"]
-    own = Population(resolve("psro/kuhn"), PSRO("nash", iterations=1), "exact", imports=(str(tmp_path / "solved"),))
+    solved = run(PopulationConfig(resolve("psro/kuhn"), plan, "exact"), tmp_path / "solved").standing["state"]
+    own = PopulationConfig(
+        resolve("psro/kuhn"), PSRO("nash", iterations=1), "exact", imports=(str(tmp_path / "solved"),)
+    )
     state = own.program().begin()
     support = [int((mixture > 1e-3 * mixture.max()).sum()) for mixture in solved.mixtures]
     assert [len(bank) for bank in state.banks.values()] == [1 + count for count in support]

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.algorithms import PPO
 from shoal.networks.torsos import Network
-from shoal.populations.population import Population
+from shoal.populations.population import PopulationConfig
 from shoal.populations.psro import PSRO
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.runner import Local, run
@@ -44,7 +44,7 @@ def minority():
 
 @pytest.mark.parametrize("solver", ["cce", "ce", "alpha_rank", "regret_matching"])
 def test_an_exact_response_of_each_player_is_the_equilibrium(solver):
-    state = run(Population(game(common_good()), PSRO(solver, iterations=1), "exact")).standing["state"]
+    state = run(PopulationConfig(game(common_good()), PSRO(solver, iterations=1), "exact")).standing["state"]
     assert state.table.sizes == (2, 2, 2)
     for mixture in state.mixtures:
         np.testing.assert_allclose(mixture, [0.0, 1.0], atol=1e-3)
@@ -57,7 +57,7 @@ def test_an_exact_response_of_each_player_is_the_equilibrium(solver):
 
 def test_fictitious_self_play_of_three_by_hand():
     """Uniform play and one response each: everybody gives in one of four games."""
-    state = run(Population(game(common_good()), PSRO("uniform", iterations=1), "exact")).standing["state"]
+    state = run(PopulationConfig(game(common_good()), PSRO("uniform", iterations=1), "exact")).standing["state"]
     np.testing.assert_allclose(state.values, np.array([1.0, 2.0, 3.0]) + 0.4 * 0.75 - 0.25)
     assert state.history[-1]["nash_conv"] == pytest.approx(3 * 0.25 * 0.6)
 
@@ -67,7 +67,9 @@ def test_three_who_share_a_bank_by_hand():
 
     Against 1/4, to play 1 earns 2 with 9/16 and -1 with 6/16, so 3/4, and what is shared is worth nothing.
     """
-    state = run(Population(game(minority()), PSRO("uniform", iterations=4), "exact", symmetric=True)).standing["state"]
+    state = run(PopulationConfig(game(minority()), PSRO("uniform", iterations=4), "exact", symmetric=True)).standing[
+        "state"
+    ]
     assert len(set(map(id, state.banks.values()))) == 1
     assert state.table.sizes == (5, 5, 5)
     far = [line["nash_conv"] for line in state.history]
@@ -84,7 +86,7 @@ def test_three_who_share_a_bank_by_hand():
 @pytest.mark.parametrize("solver", ["uniform", "cce", "alpha_rank"])
 def test_learnt_responses_of_three_players(solver):
     state = run(
-        Population(game(common_good()), PSRO(solver, iterations=2, episodes=500)), on=Local(devices=1)
+        PopulationConfig(game(common_good()), PSRO(solver, iterations=2, episodes=500)), on=Local(devices=1)
     ).standing["state"]
     assert state.table.sizes == (3, 3, 3)
     assert (state.table.count == 500).all()
@@ -100,7 +102,8 @@ def test_learnt_responses_of_three_players(solver):
 @pytest.mark.slow
 def test_three_learners_who_share_a_bank():
     state = run(
-        Population(game(minority()), PSRO("uniform", iterations=4, episodes=200), symmetric=True), on=Local(devices=1)
+        PopulationConfig(game(minority()), PSRO("uniform", iterations=4, episodes=200), symmetric=True),
+        on=Local(devices=1),
     ).standing["state"]
     assert len(set(map(id, state.banks.values()))) == 1
     assert state.table.sizes == (5, 5, 5)

@@ -16,7 +16,7 @@ from shoal.populations.game import Game
 from shoal.populations.matches import Matches
 from shoal.populations.opponents import Opponents, Seated, draw
 from shoal.populations.oracles import Learned
-from shoal.populations.population import Population, oracle_of, restore
+from shoal.populations.population import PopulationConfig, oracle_of, restore
 from shoal.populations.psro import PSRO, begin, psro
 from shoal.populations.responses import Responses
 from shoal.presets import resolve
@@ -119,7 +119,7 @@ def test_results_do_not_depend_on_batches():
 
 @pytest.mark.slow
 def test_a_long_psro_compiles_each_program_at_most_four_times():
-    settings = Population(tiny(total_env_steps=32 * 4), PSRO(iterations=40, episodes=4, meta_solver="uniform"))
+    settings = PopulationConfig(tiny(total_env_steps=32 * 4), PSRO(iterations=40, episodes=4, meta_solver="uniform"))
     oracle = oracle_of(settings, devices=1)
     *_, state = psro(begin(oracle.first()), settings.psro, oracle.respond, oracle.evaluate, oracle.measure)
     assert isinstance(oracle, Learned)
@@ -132,7 +132,7 @@ def test_a_long_psro_compiles_each_program_at_most_four_times():
 
 @pytest.mark.slow
 def test_resume_to_the_bit(tmp_path):
-    settings = Population(tiny(), PSRO(iterations=2, episodes=64, meta_solver="nash"))
+    settings = PopulationConfig(tiny(), PSRO(iterations=2, episodes=64, meta_solver="nash"))
     whole = run(settings, tmp_path / "whole", on=Local(devices=1)).standing["state"]
     short = dataclasses.replace(settings, psro=dataclasses.replace(settings.psro, iterations=1))
     run(short, tmp_path / "part", on=Local(devices=1))
@@ -152,7 +152,7 @@ def test_resume_to_the_bit(tmp_path):
 @pytest.mark.slow
 def test_a_pipeline_trains_on_and_lets_go_of_one_policy_a_round(tmp_path):
     experiment = dataclasses.replace(tiny(), keep_checkpoints=4)
-    settings = Population(experiment, PSRO(iterations=3, episodes=64, meta_solver="uniform"), levels=2)
+    settings = PopulationConfig(experiment, PSRO(iterations=3, episodes=64, meta_solver="uniform"), levels=2)
     state = run(settings, tmp_path / "run", on=Local(devices=1)).standing["state"]
     saved = checkpoint.steps(tmp_path / "run" / "checkpoints")
     states = [restore(saved[step], settings, oracle_of(settings, devices=1)) for step in range(4)]
@@ -173,7 +173,7 @@ def test_a_pipeline_trains_on_and_lets_go_of_one_policy_a_round(tmp_path):
 
 @pytest.mark.slow
 def test_a_league_keeps_snapshots_of_all_roles():
-    settings = Population(tiny(), PSRO(meta_solver="league", iterations=2, episodes=64))
+    settings = PopulationConfig(tiny(), PSRO(meta_solver="league", iterations=2, episodes=64))
     state = run(settings, on=Local(devices=1)).standing["state"]
     roles = [member.info.get("role") for member in state.banks["player_0"].members]
     assert roles == [None, "main", "main_exploiter", "league_exploiter", "main", "main_exploiter", "league_exploiter"]
@@ -185,7 +185,9 @@ def test_a_league_keeps_snapshots_of_all_roles():
 @pytest.mark.parametrize(("game", "value"), [("psro/rock_paper_scissors", 0.0), ("psro/kuhn", -1 / 18)])
 def test_learnt_responses_reach_the_value_on_paper(game, value):
     state = run(
-        Population(resolve(game), PSRO(iterations=14, meta_solver="nash" if "rock" in game else "fictitious_play"))
+        PopulationConfig(
+            resolve(game), PSRO(iterations=14, meta_solver="nash" if "rock" in game else "fictitious_play")
+        )
     ).standing["state"]
     assert state.values[0] == pytest.approx(value, abs=0.05)
     assert state.history[-1]["nash_conv"] < 0.15

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import OptionError
-from shoal.populations.population import Population, oracle_of
+from shoal.populations.population import PopulationConfig, oracle_of
 from shoal.populations.psro import PSRO, Response, State, begin, broadened, finished, psro
 from shoal.presets import resolve
 from shoal.training.runner import run
 
 
 def grown(game, **plan) -> State:
-    return run(Population(resolve(game), PSRO(**plan), "exact")).standing["state"]
+    return run(PopulationConfig(resolve(game), PSRO(**plan), "exact")).standing["state"]
 
 
 def test_double_oracle_solves_rock_paper_scissors():
@@ -90,7 +90,7 @@ def test_gains_by_hand():
 
 
 def test_nothing_known_is_played_again():
-    settings = Population(resolve("psro/kuhn"), PSRO(iterations=3, meta_solver="uniform"), "exact")
+    settings = PopulationConfig(resolve("psro/kuhn"), PSRO(iterations=3, meta_solver="uniform"), "exact")
     oracle, played = oracle_of(settings), []
 
     def evaluate(state, lineups):
@@ -104,7 +104,7 @@ def test_nothing_known_is_played_again():
 
 def test_stops_when_nothing_is_gained():
     plan = PSRO(meta_solver="nash", iterations=30, patience=1, improvement=1e-9)
-    state = run(Population(resolve("psro/kuhn"), plan, "exact")).standing["state"]
+    state = run(PopulationConfig(resolve("psro/kuhn"), plan, "exact")).standing["state"]
     assert state.iteration < 30
     assert max(state.history[-1]["gain"]) <= 1e-9
 
@@ -112,7 +112,7 @@ def test_stops_when_nothing_is_gained():
 def test_broad_responses_end_in_equilibrium_too():
     """Where those to broad mixtures gain nothing, responses to the mixtures themselves are tried before it stops."""
     plan = PSRO(meta_solver="nash", iterations=30, patience=1)
-    state = run(Population(resolve("psro/kuhn"), plan, "exact")).standing["state"]
+    state = run(PopulationConfig(resolve("psro/kuhn"), plan, "exact")).standing["state"]
     assert state.iteration < 30
     assert state.history[-1]["nash_conv"] == pytest.approx(0.0, abs=1e-6)
 
@@ -134,7 +134,7 @@ def test_numbers_without_sense_are_refused(wrong):
 
 def test_a_goal_that_cannot_be_measured_is_refused():
     with pytest.raises(OptionError, match="'pong' has no exact tables"):
-        run(Population(resolve("psro/pong"), PSRO(target_nash_conv=1.0)))
+        run(PopulationConfig(resolve("psro/pong"), PSRO(target_nash_conv=1.0)))
 
 
 def test_values_of_mixtures_by_hand():
@@ -148,9 +148,9 @@ def test_what_is_refused():
     with pytest.raises(OptionError, match=r"meta_solver must be .*'nash'.* got 'nahs'"):
         PSRO(meta_solver="nahs")
     with pytest.raises(OptionError, match="world 'pong' cannot be tabulated"):
-        run(Population(resolve("pong"), PSRO(), "exact"))
+        run(PopulationConfig(resolve("pong"), PSRO(), "exact"))
     with pytest.raises(OptionError, match="has one player"):
-        run(Population(resolve("control/cartpole"), PSRO()))
+        run(PopulationConfig(resolve("control/cartpole"), PSRO()))
 
 
 def test_anytime_never_becomes_more_exploitable():
@@ -165,9 +165,9 @@ def test_anytime_never_becomes_more_exploitable():
 
 def test_self_play_goes_in_circles_where_fictitious_self_play_does_not():
     games, last = resolve("psro/rock_paper_scissors"), PSRO("last", iterations=12, episodes=0)
-    latest = run(Population(games, last, "exact")).standing["state"]
+    latest = run(PopulationConfig(games, last, "exact")).standing["state"]
     assert min(line["nash_conv"] for line in latest.history[1:]) >= 1.0
-    average = run(Population(games, PSRO("uniform", iterations=30, episodes=0), "exact")).standing["state"]
+    average = run(PopulationConfig(games, PSRO("uniform", iterations=30, episodes=0), "exact")).standing["state"]
     assert average.history[-1]["nash_conv"] < 0.3
     with pytest.raises(OptionError, match=r"episodes must be at least 1; only uniform, last, recent need no payoffs"):
         PSRO("nash", episodes=0)

@@ -12,7 +12,7 @@ from shoal.envs.tabular import tabulate
 from shoal.networks.torsos import Network
 from shoal.populations.game import Game
 from shoal.populations.oracles import Learned
-from shoal.populations.population import Population, beginning, oracle_of
+from shoal.populations.population import PopulationConfig, beginning, oracle_of
 from shoal.populations.psro import PSRO, alike, psro
 from shoal.populations.symmetry import _looks, check_symmetric, exchanges
 from shoal.populations.view import exploit
@@ -41,7 +41,7 @@ def both(payoffs) -> np.ndarray:
 
 def test_hawks_and_doves_by_hand():
     """The best response to uniform play is a dove; half uniform play and half doves are 1/4 hawks, the equilibrium."""
-    state = run(Population(matrix(both(HAWK)), PSRO(iterations=1), "exact", symmetric=True)).standing["state"]
+    state = run(PopulationConfig(matrix(both(HAWK)), PSRO(iterations=1), "exact", symmetric=True)).standing["state"]
     one, other = state.banks.values()
     assert one is other
     assert [bank.shape for bank in state.mixtures] == [(2,), (2,)]
@@ -54,7 +54,7 @@ def test_hawks_and_doves_by_hand():
 
 def test_rock_paper_scissors_with_one_exact_response_an_iteration():
     plan = PSRO("nash", iterations=6, target_nash_conv=1e-9)
-    settings = Population(resolve("psro/rock_paper_scissors"), plan, "exact", symmetric=True)
+    settings = PopulationConfig(resolve("psro/rock_paper_scissors"), plan, "exact", symmetric=True)
     state = run(settings).standing["state"]
     assert state.history[-1]["nash_conv"] == pytest.approx(0.0, abs=1e-9)
     np.testing.assert_allclose(state.table.mean[0], -state.table.mean[0].T, atol=1e-12)
@@ -80,7 +80,7 @@ def test_plans_of_one_player_are_read_as_those_of_another():
     np.testing.assert_allclose(values, swapped[::-1])
 
 
-RPS = Population(
+RPS = PopulationConfig(
     matrix(both([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])), PSRO("uniform", iterations=1, episodes=64), symmetric=True
 )
 
@@ -119,7 +119,7 @@ def test_resume_to_the_bit(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"levels": 2}, {"psro": PSRO("league", iterations=2, episodes=64)}])
 def test_pipelines_and_leagues_share_a_bank(changes):
-    settings = Population(matrix(both(HAWK)), PSRO("uniform", iterations=2, episodes=64), symmetric=True)
+    settings = PopulationConfig(matrix(both(HAWK)), PSRO("uniform", iterations=2, episodes=64), symmetric=True)
     state = run(dataclasses.replace(settings, **changes), on=Local(devices=1)).standing["state"]
     assert state.banks["player_0"] is state.banks["player_1"]
     assert len(state.banks["player_0"]) == (4 if "levels" in changes else 7)
@@ -133,14 +133,14 @@ def test_pong_is_taken_at_its_word():
 
 def test_what_is_not_symmetric():
     with pytest.raises(OptionError, match="'cards/kuhn' is not symmetric: player_0 and player_1 do not decide in the"):
-        run(Population(resolve("psro/kuhn"), oracle="exact", symmetric=True))
+        run(PopulationConfig(resolve("psro/kuhn"), oracle="exact", symmetric=True))
     with pytest.raises(OptionError, match="earn different payoffs when they change places"):
-        run(Population(matrix([[1, -1], [-1, 1]]), symmetric=True))
+        run(PopulationConfig(matrix([[1, -1], [-1, 1]]), symmetric=True))
     with pytest.raises(OptionError, match=r"different actions: Discrete\(n=1\) and Discrete\(n=2\)"):
-        run(Population(matrix([[1, -1]]), symmetric=True))
+        run(PopulationConfig(matrix([[1, -1]]), symmetric=True))
     experiment = matrix(both(HAWK))
     learners = dict(experiment.learners) | {"player_1": Learner(PPO(), {"player_1": ("player_1",)})}
     with pytest.raises(OptionError, match="have different algorithms or networks"):
-        run(Population(dataclasses.replace(experiment, learners=learners), symmetric=True))
+        run(PopulationConfig(dataclasses.replace(experiment, learners=learners), symmetric=True))
     with pytest.raises(OptionError, match="symmetric must be left out for anytime with learnt responses"):
-        Population(experiment, PSRO("anytime"), symmetric=True)
+        PopulationConfig(experiment, PSRO("anytime"), symmetric=True)

@@ -9,7 +9,8 @@ import shoal
 from shoal.algorithms import A2C
 from shoal.core.errors import OptionError, UnknownNameError
 from shoal.networks.torsos import Network
-from shoal.training.evaluate import record
+from shoal.training.evaluate import evaluate, record
+from shoal.training.runner import train
 
 EXPERIMENT = shoal.Experiment(
     "matrix/matching_pennies",
@@ -84,6 +85,6 @@ def test_a_name_is_no_experiment():
     with pytest.raises(
         OptionError, match=r"train: experiment must be of the type Experiment .*got 'mpe/simple_spread'"
     ):
-        shoal.train("mpe/simple_spread")
+        train("mpe/simple_spread")
     with pytest.raises(OptionError, match="evaluate: roles must be of the type Cast"):
-        shoal.evaluate("mpe/simple_spread", {})
+        evaluate("mpe/simple_spread", {})

@@ -16,7 +16,7 @@ from shoal.core.errors import OptionError, RunError
 from shoal.envs.matrix.classics import MatchingPennies
 from shoal.populations.evolution.program import Evolution
 from shoal.populations.pbt.plan import PBT
-from shoal.populations.population import HistoryLog, Population, open_population
+from shoal.populations.population import HistoryLog, PopulationConfig, open_population
 from shoal.populations.psro import PSRO
 from shoal.presets import resolve
 from shoal.training import checkpoint
@@ -35,7 +35,7 @@ CONFIGS = {
     "training": EXPERIMENT,
     "evolution": EVOLUTION,
     "pbt": TUNED,
-    "psro": Population(EXPERIMENT),
+    "psro": PopulationConfig(EXPERIMENT),
     "sweep": SWEPT,
 }
 OPEN = {kind: functools.partial(open_run, kind=kind) for kind in KINDS}
@@ -295,7 +295,7 @@ def test_paths_in_a_run_are_absolute(tmp_path, monkeypatch):
     learner = next(iter(EXPERIMENT.learners.values()))
     learners = {"l": dataclasses.replace(learner, weights="w")}
     begun = create(Path("run"), dataclasses.replace(EXPERIMENT, learners=learners))
-    create(Path("bank"), Population(EXPERIMENT, imports=("other",)))
+    create(Path("bank"), PopulationConfig(EXPERIMENT, imports=("other",)))
     monkeypatch.chdir(tmp_path / "run")
     assert begun.path == open_run(Path("..") / "run").path.resolve() == tmp_path / "run"
     assert open_run(begun.path).experiment.learners["l"].weights == str(tmp_path / "w")
@@ -314,7 +314,7 @@ def test_a_sweep_of_an_earlier_version_says_what_it_is(tmp_path):
 
 def exact(iterations=3):
     """A population that needs no training."""
-    return Population(resolve("psro/kuhn"), PSRO("nash", iterations=iterations), oracle="exact")
+    return PopulationConfig(resolve("psro/kuhn"), PSRO("nash", iterations=iterations), oracle="exact")
 
 
 def test_a_population_whose_folder_is_removed(tmp_path):

@@ -41,7 +41,7 @@ def _has_colour(pixels: np.ndarray, colour: str, at_least: int = 50) -> bool:
 
 
 def test_rows_become_curves():
-    found = {curve.name: curve for curve in curves._curves(_rows(5, seeds=2))}
+    found = {curve.name: curve for curve in curves.read_curves(_rows(5, seeds=2))}
     assert list(found) == ["return", "return/tagger", "return/runner", "length"]
     np.testing.assert_array_equal(found["return/tagger"].values, [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]])
     np.testing.assert_array_equal(found["return/tagger"].mean, [0.5, 2.5, 4.5, 6.5, 8.5])
@@ -49,7 +49,7 @@ def test_rows_become_curves():
 
 
 def test_a_seed_without_a_value_is_left_out_of_the_mean():
-    (curve,) = curves._curves([{"env_steps": 0, "x": [1.0, None, 3.0]}, {"env_steps": 1, "x": [None, None, None]}])
+    (curve,) = curves.read_curves([{"env_steps": 0, "x": [1.0, None, 3.0]}, {"env_steps": 1, "x": [None, None, None]}])
     np.testing.assert_array_equal(curve.steps, [0])
     np.testing.assert_array_equal(curve.mean, [2.0])
 
@@ -58,7 +58,7 @@ def test_what_runs_side_by_side_has_a_name():
     figure_class, _ = curves.matplotlib_classes()
     figure = figure_class()
     rows = [{"env_steps": 1000, "return": [1.0, 2.0, 3.0], "pbt/source": [0, 0, 2]}]
-    found = curves._curves(rows)
+    found = curves.read_curves(rows)
     assert [curve.name for curve in found] == ["return"]  # whose copies they are is no curve
     curves._head(figure, found, "a world", "members", 2.0)
     assert figure.texts[1].get_text() == "1k environment steps, mean and range of 3 members"
@@ -85,7 +85,7 @@ def test_the_line_begins_where_the_run_began_and_stays_within_its_band():
     rise = -80.0 + 50.0 * (1 - np.exp(-np.arange(200) / 6.0))
     noise = np.random.default_rng(0).normal(size=(200, 3))
     rows = [{"env_steps": i, "return/a": (rise[i] + 5 * noise[i]).tolist()} for i in range(200)]
-    (curve,) = curves._curves(rows)
+    (curve,) = curves.read_curves(rows)
     np.testing.assert_allclose(curve.smooth[[0, -1]], curve.values[[0, -1]])
     assert (curve.smooth.min(1) <= curve.mean).all()
     assert (curve.mean <= curve.smooth.max(1)).all()
@@ -93,14 +93,14 @@ def test_the_line_begins_where_the_run_began_and_stays_within_its_band():
 
 
 def test_opposed_groups_have_no_return_together():
-    found = curves._curves(_rows(5))
+    found = curves.read_curves(_rows(5))
     assert [curve.name for curve in curves._shown_returns(found, opposed=False)] == [
         "return",
         "return/tagger",
         "return/runner",
     ]
     assert [curve.name for curve in curves._shown_returns(found, opposed=True)] == ["return/tagger", "return/runner"]
-    alone = curves._curves([{"env_steps": 0, "return": 1.0}])
+    alone = curves.read_curves([{"env_steps": 0, "return": 1.0}])
     assert [curve.name for curve in curves._shown_returns(alone, opposed=True)] == ["return"]
 
 

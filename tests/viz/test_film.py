@@ -66,7 +66,7 @@ def test_what_is_no_picture_is_refused(tmp_path):
 
 def test_an_environment_is_filmed_by_its_own_render(tmp_path, monkeypatch):
     pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
-    from shoal.cli.pictures import replay
+    from shoal.api.pictures import replay
     from shoal.training.experiment import Experiment, cast
 
     monkeypatch.setattr(registry, "_files", {})

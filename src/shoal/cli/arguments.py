@@ -16,7 +16,7 @@ import tyro
 from tyro.conf import DisallowNone, FlagCreatePairsOff, Positional, UseAppendAction, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from shoal.cli.synonyms import meant_by
+from shoal.api.synonyms import meant_by
 from shoal.core.errors import OptionError, ShoalError
 
 Options = TypeVar("Options")
@@ -27,6 +27,8 @@ Imports = Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar
 """Python files that register worlds, algorithms or torsos, and ids that a run folder may name; may be repeated."""
 Checkpoint = Annotated[DisallowNone[str | None], arg(metavar="N|best")]
 """Which checkpoint of a run: of an update, or the best in evaluation; by default the newest."""
+Logs = Annotated[UseAppendAction[tuple[str, ...]], arg(name="log", metavar="NAME[:OPTION=VALUE,...]")]
+"""Loggers beside `metrics.jsonl`; may be repeated."""
 RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
 
 LIMIT = 10**30

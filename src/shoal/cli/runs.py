@@ -2,43 +2,41 @@
 
 import dataclasses
 import importlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Annotated, Any, ClassVar, Protocol
 
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
+from shoal.api.pictures import keep_pictures
+from shoal.api.progress import returns, show_progress, summary
+from shoal.api.worlds import import_files, open_to_resume
 from shoal.cli.arguments import RunFolder, parse, scan
-from shoal.cli.pictures import draw, replay
-from shoal.cli.progress import returns, showing, summary
 from shoal.cli.start import (
     Folder,
     Hints,
     Seconds,
     Workers,
     WorkOptions,
-    agents_of,
     check_devices,
-    check_known,
     imports_of,
     prepare,
     stepping_of,
-    warm_up_of,
 )
 from shoal.cli.terminal import console, count, counted, duration, emit, placed, say, shown
-from shoal.cli.worlds import blame, import_files
 from shoal.cluster.run import Cluster, pool_of
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.cluster.training import plan_of
-from shoal.core import trees
 from shoal.core.errors import OptionError, require_positive
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, runner
-from shoal.training.experiment import Experiment, cast
-from shoal.training.loop import Listener, Result
+from shoal.training.callbacks import Listener
+from shoal.training.experiment import Experiment
+from shoal.training.loggers import make_loggers
+from shoal.training.loop import Result
 from shoal.training.metrics import read_metrics
-from shoal.training.run import Run, extend, load_policies, open_run
+from shoal.training.run import Run, load_policies
 from shoal.training.run_kinds import KINDS, TRAINING, kind_of
 from shoal.training.runner import Local
 
@@ -100,12 +98,16 @@ class _Saves(Protocol):
     @property
     def checkpoint_minutes(self) -> float | None: ...
 
+    @property
+    def log(self) -> tuple[str, ...]: ...
+
 
 def check_options(options: _Saves, prog: str) -> None:
     """Refuses numbers that mean nothing."""
     check_devices(options.devices)
     if options.checkpoint_minutes is not None:
         require_positive(prog, checkpoint_minutes=options.checkpoint_minutes)
+    make_loggers(options.log)
 
 
 def place_from(options: TeamOptions, prog: str) -> Local | Cluster:
@@ -145,23 +147,11 @@ class RunView:
     """What is told of a run of one kind, and where it is made. Each command has its own."""
 
     done: ClassVar[str] = "updates are made"
-    each: ClassVar[str] = "seeds"  # what trainings side by side are called
-    plays: ClassVar[bool] = True  # whether the folder holds policies that can be played
     further: Sequence[str] = ()  # lines about what can be done with a finished run
 
     def __init__(self, run: Run, on: Local | Cluster, options: WorkOptions, fresh: bool = True):
         self.run, self.on, self.options, self.fresh = run, on, options, fresh
         self.hints = Hints(run.path, imports_of(run.experiment, options.imports))
-
-    @property
-    def trainings(self) -> int:
-        """How many are side by side."""
-        return self.run.experiment.num_seeds
-
-    @property
-    def log(self) -> Collection[str]:
-        """Metrics that are drawn on a logarithmic axis."""
-        return ()
 
     @property
     def next(self) -> str:
@@ -186,9 +176,7 @@ class RunView:
 
     def showing(self, out: Console) -> AbstractContextManager[Listener]:
         """A listener that shows how it goes."""
-        experiment = self.run.experiment
-        sizes = self.trainings, agents_of(experiment), self.fresh, warm_up_of(experiment)
-        return showing(out, experiment.env, *sizes)
+        return show_progress(self.run.config, self.fresh, out)
 
     def finish(self, out: Console, result: Result) -> int:
         """Tells of what came of it, and draws what there is to see."""
@@ -197,8 +185,7 @@ class RunView:
         if result.interrupted:
             say(out, f"stopped and saved. Go on with: {self.hints('resume')}", style="bold yellow")
         else:
-            policies = trees.row(result.policies) if self.run.experiment.num_seeds > 1 else result.policies
-            pictures = _pictures(out, self, policies, result.update)
+            pictures = _pictures(out, self.run, result.policies, result.update)
             seen = [self.hints("watch", "--open")] if pictures.get("replay") else []
             for word, command in zip(("next:", "     "), [*seen, self.hints("eval")], strict=False):
                 say(out, f"{word} {command}")
@@ -213,15 +200,10 @@ def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
     options = parse(ResumeOptions, args, prog)
     check_options(options, prog)
     import_files(options.imports)
-    run = open_run(placed(options.run), None)
-    check_known(run.path, run.experiment)
+    run = open_to_resume(placed(options.run), options.total_env_steps)
     kind = KINDS[run.config.kind]
     if run.config.kind != TRAINING and stepping_of(options.env_workers, options.env_timeout):
         raise OptionError(f"{options.run} is {kind.what}: leave out --env-workers and --env-timeout")
-    if options.total_env_steps is not None:
-        if plan_of(run.path) is not None:
-            raise OptionError(f"{run.path} was begun on a cluster, where runs are not trained further yet")
-        run = extend(run, options.total_env_steps)
     return importlib.import_module(f"shoal.cli.commands.{kind.command}").go_on(run, options)
 
 
@@ -238,7 +220,7 @@ def go_on(view: RunView) -> int:
     if not newest or not run.config.is_finished(run.config.read_meta(newest)):
         return carry_out(view)
     out = console(view.options.json)
-    _, policies, meta = load_policies(run.path)
+    _, policies, meta = load_policies(run.path, None)
     updates = run.experiment.num_updates
     say(out, f"{shown(run.path)} is finished already: all of its {updates} {view.done}.", style="bold")
     for line in view.further:
@@ -246,7 +228,7 @@ def go_on(view: RunView) -> int:
     files = {"curves": run.path / "curves.png", "replay": run.path / "replay.html"}
     pictures: dict[str, str | None] = {name: str(file) for name, file in files.items()}
     if not all(file.exists() for file in files.values()):
-        pictures = _pictures(out, view, policies, meta["update"])
+        pictures = _pictures(out, run, policies, meta["update"])
     if view.options.json:
         standing = meta.get(run.config.kind, {})
         result = Result(policies, meta["update"], [], meta["seconds"], 0.0, standing=standing)
@@ -265,10 +247,11 @@ def carry_out(view: RunView) -> int:
     seconds = 60 * (MINUTES if minutes is None else minutes)
     try:
         with view.showing(out) as listener:
+            more = {"listener": listener, "loggers": view.options.log, "checkpoint_seconds": seconds}
             if view.fresh:
-                told = runner.run(view.run.config, path, on=view.on, listener=listener, checkpoint_seconds=seconds)
+                told = runner.run(view.run.config, path, on=view.on, **more)
             else:
-                told = runner.resume(path, on=view.on, listener=listener, checkpoint_seconds=seconds)
+                told = runner.resume(path, on=view.on, **more)
     except KeyboardInterrupt:  # while compiling, or twice: what was saved last is what there is
         if (path / "config.json").exists():
             say(out, f"stopped. Go on with: {view.hints('resume')}", style="bold yellow")
@@ -276,16 +259,12 @@ def carry_out(view: RunView) -> int:
     return view.finish(out, told)
 
 
-def _pictures(out: Console, view: RunView, policies: dict[str, PyTree], update: int) -> dict[str, str | None]:
+def _pictures(out: Console, run: Run, policies: dict[str, PyTree], update: int) -> dict[str, str | None]:
     """Writes `curves.png` and `replay.html` into the run folder, as far as it can be done, and says so."""
-    run = view.run
-    with blame(run.experiment.env, "scene"):
-        curves, why = draw(run, view.each, view.log)
-    say(out, f"curves: {shown(curves)}" if curves else f"no curves.png: {why}")
-    with blame(run.experiment.env, "scene"):
-        page, why = replay(run.path / "replay.html", cast(run.experiment), policies, update=update)
-    say(out, f"replay: {shown(page)}" if page else f"no replay.html: {why}")
-    return {"curves": curves and str(curves), "replay": page and str(page)}
+    found = keep_pictures(run, policies, update)
+    for (name, (path, why)), file in zip(found.items(), ("curves.png", "replay.html"), strict=True):
+        say(out, f"{name}: {shown(path)}" if path else f"no {file}: {why}")
+    return {name: path and str(path) for name, (path, _) in found.items()}
 
 
 def last_line(run: Run) -> dict[str, Any]:

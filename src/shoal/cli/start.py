@@ -7,18 +7,16 @@ from typing import Annotated, Any
 
 from tyro.conf import DisallowNone, arg
 
-from shoal.cli.arguments import Flag, Imports
+from shoal.api.worlds import open_known
+from shoal.cli.arguments import Flag, Imports, Logs
 from shoal.cli.terminal import counted, placed, shown
-from shoal.core.errors import OptionError, RunError, UnknownNameError, require_positive, shell_command
+from shoal.core.errors import OptionError, require_positive, shell_command
 from shoal.core.origin import claimed
-from shoal.core.registry import build, is_foreign, world_class
 from shoal.training.devices import use_all_cores, use_compilation_cache
-from shoal.training.experiment import Experiment, make_world
-from shoal.training.run import Run, open_run
-from shoal.training.run_kinds import advise_on
+from shoal.training.experiment import Experiment
+from shoal.training.run import Run
 
 Devices = Annotated[DisallowNone[int | None], arg(metavar="N")]
-OWN_FILE = "If it is a world of your own, name the file that registers it: --import FILE."
 Folder = Annotated[DisallowNone[str | None], arg(metavar="DIR")]
 """A folder to be made. Its path is to be `placed`."""
 
@@ -33,6 +31,7 @@ class WorkOptions:
 
     devices: Devices = None  # use only the first N devices (on a CPU, cores)
     imports: Imports = ()  # a Python file that registers worlds, algorithms, torsos or presets
+    log: Logs = ()  # send metrics elsewhere too: csv, tensorboard or wandb, such as wandb:project=mine
     json: Flag = False  # one JSON object on stdout, everything else on stderr
 
 
@@ -50,30 +49,13 @@ def check_devices(devices: int | None) -> None:
 
 def opened(run: str) -> Run:
     """An existing run, by its folder; its world must be known."""
-    found = open_run(placed(run))
-    check_known(found.path, found.experiment)
-    return found
+    return open_known(placed(run))
 
 
 def stepping_of(env_workers: int | None, env_timeout: float | None) -> dict[str, Any]:
     """How environments of other libraries are stepped, as far as it was said; for `train`, `resume`, `evaluate`."""
     given = {"env_workers": env_workers, "env_timeout": env_timeout}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def check_known(run: Path, experiment: Experiment) -> None:
-    """The world of a run must be known, or the file that registers it is missing."""
-    try:
-        if is_foreign(experiment.env):
-            build(experiment.origin, experiment.env, experiment.env_options)  # only its library can tell
-        else:
-            world_class(experiment.env)
-    except UnknownNameError as error:
-        raise RunError(f"{run}: {error}{advise_on(run, error) or f' {OWN_FILE}'}") from error
-    except OptionError as error:
-        if isinstance(error.__cause__, ModuleNotFoundError):
-            raise  # it says what to install, or where a module is looked for
-        raise RunError(f"{run}: {error} {OWN_FILE}") from error
 
 
 def pairs(texts: Sequence[str], option: str, meaning: str) -> dict[str, str]:
@@ -101,17 +83,6 @@ def outline(experiment: Experiment) -> str:
     last = experiment.seed + experiment.num_seeds - 1
     parts.append(f"seed {experiment.seed}" if experiment.num_seeds == 1 else f"seeds {experiment.seed} to {last}")
     return "; ".join(parts)
-
-
-def agents_of(experiment: Experiment) -> int:
-    """How many agents one copy of the world has."""
-    return sum(group.size for group in make_world(experiment).groups.values())
-
-
-def warm_up_of(experiment: Experiment) -> int:
-    """The env steps before all that learn have begun to."""
-    learning = (learner.algorithm for learner in experiment.learners.values() if not learner.frozen)
-    return max((algorithm.traits.warm_up for algorithm in learning), default=0)
 
 
 def imports_of(experiment: Experiment, imports: Sequence[str]) -> tuple[str, ...]:

@@ -11,46 +11,33 @@ import keyword
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
 
-from shoal.algorithms import find_name
-from shoal.algorithms.names import Named, with_options
+from shoal.api.targets import NOT_OPTIONS, change_algorithm, find_experiment, freeze_learners, give_weights
+from shoal.api.worlds import OWN_FILE, blame, build_world, has_options, import_files, options_of
 from shoal.cli.arguments import comments, parse, scan
-from shoal.cli.start import OWN_FILE, opened, pairs
+from shoal.cli.start import pairs
 from shoal.cli.terminal import placed
-from shoal.cli.worlds import blame, build_world, has_options, import_files, options_of
 from shoal.cli.wrappers import Wraps, parse_wrappers
-from shoal.core.algorithm import Algorithm, Replays
+from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env
-from shoal.core.errors import AlgorithmError, OptionError, ShoalError, UnknownNameError, unknown_name
+from shoal.core.errors import OptionError
 from shoal.core.origin import USER, trust
 from shoal.core.registry import is_foreign
-from shoal.networks import Network
-from shoal.presets import Sharing, describe, foreign_experiment, names, resolve, share, targets
-from shoal.testing.structure import in_words
-from shoal.training.experiment import Experiment, Learner, make_world
+from shoal.presets import Sharing, describe, names, share, targets
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.run import check_weights
 
-NOT_OPTIONS = ("env", "env_options", "wrappers", "learners", "origin")
-"""Fields of an experiment that other options stand for."""
 DECIDING = ("--import", "--algo", "--sharing", "--env-option")
 """Options that others follow from."""
 PRESET = "preset"
 """Value of `--sharing` that leaves policies as the preset has them."""
 MIXED = "mixed"
 """Value of `--algo` for an experiment whose learners have different algorithms."""
-KEPT = ("gamma", "critic", "normalise_views", "normalise_values")
-KEPT_NETWORK = ("hidden", "recurrent", "recurrent_size", "filters", "dtype", "torso", "torso_options")
-"""Fields that another algorithm and its network take over from the preset's: they suit the world."""
-TEAM = "team"
-"""Name of the learner that takes the place of several."""
-REPLAY_SIZES = {"num_envs": 64, "num_steps": 5}
-"""At most so many copies and steps between updates for a learner with a replay: it learns little by little."""
-
 
 ForeignOptions = Annotated[
     UseAppendAction[tuple[str, ...]],
@@ -76,8 +63,9 @@ def parse_target(command: type, args: Sequence[str], prog: str) -> Parsed:
         )
     algo = scan(rest, "--algo")
     with blame(target, "groups"):
-        own = _resolve(target, scan(rest, "--env-option"))
-    experiment = _with_algorithm(own, algo)
+        typed = parse_env_options(scan(rest, "--env-option")) if is_foreign(target) else {}
+        own = find_experiment(target, typed, OWN_FILE)
+    experiment = change_algorithm(own, algo[-1]) if algo else own
     check_env_options(experiment.env, scan(rest, "--env-option"), f"{prog} {shlex.quote(target)}")
     about = f"{target}: {describe(target)}." if target in names() else None
     if experiment.learners != own.learners:  # what a preset says of itself may name its algorithm
@@ -98,18 +86,6 @@ class _Words(NamedTuple):
 
     def parse(self, options: type[Any], args: Sequence[str]) -> Any:
         return parse(options, args, self.prog, self.about, self.prog + self.extra)
-
-
-def _resolve(target: str, env_options: Sequence[str]) -> Experiment:
-    """The experiment of a preset, of a world or, if there is none of that name, of a run."""
-    if is_foreign(target):
-        return foreign_experiment(target, parse_env_options(env_options))
-    if target not in targets() and (Path(target) / "config.json").is_file():
-        return opened(target).experiment
-    try:
-        return resolve(target)
-    except UnknownNameError as error:
-        raise UnknownNameError(f"{error} {OWN_FILE}") from error
 
 
 def parse_env_options(texts: Sequence[str]) -> dict[str, Any]:
@@ -155,64 +131,6 @@ def _explain(command: type, args: Sequence[str], prog: str) -> None:
         parse(_options_class(command, Experiment(env="-"), None), args, f"{prog} TARGET", description)
 
 
-def _with_algorithm(experiment: Experiment, names: Sequence[str]) -> Experiment:
-    """The experiment with all its learners changed to another algorithm, if one is named."""
-    if not names:
-        return experiment
-    found = find_name(names[-1])
-    cls = found.cls
-
-    def changed(learner: Learner) -> Learner:
-        return dataclasses.replace(learner, algorithm=_adapt(learner.algorithm, found))
-
-    others = any(type(learner.algorithm) is not cls for learner in experiment.learners.values())
-    learners = _together({name: changed(learner) for name, learner in experiment.learners.items()}, experiment, found)
-    replays = issubclass(cls, Replays) and others
-    sizes = {name: min(getattr(experiment, name), most) for name, most in REPLAY_SIZES.items()} if replays else {}
-    return dataclasses.replace(experiment, learners=learners, **sizes)
-
-
-def _adapt(old: Algorithm, found: Named) -> Algorithm:
-    """The algorithm of that name, with those options of the one it replaces that suit the world."""
-    cls = found.cls
-    before = {field.name: getattr(old, field.name) for field in dataclasses.fields(old) if field.init}
-    if issubclass(cls, type(old)):  # one of your own has all the options of its parent
-        return _build(cls, before, found.options)
-    known = {field.name for field in dataclasses.fields(cls)}
-    kept = {name: before[name] for name in KEPT if name in before and name in known}
-    if kept.get("critic") not in get_args(get_type_hints(cls).get("critic")):
-        kept.pop("critic", None)  # the other algorithm has no such critic
-    options = dict(found.options)
-    if isinstance(before.get("network"), Network) and get_type_hints(cls).get("network") is Network:
-        options = {f"network.{name}": getattr(before["network"], name) for name in KEPT_NETWORK} | options
-    return _build(cls, kept, options)
-
-
-def _build(cls: type[Any], options: Mapping[str, Any], more: Mapping[str, Any]) -> Algorithm:
-    """An algorithm with options, then more of them; what goes wrong in its own code is put down to it."""
-    try:
-        return with_options(cls(**options), more)
-    except ShoalError:
-        raise
-    except Exception as error:  # the user's code may raise anything
-        raise AlgorithmError(f"algorithm {cls.name!r}: {in_words(error, 'building it')}") from error
-
-
-def _together(learners: dict[str, Learner], experiment: Experiment, found: Named) -> dict[str, Learner]:
-    """One learner in place of several, where an algorithm is about the whole team, or about everybody.
-
-    A mixer pays all agents of its learner alike, so it never gets those who compete. Learners that do not learn, or
-    start from weights of their own, stay apart.
-    """
-    apart = any(learner.frozen or learner.weights or not learner.policies for learner in learners.values())
-    if len(learners) == 1 or apart or not found.together:
-        return learners
-    if found.together == "team" and make_world(experiment).kind != "cooperative":
-        return learners
-    policies = {name: seats for learner in learners.values() for name, seats in learner.policies.items()}
-    return {TEAM: dataclasses.replace(next(iter(learners.values())), policies=policies)}
-
-
 def _parse_options(command: type, experiment: Experiment, args: Sequence[str], words: _Words) -> Parsed:
     world = build_world(experiment.origin, experiment.env, experiment.env_options)
     if len(experiment.learners) > 1 and _common_algorithm(experiment):
@@ -234,7 +152,8 @@ def _parse_options(command: type, experiment: Experiment, args: Sequence[str], w
     experiment = dataclasses.replace(experiment, env_options=env_options, wrappers=wrappers, learners=learners, **plain)
     if options.sharing != PRESET:  # once more: the number of agents may have changed
         experiment = share(experiment, options.sharing)
-    experiment = _with_weights(_frozen(experiment, options.freeze), options.weights)
+    experiment = freeze_learners(experiment, options.freeze, "--freeze")
+    experiment = give_weights(experiment, _parse_weights(options.weights, experiment), "--weights")
     check_weights(experiment)
     experiment.to_dict()  # refuses what a run folder could not give back
     return Parsed(experiment, options.run)
@@ -301,43 +220,17 @@ def _learners(experiment: Experiment, options: Any) -> dict[str, Learner]:
     return changed
 
 
-def _frozen(experiment: Experiment, names: Sequence[str]) -> Experiment:
-    learners = dict(experiment.learners)
-    for text in names:
-        name = _learner_named(text, learners, "--freeze")
-        learners[name] = dataclasses.replace(learners[name], frozen=True)
-    if all(learner.frozen for learner in learners.values()):
-        raise OptionError("every learner is frozen: nothing would be trained. Leave one to learn.")
-    return dataclasses.replace(experiment, learners=learners)
-
-
-def _with_weights(experiment: Experiment, texts: Sequence[str]) -> Experiment:
-    learners = dict(experiment.learners)
+def _parse_weights(texts: Sequence[str], experiment: Experiment) -> dict[str, str | Path]:
+    """Run folders by learner, from `NAME=RUN`, or `RUN` where there is one learner."""
+    found = {}
     for text in texts:
         name, equals, run = text.partition("=")
-        if not equals and len(learners) == 1:
-            name, run = next(iter(learners)), text
+        if not equals and len(experiment.learners) == 1:
+            name, run = next(iter(experiment.learners)), text
         if not run:
             raise OptionError(f"--weights must be NAME=RUN, a learner's name and a run folder, got {text!r}")
-        name = _learner_named(name, learners, "--weights")
-        trust(str(placed(run)))
-        learners[name] = dataclasses.replace(learners[name], weights=str(placed(run)))
-    return dataclasses.replace(experiment, learners=learners)
-
-
-def _learner_named(text: str, learners: dict[str, Learner], option: str) -> str:
-    """The learner that a user means by its name or by the name of its only policy."""
-    if text in learners:
-        return text
-    for name, learner in learners.items():
-        if text not in {seat.partition("[")[0] for seats in learner.policies.values() for seat in seats}:
-            continue
-        if len(learner.policies) == 1 and len(next(iter(learner.policies.values()))) == 1:
-            return name
-        raise OptionError(
-            f"{option} {text}: the learner {name!r} plays others too. Name it instead, or add --sharing group."
-        )
-    raise OptionError(f"{option}: {unknown_name('learner', text, learners)}")
+        found[name] = placed(run)
+    return found
 
 
 def _plain_options(command: type) -> list[str]:

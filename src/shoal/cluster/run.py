@@ -108,5 +108,5 @@ def pool_of(folder: Path) -> PoolConfig | None:
 
 def _tasks_of(config: Config) -> Any:
     if config.kind not in TASKS:
-        raise OptionError(f"{KINDS[config.kind].what} is run on one machine: leave out --cluster")
+        raise OptionError(f"{KINDS[config.kind].what} is run on one machine: leave out the cluster")
     return importlib.import_module(TASKS[config.kind])

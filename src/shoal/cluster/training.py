@@ -22,9 +22,10 @@ from shoal.core.algorithm import EstimatesKL, require_protocol
 from shoal.core.errors import OptionError, ShoalError, UnknownNameError
 from shoal.core.files import read_json
 from shoal.core.stopping import stop_requested
-from shoal.training import records, run_kinds
+from shoal.training import checkpoint, records, run_kinds
+from shoal.training.callbacks import Observers, Progress
 from shoal.training.experiment import Experiment
-from shoal.training.loop import Listener, Progress, Result
+from shoal.training.loop import Result
 from shoal.training.metrics import read_metrics
 from shoal.training.run import Run, check_weights, create, held, load_policies
 from shoal.training.runner import Job
@@ -48,7 +49,7 @@ def train(job: Job, plan: Plan, launcher: Launcher) -> Result:
         run = Run(job.folder, job.config)
         if records.newest_checkpoint(run.path) is None:
             check_weights(job.config)
-    return TrainingSupervisor(run, plan, launcher, job.listener).run()
+    return TrainingSupervisor(run, plan, launcher, job.observers).run()
 
 
 def default_plan(experiment: Experiment) -> Plan:
@@ -93,9 +94,10 @@ class TrainingSupervisor(Supervisor):
 
     role: ClassVar[str] = "actor"
 
-    def __init__(self, run: Run, plan: Plan, launcher: Launcher, listener: Listener | None = None):
+    def __init__(self, run: Run, plan: Plan, launcher: Launcher, observers: Observers | None = None):
         super().__init__(run.path, launcher, plan.retries)
-        self.experiment, self.plan, self.listener = run.experiment, plan, listener
+        self.experiment, self.plan, self.observers = run.experiment, plan, observers or Observers()
+        self.told, self.newest = 0, None  # the update of the newest line, and the newest checkpoint, that were told of
         self.ended: dict[str, Any] | None = None
         self.hooks: list[Look] = []  # called at every look: for tests that inject faults
 
@@ -104,21 +106,26 @@ class TrainingSupervisor(Supervisor):
             try:
                 path = self.folder / journal.NAME
                 begun_of(journal.read(path), path)  # what is wrong with it is said here, not by whoever needs it
+                self.newest = records.newest_checkpoint(self.folder)
+                meta = self.newest and records.read_progress(self.newest, self.experiment.num_updates)
+                self.told = meta["update"] if meta else 0
+                self.observers.open(self.experiment, self.folder, self.told)
                 recipe_of(self.plan.recipe).start(self)
                 with stop_requested() as stopped:
                     self._watch(stopped)
+                self._tell_saved()
             except ClusterGoneError as error:
                 raise ClusterGoneError(f"{error}. {self.how_to_resume}") from None
             finally:
+                self.observers.close()
                 with contextlib.suppress(Exception):  # what ended the run is what matters
                     self.write_status(last=True)
                 self.launcher.stop()
         assert self.ended is not None
         _, policies, meta = load_policies(self.folder)
-        update, metrics = int(meta["update"]), self.folder / "metrics.jsonl"
-        lines = read_metrics(metrics) if metrics.is_file() else []
+        update = int(meta["update"])
         interrupted = update < self.experiment.num_updates
-        return Result(policies, update, lines, float(meta["seconds"]), self.ended["compile_s"], interrupted)
+        return Result(policies, update, self._lines(), float(meta["seconds"]), self.ended["compile_s"], interrupted)
 
     def _watch(self, stopped: threading.Event) -> None:
         while self.ended is None:
@@ -126,12 +133,37 @@ class TrainingSupervisor(Supervisor):
                 with contextlib.suppress(ServiceUnavailable):
                     self.coordinator.once.stop()
             self.look()
-            if self.listener and self.status.get("learner", {}).get("update"):
-                self.listener(self._progress())
+            if self.status.get("learner", {}).get("update"):
+                self._tell()
+            if self.observers.stopping:
+                stopped.set()
             for hook in self.hooks:
                 hook(self)
             run_kinds.check_there(self.folder)
             time.sleep(LOOK_SECONDS)
+
+    def _tell(self) -> None:
+        """Tells of how far it is."""
+        self._tell_saved()
+        self.observers.tell("on_update", self._progress())
+
+    def _tell_saved(self) -> None:
+        """Tells of the newest checkpoint, and of lines of metrics: both are saved together."""
+        newest = checkpoint.latest(self.folder / "checkpoints")
+        if newest is None or newest == self.newest:
+            return
+        self.newest = newest
+        for line in self._lines() if self.observers.loggers else ():
+            if line["update"] > self.told:
+                self.told = line["update"]
+                self.observers.write(line)
+        if self.observers.callbacks:
+            told = {"policies": load_policies(self.folder)[1], "checkpoint": newest.parent}
+            self.observers.tell("on_checkpoint", self._progress(), **told)
+
+    def _lines(self) -> list[dict[str, Any]]:
+        metrics = self.folder / "metrics.jsonl"
+        return read_metrics(metrics) if metrics.is_file() else []
 
     @property
     def coordinator(self) -> Service[Coordinator]:

@@ -6,6 +6,7 @@ The framework batches it, resets it, trains on it. See `docs/design.md` and `sho
 """
 
 import dataclasses
+import importlib
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -61,6 +62,11 @@ class Env:
     def scene(self, state: PyTree, params: PyTree) -> Scene:
         """A picture of the state. The default shows nothing: define it to watch replays."""
         return Scene()
+
+    def to_pettingzoo(self, turns: bool = False) -> Any:
+        """The world as a PettingZoo environment, all agents acting at once; turns: one after the other (AEC)."""
+        bridge = importlib.import_module("shoal.bridges.outgoing.pettingzoo")  # when asked for: it may be missing
+        return bridge.aec_env(self) if turns else bridge.parallel_env(self)
 
 
 class EnvAround(Env):

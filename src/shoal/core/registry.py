@@ -14,12 +14,14 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shoal.core.env import Env
 from shoal.core.errors import OptionError, ShoalError, WorldError, unknown_name
 from shoal.core.extensions import FILE_MODULE, Registry
 from shoal.core.origin import GROUP, USER, Origin, trust
+
+if TYPE_CHECKING:  # which imports JAX; names can be listed without it
+    from shoal.core.env import Env
 
 LIBRARIES = {
     "gymnasium": "gymnasium:CartPole-v1",
@@ -34,11 +36,13 @@ LIBRARIES = {
 """Whose environments can be named `library:name`, and an example of each; `bridges.incoming` has a module for each."""
 PACKAGES = {"pyspiel": "open_spiel"}
 """Packages whose name is not that of their module."""
-_foreigners: dict[tuple[str, str], Env] = {}
+_foreigners: dict[tuple[str, str], "Env"] = {}
 _files: dict[Path, None] = {}
 
 
 def _check_world(id: str, cls: Any) -> None:
+    from shoal.core.env import Env
+
     if not (isinstance(cls, type) and issubclass(cls, Env) and dataclasses.is_dataclass(cls)):
         raise WorldError(f"the world {id!r} must be a frozen dataclass derived from shoal.Env, got {cls!r}")
     if not cls.__dataclass_params__.frozen:  # pyright: ignore[reportAttributeAccessIssue]
@@ -48,7 +52,7 @@ def _check_world(id: str, cls: Any) -> None:
 WORLDS = Registry("world", GROUP, (r"[a-z0-9_]+(/[a-z0-9_]+)*", "tag/grid"), _check_world)
 
 
-def register(id: str, world: type[Env] | str | None = None) -> Any:
+def register(id: str, world: "type[Env] | str | None" = None) -> Any:
     """Makes a world known under an id: `register("my/world", World)`, or as a class decorator.
 
     `world` may be the string `"module:Class"`, imported when the world is first made.
@@ -61,7 +65,7 @@ def ids() -> list[str]:
     return [id for id in WORLDS if not is_foreign(id)]
 
 
-def world_class(id: str) -> type[Env]:
+def world_class(id: str) -> "type[Env]":
     """The class behind a world id."""
     return WORLDS[id]
 
@@ -76,12 +80,12 @@ def names_library(text: str) -> bool:
     return text.partition(":")[0] in LIBRARIES and is_foreign(text)
 
 
-def make(id: str, /, **options: Any) -> Env:
+def make(id: str, /, **options: Any) -> "Env":
     """Builds a world by id: `make("tag/grid", num_taggers=8)`; or one of another library's: `gymnasium:CartPole-v1`."""
     return build(USER, id, options)
 
 
-def build(origin: Origin, id: str, options: Mapping[str, Any]) -> Env:
+def build(origin: Origin, id: str, options: Mapping[str, Any]) -> "Env":
     """Builds a world. Every id passes here: one from a run folder that names code or files is refused."""
     if is_foreign(id):
         origin.admit(id, options)
@@ -129,7 +133,7 @@ def imported_files() -> list[str]:
     return [str(file) for file in _files]
 
 
-def _foreign(id: str, options: dict[str, Any]) -> Env:
+def _foreign(id: str, options: dict[str, Any]) -> "Env":
     """An environment of another library; opened once to learn its spaces, and remembered."""
     asked = (id, repr(sorted(options.items())))
     if asked not in _foreigners:
@@ -137,7 +141,7 @@ def _foreign(id: str, options: dict[str, Any]) -> Env:
     return _foreigners[asked]
 
 
-def _opened(id: str, options: dict[str, Any]) -> Env:
+def _opened(id: str, options: dict[str, Any]) -> "Env":
     library, _, name = id.partition(":")
     if library not in LIBRARIES:
         raise OptionError(f"{id}: {unknown_name('library', library, LIBRARIES)}")

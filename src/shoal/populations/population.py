@@ -4,12 +4,12 @@ After every iteration the banks, the payoff table and the history are saved; goi
 never having stopped, because every draw of an iteration follows from the seed and the iteration's number. Policies of
 other runs are read once, when a population begins; from then on they are in its own checkpoints. From Python:
 
-    from shoal.populations.population import Population
+    from shoal.populations.population import PopulationConfig
     from shoal.populations.psro import PSRO
     from shoal.presets import resolve
     from shoal.training.runner import run
 
-    result = run(Population(resolve("psro/kuhn"), PSRO("nash", iterations=8), oracle="exact"))
+    result = run(PopulationConfig(resolve("psro/kuhn"), PSRO("nash", iterations=8), oracle="exact"))
     print(result.standing["state"].mixtures, result.lines[-1]["nash_conv"])
 """
 
@@ -43,7 +43,7 @@ from shoal.training.run import open_run
 
 
 @dataclasses.dataclass(frozen=True)
-class Population(Composed):
+class PopulationConfig(Composed):
     """All that is needed to reproduce a population."""
 
     kind: ClassVar[str] = "psro"
@@ -87,7 +87,7 @@ class Population(Composed):
         return finished(meta["population"].history, self.psro)
 
 
-def oracle_of(config: Population, devices: int | None = None) -> Learned | Exact:
+def oracle_of(config: PopulationConfig, devices: int | None = None) -> Learned | Exact:
     """What trains and evaluates for a population."""
     game = Game(config.experiment)
     if config.oracle == "exact":
@@ -102,7 +102,7 @@ def oracle_of(config: Population, devices: int | None = None) -> Learned | Exact
     return Learned(*common, symmetric=config.symmetric)
 
 
-def _league_options(config: Population) -> dict[str, Any]:
+def _league_options(config: PopulationConfig) -> dict[str, Any]:
     """The options of a league. Folders from before there was `exploit_every` grew with all roles in each iteration."""
     options = config.psro.solver_options
     unknown = sorted(options.keys() - {"exploit_every"})
@@ -112,7 +112,7 @@ def _league_options(config: Population) -> dict[str, Any]:
     return {"exploit_every": every}
 
 
-def _check(config: Population) -> None:
+def _check(config: PopulationConfig) -> None:
     """Refuses what cannot work, before anything is compiled."""
     game = Game(config.experiment)
     assert game.players  # a world with fewer than two is refused there
@@ -132,7 +132,7 @@ def _check(config: Population) -> None:
         )
 
 
-def beginning(config: Population, oracle: Learned | Exact) -> State:
+def beginning(config: PopulationConfig, oracle: Learned | Exact) -> State:
     """The population to begin with: a fresh policy of each player, and after it those of other runs."""
     game = Game(config.experiment)
     for path in config.imports:
@@ -145,7 +145,7 @@ def beginning(config: Population, oracle: Learned | Exact) -> State:
     return joined(begin(oracle.first(), room, config.symmetric), found)
 
 
-def _imported(path: Path, config: Population, game: Game) -> dict[str, list[Found]]:
+def _imported(path: Path, config: PopulationConfig, game: Game) -> dict[str, list[Found]]:
     """The policies of another run, by player."""
     if run_kinds.kind_of(path) != run_kinds.PSRO:
         if config.oracle == "exact":
@@ -165,7 +165,7 @@ class PopulationProgram(Program[State]):
     most: ClassVar[int] = 1
     saves_every_call: ClassVar[bool] = True
 
-    config: Population
+    config: PopulationConfig
     oracle: Learned | Exact
 
     @property
@@ -277,14 +277,14 @@ class HistoryLog:
         write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
 
 
-def open_population(folder: Path) -> Population:
+def open_population(folder: Path) -> PopulationConfig:
     """What an existing population was grown by."""
     config = open_run(folder, run_kinds.PSRO).config
-    assert isinstance(config, Population)
+    assert isinstance(config, PopulationConfig)
     return config
 
 
-def load(folder: Path, config: Population, oracle: Learned | Exact) -> State:
+def load(folder: Path, config: PopulationConfig, oracle: Learned | Exact) -> State:
     """The population as the newest checkpoint of a folder holds it."""
     path = checkpoint.latest(folder / "checkpoints")
     if path is None:
@@ -308,7 +308,7 @@ def stored(state: State) -> tuple[PyTree, dict[str, Any]]:
     return tree, meta
 
 
-def restore(path: Path, config: Population, oracle: Learned | Exact) -> State:
+def restore(path: Path, config: PopulationConfig, oracle: Learned | Exact) -> State:
     """The population as a checkpoint holds it."""
     found, exact = read_population(path), config.oracle == "exact"
     if tuple(found.members) != Game(config.experiment).players or found.symmetric != config.symmetric:

@@ -17,7 +17,7 @@ from shoal.games.ratings import elo, expected_cardinality, results
 from shoal.populations.bank import Member
 from shoal.populations.game import Game
 from shoal.populations.oracles import Learned
-from shoal.populations.population import Population, load, open_population
+from shoal.populations.population import PopulationConfig, load, open_population
 from shoal.populations.records import read_population
 from shoal.training import checkpoint, records
 from shoal.training.experiment import Cast
@@ -33,7 +33,7 @@ EXACT = "exact"
 class View:
     """A population as its newest checkpoint describes it, without the policies themselves."""
 
-    settings: Population
+    settings: PopulationConfig
     members: dict[str, tuple[Member, ...]]
     table: PayoffTable
     mixtures: tuple[np.ndarray, ...]
@@ -136,7 +136,7 @@ def exploit(folder: Path, devices: int | None = None, steps: int | None = None) 
     return gains(table, state.mixtures, state.players)
 
 
-def require_networks(settings: Population, doing: str) -> None:
+def require_networks(settings: PopulationConfig, doing: str) -> None:
     """Refuses a population whose policies are exact plans."""
     if settings.oracle == EXACT:
         raise OptionError(

@@ -22,6 +22,7 @@ from shoal.core.types import PyTree, Scene
 from shoal.training.experiment import Cast
 from shoal.training.host_stages import TIMEOUT
 from shoal.training.memory import SMALLER, Need, fitting, need_of, require_counts, require_room
+from shoal.training.statistics import interval
 
 BATCH = 4096
 """Episodes played at once at most."""
@@ -52,6 +53,28 @@ class Evaluation:
     def standard_error(self) -> dict[str, Any]:
         root = math.sqrt(self.episodes)
         return {name: (np.std(values, axis=-1) / root).tolist() for name, values in self.returns.items()}
+
+    @property
+    def interval(self) -> dict[str, tuple[float, float]]:
+        """The 95 % interval of each mean return: by bootstrap over the seeds, or over the episodes of a single one."""
+        found = {}
+        for name, values in self.returns.items():
+            mean, spread = np.mean(values), 1.96 * np.std(values) / math.sqrt(self.episodes)
+            low, high = (
+                interval(np.mean(values, axis=-1), np.mean) if self.seeds > 1 else (mean - spread, mean + spread)
+            )
+            found[name] = float(low), float(high)
+        return found
+
+    @property
+    def seeds(self) -> int:
+        return self.lengths.shape[0] if self.lengths.ndim > 1 else 1
+
+    def __repr__(self) -> str:
+        played = f"{self.seeds} seeds x {self.episodes} episodes" if self.seeds > 1 else f"{self.episodes} episodes"
+        means = {name: float(np.mean(values)) for name, values in self.returns.items()}
+        told = [f"{name} {means[name]:.4g} ({low:.4g} to {high:.4g})" for name, (low, high) in self.interval.items()]
+        return f"mean return (95 % interval): {', '.join(told)}; {played}"
 
     @property
     def total_mean_return(self) -> Any:

@@ -57,6 +57,11 @@ class Config(abc.ABC):
     def played(self) -> "Experiment":
         """The experiment whose world is played, by the policies that a run of it makes."""
 
+    @property
+    def trainings(self) -> int:
+        """How many are side by side: seeds, or points of a sweep with each of their seeds, or members."""
+        return self.played.num_seeds
+
     @abc.abstractmethod
     def at_home(self) -> "Config":
         """The same with absolute paths: a run may be gone on with in another folder than it was begun in."""

@@ -21,6 +21,7 @@ from shoal.core.errors import NonFiniteError, ShoalError
 from shoal.core.stopping import stop_requested
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, records
+from shoal.training.callbacks import Observers, Progress
 from shoal.training.evaluate import Evaluator
 from shoal.training.program import Log, Program
 from shoal.training.run import Run, held
@@ -30,18 +31,6 @@ CALL_SECONDS = 0.5
 """How long one call of the program should take: long enough to hide the host, short enough to stop soon."""
 
 C = TypeVar("C")
-
-
-@dataclasses.dataclass
-class Progress:
-    """What a listener is told after every call of the program."""
-
-    update: int
-    num_updates: int
-    env_steps: int
-    seconds: float  # since the loop began, compilation apart
-    compile_seconds: float
-    line: dict[str, Any] | None = None  # the newest complete line of metrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,16 +49,13 @@ class Result:
     standing: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-Listener = Callable[[Progress], None]
-
-
 class Loop(Generic[C]):
     """One run of a program on the host. A class only because the state of a loop is passed around its parts."""
 
-    def __init__(self, program: Program[C], run: Run | None, listener: Listener | None, checkpoint_seconds: float):
+    def __init__(self, program: Program[C], run: Run | None, observers: Observers, checkpoint_seconds: float):
         self.program = program
         self.folder = run
-        self.listener = listener
+        self.observers = observers
         self.checkpoint_seconds = checkpoint_seconds
         self.tally = program.tally()
         self.lines: list[dict[str, Any]] = []
@@ -86,8 +72,11 @@ class Loop(Generic[C]):
             self._stand(meta)
             try:
                 if not meta or not (tally.finished or program.is_over(carry)):
+                    folder = self.folder.path if self.folder else None
+                    self.observers.open(program.experiment, folder, tally.update)
                     carry = self._advance(carry, meta)
             finally:
+                self.observers.close()
                 if self.log:
                     self.log.close()
             policies, standing = program.policies(carry), program.standing(carry)
@@ -121,7 +110,7 @@ class Loop(Generic[C]):
         program, total, between = self.program, self.tally.total, self.tally.eval_updates
         size, saved, dispatched = 1, time.perf_counter(), self.tally.update
         tables: deque[tuple[int, Any]] = deque()
-        while dispatched < total and not stopped.is_set():
+        while dispatched < total and not (stopped.is_set() or self.observers.stopping):
             count = min(program.next_count(dispatched) or size, total - dispatched)
             if between:
                 count = min(count, between - dispatched % between)
@@ -135,8 +124,9 @@ class Loop(Generic[C]):
             if self.folder:
                 check_there(self.folder.path)
             if between and (dispatched % between == 0 or dispatched == total):
-                better = self._evaluate(carry, dispatched)
+                better, found = self._evaluate(carry, dispatched)
                 self._drain(tables)
+                self.observers.tell("on_evaluation", self._progress(), **found)
                 if better and self.folder:
                     self._save(carry, best=True)
             if len(tables) > 1:  # the device is busy with the newest call: reading an older one does not stall it
@@ -186,10 +176,16 @@ class Loop(Generic[C]):
             self.lines.append(line)
             if self.log:
                 self.log.write(line)
-        if self.listener:
-            newest = self.lines[-1] if self.lines else None
-            place = (tally.update, tally.total, tally.env_steps)
-            self.listener(Progress(*place, self._seconds(), self.compile_seconds, newest))
+            self.observers.write(self._placed(line))
+        self.observers.tell("on_update", self._progress())
+
+    def _progress(self) -> Progress:
+        tally, newest = self.tally, self._placed(self.lines[-1]) if self.lines else None
+        return Progress(tally.update, tally.total, tally.env_steps, self._seconds(), self.compile_seconds, newest)
+
+    def _placed(self, line: dict[str, Any]) -> dict[str, Any]:
+        """A line that says where the run stands, also of a population, whose lines have iterations instead."""
+        return line if "update" in line else {"update": self.tally.update, "env_steps": self.tally.env_steps} | line
 
     def _check(self, carry: C) -> None:
         fault = self.program.fault(carry, self.tally)
@@ -211,27 +207,33 @@ class Loop(Generic[C]):
         checkpoint.save(folder, self.tally.update, tree, meta, keep)
         if not best:
             self.program.saved()
+        if self.observers.callbacks:
+            told = {"policies": self.program.policies(carry), "checkpoint": folder, "best": best}
+            self.observers.tell("on_checkpoint", self._progress(), **told)
 
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
         experiment = self.program.experiment
         return Evaluator(self.program.cast, experiment.eval_episodes, experiment.seed)
 
-    def _evaluate(self, carry: C, update: int) -> bool:
-        """Plays greedily; the line of metrics of that update will say how it went. Whether it was the best so far.
+    def _evaluate(self, carry: C, update: int) -> tuple[bool, dict[str, Any]]:
+        """Plays greedily; the line of metrics of that update will say how it went.
 
-        Where players compete, the sum of their returns says nothing: there is no best.
+        Whether it was the best so far, and what callbacks are told of it. Where players compete, the sum of their
+        returns says nothing: there is no best.
         """
-        found = self._evaluator(self.program.policies(carry))
+        policies = self.program.policies(carry)
+        found = self._evaluator(policies)
         means = {f"eval/return/{side}": value for side, value in found.mean_return.items()}
         length = np.mean(found.lengths, axis=-1).tolist()
         self.evaluated[update] = means | {"eval/return": found.total_mean_return, "eval/length": length}
+        told = {"policies": policies, "evaluation": found}
         mean = float(np.mean(found.total_mean_return))
         better = math.isfinite(mean) and (self.best is None or mean > self.best)
         if not better or self.program.cast.env.kind == "competitive":
-            return False
+            return False, told
         self.best = mean
-        return True
+        return True, told
 
     def _seconds(self) -> float:
         return self.before if self.began is None else self.before + time.perf_counter() - self.began

@@ -8,7 +8,7 @@ import contextlib
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,6 +20,8 @@ from shoal.core.schema import Maybe, Whole, check
 
 LINE = {"update": Whole(), "env_steps": Whole()}
 """What every line of `metrics.jsonl` has. All else in it is numbers, or one number a seed; None where there is none."""
+COLUMNS = ("update", "env_steps", "seed", "name", "value")
+"""Of metrics as a tidy table: one row per metric, seed and line."""
 MOST_CELLS = 1 << 25
 """Numbers in the table of all lines, names and seeds: what has fewer holes is no larger, as such a file may not be."""
 MOST_NAMES = 4096
@@ -164,6 +166,28 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
                 f"up to {max(widths.values()):,} numbers each in a line, more than is read. Move it away to go on."
             )
     return lines
+
+
+def tidy_rows(line: Mapping[str, Any], seeds: Sequence[int]) -> Iterator[tuple[int, int, int, str, float]]:
+    """The rows of a tidy table that a line makes (see `COLUMNS`). What all seeds have in common stands under each.
+
+    Where a list is not of the seeds but of the members of a population, `seed` is the member's number.
+    """
+    for name, value in line.items():
+        if name in LINE:
+            continue
+        values = value if isinstance(value, list) else [value] * len(seeds)
+        lanes = seeds if len(values) == len(seeds) else range(len(values))
+        for seed, one in zip(lanes, values, strict=True):
+            if one is not None:
+                yield line["update"], line["env_steps"], seed, name, one
+
+
+def tidy(lines: Iterable[Mapping[str, Any]], seeds: Sequence[int]) -> dict[str, np.ndarray]:
+    """Lines of metrics as a tidy table, a column each: `pandas.DataFrame(tidy(lines, seeds))`."""
+    rows = [row for line in lines for row in tidy_rows(line, seeds)]
+    kinds = (np.int64, np.int64, np.int64, object, np.float64)
+    return {name: np.array([row[i] for row in rows], kinds[i]) for i, name in enumerate(COLUMNS)}
 
 
 def _check_name(path: Path, name: str) -> None:

@@ -175,7 +175,8 @@ def find_checkpoint(run: Run, which: str | int | None = None) -> Path:
         found = checkpoint.latest(run.best)
         if found is None:
             raise RunError(
-                f"{run.path} has no best checkpoint: runs that are evaluated as they go (--eval-every STEPS) keep one"
+                f"{run.path} has no best checkpoint: runs that are evaluated as they go (--eval-every STEPS) keep one, "
+                "unless their players compete"
             )
         return found
     kept = checkpoint.steps(run.checkpoints)
@@ -186,11 +187,11 @@ def find_checkpoint(run: Run, which: str | int | None = None) -> Path:
 
 
 def load_policies(
-    path: Path, seed_index: int = 0, which: str | int | None = None
+    path: Path, seed_index: int | None = 0, which: str | int | None = None
 ) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
     """A run's world and roles, its trained policies by name (of one seed), and the meta data of their checkpoint.
 
-    which: see `find_checkpoint`.
+    seed_index: None for those of all seeds, stacked as `train` gives them. which: see `find_checkpoint`.
     """
     run = open_run(path)
     roles = cast(run.experiment)
@@ -200,7 +201,7 @@ def load_policies(
     learners = checkpoint.load(newest, like, partial=True)["learners"]
     records.check_finite(newest, learners)
     policies = {name: policy for state in learners.values() for name, policy in state["params"].items()}
-    if run.experiment.num_seeds > 1:
+    if run.experiment.num_seeds > 1 and seed_index is not None:
         policies = jax.tree.map(lambda leaf: leaf[seed_index], policies)
     return roles, policies, meta
 

@@ -42,7 +42,7 @@ KINDS = {
         ("experiment", EVOLUTION), "of an evolution", "evolve", "eval", "shoal.populations.evolution.plan:Evolution"
     ),
     PBT: Kind(("experiment", PBT), "of population-based training", "pbt", "eval", "shoal.populations.pbt.plan:PBT"),
-    PSRO: Kind((PSRO,), "a population", "psro", "population", "shoal.populations.population:Population"),
+    PSRO: Kind((PSRO,), "a population", "psro", "population", "shoal.populations.population:PopulationConfig"),
     SWEEP: Kind((SWEEP,), "a sweep", "sweep", "resume", "shoal.training.sweep_plan:Sweep", "--out"),
 }
 

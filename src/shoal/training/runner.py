@@ -6,19 +6,22 @@
     result = run(presets.get("mpe/simple_spread"), "runs/mine")
     result = resume("runs/mine", total_env_steps=2_000_000)
 
-What is run is a config: an `Experiment`, a `Sweep`, a `PBT`, an `Evolution` or a `Population`.
+What is run is a config: an `Experiment`, a `Sweep`, a `PBT`, an `Evolution` or a `PopulationConfig`.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from shoal.core.errors import OptionError, require_type
 from shoal.training import records
+from shoal.training.callbacks import Callback, Listener, Observers
 from shoal.training.experiment import Config, Experiment
 from shoal.training.host import Stepping
 from shoal.training.host_stages import TIMEOUT
-from shoal.training.loop import Listener, Loop, Result
+from shoal.training.loggers import Logger, make_loggers
+from shoal.training.loop import Loop, Result
 from shoal.training.program import Program
 from shoal.training.run import Run, create, devices_of, extend, open_run, warn_of_devices
 from shoal.training.serialise import to_plain
@@ -26,12 +29,15 @@ from shoal.training.serialise import to_plain
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run to be made. folder: where it is kept, if it is; `resumed`: it goes on from the newest checkpoint there."""
+    """A run to be made. folder: where it is kept, if it is; `resumed`: it goes on from the newest checkpoint there.
+
+    observers: the listener, callbacks and loggers that are told how it goes.
+    """
 
     config: Config
     folder: Path | None
     resumed: bool = False
-    listener: Listener | None = None
+    observers: Observers = dataclasses.field(default_factory=Observers)
     checkpoint_seconds: float = 60.0
 
     def drive(self, program: Program[Any]) -> Result:
@@ -47,7 +53,7 @@ class Job:
         else:
             meta, carry = None, program.begin()  # before the folder is made: weights of other runs may be missing
             run = create(self.folder, self.config) if self.folder is not None else None
-        return Loop(program, run, self.listener, self.checkpoint_seconds).run(carry, meta)
+        return Loop(program, run, self.observers, self.checkpoint_seconds).run(carry, meta)
 
 
 class Runner(Protocol):
@@ -99,14 +105,19 @@ def run(
     *,
     on: Runner = HERE,
     listener: Listener | None = None,
+    callbacks: Sequence[Callback] = (),
+    loggers: Sequence[str | Logger] = (),
     checkpoint_seconds: float = 60.0,
 ) -> Result:
-    """Runs a config from the start; with a new `folder`, metrics and checkpoints are kept there."""
+    """Runs a config from the start; with a new `folder`, metrics and checkpoints are kept there.
+
+    listener: called with a `Progress` now and then. callbacks, loggers: see `training.callbacks`, `training.loggers`.
+    """
     require_type("run", "config", config, Config, "an Experiment, such as presets.get(NAME), a Sweep, a PBT, ...")
     path = None if folder is None else Path(folder).absolute()
     if path is not None:
         to_plain(config)  # refuses what a run folder could not give back
-    return on.execute(Job(config, path, False, listener, checkpoint_seconds))
+    return on.execute(Job(config, path, False, _observers(listener, callbacks, loggers), checkpoint_seconds))
 
 
 def train(
@@ -131,6 +142,8 @@ def resume(
     on: Runner = HERE,
     total_env_steps: int | None = None,
     listener: Listener | None = None,
+    callbacks: Sequence[Callback] = (),
+    loggers: Sequence[str | Logger] = (),
     checkpoint_seconds: float = 60.0,
 ) -> Result:
     """Continues a run of any kind from its newest checkpoint, to the same bits as if it had never stopped.
@@ -140,7 +153,12 @@ def resume(
 
     It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
     """
+    observers = _observers(listener, callbacks, loggers)  # a logger that is missing is said first
     opened = open_run(Path(folder), None)
     if total_env_steps is not None:
         opened = extend(opened, total_env_steps)
-    return on.execute(Job(opened.config, opened.path, True, listener, checkpoint_seconds))
+    return on.execute(Job(opened.config, opened.path, True, observers, checkpoint_seconds))
+
+
+def _observers(listener: Listener | None, callbacks: Sequence[Callback], loggers: Sequence[str | Logger]) -> Observers:
+    return Observers([] if listener is None else [listener], callbacks, make_loggers(loggers))

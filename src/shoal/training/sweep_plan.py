@@ -97,6 +97,10 @@ class Sweep(Composed):
 
         return build_sweep(self, devices)
 
+    @property
+    def trainings(self) -> int:
+        return len(self.points) * self.experiment.num_seeds
+
     @functools.cached_property
     def places(self) -> dict[str, list[tuple[str, str]]]:
         """The learners and their options that each name of `over` stands for."""

@@ -33,7 +33,7 @@ class MissingMatplotlibError(ShoalError, ImportError):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Curve:
+class Curve:
     """One metric: env steps `[rows]` and values `[rows, seeds]`; NaN where a seed has none, but some seed has."""
 
     name: str
@@ -71,7 +71,7 @@ def draw_curves(
     opposed: groups play against each other, so what they earn together means nothing and is left out.
     log: metrics with a logarithmic axis, where they are positive.
     """
-    curves = _curves(rows)
+    curves = read_curves(rows)
     if not curves:
         raise OptionError("draw_curves: rows must hold at least one row with `env_steps` and a finite metric, got none")
     returns = _shown_returns(curves, opposed)
@@ -107,7 +107,7 @@ def _is_return(name: str) -> bool:
     return name == "return" or name.startswith("return/")
 
 
-def _curves(rows: Sequence[Mapping[str, Any]]) -> list[_Curve]:
+def read_curves(rows: Sequence[Mapping[str, Any]]) -> list[Curve]:
     """The metrics in the order in which they first appear, each over the rows in which it is finite.
 
     Not every row has a return: lines go on to the next row in which an episode ended.
@@ -119,7 +119,7 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> list[_Curve]:
     steps = np.array([row["env_steps"] for row in rows], np.float64)
     tables = {name: _table([row.get(name) for row in rows]) for name in names}
     known = {name: np.isfinite(table).any(1) for name, table in tables.items()}
-    return [_Curve(name, steps[known[name]], table[known[name]]) for name, table in tables.items() if known[name].any()]
+    return [Curve(name, steps[known[name]], table[known[name]]) for name, table in tables.items() if known[name].any()]
 
 
 def _table(column: list[Any]) -> np.ndarray:
@@ -136,7 +136,7 @@ def _number(value: Any) -> float:
     return float(value) if numeric else math.nan
 
 
-def _shown_returns(curves: Sequence[_Curve], opposed: bool) -> list[_Curve]:
+def _shown_returns(curves: Sequence[Curve], opposed: bool) -> list[Curve]:
     """Returns by group, and that of all groups where there are several and they pull together."""
     returns = [curve for curve in curves if _is_return(curve.name)]
     groups = [curve for curve in returns if curve.name != "return"]
@@ -166,8 +166,8 @@ def _smooth(values: np.ndarray) -> np.ndarray:
 
 def _draw(
     figure: Any,
-    returns: list[_Curve],
-    others: list[_Curve],
+    returns: list[Curve],
+    others: list[Curve],
     title: str,
     each: str,
     colours: Mapping[str, int],
@@ -192,7 +192,7 @@ def _draw(
         top -= _PANEL_HEIGHT
 
 
-def _head(figure: Any, curves: list[_Curve], title: str, each: str, total: float) -> None:
+def _head(figure: Any, curves: list[Curve], title: str, each: str, total: float) -> None:
     steps, many = max(curve.steps[-1] for curve in curves), max(curve.values.shape[1] for curve in curves)
     detail = f"{_short(steps)} environment steps" + (f", mean and range of {many} {each}" if many > 1 else "")
     options = {"ha": "left", "parse_math": False}
@@ -221,7 +221,7 @@ def _panel(figure: Any, column: int, columns: int, top: float, total: float, las
     return axes
 
 
-def _draw_returns(axes: Any, returns: list[_Curve], chosen: Mapping[str, int]) -> None:
+def _draw_returns(axes: Any, returns: list[Curve], chosen: Mapping[str, int]) -> None:
     """Every group's return, and that of all groups in black; each line is named at its end."""
     ends = []
     for curve in sorted(returns, key=lambda curve: curve.name == "return"):
@@ -234,7 +234,7 @@ def _draw_returns(axes: Any, returns: list[_Curve], chosen: Mapping[str, int]) -
     _name_ends(axes, ends)
 
 
-def _draw_small(axes: Any, curve: _Curve, colour: str, log: bool) -> None:
+def _draw_small(axes: Any, curve: Curve, colour: str, log: bool) -> None:
     _draw_curve(axes, curve, colour, width=1.5)
     axes.set_title(curve.name, loc="left", fontsize=9, color=INK, pad=5, parse_math=False)
     if log and np.nanmin(curve.values) > 0:
@@ -243,7 +243,7 @@ def _draw_small(axes: Any, curve: _Curve, colour: str, log: bool) -> None:
         axes.yaxis.set_major_formatter(lambda value, _: _short(value))
 
 
-def _draw_curve(axes: Any, curve: _Curve, colour: str, width: float) -> None:
+def _draw_curve(axes: Any, curve: Curve, colour: str, width: float) -> None:
     if curve.values.shape[1] > 1:
         low, high = np.nanmin(curve.smooth, axis=1), np.nanmax(curve.smooth, axis=1)
         axes.fill_between(curve.steps, low, high, color=colour, alpha=0.16, linewidth=0)

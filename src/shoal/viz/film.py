@@ -10,6 +10,7 @@ import os
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,16 +23,20 @@ LARGEST = 480
 _OWNER = "write_film"
 
 
-def write_film(
-    path: str | os.PathLike[str],
+def write_film(path: str | os.PathLike[str], frames: Sequence[np.ndarray], **look: Any) -> None:
+    """Writes the page that `film_page` makes."""
+    write_file(path, film_page(frames, **look))
+
+
+def film_page(
     frames: Sequence[np.ndarray],
     *,
     title: str,
     subtitle: str = "",
     fps: float = 15.0,
     series: Mapping[str, ArrayLike] | None = None,
-) -> None:
-    """Writes a page that plays `frames`, pictures `[height, width, 3]` of uint8; series: numbers `[T]` by name."""
+) -> bytes:
+    """A page that plays `frames`, pictures `[height, width, 3]` of uint8; series: numbers `[T]` by name."""
     require(math.isfinite(fps) and fps > 0, _OWNER, "fps", fps, "a number greater than 0")
     require(bool(frames), _OWNER, "frames", len(frames), "at least one picture")
     stride = max(1, -(-max(max(frame.shape[:2]) for frame in frames) // LARGEST))
@@ -43,7 +48,7 @@ def write_film(
         "frames": [base64.b64encode(picture).decode() for picture in pictures],
         "series": {name: np.asarray(values, float).round(3).tolist() for name, values in (series or {}).items()},
     }
-    write_file(path, filled_page("film.html", title, payload))
+    return filled_page("film.html", title, payload)
 
 
 def png(picture: np.ndarray) -> bytes:

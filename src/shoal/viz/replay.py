@@ -35,8 +35,12 @@ _FARTHEST = 16.0  # sizes of the world; a point beyond is drawn there, so that o
 _OWNER = "write_replay"
 
 
-def write_replay(
-    path: str | os.PathLike[str],
+def write_replay(path: str | os.PathLike[str], frames: Scene, **look: Any) -> None:
+    """Writes the page that `replay_page` makes."""
+    write_file(path, replay_page(frames, **look))
+
+
+def replay_page(
     frames: Scene,
     *,
     title: str,
@@ -44,8 +48,8 @@ def write_replay(
     fps: float = 15.0,
     series: Mapping[str, ArrayLike] | None = None,
     episode_ends: ArrayLike | None = None,
-) -> None:
-    """Writes a page that plays `frames`: a Scene whose arrays have a leading time axis `[T]`.
+) -> bytes:
+    """A page that plays `frames`: a Scene whose arrays have a leading time axis `[T]`.
 
     fps: frames a second at normal speed. series: numbers `[T]` by name, drawn as small curves; one whose name
     contains a group's name gets that group's colour. episode_ends: bool `[T]`, true where a frame is the last of its
@@ -69,7 +73,7 @@ def write_replay(
         ],
         "ends": [] if episode_ends is None else _ends(episode_ends, length),
     }
-    write_file(path, filled_page("replay.html", title, payload))
+    return filled_page("replay.html", title, payload)
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:

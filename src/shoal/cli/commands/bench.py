@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, arg
 
+from shoal.api.worlds import OWN_FILE, blame, build_world, check_world, has_options, import_files, options_of
 from shoal.cli.arguments import Flag, Imports, parse, scan
-from shoal.cli.start import OWN_FILE, Devices, check_devices, outline, prepare
+from shoal.cli.start import Devices, check_devices, outline, prepare
 from shoal.cli.targets import ForeignOptions, check_env_options, parse_env_options, parse_target
 from shoal.cli.terminal import console, count, counted, emit, say
-from shoal.cli.worlds import blame, build_world, check_world, has_options, import_files, options_of
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, UnknownNameError, require_positive, shell_command

@@ -2,30 +2,27 @@
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 from rich.table import Table
 from tyro.conf import UseAppendAction, arg
 
-from shoal.batching.regroup import Part, Regrouped, original, parse_seats
+from shoal.api.seats import RANDOM, seat_policies
+from shoal.api.worlds import blame, import_files
 from shoal.cli.arguments import Checkpoint, Flag, Imports, RunFolder, parse
 from shoal.cli.start import Seconds, Workers, opened, pairs, prepare, stepping_of
 from shoal.cli.terminal import console, count, emit, say
-from shoal.cli.worlds import blame, import_files
-from shoal.core.errors import OptionError, UnknownNameError, unknown_name
-from shoal.core.types import PyTree, Seat
+from shoal.core.errors import OptionError
+from shoal.core.types import PyTree
 from shoal.training.evaluate import Evaluation, evaluate
-from shoal.training.experiment import Cast, cast
-from shoal.training.run import Run, load_policies, weights_from, weights_sha256
+from shoal.training.experiment import Cast
+from shoal.training.run import Run, load_policies, weights_sha256
 
 Opponents = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="WHO=RUN")]
 
 ALL = "all"
 """In results, the sum over all groups."""
-RANDOM = "random"
-"""In place of a run folder: random play."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,58 +81,7 @@ def load_with(
 ) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
     """The policies of one of the seeds, some of them, or some of their seats, given to others."""
     roles, trained, meta = load_policies(run.path, index, checkpoint)
-    given: dict[Seat, str] = {}
-    for who, other in opponents.items():
-        given |= dict.fromkeys(_seats(who, roles), other)
-    roles, parts = _divided(roles, given)
-    policies = {}
-    for name, (policy, other) in parts.items():
-        if other is None:
-            policies[name] = trained[policy]
-        elif other != RANDOM:  # whoever has no policy plays at random
-            policies[name] = weights_from(str(Path(other)), {policy: trained[policy]})[policy]
-    return roles, policies, meta
-
-
-def _seats(who: str, roles: Cast) -> list[Seat]:
-    """The seats of a policy, of a player of the world, or by their group: `agent`, `agent[1]`, `agent[1:3]`."""
-    world, dealt = original(roles.env), _dealt(roles)
-    if who in dealt:
-        return dealt[who]
-    if who in world.players:
-        return list(world.players[who])
-    try:
-        part = parse_seats(who, world.groups)
-    except UnknownNameError as error:
-        known = {*dealt, *world.players, *world.groups}
-        raise OptionError(f"--opponent: {unknown_name('policy, player or seat', who, known)}") from error
-    return [(part.group, i) for i in range(part.start, part.stop)]
-
-
-def _dealt(roles: Cast) -> dict[str, list[Seat]]:
-    """The seats of the world that each policy plays."""
-    env = roles.env
-    plan = env.plan if isinstance(env, Regrouped) else [(n, (Part(n, 0, g.size),)) for n, g in env.groups.items()]
-    return {name: [(part.group, i) for part in parts for i in range(part.start, part.stop)] for name, parts in plan}
-
-
-def _divided(roles: Cast, given: dict[Seat, str]) -> tuple[Cast, dict[str, tuple[str, str | None]]]:
-    """Policies of which only some seats are given away are divided: the roles, and what each name then stands for."""
-    parts: dict[str, tuple[str, str | None]] = {}
-    seats: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in roles.experiment.learners}
-    learner_of = {policy: name for name, (_, spec) in roles.learners.items() for policy in spec.groups}
-    for policy, own in _dealt(roles).items():
-        sources = list(dict.fromkeys(given.get(seat) for seat in own))
-        for other in sources:
-            name = policy if len(sources) == 1 or other is None else f"{policy}={other}"
-            parts[name] = (policy, other)
-            kept = tuple(f"{group}[{i}]" for group, i in own if given.get((group, i)) == other)
-            seats[learner_of[policy]][name] = kept
-    if set(parts) == set(roles.algorithms):
-        return roles, parts
-    experiment = roles.experiment
-    learners = {name: dataclasses.replace(one, policies=seats[name]) for name, one in experiment.learners.items()}
-    return cast(dataclasses.replace(experiment, learners=learners)), parts
+    return *seat_policies(roles, trained, opponents, "--opponent"), meta
 
 
 def _result(run: Run, options: EvalOptions, trained: list[Any], results: list[Evaluation]) -> dict[str, Any]:

@@ -8,28 +8,23 @@ from typing import Annotated, Any, ClassVar
 from rich.console import Console
 from tyro.conf import UseAppendAction, arg
 
+from shoal.api.calls import OFF_POLICY, shrink_networks
+from shoal.api.progress import summary
+from shoal.api.worlds import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import Flag, comments, scan
-from shoal.cli.progress import summary
 from shoal.cli.runs import ResumeOptions, RunView, TeamOptions, TrainOptions
 from shoal.cli.start import pairs, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import counted, placed, say, shown
-from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
 from shoal.populations.evolution.plan import Evolution
 from shoal.populations.evolution.program import Program
 from shoal.populations.evolution.strategies import STRATEGIES, Evosax, Strategy
-from shoal.training.experiment import Experiment, Learner
 from shoal.training.loop import Result
 from shoal.training.run import Run, default_path
 from shoal.training.run_kinds import EVOLUTION, check_new
 from shoal.training.runner import Local
-
-OFF_POLICY = "ddpg"
-"""The learner that ERL has if none is named."""
-HIDDEN = (16,)
-"""Widths of the layers if none are given: every member has weights of its own, and few are found sooner than many."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +80,7 @@ def parse_plan(args: Sequence[str]) -> tuple[Evolution, Any]:
     experiment, options = parse_target(_options_class(name), args, "shoal evolve")
     given = name == "erl" or any("network.hidden" in argument for argument in args)
     plan = Evolution(
-        experiment if given else _with_small_networks(experiment),
+        experiment if given else shrink_networks(experiment),
         _strategy(name, options),
         population=options.population,
         generations=options.generations,
@@ -96,20 +91,6 @@ def parse_plan(args: Sequence[str]) -> tuple[Evolution, Any]:
         max_steps=options.max_steps,
     )
     return plan, options
-
-
-def _with_small_networks(experiment: Experiment) -> Experiment:
-    """The experiment with small networks for those who evolve from scratch."""
-
-    def changed(learner: Learner) -> Learner:
-        algorithm: Any = learner.algorithm
-        if learner.frozen or learner.weights or not hasattr(algorithm, "network"):
-            return learner
-        network = dataclasses.replace(algorithm.network, hidden=HIDDEN)
-        return dataclasses.replace(learner, algorithm=dataclasses.replace(algorithm, network=network))
-
-    learners = {name: changed(learner) for name, learner in experiment.learners.items()}
-    return experiment.replace(learners=learners)
 
 
 def _options_class(name: str) -> type:

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from shoal.api.worlds import blame, import_files
 from shoal.bridges import plain_policy
 from shoal.bridges.numpy_policy import export
 from shoal.cli.arguments import Checkpoint, Flag, Imports, RunFolder, parse
 from shoal.cli.start import opened, prepare
 from shoal.cli.terminal import console, emit, say
-from shoal.cli.worlds import blame, import_files
 from shoal.core.errors import OptionError, require
 from shoal.core.files import file_stem
 from shoal.training.run import load_policies

@@ -16,9 +16,9 @@ from tyro.conf import Positional, arg
 from shoal import presets
 from shoal.algorithms import ALGORITHMS, NAMES, find_name
 from shoal.algorithms.names import Named
+from shoal.api.worlds import blame, build_world, import_files
 from shoal.cli.arguments import Flag, Imports, parse
 from shoal.cli.terminal import console, count, emit, say
-from shoal.cli.worlds import blame, build_world, import_files
 from shoal.core.env import describe
 from shoal.core.errors import ShoalError, unknown_name
 from shoal.core.origin import USER

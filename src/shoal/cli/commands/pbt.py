@@ -3,19 +3,19 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, UseAppendAction, arg
 
+from shoal.api.worlds import check_world
 from shoal.cli import runs
 from shoal.cli.commands.sweep import parse_values
 from shoal.cli.runs import ResumeOptions, RunView, TeamOptions, TrainOptions
 from shoal.cli.start import outline, pairs, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import placed, say, shown
-from shoal.cli.worlds import check_world
 from shoal.core.errors import OptionError
 from shoal.populations.pbt.plan import PBT, Range
 from shoal.training.loop import Result
@@ -85,20 +85,10 @@ def _range(name: str, text: str) -> Range:
 class PBTView(RunView):
     """What is told of a population that is tuned."""
 
-    each: ClassVar[str] = "members"
-
     @property
     def plan(self) -> PBT:
         assert isinstance(self.run.config, PBT)
         return self.run.config
-
-    @property
-    def trainings(self) -> int:
-        return self.plan.members
-
-    @property
-    def log(self) -> list[str]:
-        return [f"pbt/{name}" for name, values in self.plan.over.items() if values.log]
 
     def opening(self) -> tuple[str, str]:
         plan = self.plan

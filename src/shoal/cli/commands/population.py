@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, arg
 
+from shoal.api.pictures import player_colours
+from shoal.api.worlds import blame, import_files
 from shoal.cli.arguments import Flag, Imports, RunFolder, parse
-from shoal.cli.pictures import player_colours
 from shoal.cli.start import Devices, Folder, check_devices, prepare
 from shoal.cli.terminal import console, duration, emit, say
-from shoal.cli.worlds import blame, import_files
 from shoal.core.errors import OptionError, RunError, UnknownNameError, WorldError
 from shoal.games.exploitability import Gain, nash_conv_bound
 from shoal.populations.diversity import behaviours

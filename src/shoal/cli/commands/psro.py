@@ -1,6 +1,5 @@
 """`shoal psro GAME`: grow a population by best responses to mixtures of itself. `shoal league GAME`: by a league."""
 
-import contextlib
 import dataclasses
 import shlex
 from collections.abc import Sequence
@@ -10,22 +9,25 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
+from shoal.api.population import unsigned
+from shoal.api.worlds import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import Flag, scan
 from shoal.cli.runs import ResumeOptions, RunView, TeamOptions
 from shoal.cli.start import Folder, WorkOptions, check_devices, outline, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import duration, emit, placed, say, shown
-from shoal.cli.worlds import check_world
 from shoal.cluster.run import Cluster
 from shoal.core.errors import OptionError
 from shoal.core.origin import trust
 from shoal.populations.league import EXPLOIT_EVERY
-from shoal.populations.population import Population
+from shoal.populations.population import PopulationConfig
 from shoal.populations.psro import PSRO
 from shoal.presets import response_preset
 from shoal.training import checkpoint
-from shoal.training.loop import Listener, Result
+from shoal.training.callbacks import Listener
+from shoal.training.loggers import make_loggers
+from shoal.training.loop import Result
 from shoal.training.run import Run, default_path
 from shoal.training.run_kinds import check_new
 from shoal.training.runner import Local
@@ -87,7 +89,7 @@ def league(args: Sequence[str]) -> int:
         episodes=options.episodes,
         target_error=options.target_error,
     )
-    settings = Population(
+    settings = PopulationConfig(
         experiment, plan, greedy=options.greedy, imports=_imported(options), symmetric=options.symmetric
     )
     return _grown(settings, options, "shoal league")
@@ -108,7 +110,7 @@ def run(args: Sequence[str]) -> int:
         improvement=options.improvement,
     )
     kind = EXACT if options.oracle == EXACT else "learned"
-    settings = Population(
+    settings = PopulationConfig(
         experiment,
         plan,
         kind,
@@ -129,9 +131,10 @@ def _imported(options: LeagueOptions | PsroOptions) -> tuple[str, ...]:
     return runs
 
 
-def _grown(config: Population, options: LeagueOptions | PsroOptions, prog: str) -> int:
+def _grown(config: PopulationConfig, options: LeagueOptions | PsroOptions, prog: str) -> int:
     """Grows a population in a new folder."""
     check_devices(options.devices)
+    make_loggers(options.log)
     on = runs.place_from(options, prog)
     check_world(config.experiment)
     by = EXACT if config.oracle == EXACT else None
@@ -146,7 +149,7 @@ def go_on(run: Run, options: ResumeOptions) -> int:
         raise OptionError(
             f"{options.run} is a population, which is saved after every iteration: leave out --checkpoint-minutes"
         )
-    assert isinstance(run.config, Population)
+    assert isinstance(run.config, PopulationConfig)
     _check_oracle(run.config.oracle, options)
     newest = checkpoint.latest(run.checkpoints)
     over = newest is not None and run.config.is_finished(run.config.read_meta(newest))
@@ -169,8 +172,8 @@ class PopulationView(RunView):
         self.over = over
 
     @property
-    def config(self) -> Population:
-        assert isinstance(self.run.config, Population)
+    def config(self) -> PopulationConfig:
+        assert isinstance(self.run.config, PopulationConfig)
         return self.run.config
 
     def opening(self) -> tuple[str, str]:
@@ -188,12 +191,12 @@ class PopulationView(RunView):
         if self.fresh and every > iterations:
             few = f"exploiters train once in {every} iterations, and there are {iterations}"
             say(out, f"{few}: lower --exploit-every", style="yellow")
-        return contextlib.nullcontext(lambda progress: _say_line(out, progress.line or {}))
+        return super().showing(out)
 
     def finish(self, out: Console, result: Result) -> int:
         line = result.lines[-1]
         far = (
-            f"NashConv {_unsigned(line['nash_conv'])} (exploitability {_unsigned(line['exploitability'])}), "
+            f"NashConv {unsigned(line['nash_conv'])} (exploitability {unsigned(line['exploitability'])}), "
             if "nash_conv" in line
             else ""
         )
@@ -227,20 +230,3 @@ def translated(args: Sequence[str]) -> list[str]:
             raise OptionError(f"shoal psro: --oracle {oracle[-1]} and --algo {algorithm[-1]} contradict each other")
         args += [] if algorithm else ["--algo", oracle[-1]]
     return args
-
-
-def _unsigned(number: float) -> str:
-    """Four digits; rounding errors below 0 are 0."""
-    return f"{max(number, 0.0):.4f}"
-
-
-def _say_line(out: Console, line: dict[str, Any]) -> None:
-    parts = [f"{line['iteration']:4d}"]
-    if "value" in line:
-        parts.append(f"value {line['value']:+.4f}")
-    if "nash_conv" in line:
-        parts.append(f"NashConv {_unsigned(line['nash_conv'])}")
-    if "gain" in line:
-        parts.append("gains " + ", ".join(f"{round(gain, 3) + 0.0:+.3f}" for gain in line["gain"]))
-    parts.append(f"support {' x '.join(map(str, line['support']))}")
-    say(out, "  ".join([*parts, duration(line["seconds"])]))

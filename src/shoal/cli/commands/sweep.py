@@ -4,32 +4,30 @@
 """
 
 import dataclasses
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, UseAppendAction, arg
 
+from shoal.api.pictures import keep_sweep
+from shoal.api.worlds import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import whole_number
 from shoal.cli.runs import INTERRUPTED, MINUTES, ResumeOptions, RunView
 from shoal.cli.start import Folder, WorkOptions, outline, pairs, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import counted, duration, emit, placed, say, shown
-from shoal.cli.worlds import check_world
-from shoal.core.errors import NonFiniteError, OptionError, RunError, ShoalError, require_positive
-from shoal.core.files import write_atomically
+from shoal.core.errors import NonFiniteError, OptionError, ShoalError, require_positive
 from shoal.training.experiment import Experiment
 from shoal.training.loop import Result
 from shoal.training.run import Run, default_path
 from shoal.training.run_kinds import SWEEP, check_new
 from shoal.training.runner import Local
 from shoal.training.sweep import Point, Range, Sweep, SweepResult, summarise
-from shoal.viz import MissingMatplotlibError, draw_sweep
 
 SHOWN = 20
 """Points in the table; `sweep.json` has all."""
@@ -98,10 +96,6 @@ class SweepView(RunView):
         assert isinstance(self.run.config, Sweep)
         return self.run.config
 
-    @property
-    def trainings(self) -> int:
-        return len(self.plan.points) * self.plan.experiment.num_seeds
-
     def opening(self) -> tuple[str, str]:
         plan = self.plan
         seeds = plan.experiment.num_seeds
@@ -112,11 +106,8 @@ class SweepView(RunView):
     def finish(self, out: Console, result: Result) -> int:
         folder, found = self.run.path, summarise(self.plan, result)
         table = found.to_dict() | {"command": self.command}
-        try:
-            write_atomically(folder / "sweep.json", json.dumps(table, indent=1, allow_nan=False) + "\n")
-        except OSError as error:
-            raise RunError(f"cannot write {folder / 'sweep.json'}: {error.strerror or error}") from error
-        _report(out, found, folder, _draw(folder / "sweep.png", table))
+        plot, why = keep_sweep(folder, table)
+        _report(out, found, folder, f"plot: {shown(plot)}" if plot else f"no sweep.png: {why}")
         if self.options.json:
             emit(table | {"out": str(folder)})
         if found.best is None and not found.interrupted:
@@ -165,15 +156,6 @@ def _number(name: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise OptionError(f"--over {name}: {text!r} is not a number. It must be {FORM}.") from None
-
-
-def _draw(path: Path, table: dict[str, Any]) -> str:
-    """Draws the result; a picture less is no failure, but is said."""
-    try:
-        draw_sweep(path, table, title=table["experiment"]["env"])
-    except (MissingMatplotlibError, RunError) as error:
-        return f"no {path.name}: {error}"
-    return f"plot: {shown(path)}"
 
 
 def _report(out: Console, result: SweepResult, folder: Path, plot: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
+from shoal.api.worlds import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import scan
 from shoal.cli.commands.cluster import ClusterOptions, described, plan_from
@@ -13,7 +14,6 @@ from shoal.cli.runs import ResumeOptions, RunView
 from shoal.cli.start import outline, prepare, stepping_of
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import counted, placed, say, shown
-from shoal.cli.worlds import check_world
 from shoal.cluster.advice import read_status
 from shoal.cluster.run import Cluster
 from shoal.core.errors import OptionError, shell_command
@@ -22,7 +22,7 @@ from shoal.training.run import Run, default_path
 from shoal.training.run_kinds import TRAINING, check_new
 from shoal.training.runner import Local
 
-FURTHER = {"--total-env-steps", "--import", "--json", "--devices", "--checkpoint-minutes"}
+FURTHER = {"--total-env-steps", "--import", "--json", "--devices", "--checkpoint-minutes", "--log"}
 """Options of `shoal train RUN` that leave a run as it is, but for how long it is."""
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 
+from shoal.api.pictures import replay
+from shoal.api.worlds import blame, import_files
 from shoal.cli.arguments import Checkpoint, Flag, Imports, RunFolder, parse
 from shoal.cli.commands.evaluate import Opponents, load_with, parse_opponents
-from shoal.cli.pictures import replay
 from shoal.cli.start import Folder, opened, prepare
 from shoal.cli.terminal import console, emit, say
-from shoal.cli.worlds import blame, import_files
 from shoal.core.errors import OptionError, WorldError, require
 
 

@@ -28,7 +28,7 @@ from shoal.core.types import PyTree
 from shoal.populations.game import Game
 from shoal.populations.matches import Matches
 from shoal.populations.oracles import Learned
-from shoal.populations.population import Population, PopulationProgram
+from shoal.populations.population import PopulationConfig, PopulationProgram
 from shoal.populations.responses import Given, Responses
 from shoal.training.serialise import from_plain, to_plain
 
@@ -36,13 +36,13 @@ EPISODES = 16_384
 """Episodes of one task, about: enough to keep a worker busy, so few that many workers have something to do."""
 
 
-def check(config: Population) -> None:
+def check(config: PopulationConfig) -> None:
     """Refuses what is not worth a cluster."""
     if config.oracle == "exact":
         raise OptionError("exact responses take a moment on one machine: leave out --cluster")
 
 
-def make_program(config: Population, workers: LazyPool) -> "ClusterPopulation":
+def make_program(config: PopulationConfig, workers: LazyPool) -> "ClusterPopulation":
     """The program of a population whose responses are trained, and whose line-ups are played, by workers."""
     program = config.program(workers.config.devices)
     assert isinstance(program.oracle, Learned)
@@ -66,7 +66,7 @@ class ClusterPopulation(PopulationProgram):
 class WorkerHands:
     """Trains and plays for an oracle (see `oracles.Hands`) by tasks."""
 
-    def __init__(self, config: Population, workers: LazyPool):
+    def __init__(self, config: PopulationConfig, workers: LazyPool):
         self.config, self.workers, self.store = config, workers, workers.launcher.store
 
     def train(self, game: Game, capacity: int, given: Given) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
@@ -121,7 +121,7 @@ class PSROHandler:
     """Trains and plays where a worker lives."""
 
     def __init__(self, config: dict[str, Any], devices: int | None, store: Store):
-        population = from_plain(Population, config, "psro")
+        population = from_plain(PopulationConfig, config, "psro")
         self.devices, self.store = devices, store
         self.game = Game(population.experiment)
         self.matches = Matches(self.game, not population.greedy, devices=devices)

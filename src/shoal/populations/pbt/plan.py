@@ -75,6 +75,10 @@ class PBT(Composed):
         with as_pbt():
             return Sweep(self.experiment, self.over, random=self.members, measure=self.measure)
 
+    @property
+    def trainings(self) -> int:
+        return self.members
+
     def program(self, devices: int | None = None) -> "Program":
         from shoal.populations.pbt.program import build  # which needs plans
 

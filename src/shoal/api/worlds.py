@@ -1,22 +1,61 @@
-"""Worlds as the command line meets them: files imported, worlds built, and looked over before anything is run."""
+"""Worlds as users meet them: files imported, worlds built, and looked over before anything is run."""
 
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from shoal.cluster.training import plan_of
 from shoal.core.env import Env
-from shoal.core.errors import ShoalError, WorldError
+from shoal.core.errors import OptionError, RunError, ShoalError, UnknownNameError, WorldError
 from shoal.core.origin import Origin
 from shoal.core.registry import build, import_named, is_foreign, world_class
 from shoal.testing.structure import check_structure, in_words
 from shoal.training.experiment import Experiment, cast, make_world
+from shoal.training.run import Run, extend, open_run
+from shoal.training.run_kinds import advise_on
+
+OWN_FILE = "If it is a world of your own, name the file that registers it: --import FILE."
 
 
 def import_files(files: Sequence[str]) -> None:
     """Makes the worlds of these Python files known, and lets folders name these ids."""
     for file in files:
         import_named(file)
+
+
+def open_known(path: Path) -> Run:
+    """An existing run, by its folder; its world must be known."""
+    found = open_run(path)
+    check_known(found.path, found.experiment)
+    return found
+
+
+def open_to_resume(path: Path, total_env_steps: int | None = None) -> Run:
+    """A run of any kind that is to go on; its world must be known. total_env_steps: to train it further."""
+    found = open_run(path, None)
+    check_known(found.path, found.experiment)
+    if total_env_steps is None:
+        return found
+    if plan_of(found.path) is not None:
+        raise OptionError(f"{found.path} was begun on a cluster, where runs are not trained further yet")
+    return extend(found, total_env_steps)
+
+
+def check_known(run: Path, experiment: Experiment) -> None:
+    """The world of a run must be known, or the file that registers it is missing."""
+    try:
+        if is_foreign(experiment.env):
+            build(experiment.origin, experiment.env, experiment.env_options)  # only its library can tell
+        else:
+            world_class(experiment.env)
+    except UnknownNameError as error:
+        raise RunError(f"{run}: {error}{advise_on(run, error) or f' {OWN_FILE}'}") from error
+    except OptionError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            raise  # it says what to install, or where a module is looked for
+        raise RunError(f"{run}: {error} {OWN_FILE}") from error
 
 
 def build_world(origin: Origin, id: str, options: Mapping[str, Any]) -> Env:

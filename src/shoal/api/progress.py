@@ -2,10 +2,12 @@
 
 import contextlib
 import errno
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -15,9 +17,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.terminal import count, duration, say, size
+from shoal.api.figures import count, duration, size
+from shoal.api.population import describe_iteration
+from shoal.training.callbacks import Listener, Progress
 from shoal.training.devices import memory_in_use
-from shoal.training.loop import Listener, Progress
+from shoal.training.experiment import Config, Experiment, make_world
+from shoal.training.run_kinds import PSRO
 
 LINE_SECONDS = 3.0
 """Plain lines are at least this far apart."""
@@ -25,6 +30,8 @@ WINDOW_SECONDS = 10.0
 """The rate shown is that of about the last so many seconds."""
 KNOWN_SECONDS = 2.0
 """And it is not shown before so many have been seen: the first calls are short, and say little of those to come."""
+PIPE_WIDTH = 160
+"""Columns of what is not written to a terminal."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -65,12 +72,47 @@ def showing(
 ) -> Iterator[Listener]:
     """A listener for `train` that shows how it goes, for as long as the context lasts."""
     meter = Meter(seeds, fresh, warm_up)
+    if Console().is_jupyter:
+        yield _OneLine(out, meter, agents)
+        out.file.write("\n")
+        return
     if not out.is_terminal:
         yield _PlainLines(out, meter, agents)
         return
     view = _LiveTable(title, meter, agents)
     with Live(get_renderable=view.render, console=out, refresh_per_second=4, transient=True):
         yield view
+
+
+def show_progress(config: Config, fresh: bool = True, out: Console | None = None) -> AbstractContextManager[Listener]:
+    """A listener that shows how far a run is, for as long as the context lasts: where a notebook looks, or stderr.
+
+    fresh: whether it is at its start.
+    """
+    out, experiment = out or make_console(), config.played
+    if config.kind == PSRO:
+        return contextlib.nullcontext(
+            lambda progress: out.print(describe_iteration(progress.line or {}), soft_wrap=True)
+        )
+    return showing(out, experiment.env, config.trainings, agents_of(experiment), fresh, warm_up_of(experiment))
+
+
+def make_console() -> Console:
+    """Where calls from Python show what they do: beside what a program prints."""
+    stream = sys.stdout if Console().is_jupyter else sys.stderr
+    width = None if stream.isatty() else PIPE_WIDTH
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False, force_jupyter=False)
+
+
+def agents_of(experiment: Experiment) -> int:
+    """How many agents one copy of the world has."""
+    return sum(group.size for group in make_world(experiment).groups.values())
+
+
+def warm_up_of(experiment: Experiment) -> int:
+    """The env steps before all that learn have begun to."""
+    learning = (learner.algorithm for learner in experiment.learners.values() if not learner.frozen)
+    return max((algorithm.traits.warm_up for algorithm in learning), default=0)
 
 
 class _View:
@@ -87,6 +129,8 @@ class _View:
 class _PlainLines(_View):
     """One line of text every few seconds, and one for the last update."""
 
+    seconds: ClassVar[float] = LINE_SECONDS
+
     def __init__(self, out: Console, meter: Meter, agents: int):
         self.out, self.meter, self.agents = out, meter, agents
         self.next, self.over = 0.0, False
@@ -97,7 +141,11 @@ class _PlainLines(_View):
         if self.over or (time.monotonic() < self.next and not over):
             return
         self.over = over
-        self.next = time.monotonic() + LINE_SECONDS
+        self.next = time.monotonic() + self.seconds
+        self.show(progress, self.describe(progress, reading, line))
+
+    def describe(self, progress: Progress, reading: Reading, line: dict[str, Any] | None) -> str:
+        over = progress.update >= progress.num_updates
         parts = [f"update {progress.update}/{progress.num_updates}", f"{count(progress.env_steps)} env steps"]
         if reading.env_rate is not None:
             parts.append(
@@ -106,13 +154,30 @@ class _PlainLines(_View):
         if reading.eta is not None and not over:
             parts.append(f"{duration(reading.eta)} left")
         parts += [f"{name} {text}" for name, text in summary(line).items()]
-        parts.append(size(memory_in_use()))
+        return " | ".join([*parts, size(memory_in_use())])
+
+    def show(self, progress: Progress, text: str) -> None:
+        del progress
         try:
-            say(self.out, " | ".join(parts))
+            self.out.print(text, soft_wrap=True)
             self.out.file.flush()
         except OSError as error:  # the terminal was closed: the run has been told, and is about to save
             if error.errno != errno.EIO:
                 raise
+
+
+class _OneLine(_PlainLines):
+    """A bar and figures in one line that is written again and again: what every notebook can show."""
+
+    seconds: ClassVar[float] = 0.5
+    longest = 0
+
+    def show(self, progress: Progress, text: str) -> None:
+        done = 20 * progress.update // progress.num_updates
+        text = f"{'█' * done}{'░' * (20 - done)} {text}"
+        self.longest = max(self.longest, len(text))
+        self.out.file.write(f"\r{text:<{self.longest}}")
+        self.out.file.flush()
 
 
 class _LiveTable(_View):

@@ -1,0 +1,94 @@
+"""A population that was grown by PSRO or a league: how far it got, who is in it, and what they play."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.api.figures import duration
+from shoal.core.errors import unknown_name
+from shoal.core.types import PyTree
+from shoal.populations.population import PopulationConfig
+from shoal.populations.psro import State
+from shoal.viz.plot import Band, plot_curves
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Population:
+    """Policies of each player, the payoffs between them, and the mixtures they are played with."""
+
+    config: PopulationConfig
+    state: State
+    path: Path | None = None
+    interrupted: bool = False
+
+    @property
+    def history(self) -> tuple[dict[str, Any], ...]:
+        """One line of figures per iteration: `pandas.DataFrame(population.history)`."""
+        return self.state.history
+
+    @property
+    def nash_conv(self) -> float | None:
+        """What all players could gain by best responses to the mixtures; None if the game has no exact tables."""
+        return self.history[-1].get("nash_conv")
+
+    @property
+    def exploitability(self) -> float | None:
+        """The same per player."""
+        return self.history[-1].get("exploitability")
+
+    @property
+    def mixtures(self) -> dict[str, np.ndarray]:
+        """How likely each player plays each of its policies."""
+        return dict(zip(self.state.players, self.state.mixtures, strict=True))
+
+    @property
+    def payoffs(self) -> np.ndarray:
+        """Mean returns `[players, policies of the first, of the second, ...]`; NaN where nothing was played."""
+        return self.state.table.mean
+
+    def policies(self, player: str) -> list[PyTree]:
+        """The weights of a player's policies, oldest first."""
+        if player not in self.state.banks:
+            raise unknown_name("player", player, self.state.banks)
+        bank = self.state.banks[player]
+        return [bank[i] for i in range(len(bank.members))]
+
+    def plot(self, metric: str = "nash_conv", axes: Any = None) -> Any:
+        """Draws a figure of the history over iterations; as `Run.plot`."""
+        known = dict.fromkeys(name for line in self.history for name, value in line.items() if _is_number(value))
+        if metric not in known:
+            raise unknown_name("metric", metric, known)
+        lines = [line for line in self.history if metric in line]
+        iterations, values = (np.array([line[name] for line in lines], float) for name in ("iteration", metric))
+        env = self.config.experiment.env
+        return plot_curves({metric: Band(iterations, values)}, title=env, label=metric, axes=axes, over="iterations")
+
+    def __repr__(self) -> str:
+        line = self.history[-1]
+        kept = str(self.path) if self.path else "in memory"
+        return f"Population({self.config.experiment.env}; {describe_iteration(line)}; {kept})"
+
+
+def describe_iteration(line: Mapping[str, Any]) -> str:
+    """The figures of one iteration in one line."""
+    parts = [f"{line['iteration']:4d}"]
+    if "value" in line:
+        parts.append(f"value {line['value']:+.4f}")
+    if "nash_conv" in line:
+        parts.append(f"NashConv {unsigned(line['nash_conv'])}")
+    if "gain" in line:
+        parts.append("gains " + ", ".join(f"{round(gain, 3) + 0.0:+.3f}" for gain in line["gain"]))
+    parts.append(f"support {' x '.join(map(str, line['support']))}")
+    return "  ".join([*parts, duration(line["seconds"])])
+
+
+def unsigned(number: float) -> str:
+    """Four digits; rounding errors below 0 are 0."""
+    return f"{max(number, 0.0):.4f}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

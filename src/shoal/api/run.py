@@ -1,0 +1,237 @@
+"""A training that was made or loaded: its metrics, its policies, and what can be done with them."""
+
+import dataclasses
+import functools
+import html
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.api.replay import record_page
+from shoal.api.seats import seat_policies
+from shoal.api.worlds import blame
+from shoal.core.algorithm import Algorithm
+from shoal.core.errors import OptionError, require, unknown_name
+from shoal.core.types import Observation, PyTree
+from shoal.training.evaluate import Evaluation, Evaluator
+from shoal.training.experiment import Experiment
+from shoal.training.metrics import read_metrics, tidy
+from shoal.training.statistics import interval, iqm
+from shoal.viz.curves import Curve, read_curves
+from shoal.viz.plot import Band, plot_curves
+from shoal.viz.replay import write_file
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Run:
+    """What was trained. `path` is its folder; None if it is in memory alone.
+
+    policies: trained weights by name; with several seeds, each leaf has one more axis in front. lines: as in
+    `metrics.jsonl`. interrupted: it was stopped early; `shoal.resume(run)` goes on with one that has a folder.
+    standing: what some kinds of runs have to say besides; of population-based training `member`, `scores`, `values`.
+    """
+
+    experiment: Experiment
+    policies: dict[str, PyTree]
+    update: int
+    lines: Sequence[Mapping[str, Any]]
+    seconds: float
+    compile_seconds: float = 0.0
+    interrupted: bool = False
+    path: Path | None = None
+    standing: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def env_steps(self) -> int:
+        """How many were made, of each seed."""
+        return self.update * self.experiment.num_envs * self.experiment.num_steps
+
+    @functools.cached_property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """A tidy table with the columns update, env_steps, seed, name and value: `pandas.DataFrame(run.metrics)`."""
+        first = self.experiment.seed
+        return tidy(self.lines, range(first, first + self.experiment.num_seeds))
+
+    def plot(self, metric: str = "return", axes: Any = None) -> Any:
+        """Draws a metric over env steps, and returns matplotlib's axes; `return` is drawn by group.
+
+        Of several seeds, the interquartile mean and its 95 % interval by bootstrap. axes: where to draw it; by default
+        new ones, which show themselves in a notebook. pyplot is not touched.
+        """
+        curves = {curve.name: curve for curve in read_curves(self.lines)}
+        groups = [name for name in curves if name.startswith("return/")]
+        chosen = groups if metric == "return" and len(groups) > 1 else [metric]
+        for name in chosen:
+            if name not in curves:
+                raise unknown_name("metric", name, curves)
+        bands = {name.removeprefix("return/"): _band(curves[name]) for name in chosen}
+        return plot_curves(bands, title=self.experiment.env, label=metric, axes=axes)
+
+    def evaluate(
+        self,
+        episodes: int = 1000,
+        seed: int = 0,
+        explore: bool = False,
+        opponents: Mapping[str, str | Path] | None = None,
+        **stepping: Any,
+    ) -> Evaluation:
+        """Plays so many episodes with the policies of each seed, greedily unless told to `explore`.
+
+        The result has returns by group: `mean_return`, `interval` (95 %), and all of them, `returns`. opponents: who
+        plays otherwise, a policy, a player or seats such as `agent[1]`: as in another run, or "random".
+        """
+        setup = self.experiment.setup
+        with blame(self.experiment.env, "evaluation"):
+            if not opponents:
+                return Evaluator(setup, episodes, seed, explore, **stepping)(self.policies)
+            seeds = [self.of_seed(i) for i in range(self.experiment.num_seeds)]
+            seated = [seat_policies(setup, policies, opponents, "opponents") for policies in seeds]
+            play = Evaluator(seated[0][0], episodes, seed, explore, **stepping)
+            return _join([play(policies) for _, policies in seated])
+
+    def policy(self, name: str | None = None, training: int = 0) -> "Policy":
+        """A policy by its name; without one, the only one. training: of which of the seeds, counted from 0."""
+        if name is None and len(self.policies) == 1:
+            name = next(iter(self.policies))
+        if name not in self.policies:
+            raise unknown_name("policy", str(name), self.policies)
+        setup = self.experiment.setup
+        view = jax.tree.map(lambda leaf: leaf.shape[1:], setup.spec.observations[name].view)
+        return Policy(name, setup.algorithms[name], self.of_seed(training)[name], view, setup.spec.state)
+
+    def replay(self, seed: int = 0, training: int = 0, explore: bool = False) -> "Replay":
+        """Records an episode as a page that plays it: it shows itself in a notebook, `save(path)` writes it.
+
+        seed: of the episode. training: whose policies, of several seeds, counted from 0.
+        """
+        with blame(self.experiment.env, "the episode"):
+            page = record_page(self.experiment.setup, self.of_seed(training), self.update, seed, explore, filmed=True)
+        return Replay(page)
+
+    def of_seed(self, training: int) -> dict[str, PyTree]:
+        """The policies of one of the seeds, counted from 0."""
+        seeds = self.experiment.num_seeds
+        require(0 <= training < seeds, "run", "training", training, f"between 0 and {seeds - 1}")
+        return self.policies if seeds == 1 else jax.tree.map(lambda leaf: leaf[training], self.policies)
+
+    def __repr__(self) -> str:
+        names = ", ".join(sorted({learner.algorithm.name for learner in self.experiment.learners.values()}))
+        seeds = self.experiment.num_seeds
+        parts = [f"{self.experiment.env} by {names}", f"{self.env_steps:,} env steps"]
+        parts += [f"{seeds} seeds"] if seeds > 1 else []
+        parts += ["stopped early"] if self.interrupted else []
+        parts += [str(self.path) if self.path else "in memory"]
+        return f"Run({'; '.join(parts)})"
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of metrics of a run folder; none if it has not written any yet."""
+    file = path / "metrics.jsonl"
+    return read_metrics(file) if file.is_file() else []
+
+
+def _band(curve: Curve) -> Band:
+    """Moving averages of the seeds as a line and, of several seeds, an interval, where all of them have a value."""
+    whole = np.isfinite(curve.smooth).all(axis=1)
+    if curve.smooth.shape[1] == 1 or not whole.any():
+        return Band(curve.steps, curve.mean)
+    values = curve.smooth[whole]
+    return Band(curve.steps[whole], iqm(values), *interval(values))
+
+
+def _join(found: list[Evaluation]) -> Evaluation:
+    if len(found) == 1:
+        return found[0]
+    returns = {name: np.stack([one.returns[name] for one in found]) for name in found[0].returns}
+    return Evaluation(returns, np.stack([one.lengths for one in found]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """A page that plays an episode, whole in itself."""
+
+    page: bytes = dataclasses.field(repr=False)
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the page; to be opened in any browser."""
+        write_file(path, self.page)
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        document = html.escape(self.page.decode())
+        return (
+            f'<iframe srcdoc="{document}" sandbox="allow-scripts" width="100%" height="620" frameborder="0"></iframe>'
+        )
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Policy:
+    """A trained policy: `action, memory = policy(view)`, for one agent, or for many at once.
+
+    Views may have any number of axes in front of those of one agent, such as `[environments, agents]`; actions and
+    memory have the same. The memory of one step is handed to the next; None at the start of an episode.
+    """
+
+    name: str
+    algorithm: Algorithm
+    params: PyTree
+    shape: PyTree  # of one agent's view
+    state: PyTree  # the global state's spec, which critics see
+
+    def __call__(
+        self, view: PyTree, memory: PyTree = None, *, legal: Any = None, key: jax.Array | None = None
+    ) -> tuple[jax.Array, PyTree]:
+        """The best action. legal: which actions are allowed. key: draws from the policy, as in training, instead."""
+        lead = self._leading_axes(view)
+        if memory is None:
+            one = self.algorithm.initial_memory(self.params)
+            memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*lead, *jnp.shape(leaf))), one)
+        keys = jax.random.key(0) if key is None else key
+        keys = jax.random.split(keys, lead) if lead else keys
+        view = jax.tree.map(jnp.asarray, view)
+        legal = None if legal is None else jnp.asarray(legal, bool)
+        return self._act(view, memory, legal, keys, explore=key is not None, axes=len(lead))
+
+    @functools.cached_property
+    def _act(self) -> Any:
+        # A critic's opinion of the state is no part of an action, so any state will do.
+        state = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self.state)
+
+        def act(view: PyTree, memory: PyTree, legal: Any, key: jax.Array, explore: bool, axes: int) -> Any:
+            def one(view: PyTree, memory: PyTree, legal: Any, key: jax.Array) -> tuple[jax.Array, PyTree]:
+                out = self.algorithm.act(self.params, Observation(view, legal, state=state), memory, key, explore)
+                return out.action, out.memory
+
+            for _ in range(axes):
+                one = jax.vmap(one)
+            return one(view, memory, legal, key)
+
+        return jax.jit(act, static_argnames=("explore", "axes"))
+
+    def _leading_axes(self, view: PyTree) -> tuple[int, ...]:
+        shapes = jax.tree.structure(self.shape, is_leaf=_is_shape)
+        if jax.tree.structure(view) != shapes:
+            raise OptionError(
+                f"policy {self.name!r}: a view must have the parts {self.shape}, got {type(view).__name__}"
+            )
+        wanted = jax.tree.leaves(self.shape, is_leaf=_is_shape)
+        found = [np.shape(leaf) for leaf in jax.tree.leaves(view)]
+        leads = {shape[: len(shape) - len(own)] for shape, own in zip(found, wanted, strict=True)}
+        fits = all(len(s) >= len(own) and s[len(s) - len(own) :] == own for s, own in zip(found, wanted, strict=True))
+        if not fits or len(leads) > 1:
+            raise OptionError(
+                f"policy {self.name!r}: one agent's view has the shape {self.shape}, and as many axes as you like "
+                f"before it; got {found[0] if len(found) == 1 else found}"
+            )
+        return leads.pop()
+
+    def __repr__(self) -> str:
+        return f"Policy({self.name!r}, views of shape {self.shape})"
+
+
+def _is_shape(node: Any) -> bool:
+    return isinstance(node, tuple) and all(isinstance(size, int) for size in node)

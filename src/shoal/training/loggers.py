@@ -1,0 +1,206 @@
+"""Loggers: they take a run's lines of metrics as they come, beside `metrics.jsonl`, which every run folder has.
+
+`shoal.train(..., loggers=["csv", "wandb:project=mine"])` and `shoal train ... --log csv --log wandb:project=mine` name
+ours; a logger of your own is a class that derives from `Logger`.
+"""
+
+import contextlib
+import csv
+import dataclasses
+import importlib.util
+import io
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from shoal.core.algorithm import Algorithm
+from shoal.core.errors import OptionError, RunError, require, unknown_name
+from shoal.core.files import check_folder, open_file, write_atomically
+from shoal.training.experiment import Experiment
+from shoal.training.metrics import COLUMNS, tidy_rows
+
+
+class Logger:
+    """Takes lines of metrics. A line maps names to numbers, or to lists of one number per seed; None: no value.
+
+    Errors that it raises end the run.
+    """
+
+    def open(self, experiment: Experiment, folder: Path | None, update: int) -> None:
+        """Before the first line. folder: of the run, if it has one. update: where it stands; lines after it will come,
+        also where a run that was stopped had written them before.
+        """
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """One more line; it has `update` and `env_steps`."""
+        raise NotImplementedError(f"{type(self).__name__} must define `write(line)`")
+
+    def close(self) -> None:
+        """After the last line, however the run ended."""
+
+
+@dataclasses.dataclass
+class CSV(Logger):
+    """A table with the columns update, env_steps, seed, name and value: `metrics.csv` in the run folder."""
+
+    path: str | None = None  # another file
+
+    def open(self, experiment: Experiment, folder: Path | None, update: int) -> None:
+        self.file = _place(self.path, folder, "metrics.csv", "csv")
+        self.seeds = range(experiment.seed, experiment.seed + experiment.num_seeds)
+        with _explained(self.file):
+            self._keep(update)
+            self._stream: TextIO = io.TextIOWrapper(open_file(self.file, "ab"), "utf-8", newline="")
+            self._writer = csv.writer(self._stream, lineterminator="\n")
+
+    def _keep(self, update: int) -> None:
+        """Drops what comes after an update: it is about to be written again."""
+        rows = self.file.read_text("utf-8").splitlines(keepends=True)[1:] if update and self.file.exists() else []
+        kept = [row for row in rows if row.partition(",")[0].isdigit() and int(row.partition(",")[0]) <= update]
+        write_atomically(self.file, "".join([",".join(COLUMNS) + "\n", *kept]))
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        with _explained(self.file):
+            self._writer.writerows(tidy_rows(line, self.seeds))
+            self._stream.flush()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk has been reported by then
+            self._stream.close()
+
+
+@dataclasses.dataclass
+class TensorBoard(Logger):
+    """TensorBoard events, means over seeds: `events/` in the run folder. Runs with a folder have them by themselves."""
+
+    path: str | None = None  # another folder
+
+    def __post_init__(self):
+        _require_package("tensorboard", "tensorboardX")
+
+    def open(self, experiment: Experiment, folder: Path | None, update: int) -> None:
+        from tensorboardX import SummaryWriter
+
+        del experiment, update
+        place = _place(self.path, folder, "events", "tensorboard")
+        check_folder(place)
+        own = self.path is None  # which `metrics.MetricsLog` writes
+        self._board = None if own else SummaryWriter(str(place), flush_secs=10)
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        if self._board is not None:
+            for name, mean in means(line).items():
+                self._board.add_scalar(name, mean, step_of(line))
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+
+
+@dataclasses.dataclass
+class WandB(Logger):
+    """Weights & Biases, means over seeds. By default offline, in the run folder: `wandb sync` sends it later."""
+
+    project: str = "shoal"
+    name: str | None = None  # by default that of the run folder
+    group: str | None = None
+    entity: str | None = None
+    mode: str = "offline"  # or online
+
+    def __post_init__(self):
+        require(self.mode in ("offline", "online"), "logger wandb", "mode", self.mode, "offline or online")
+        _require_package("wandb", "wandb")
+
+    def open(self, experiment: Experiment, folder: Path | None, update: int) -> None:
+        import wandb  # pyright: ignore[reportMissingImports]
+
+        del update
+        self._run = wandb.init(
+            project=self.project,
+            name=self.name or (folder.name if folder else None),
+            group=self.group,
+            entity=self.entity,
+            mode=self.mode,
+            dir=str(folder) if folder else None,
+            config=_settings(experiment),
+            reinit="create_new",
+        )
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        self._run.log({"update": line["update"], **means(line)}, step=step_of(line))
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+LOGGERS: dict[str, type[Logger]] = {"csv": CSV, "tensorboard": TensorBoard, "wandb": WandB}
+
+
+def make_loggers(given: Iterable[str | Logger]) -> list[Logger]:
+    """Loggers from names, such as `csv` or `wandb:project=mine,mode=online`; those of one's own stay as they are."""
+    return [one if isinstance(one, Logger) else _named(one) for one in given]
+
+
+def _named(text: str) -> Logger:
+    allowed = "a name such as 'csv' or 'wandb:project=mine', or a shoal.Logger"
+    require(isinstance(text, str), "loggers", "each", text, allowed)
+    name, colon, rest = text.partition(":")
+    if name not in LOGGERS:
+        raise unknown_name("logger", name, LOGGERS)
+    cls: Any = LOGGERS[name]
+    known, options = [field.name for field in dataclasses.fields(cls)], {}
+    for part in rest.split(",") if colon else ():
+        option, equals, value = part.partition("=")
+        if not (option and equals and value):
+            raise OptionError(f"a logger must be NAME or NAME:OPTION=VALUE,OPTION=VALUE, got {text!r}")
+        if option not in known:
+            raise OptionError(f"logger {name}: {unknown_name('option', option, known)}")
+        options[option] = value
+    return cls(**options)
+
+
+def step_of(line: Mapping[str, Any]) -> int:
+    """Where a line stands: env steps or, in a population, which does not count them, iterations."""
+    return line["env_steps"] or line["update"]
+
+
+def means(line: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics of a line, each as its mean over the seeds that have one; counters of the line itself apart."""
+    lists = {name: value if isinstance(value, list) else [value] for name, value in line.items()}
+    known = {name: [one for one in values if one is not None] for name, values in lists.items()}
+    return {name: sum(v) / len(v) for name, v in known.items() if v and name not in ("update", "env_steps")}
+
+
+def _settings(value: Any) -> Any:
+    """An experiment as plain data to look at, also where its classes are not registered."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        known = {"algorithm": type(value).__name__} if isinstance(value, Algorithm) else {}
+        fields = [field.name for field in dataclasses.fields(value) if field.metadata.get("stored", True)]
+        return known | {name: _settings(getattr(value, name)) for name in fields}
+    if isinstance(value, Mapping):
+        return {str(key): _settings(entry) for key, entry in value.items()}
+    return list(map(_settings, value)) if isinstance(value, tuple | list) else value
+
+
+def _place(path: str | None, folder: Path | None, name: str, logger: str) -> Path:
+    if path is None and folder is None:
+        raise OptionError(
+            f"the logger {logger} has nowhere to write: give the run a run_dir, or say where, {logger}:path=PATH"
+        )
+    return Path(path).absolute() if path is not None else Path(folder or ".") / name
+
+
+def _require_package(logger: str, package: str) -> None:
+    """Says before a run begins what is missing."""
+    if package not in sys.modules and importlib.util.find_spec(package) is None:
+        raise OptionError(f"the logger {logger} needs the package {package}: pip install {package}")
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise RunError(f"cannot write {path}: {reason}. Make room or give write permission, then resume.") from error

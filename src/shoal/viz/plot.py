@@ -1,0 +1,65 @@
+"""Curves of metrics in axes of matplotlib, to go on with: titles, limits and further lines are the caller's."""
+
+import io
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.viz.curves import matplotlib_classes
+from shoal.viz.palette import PALETTE
+
+
+class Band(NamedTuple):
+    """A curve over env steps `[rows]`: a line, and the interval around it, if there is one."""
+
+    steps: np.ndarray
+    middle: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+
+
+def plot_curves(
+    curves: Mapping[str, Band],
+    *,
+    title: str = "",
+    label: str = "",
+    over: str = "environment steps",
+    axes: Any = None,
+) -> Any:
+    """Draws curves by name into new axes, or into those given; pyplot is not touched. over: what their steps are.
+
+    New axes show themselves in a notebook; `axes.figure.savefig(path)` keeps them.
+    """
+    axes = _new_axes() if axes is None else axes
+    for number, (name, curve) in enumerate(curves.items()):
+        colour = PALETTE[(number + 1) % len(PALETTE)]
+        mark = "o" if len(curve.steps) == 1 else None
+        axes.plot(curve.steps, curve.middle, color=colour, label=name, linewidth=1.8, marker=mark)
+        if curve.low is not None and curve.high is not None:
+            axes.fill_between(curve.steps, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+    axes.set_title(title, loc="left", fontsize=11, parse_math=False)
+    axes.set_xlabel(over)
+    axes.set_ylabel(label, parse_math=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(curves) > 1:
+        axes.legend(frameon=False)
+    return axes
+
+
+def _new_axes() -> Any:
+    figure_class, canvas_class = matplotlib_classes()
+    from matplotlib.axes import Axes
+
+    figure = figure_class(figsize=(7.0, 4.0), dpi=110, layout="constrained", facecolor="white")
+    canvas_class(figure)
+
+    class ShownAxes(Axes):
+        """Axes that a notebook shows as a picture; without pyplot nobody else would."""
+
+        def _repr_png_(self) -> bytes:
+            image = io.BytesIO()
+            figure.savefig(image, format="png")
+            return image.getvalue()
+
+    return figure.add_subplot(axes_class=ShownAxes)
