@@ -12,7 +12,7 @@ from shoal.cluster.plan import Plan
 from shoal.cluster.run import Cluster
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.errors import OptionError, UnknownNameError
-from shoal.training.callbacks import Observers, Progress
+from shoal.training.callbacks import Observers
 from shoal.training.loggers import CSV, make_loggers
 from shoal.training.metrics import read_metrics, tidy
 from shoal.training.run import weights_sha256
@@ -136,15 +136,26 @@ class Mine(shoal.Logger):
         self.closed += 1
 
 
-def test_as_a_listener_observers_write_each_line_once():
-    """So it is on a cluster, where a line is told again and again, and again from the start if a learner dies."""
-    logger, heard = Mine(), []
-    observers = Observers([heard.append], loggers=[logger])
-    observers.open(shoal.Experiment(GAME), None, 2)
-    for update in (2, 4, 4, 3, 6):
-        observers(Progress(update, 10, 40 * update, 1.0, 0.0, {"update": update, "env_steps": 40 * update}))
-    observers.close()
-    assert (logger.updates, logger.closed, len(heard)) == ([4, 6], 1, 5)
+def test_loggers_of_a_population_get_numbers_alone_and_go_on_where_it_was_stopped(tmp_path):
+    class Enough(shoal.Callback):
+        checkpoints = 0
+
+        def on_checkpoint(self, event):
+            self.checkpoints += 1
+            assert len(event.policies["player_0"]) == event.update + 1
+            if event.update == 1:
+                event.stop()
+
+    logger, enough = Mine(), Enough()
+    options = {"loggers": ["csv", logger], "progress": False}
+    grown = shoal.psro("cards/kuhn", tmp_path / "kuhn", iterations=3, oracle="exact", callbacks=[enough], **options)
+    assert (grown.interrupted, enough.checkpoints, logger.updates) == (True, 2, [0, 1])
+    assert not shoal.resume(grown, **options).interrupted
+    assert logger.updates == [0, 1, 2, 3]
+    rows = list(csv.DictReader((tmp_path / "kuhn" / "metrics.csv").read_text().splitlines()))
+    known = [float(row["value"]) for row in rows if row["name"] == "nash_conv"]
+    assert known == [line["nash_conv"] for line in shoal.load(tmp_path / "kuhn").history]
+    assert "mixtures" not in {row["name"] for row in rows}
 
 
 @pytest.mark.parametrize(
@@ -182,23 +193,30 @@ def on_cluster(tmp_path_factory):
     """A training on a cluster of threads, with a callback that stops it early."""
 
     class Enough(shoal.Callback):
+        checkpoints = ()
+
         def on_update(self, event):
             if event.update >= 3:
                 event.stop()
 
-    logger, folder = Mine(), tmp_path_factory.mktemp("runs") / "cluster"
+        def on_checkpoint(self, event):
+            assert set(event.policies) == {"player_0", "player_1"}
+            self.checkpoints += (event.checkpoint,)
+
+    logger, enough, folder = Mine(), Enough(), tmp_path_factory.mktemp("runs") / "cluster"
     sizes = {"num_envs": 8, "num_steps": 5, "total_env_steps": 40 * 400, "hidden": (4,), "progress": False}
     cluster = Cluster(plan=Plan(actors=2), launcher=ThreadLauncher())
-    told = {"callbacks": [Enough()], "loggers": [logger]}
-    return shoal.train(GAME, folder, algorithm="a2c", cluster=cluster, **told, **sizes), logger
+    told = {"callbacks": [enough], "loggers": [logger]}
+    return shoal.train(GAME, folder, algorithm="a2c", cluster=cluster, **told, **sizes), logger, enough
 
 
 def test_callbacks_and_loggers_on_a_cluster(on_cluster):
-    run, logger = on_cluster
+    run, logger, enough = on_cluster
     assert run.interrupted
     assert 3 <= run.update < 400
     assert logger.updates
-    assert logger.updates == sorted(set(logger.updates)), "each line once"
+    assert logger.updates == [line["update"] for line in run.lines], "each line once"
+    assert set(enough.checkpoints) == {run.path / "checkpoints"}
     assert logger.closed == 1
     assert run.path.is_dir()
     assert run.evaluate(episodes=4).episodes == 4

@@ -63,6 +63,9 @@ def test_a_folder_of_ones_own_and_one_below_runs(tmp_path, monkeypatch, pennies)
     assert run.path.parent == tmp_path / "runs"
     assert run.path.name.startswith("matrix-matching_pennies_a2c_")
     assert weights_sha256(run.policies) == weights_sha256(pennies[0].policies)
+    assert {"curves.png", "replay.html"} <= {file.name for file in run.path.iterdir()}, (
+        "as the command line leaves them"
+    )
     with pytest.raises(RunError, match="already"):
         shoal.train(GAME, run.path, algorithm="a2c", **SMALL)
 
@@ -126,7 +129,8 @@ def test_a_sweep_says_which_value_is_best(tmp_path):
     assert [point.values["learning_rate"] for point in result.points] == [1e-4, 1e-4, 1e-3, 1e-3, 1e-2, 1e-2]
     assert result.best in result.points
     assert result.best.mean == max(point.mean for point in result.points)
-    again = shoal.resume(tmp_path / "sweep", devices=1)
+    assert {"sweep.json", "sweep.png"} <= {file.name for file in (tmp_path / "sweep").iterdir()}
+    again = shoal.resume(tmp_path / "sweep", devices=1, progress=False)
     assert again.best.values == result.best.values
     assert shoal.lin(0.0, 1.0, 3).grid() == (0.0, 0.5, 1.0)
 
@@ -138,7 +142,7 @@ def test_a_sweep_says_which_value_is_best(tmp_path):
         ({"learning_rat": shoal.log(1e-4, 1e-2, 3)}, "unknown option 'learning_rat'"),
         ({"learning_rate": shoal.log(1e-4, 1e-2)}, "learning_rate must have a count"),
         ({"num_envs": shoal.lin(1.0, 9.0, 3)}, "num_envs cannot be swept"),
-        ({"learning_rate": shoal.log(1e-4, 1e-2, 3), "cluster": "auto"}, "a sweep is trained on one machine"),
+        ({"learning_rate": shoal.log(1e-4, 1e-2, 3), "cluster": "auto"}, "a sweep is run on one machine"),
     ],
 )
 def test_sweeps_that_cannot_be(options, words):
@@ -240,7 +244,7 @@ def test_clusters_by_name_or_by_what_they_have(asked, tmp_path, monkeypatch):
     ("call", "options", "words"),
     [
         (shoal.psro, {"meta_solvr": "nash"}, "shoal.psro: unknown option 'meta_solvr'"),
-        (shoal.psro, {"loggers": ["csv"]}, "shoal.psro has no loggers"),
+        (shoal.psro, {"checkpoint_seconds": 1.0}, "shoal.psro has no checkpoint_seconds"),
         (shoal.league, {"meta_solver": "nash"}, "shoal.league has no meta_solver"),
         (shoal.pbt, {"members": 4}, r"shoal.pbt: over what\?"),
         (shoal.evolve, {"num_envs": 4}, "shoal.evolve has no num_envs"),

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from shoal.api.progress import Meter, returns, showing, sparkline, summary
 from shoal.cli.terminal import count, duration, size
-from shoal.training.loop import Progress
+from shoal.training.callbacks import Progress
 
 
 @pytest.mark.parametrize(

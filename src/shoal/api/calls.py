@@ -260,7 +260,7 @@ def _population(
     owner: str, target: Target, run_dir: str | Path | None, own: dict, settings: dict, options: dict
 ) -> Population:
     if "checkpoint_seconds" in options:
-        raise OptionError(f"{owner} has no checkpoint_seconds: a population is saved in every iteration")
+        raise OptionError(f"{owner} has no checkpoint_seconds: a population is saved after every iteration")
     settings |= _take(PopulationConfig, options, leave=("oracle", "psro", "imports"))
     runs = [str(Path(run).absolute()) for run in options.pop("import_policies", ())]
     for run in runs:
