@@ -1,5 +1,8 @@
 """Numbers as people read them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 
 def count(number: float) -> str:
     """A large number in few letters: 950, 12.3k, 4.56M, 1.2G."""
@@ -24,3 +27,21 @@ def duration(seconds: float) -> str:
 def size(bytes: float) -> str:
     """Bytes as 12 MB or 3.4 GB."""
     return f"{bytes / 1e9:.1f} GB" if bytes >= 1e9 else f"{bytes / 1e6:.0f} MB"
+
+
+def describe_iteration(line: Mapping[str, Any]) -> str:
+    """The figures of one iteration in one line."""
+    parts = [f"{line['iteration']:4d}"]
+    if "value" in line:
+        parts.append(f"value {line['value']:+.4f}")
+    if "nash_conv" in line:
+        parts.append(f"NashConv {unsigned(line['nash_conv'])}")
+    if "gain" in line:
+        parts.append("gains " + ", ".join(f"{round(gain, 3) + 0.0:+.3f}" for gain in line["gain"]))
+    parts.append(f"support {' x '.join(map(str, line['support']))}")
+    return "  ".join([*parts, duration(line["seconds"])])
+
+
+def unsigned(number: float) -> str:
+    """Four digits; rounding errors below 0 are 0."""
+    return f"{max(number, 0.0):.4f}"

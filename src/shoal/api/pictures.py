@@ -13,10 +13,10 @@ from shoal.core.errors import OptionError, RunError
 from shoal.core.files import write_atomically
 from shoal.core.host import StandIn
 from shoal.core.types import PyTree
-from shoal.populations.pbt.plan import PBT
 from shoal.training.experiment import Cast, make_world
 from shoal.training.metrics import read_metrics
 from shoal.training.run import Run
+from shoal.training.run_kinds import PBT
 from shoal.viz import MissingMatplotlibError, draw_curves, draw_sweep
 from shoal.viz.palette import scene_colours
 from shoal.viz.replay import write_file
@@ -57,8 +57,9 @@ def draw(run: Run) -> tuple[Path | None, str]:
         return None, "there are no metrics yet"
     world = make_world(run.experiment)
     look: dict[str, Any] = {"opposed": world.kind == "competitive", "colours": colours(world)}
-    if isinstance(run.config, PBT):
-        look |= {"each": "members", "log": [f"pbt/{name}" for name, values in run.config.over.items() if values.log]}
+    config: Any = run.config
+    if config.kind == PBT:
+        look |= {"each": "members", "log": [f"pbt/{name}" for name, values in config.over.items() if values.log]}
     try:  # the run itself is saved: a picture less is no failure
         draw_curves(path, rows, title=run.experiment.env, **look)
     except (MissingMatplotlibError, RunError, OptionError) as error:

@@ -1,13 +1,12 @@
 """A population that was grown by PSRO or a league: how far it got, who is in it, and what they play."""
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shoal.api.figures import duration
+from shoal.api.figures import describe_iteration
 from shoal.core.errors import unknown_name
 from shoal.core.types import PyTree
 from shoal.populations.population import PopulationConfig
@@ -70,24 +69,6 @@ class Population:
         line = self.history[-1]
         kept = str(self.path) if self.path else "in memory"
         return f"Population({self.config.experiment.env}; {describe_iteration(line)}; {kept})"
-
-
-def describe_iteration(line: Mapping[str, Any]) -> str:
-    """The figures of one iteration in one line."""
-    parts = [f"{line['iteration']:4d}"]
-    if "value" in line:
-        parts.append(f"value {line['value']:+.4f}")
-    if "nash_conv" in line:
-        parts.append(f"NashConv {unsigned(line['nash_conv'])}")
-    if "gain" in line:
-        parts.append("gains " + ", ".join(f"{round(gain, 3) + 0.0:+.3f}" for gain in line["gain"]))
-    parts.append(f"support {' x '.join(map(str, line['support']))}")
-    return "  ".join([*parts, duration(line["seconds"])])
-
-
-def unsigned(number: float) -> str:
-    """Four digits; rounding errors below 0 are 0."""
-    return f"{max(number, 0.0):.4f}"
 
 
 def _is_number(value: Any) -> bool:

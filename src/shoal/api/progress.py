@@ -17,8 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from shoal.api.figures import count, duration, size
-from shoal.api.population import describe_iteration
+from shoal.api.figures import count, describe_iteration, duration, size
 from shoal.training.callbacks import Listener, Progress
 from shoal.training.devices import memory_in_use
 from shoal.training.experiment import Config, Experiment, make_world

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
-from shoal.api.population import unsigned
+from shoal.api.figures import unsigned
 from shoal.api.worlds import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import Flag, scan
