@@ -176,7 +176,7 @@ OTHERS = {
 @pytest.mark.parametrize("what", OTHERS)
 def test_what_a_folder_cannot_give_back_is_refused_when_a_run_begins(what, tmp_path, monkeypatch):
     experiment = Experiment("pong", **OTHERS[what])
-    monkeypatch.setattr("shoal.training.loop.build", lambda *args: pytest.fail("it was begun"))
+    monkeypatch.setattr(Experiment, "program", lambda *args: pytest.fail("it was begun"))
     with pytest.raises(
         OptionError,
         match=r"is of the class (Mine|Named|Wide|Stack), which (a run folder cannot name|is not registered)",
