@@ -3,9 +3,8 @@
 An algorithm derives from `OffPolicy` and adds `choose_action`, `loss` and `update`. A learner is a set of actors, one
 per group, and of critics (see `networks.critics`). An agent that may not act does nothing: critics are shown zeros for
 its action, and are trained there as well, so that values flow back through the observations of those who wait. Agents
-who are not present count for nothing. With a recurrent network, actor and critics each have a memory of their own: it
-is stored with the steps, brought up to date over the first rows of a window, and what followed a row is read with the
-memory after it.
+who are not present count for nothing. With a recurrent network, actor and critics each have a memory: it is stored with
+the steps, brought up to date over the first rows of a window, and what followed a row is read with the memory after it.
 
 Shape letters: those of `replay`, and `K` critics.
 """
@@ -23,7 +22,7 @@ from jax import lax
 from shoal.algorithms.replay import ByGroup, Metrics, Observations, Replayed, Steps, next_observations
 from shoal.batching.agents import keep_where, with_state
 from shoal.core import trees
-from shoal.core.algorithm import ActOutput, LearnerSpec, Traits
+from shoal.core.algorithm import ActOutput, Evolves, LearnerSpec, Traits
 from shoal.core.checks import check_floats
 from shoal.core.errors import OptionError
 from shoal.core.options import check_types
@@ -100,10 +99,10 @@ class LearnerState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class OffPolicy(Replayed):
+class OffPolicy(Replayed, Evolves):
     """Options and methods common to both (abstract)."""
 
-    has_target_actor: ClassVar[bool]
+    has_target_actor: ClassVar[bool] = False
     """Whether the actions in targets are chosen by slow copies of the actors."""
     values_every_choice: ClassVar[bool] = False
     """Whether critics put out a value for each choice of a discrete action, instead of being shown the own action."""
@@ -186,10 +185,8 @@ class OffPolicy(Replayed):
         return {part: weights[part] for part in (("actor", "critic") if self.has_target_actor else ("critic",))}
 
     def fresh_memory(self) -> PyTree:
-        if not self.network.has_memory:
-            return ()
         one = initial_carry(self.network)
-        return {"actor": one, "critic": trees.stack([one] * self.num_critics)}
+        return {"actor": one, "critic": trees.stack([one] * self.num_critics)} if self.network.has_memory else ()
 
     def act(self, params: Policy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool) -> ActOutput:
         """One agent's action: any legal one while the replay is being filled, else the policy's."""
@@ -209,13 +206,18 @@ class OffPolicy(Replayed):
         """Nothing reads it: final observations are stored as they are, and valued when they are learnt from."""
         return jnp.float32(0.0)
 
+    def acting_weights(self, params: Policy) -> PyTree:
+        return params.weights["actor"]
+
+    def with_acting_weights(self, params: Policy, weights: PyTree) -> Policy:
+        return params.replace(weights=params.weights | {"actor": weights})
+
     def forward(
         self, weights: Weights, state: LearnerState, windows: Steps
     ) -> tuple[ByGroup, ByGroup, ByGroup, ByGroup]:
-        """What networks put out along windows.
+        """What actors put out, `[S, B, n, width]`, and the features of the critics' torsos, `[K, S, B, n, f]`.
 
-        For the rows learnt from: what actors put out, `[S, B, n, width]`, and the features of the critics' torsos,
-        `[K, S, B, n, f]`. Then both, by the slow copies where there are any, for what followed each row, `[T, ...]`.
+        Then both for what followed each row, by the slow copies where there are any: `T` in place of `S`.
         """
         following, out = next_observations(windows), ({}, {}, {}, {})
 

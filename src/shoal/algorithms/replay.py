@@ -144,8 +144,8 @@ class Replayed(Algorithm, Replays):
         """Targets r + γ r' + ... + γ^n V(s⁽ⁿ⁾), `[S, B, n]`, given values of what followed each row, `[T, B, n]`."""
         before = jnp.concatenate([jnp.zeros_like(next_value[:1]), next_value[:-1]])  # the first is read by nobody
         flags = rows.terminated[..., None], rows.truncated[..., None], active, present
-        values = before, next_value, next_value[-1]
-        return n_step_returns(reward, *values, *flags, gamma=self.gamma, n=self.n_step)[: self.sequence]
+        returns = n_step_returns(reward, before, next_value, next_value[-1], *flags, gamma=self.gamma, n=self.n_step)
+        return returns[: self.sequence]
 
     def repeat_when_warm(
         self, step: Callable[[Any, jax.Array], tuple[Any, Metrics]], state: Any, key: jax.Array, axis: Any

@@ -51,7 +51,6 @@ class SAC(OffPolicy):
 
     name: ClassVar[str] = "sac"
     only_with: ClassVar[Mapping[str, str]] = {"target_entropy_share": "learn_temperature"}
-    has_target_actor: ClassVar[bool] = False
     values_every_choice: ClassVar[bool] = True
 
     temperature: float = 0.2  # what entropy is worth; where it is learnt, at the beginning
@@ -171,7 +170,7 @@ class SAC(OffPolicy):
     def alpha(self, state: LearnerState) -> ByGroup:
         """The temperatures."""
         fixed = jnp.asarray(self.temperature)
-        return {g: jnp.exp(state.extra[g]) if self.learn_temperature else fixed for g in state.params}
+        return jax.tree.map(jnp.exp, state.extra) if self.learn_temperature else dict.fromkeys(state.params, fixed)
 
 
 def soft_value(space: ActionSpace, q: jax.Array, log_prob: jax.Array, alpha: jax.Array, seen: Observation) -> jax.Array:

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+from shoal.core.algorithm import NormalisesViews
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
 from shoal.core.options import check_types
 from shoal.populations.evolution.strategies import ERL, OpenES, Strategy, strategy_from_dict, strategy_to_dict
@@ -49,7 +50,7 @@ class Evolution:
         steps = self.strategy.piece if isinstance(self.strategy, ERL) else 1
 
         def adapted(learner: Learner) -> Learner:
-            if learner.frozen or not hasattr(learner.algorithm, "normalise_views"):
+            if learner.frozen or not isinstance(learner.algorithm, NormalisesViews):
                 return learner
             algorithm: Any = learner.algorithm
             algorithm = dataclasses.replace(algorithm, normalise_views=self.normalise_views)
