@@ -8,7 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shoal import Box, Group, Observation
+from shoal.algorithms import SAC
 from shoal.bridges.numpy_policy import export
+from shoal.core.algorithm import LearnerSpec
 from shoal.core.errors import OptionError
 from shoal.core.spaces import Discrete
 from shoal.networks import ActorCritic, MemoryTorso, Network, init_weights, register_torso
@@ -95,6 +98,18 @@ def test_an_actor_critic_keeps_a_memory_for_each_torso(seen):
     assert parameters.shape == (3,)
     assert value.shape == ()
     np.testing.assert_allclose(memory["critic"], seen["x"][0])
+
+
+def test_actors_and_critics_from_a_replay_keep_a_memory_each():
+    """SAC with a torso that counts: after one step, actor and both critics remember what was seen."""
+    algorithm = SAC(network=Network(hidden=(4,), torso="counter"), buffer_size=10)
+    group = Group(1, Discrete(2), {"x": Box((2,))})
+    seen = Observation({"x": jnp.array([[1.0, 2.0]])})
+    state = algorithm.init(jax.random.key(0), LearnerSpec({"a": group}, None, 1, {"a": seen}))
+    policy, one = state.params["a"], jax.tree.map(lambda leaf: leaf[0], seen)
+    out = algorithm.act(policy, one, algorithm.initial_memory(policy), jax.random.key(1), True)
+    np.testing.assert_array_equal(out.memory["actor"], [1.0, 2.0])
+    np.testing.assert_array_equal(out.memory["critic"], [[1.0, 2.0]] * 2)
 
 
 class Matrix(nn.Module):
