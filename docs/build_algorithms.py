@@ -78,16 +78,20 @@ def options_table(classes: list[type[Any]]) -> str:
 
 def default_text(field: dataclasses.Field) -> str:
     """A default as one would type it; of a nested dataclass what differs from its own defaults."""
-    factory: Any = field.default_factory
-    value = field.default if factory is dataclasses.MISSING else factory()
+    value = default_of(field)
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return f"`{value!r}`"
     differs = [
         f"{part.name}={getattr(value, part.name)!r}"
         for part in dataclasses.fields(value)
-        if getattr(value, part.name) != getattr(type(value)(), part.name)
+        if getattr(value, part.name) != default_of(part)
     ]
     return f"`{type(value).__name__}({', '.join(differs)})`"
+
+
+def default_of(field: dataclasses.Field) -> Any:
+    factory: Any = field.default_factory
+    return field.default if factory is dataclasses.MISSING else factory()
 
 
 def comments(cls: type) -> dict[str, str]:

@@ -113,6 +113,18 @@ def test_learners_from_a_replay_keep_a_memory_too(cls):
     assert jax.tree.leaves(memory)
 
 
+def test_actors_and_critics_from_a_replay_keep_a_memory_each():
+    """SAC with a torso that counts: after one step, actor and both critics remember what was seen."""
+    algorithm = SAC(network=Network(hidden=(4,), torso="counter"), buffer_size=10)
+    group = Group(1, Discrete(2), {"x": Box((2,))})
+    seen = Observation({"x": jnp.array([[1.0, 2.0]])})
+    state = algorithm.init(jax.random.key(0), LearnerSpec({"a": group}, None, 1, {"a": seen}))
+    policy, one = state.params["a"], jax.tree.map(lambda leaf: leaf[0], seen)
+    out = algorithm.act(policy, one, algorithm.initial_memory(policy), jax.random.key(1), True)
+    np.testing.assert_array_equal(out.memory["actor"], [1.0, 2.0])
+    np.testing.assert_array_equal(out.memory["critic"], [[1.0, 2.0]] * 2)
+
+
 class Matrix(nn.Module):
     def __call__(self, seen):
         return jnp.ones((2, 2))

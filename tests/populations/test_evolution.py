@@ -17,7 +17,6 @@ from shoal.core.errors import NonFiniteError, OptionError, RunError
 from shoal.core.registry import register
 from shoal.core.types import Observation
 from shoal.networks.torsos import Network
-from shoal.populations.evolution.genome import playing
 from shoal.populations.evolution.hybrid import closed
 from shoal.populations.evolution.members import play
 from shoal.populations.evolution.program import Evolution, build
@@ -61,7 +60,7 @@ def test_members_play_what_their_weights_say():
     policies = policies_of(program.init().learners)
     choices = []
     for arm in range(3):
-        part = jax.tree.map(jnp.zeros_like, playing(policies["agent"]))
+        part = jax.tree.map(jnp.zeros_like, PPO().acting_weights(policies["agent"]))
         part["policy_head"]["bias"] = jax.nn.one_hot(arm, 3)
         own = policies["agent"].replace(weights={"params": policies["agent"].weights["params"] | part})
         choices.append(program.genome.vector({"agent": own}))
@@ -88,7 +87,7 @@ def test_only_the_actor_evolves():
     before = policies_of(jax.device_get(carry.learners))["agent"]
     carry, _ = program.advance(carry, program.counts[2])
     after = policies_of(jax.device_get(carry.learners))["agent"]
-    sizes = [leaf.size for leaf in jax.tree.leaves(playing(before))]
+    sizes = [leaf.size for leaf in jax.tree.leaves(PPO().acting_weights(before))]
     assert program.genome.size == sum(sizes) == (1 * 4 + 4) + (4 * 3 + 3)
     moved = jax.tree.map(lambda a, b: bool((a != b).any()), before.weights["params"], after.weights["params"])
     assert jax.tree.leaves(moved["policy_head"]) == [True, True]

@@ -30,15 +30,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shoal.algorithms.off_policy import ByGroup, LearnerState, Metrics, OffPolicy, Policy, taken_actions
-from shoal.algorithms.replay import Steps, split_windows, take_rows
+from shoal.algorithms.off_policy import LearnerState, OffPolicy, Policy, Weights, taken_actions
+from shoal.algorithms.replay import ByGroup, Metrics, Observations, Steps, split_windows, take_rows
 from shoal.batching.agents import as_weight, keep_where, mean_where
+from shoal.core import trees
 from shoal.core.algorithm import Experience, LearnerSpec
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.errors import require
 from shoal.core.spaces import ActionSpace, Box, action_width, split_parts
 from shoal.core.types import Observation, PyTree
 from shoal.ops.distributions import MASKED, distribution, random_action
+from shoal.ops.gradients import polyak_update
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +70,6 @@ class DDPG(OffPolicy):
     def num_critics(self) -> int:
         return 2 if self.twin else 1
 
-    @property
-    def noise(self) -> jax.Array | float:
-        return self.exploration_noise
-
     def actor_width(self, space: ActionSpace) -> int:
         return action_width(space)
 
@@ -81,7 +79,7 @@ class DDPG(OffPolicy):
             if isinstance(self.exploration_noise, int | float) and not isinstance(group.action, Box):
                 allowed = f"at most 1 for the discrete actions of {name!r}: it is the share of random ones"
                 require(self.exploration_noise <= 1, "DDPG", "exploration_noise", self.exploration_noise, allowed)
-        return self.init_state(key, spec)
+        return self.init_state(key, spec, noise=self.exploration_noise)
 
     def choose_action(
         self, policy: Policy, parameters: jax.Array, legal: jax.Array | None, key: jax.Array, explore: bool
@@ -115,16 +113,22 @@ class DDPG(OffPolicy):
             return self.apply(state, gradients), metrics
 
         state, metrics = self.repeat_when_warm(step, state, key, axis)
-        return self.count_update(state, axis), metrics
+        return self.count_update(state, axis, self.exploration_noise), metrics
 
-    def actor_due(self, state: LearnerState) -> jax.Array | bool:
-        """Whether this is the last of `policy_delay` steps: actors and slow networks move then only (TD3)."""
-        delay = self.policy_delay
-        return True if delay == 1 else state.steps % delay == delay - 1
+    def apply(self, state: LearnerState, gradients: PyTree) -> LearnerState:
+        """One step of Adam; the slow networks follow. They and the actors move in every `policy_delay`th only (TD3)."""
+        self = self.traced(state.hyper)
+        new, delay = super().apply(state, gradients), self.policy_delay
+        if delay == 1:
+            return new
+        due = state.steps % delay == delay - 1
+        moved, stays = ((one.weights["actor"], one.optimiser["actor"]) for one in (new, state))
+        actor, optimiser = trees.where(due, moved, stays)
+        weights = new.weights | {"actor": actor}
+        target = polyak_update(state.target, self.slow_parts(weights), jnp.where(due, self.target_rate, 0.0))
+        return new.with_weights(weights).replace(target=target, optimiser=new.optimiser | {"actor": optimiser})
 
-    def loss(
-        self, weights: dict[str, PyTree], state: LearnerState, windows: Steps, key: jax.Array
-    ) -> tuple[jax.Array, Metrics]:
+    def loss(self, weights: Weights, state: LearnerState, windows: Steps, key: jax.Array) -> tuple[jax.Array, Metrics]:
         """The losses of critics and actors, each of which moves its own weights only; and metrics."""
         for_target, for_actor = jax.random.split(key)
         actor, features, next_actor, next_features = self.forward(weights, state, windows)
@@ -160,7 +164,7 @@ class DDPG(OffPolicy):
         self,
         spaces: dict[str, ActionSpace],
         parameters: ByGroup,
-        seen: dict[str, Observation],
+        seen: Observations,
         key: jax.Array,
         smooth: bool = False,
     ) -> ByGroup:

@@ -25,7 +25,7 @@ from jax import lax
 
 from shoal.algorithms import q_learning as q
 from shoal.algorithms.q_learning import QLearning, QPolicy
-from shoal.algorithms.replay import NextObservations, Replayed, Steps, n_step_targets, split_windows
+from shoal.algorithms.replay import NextObservations, Replayed, Steps, split_windows
 from shoal.batching.agents import as_weight, keep_where
 from shoal.batching.masked import for_rows
 from shoal.core.algorithm import Experience, LearnerSpec, Prioritises, Traits
@@ -90,12 +90,7 @@ class DQN(Replayed, QLearning, Prioritises):
 
     @property
     def traits(self) -> Traits:
-        return Traits(
-            needs_global_state=self.mixer == "monotonic",
-            records_final_observations=True,
-            warm_up=self.warm_up,
-            replay=self.replay_traits(self.prioritised),
-        )
+        return self.make_traits(self.mixer == "monotonic", self.prioritised)
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> LearnerState:
         """Fresh policies for the groups of `spec`, and an empty replay."""
@@ -161,8 +156,8 @@ class DQN(Replayed, QLearning, Prioritises):
             parts = [(now[..., None], q.team_reward(reward, seen)[..., None], ahead[..., None], None, None)]
         errors, counts = [], []
         for value, paid, next_value, active, present in parts:
-            target = n_step_targets(rows, paid, next_value, active, present, gamma=self.gamma, n=self.n_step)
-            errors.append((value - lax.stop_gradient(target))[: self.sequence])
+            target = self.n_step_targets(rows, paid, next_value, active, present)
+            errors.append(value[: self.sequence] - lax.stop_gradient(target))
             counts.append(as_weight(present, value)[: self.sequence])
         error, count = jnp.concatenate(errors, axis=-1), jnp.concatenate(counts, axis=-1)
         loss = jnp.sum(weight[:, None] * count * error**2) / jnp.maximum(jnp.sum(count), 1.0)

@@ -36,7 +36,7 @@ from shoal.core.checks import check_positive
 from shoal.core.errors import require_positive
 from shoal.core.types import PyTree
 from shoal.networks.actor_critic import Evaluation
-from shoal.ops.gradients import over_epochs
+from shoal.ops.gradients import shuffle_envs
 from shoal.ops.losses import approx_kl, clipped_surrogate, policy_gradient
 from shoal.ops.normalisation import denormalise
 from shoal.ops.returns import vtrace
@@ -82,9 +82,9 @@ class Impala(OnPolicy):
         if self.epochs == self.minibatches == 1:
             state, metrics = self.step(state, batches, axis)
         else:
-            num_envs = experience.first.shape[1]
-            state, metrics = over_epochs(minibatch, state, key, self.epochs, num_envs, self.minibatches, axis)
-        return self.count_update(state), metrics
+            envs = shuffle_envs(key, experience.first.shape[1], self.epochs, self.minibatches, axis)
+            state, metrics = lax.scan(minibatch, state, envs)
+        return self.count_update(state), jax.tree.map(jnp.mean, metrics)
 
     def gradients(self, state: LearnerState, batches: Batches, axis: str | None = None) -> tuple[PyTree, Metrics]:
         """Gradients of the loss on the batches, and metrics; summed over devices."""

@@ -1,30 +1,28 @@
 """What DDPG and SAC share: actors, critics of their actions, slow copies of these, and windows of a replay.
 
 An algorithm derives from `OffPolicy` and adds `choose_action`, `loss` and `update`. A learner is a set of actors, one
-per group, and of critics (see `networks.critics`). n counts own decisions. An agent that may not act does nothing:
-critics are shown zeros for its action, and are trained there as well, so that values flow back through the observations
-of those who wait. Agents who are not present count for nothing. With a recurrent network, actor and critics each have a
-memory of their own: it is stored with the steps, brought up to date over the first rows of a window, and what followed
-a row is read with the memory after it.
+per group, and of critics (see `networks.critics`). An agent that may not act does nothing: critics are shown zeros for
+its action, and are trained there as well, so that values flow back through the observations of those who wait. Agents
+who are not present count for nothing. With a recurrent network, actor and critics each have a memory: it is stored with
+the steps, brought up to date over the first rows of a window, and what followed a row is read with the memory after it.
 
-Shape letters: `W` rows of a window, `T` of them after the burn-in and before the last, `S` of these are learnt from
-(`sequence`), `B` windows of a batch, `n` agents of a group, `K` critics.
+Shape letters: those of `replay`, and `K` critics.
 """
 
 import abc
 import dataclasses
 import functools
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from shoal.algorithms.replay import Replayed, Steps, n_step_targets, next_observations, take_rows
+from shoal.algorithms.replay import ByGroup, Metrics, Observations, Replayed, Steps, next_observations
 from shoal.batching.agents import keep_where, with_state
 from shoal.core import trees
-from shoal.core.algorithm import ActOutput, LearnerSpec, Traits
+from shoal.core.algorithm import ActOutput, Evolves, LearnerSpec, Traits
 from shoal.core.checks import check_floats
 from shoal.core.errors import OptionError
 from shoal.core.options import check_types
@@ -38,8 +36,7 @@ from shoal.ops import replay as buffers
 from shoal.ops.distributions import random_action
 from shoal.ops.gradients import adam, apply_gradients, polyak_update
 
-ByGroup = dict[str, jax.Array]
-Metrics = dict[str, jax.Array]
+Weights = dict[str, PyTree]
 
 
 class Policy(struct.PyTreeNode):
@@ -48,7 +45,7 @@ class Policy(struct.PyTreeNode):
     warm: false while it plays at random, to fill the replay. noise: how much it explores.
     """
 
-    weights: dict[str, PyTree]
+    weights: Weights
     warm: jax.Array
     noise: jax.Array
     actor: Actor = struct.field(pytree_node=False)
@@ -66,7 +63,7 @@ class LearnerState(struct.PyTreeNode):
     params: dict[str, Policy]
     join: PyTree
     extra: PyTree
-    target: dict[str, PyTree]
+    target: Weights
     optimiser: dict[str, PyTree]
     hyper: dict[str, jax.Array]
     updates: jax.Array
@@ -79,13 +76,13 @@ class LearnerState(struct.PyTreeNode):
         return {name: policy.space for name, policy in self.params.items()}
 
     @property
-    def weights(self) -> dict[str, PyTree]:
+    def weights(self) -> Weights:
         """All that is learnt."""
         torsos = {name: policy.weights["critic"] for name, policy in self.params.items()}
         actor = {name: policy.weights["actor"] for name, policy in self.params.items()}
         return {"actor": actor, "critic": {"trunk": torsos, "join": self.join}, "extra": self.extra}
 
-    def with_weights(self, weights: dict[str, PyTree]) -> "LearnerState":
+    def with_weights(self, weights: Weights) -> "LearnerState":
         """The state with other weights of all that is learnt."""
         actor, critic = weights["actor"], weights["critic"]
         params = {
@@ -94,9 +91,7 @@ class LearnerState(struct.PyTreeNode):
         }
         return self.replace(params=params, join=critic["join"], extra=weights["extra"])
 
-    def q_values(
-        self, critic: PyTree, features: ByGroup, seen: dict[str, Observation], own: ByGroup, others: ByGroup
-    ) -> ByGroup:
+    def q_values(self, critic: PyTree, features: ByGroup, seen: Observations, own: ByGroup, others: ByGroup) -> ByGroup:
         """Q(s, a) by each critic, `[K, S, B, n, values]`, of each agent's `own` action while the others do `others`."""
         present = {name: observation.present for name, observation in seen.items()}
         each = jax.vmap(lambda weights, features: self.head.apply(weights, features, own, others, present))
@@ -104,17 +99,16 @@ class LearnerState(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class OffPolicy(Replayed):
+class OffPolicy(Replayed, Evolves):
     """Options and methods common to both (abstract)."""
 
-    has_target_actor: ClassVar[bool]
+    has_target_actor: ClassVar[bool] = False
     """Whether the actions in targets are chosen by slow copies of the actors."""
     values_every_choice: ClassVar[bool] = False
     """Whether critics put out a value for each choice of a discrete action, instead of being shown the own action."""
 
     learning_rate: float = 1e-3  # Adam's step size for the critics
     actor_learning_rate: float = 5e-4  # and for the actors
-    gamma: float = 0.99  # discount per environment step
     max_grad_norm: float = 10.0  # gradients of the actors, and those of the critics, are scaled down to this norm
     target_rate: float = 0.01  # share of the way that the slow networks follow in each gradient step
     warm_up: int = 2_000  # environment steps at random before learning begins
@@ -136,15 +130,6 @@ class OffPolicy(Replayed):
     def actor_width(self, space: ActionSpace) -> int:
         """How many numbers an actor puts out."""
 
-    @property
-    def noise(self) -> jax.Array | float:
-        """How much policies explore whose actors do not by themselves."""
-        return 0.0
-
-    def actor_due(self, state: LearnerState) -> jax.Array | bool:
-        """Whether actors and slow networks move in this gradient step."""
-        return True
-
     @abc.abstractmethod
     def choose_action(
         self, policy: Policy, parameters: jax.Array, legal: jax.Array | None, key: jax.Array, explore: bool
@@ -152,24 +137,15 @@ class OffPolicy(Replayed):
         """One agent's action, from what its actor puts out."""
 
     @abc.abstractmethod
-    def loss(
-        self, weights: dict[str, PyTree], state: LearnerState, windows: Steps, key: jax.Array
-    ) -> tuple[jax.Array, Metrics]:
+    def loss(self, weights: Weights, state: LearnerState, windows: Steps, key: jax.Array) -> tuple[jax.Array, Metrics]:
         """The whole loss on windows, and metrics. weights: those of the state, which gradients are taken of."""
 
     @property
     def traits(self) -> Traits:
-        return Traits(
-            needs_global_state=self.critic == "global",
-            records_final_observations=True,
-            warm_up=self.warm_up,
-            replay=self.replay_traits(),
-        )
+        return self.make_traits(self.critic == "global")
 
-    def init_state(self, key: jax.Array, spec: LearnerSpec, extra: PyTree = ()) -> LearnerState:
+    def init_state(self, key: jax.Array, spec: LearnerSpec, extra: PyTree = (), noise: Any = 0.0) -> LearnerState:
         """Fresh actors and critics for the groups of `spec`, and an empty replay. extra: what else is learnt."""
-        hyper = self.hyper(spec)
-        self = self.traced(hyper)
         for_head, *keys = jax.random.split(key, len(spec.groups) + 1)
         params, groups, features = {}, [], {}
         for k, (name, group) in zip(keys, spec.groups.items(), strict=True):
@@ -179,20 +155,19 @@ class OffPolicy(Replayed):
                     f"{type(self).__name__}: the action space of {name!r}, {space}, must have finite bounds with low < "
                     "high, into which actions are squashed. For one without bounds use PPO, A2C or Impala."
                 )
-            params[name], features[name] = self.init_policy(k, group, spec)
-            width = action_width(space)
-            several = self.values_every_choice and not isinstance(space, Box)
+            params[name], features[name] = self.init_policy(k, group, spec, noise)
+            width, several = action_width(space), self.values_every_choice and not isinstance(space, Box)
             groups.append(GroupSpec(name, group.size, width, width if several else 1))
         head = CriticHead(self.critic, self.network, tuple(groups))
         zeros = {group.name: jnp.zeros((group.size, group.action_width)) for group in groups}
         inputs = features, zeros, zeros, dict.fromkeys(features)
         join = trees.stack([head.init(k, *inputs) for k in jax.random.split(for_head, self.num_critics)])
         replay, zero = buffers.init(*self.replay_shape(spec)), jnp.int32(0)
-        state = LearnerState(params, join, extra, {}, {}, hyper, zero, zero, replay, head)
+        state = LearnerState(params, join, extra, {}, {}, self.hyper(spec), zero, zero, replay, head)
         adams = {part: adam(self.max_grad_norm).init(tree) for part, tree in state.weights.items() if tree}
         return state.replace(target=self.slow_parts(state.weights), optimiser=adams)
 
-    def init_policy(self, key: jax.Array, group: Group, spec: LearnerSpec) -> tuple[Policy, jax.Array]:
+    def init_policy(self, key: jax.Array, group: Group, spec: LearnerSpec, noise: Any) -> tuple[Policy, jax.Array]:
         """A fresh policy for one group; and zeros in place of the features of one of its critics, `[n, f]`."""
         for_actor, *keys = jax.random.split(key, self.num_critics + 1)
         actor, critic = Actor(self.network, self.actor_width(group.action)), CriticTorso(self.network)
@@ -202,18 +177,16 @@ class OffPolicy(Replayed):
         torsos = [critic.init(k, seen, memory) for k in keys]
         weights = {"actor": actor.init(for_actor, view, memory), "critic": trees.stack(torsos)}
         shape = jax.eval_shape(lambda: critic.apply(torsos[0], seen, memory)[0]).shape
-        policy = Policy(weights, jnp.asarray(False), jnp.float32(self.noise), actor, critic, group.action)
+        policy = Policy(weights, jnp.asarray(False), jnp.float32(noise), actor, critic, group.action)
         return policy, jnp.zeros((group.size, *shape))
 
-    def slow_parts(self, weights: dict[str, PyTree]) -> dict[str, PyTree]:
+    def slow_parts(self, weights: Weights) -> Weights:
         """The weights that have slow copies."""
         return {part: weights[part] for part in (("actor", "critic") if self.has_target_actor else ("critic",))}
 
     def fresh_memory(self) -> PyTree:
-        if not self.network.has_memory:
-            return ()
         one = initial_carry(self.network)
-        return {"actor": one, "critic": trees.stack([one] * self.num_critics)}
+        return {"actor": one, "critic": trees.stack([one] * self.num_critics)} if self.network.has_memory else ()
 
     def act(self, params: Policy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool) -> ActOutput:
         """One agent's action: any legal one while the replay is being filled, else the policy's."""
@@ -231,22 +204,25 @@ class OffPolicy(Replayed):
 
     def value(self, params: Policy, observation: Observation, memory: PyTree) -> jax.Array:
         """Nothing reads it: final observations are stored as they are, and valued when they are learnt from."""
-        del params, observation, memory
         return jnp.float32(0.0)
 
-    def forward(
-        self, weights: dict[str, PyTree], state: LearnerState, windows: Steps
-    ) -> tuple[ByGroup, ByGroup, ByGroup, ByGroup]:
-        """What networks put out along windows.
+    def acting_weights(self, params: Policy) -> PyTree:
+        return params.weights["actor"]
 
-        For the rows learnt from: what actors put out, `[S, B, n, width]`, and the features of the critics' torsos,
-        `[K, S, B, n, f]`. Then both, by the slow copies where there are any, for what followed each row, `[T, ...]`.
+    def with_acting_weights(self, params: Policy, weights: PyTree) -> Policy:
+        return params.replace(weights=params.weights | {"actor": weights})
+
+    def forward(
+        self, weights: Weights, state: LearnerState, windows: Steps
+    ) -> tuple[ByGroup, ByGroup, ByGroup, ByGroup]:
+        """What actors put out, `[S, B, n, width]`, and the features of the critics' torsos, `[K, S, B, n, f]`.
+
+        Then both for what followed each row, by the slow copies where there are any: `T` in place of `S`.
         """
         following, out = next_observations(windows), ({}, {}, {}, {})
 
         def unroll(network, seen, after, weights, slow, memory):
-            rows = take_rows(seen, 0, -1), windows.first[:-1], take_rows(after.view, self.burn_in, None)
-            now, ahead = unroll_with_slow(network, weights, slow, memory, *rows, self.burn_in)
+            now, ahead = unroll_with_slow(network, weights, slow, memory, seen, after, windows.first, self.burn_in)
             return now[: self.sequence], ahead
 
         for name, policy in state.params.items():
@@ -261,13 +237,12 @@ class OffPolicy(Replayed):
             out[1][name], out[3][name] = each(*both, memory["critic"])
         return out
 
-    def returns(self, rows: Steps, following: dict[str, Observation], next_value: ByGroup) -> ByGroup:
+    def returns(self, rows: Steps, following: Observations, next_value: ByGroup) -> ByGroup:
         """Targets r + γ r' + ... + γ^n V(s⁽ⁿ⁾) of the rows learnt from, `[S, B, n]`. next_value: `[T, B, n]`."""
         targets = {}
         for name, value in next_value.items():
             seen, value = rows.observation[name], keep_where(following[name].present, value)
-            steps = rows, rows.reward[name], value, seen.active, seen.present
-            targets[name] = n_step_targets(*steps, gamma=self.gamma, n=self.n_step)[: self.sequence]
+            targets[name] = self.n_step_targets(rows, rows.reward[name], value, seen.active, seen.present)
         return targets
 
     def gradients(
@@ -279,29 +254,23 @@ class OffPolicy(Replayed):
         return lax.pmean(found, axis) if axis else found
 
     def apply(self, state: LearnerState, gradients: PyTree) -> LearnerState:
-        """One step of Adam; the slow networks follow. Unless it is the actors' turn, these and the slow ones stay."""
+        """One step of Adam; the slow networks follow."""
         self = self.traced(state.hyper)
-        actor_due = self.actor_due(state)
-        new, optimiser = dict(state.weights), dict(state.optimiser)
+        new, optimiser = dict(state.weights), {}
         for part, old in state.optimiser.items():
             rate = self.actor_learning_rate if part == "actor" else self.learning_rate
-            moved = apply_gradients(new[part], gradients[part], old, self.max_grad_norm, rate)
-            if part == "actor":
-                moved = trees.where(jnp.asarray(actor_due), moved, (new[part], old))
-            new[part], optimiser[part] = moved
-        share = jnp.where(actor_due, self.target_rate, 0.0)
-        target = polyak_update(state.target, self.slow_parts(new), share)
+            new[part], optimiser[part] = apply_gradients(new[part], gradients[part], old, self.max_grad_norm, rate)
+        target = polyak_update(state.target, self.slow_parts(new), self.target_rate)
         return state.with_weights(new).replace(target=target, optimiser=optimiser, steps=state.steps + 1)
 
-    def count_update(self, state: LearnerState, axis: str | None = None) -> LearnerState:
+    def count_update(self, state: LearnerState, axis: str | None, noise: Any = 0.0) -> LearnerState:
         """The state one update older; its policies know whether the replay is filled, and how much to explore."""
-        warm, noise = self.is_warm(state.replay, axis), jnp.float32(self.traced(state.hyper).noise)
+        warm, noise = self.is_warm(state.replay, axis), jnp.float32(noise)
         params = {name: policy.replace(warm=warm, noise=noise) for name, policy in state.params.items()}
         return state.replace(params=params, updates=state.updates + 1)
 
 
 def taken_actions(spaces: dict[str, ActionSpace], rows: Steps) -> ByGroup:
     """The actions that were taken, as critics see them."""
-    return {
-        g: keep_where(rows.observation[g].active, action_vector(space, rows.action[g])) for g, space in spaces.items()
-    }
+    seen = rows.observation
+    return {g: keep_where(seen[g].active, action_vector(space, rows.action[g])) for g, space in spaces.items()}

@@ -18,14 +18,24 @@ from flax import struct
 
 from shoal.algorithms.vdac import TEAM, OwnValues, Team, TeamValue
 from shoal.batching.agents import mover_index, over_agents, pick, pick_observation
-from shoal.core import algorithm as contract
-from shoal.core.algorithm import ActOutput, Experience, LearnerSpec, Traits, Trajectory
+from shoal.core.algorithm import (
+    ActOutput,
+    Algorithm,
+    EstimatesKL,
+    Evolves,
+    Experience,
+    LearnerSpec,
+    NormalisesViews,
+    Stochastic,
+    Traits,
+    Trajectory,
+)
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.contract import checked_loss
 from shoal.core.options import check_types
 from shoal.core.types import Group, Observation, PyTree
 from shoal.networks import Network, init_weights, make_actor_critic
-from shoal.networks.actor_critic import ActorCritic, Evaluation, apply_network, evaluate_actions
+from shoal.networks.actor_critic import ACTING_PARTS, ActorCritic, Evaluation, apply_network, evaluate_actions
 from shoal.networks.mixers import MixerKind
 from shoal.ops import losses, normalisation
 from shoal.ops.distributions import Distribution, distribution
@@ -188,7 +198,7 @@ def make_batch(policy: Policy, trajectory: Trajectory, experience: Experience, a
 
 
 @dataclasses.dataclass(frozen=True)
-class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
+class OnPolicy(Algorithm, Stochastic, EstimatesKL, Evolves, NormalisesViews):
     """Options and methods common to all (abstract: `loss` and `update` are missing)."""
 
     learning_rate: float = 3e-4  # Adam's step size
@@ -261,6 +271,12 @@ class OnPolicy(contract.Algorithm, contract.Stochastic, contract.EstimatesKL):
         view = normalisation.normalise_tree(params.view_stats, observation.view)
         value, _ = apply_network(params.network, params.weights, view, observation.state, memory, method="critic")
         return normalisation.denormalise(params.value_stats, value)
+
+    def acting_weights(self, params: Policy) -> PyTree:
+        return {name: params.weights["params"][name] for name in ACTING_PARTS if name in params.weights["params"]}
+
+    def with_acting_weights(self, params: Policy, weights: PyTree) -> Policy:
+        return params.replace(weights=params.weights | {"params": params.weights["params"] | weights})
 
     def prepare(
         self, state: LearnerState, experience: Experience, axis: str | None = None

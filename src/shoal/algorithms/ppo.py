@@ -15,13 +15,14 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from shoal.algorithms.on_policy import Batch, LearnerState, Metrics, OnPolicy, take_envs
 from shoal.core.algorithm import Experience, Traits
 from shoal.core.checks import check_positive
 from shoal.core.errors import require_positive
 from shoal.networks.actor_critic import Evaluation
-from shoal.ops.gradients import over_epochs
+from shoal.ops.gradients import shuffle_envs
 from shoal.ops.losses import approx_kl, clipped_surrogate
 
 
@@ -52,11 +53,12 @@ class PPO(OnPolicy):
         state, batches = self.prepare(state, experience, axis)
 
         def minibatch(state, envs):
-            return self.step(state, take_envs(batches, envs), axis)
+            gradients, metrics = self.gradients(state, take_envs(batches, envs), axis)
+            return self.apply(state, gradients), metrics
 
-        num_envs = experience.first.shape[1]
-        state, metrics = over_epochs(minibatch, state, key, self.epochs, num_envs, self.minibatches, axis)
-        return self.count_update(state), metrics
+        envs = shuffle_envs(key, experience.first.shape[1], self.epochs, self.minibatches, axis)
+        state, metrics = lax.scan(minibatch, state, envs)
+        return self.count_update(state), jax.tree.map(jnp.mean, metrics)
 
     def loss(self, new: Evaluation, batch: Batch) -> tuple[jax.Array, Metrics]:
         """The clipped surrogate, the entropy bonus and the squared error of the value."""

@@ -15,6 +15,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax import lax
 
 from shoal.algorithms import q_learning as q
 from shoal.algorithms.q_learning import QLearning, QPolicy
@@ -24,7 +25,7 @@ from shoal.core.checks import check_floats, check_whole
 from shoal.core.types import Observation, PyTree
 from shoal.networks.sequences import unroll
 from shoal.networks.torsos import Network
-from shoal.ops.gradients import adam, chunked_gradient, over_epochs, sum_over_devices
+from shoal.ops.gradients import adam, chunked_gradient, shuffle_envs, sum_over_devices
 from shoal.ops.returns import lambda_returns
 
 TEAM = "team"
@@ -116,9 +117,9 @@ class PQN(QLearning):
             gradients, metrics = self.gradients(state, batch.take(envs), axis)
             return self.apply(state, gradients), metrics
 
-        num_envs = experience.first.shape[1]
-        state, metrics = over_epochs(minibatch, state, key, self.epochs, num_envs, self.minibatches, axis)
-        return self.count_update(state), metrics
+        envs = shuffle_envs(key, experience.first.shape[1], self.epochs, self.minibatches, axis)
+        state, metrics = lax.scan(minibatch, state, envs)
+        return self.count_update(state), jax.tree.map(jnp.mean, metrics)
 
     def prepare(self, state: LearnerState, experience: Experience) -> Batch:
         """The batch with its λ-returns, of the values that `act` recorded."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from shoal.batching.agents import as_weight, keep_where, over_axes
-from shoal.core.algorithm import ActOutput, Algorithm, LearnerSpec
+from shoal.core.algorithm import ActOutput, Algorithm, Evolves, LearnerSpec
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.errors import OptionError, require
 from shoal.core.options import check_types
@@ -39,7 +39,7 @@ class QPolicy(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class QLearning(Algorithm):
+class QLearning(Algorithm, Evolves):
     """Options and methods common to learners of action values (abstract).
 
     A learner's state has `params`, the policies by group; `mixer`, the mixer's weights; `optimiser`; `updates`.
@@ -98,6 +98,12 @@ class QLearning(Algorithm):
         """What one agent can expect from here on: the value of its best action."""
         values, _ = params.forward(observation, memory)
         return greedy_value(params.network.action, values, values, observation)
+
+    def acting_weights(self, params: QPolicy) -> PyTree:
+        return params.weights
+
+    def with_acting_weights(self, params: QPolicy, weights: PyTree) -> QPolicy:
+        return params.replace(weights=weights)
 
     def mix(self, weights: PyTree, values: jax.Array, state: PyTree) -> jax.Array:
         """What teams are worth, `[T, E]`, from what their agents are, `[T, E, agents]`. weights: the mixer's."""

@@ -1,6 +1,7 @@
 """The base of learners with a replay: what is stored of a step, windows of it, and gradient steps once it is warm.
 
-Shape letters: `T` time, `E` environments, `W` rows of a window, `B` windows of a batch, `n` agents of a group.
+Shape letters: `T` time, `E` environments; `W` rows of a window, `T` of them between the burn-in and the last, `S` of
+these are learnt from (`sequence`), `B` windows of a batch, `n` agents of a group.
 """
 
 import abc
@@ -14,13 +15,17 @@ from flax import struct
 from jax import lax
 
 from shoal.core import trees
-from shoal.core.algorithm import Algorithm, Experience, LearnerSpec, Replays, ReplayTraits
+from shoal.core.algorithm import Algorithm, Experience, LearnerSpec, Replays, ReplayTraits, Traits
 from shoal.core.checks import check_whole
 from shoal.core.errors import OptionError, require
 from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import Observation, PyTree
 from shoal.ops import replay as buffers
 from shoal.ops.returns import n_step_returns
+
+ByGroup = dict[str, jax.Array]
+Observations = dict[str, Observation]
+Metrics = dict[str, jax.Array]
 
 
 class Steps(struct.PyTreeNode):
@@ -29,10 +34,10 @@ class Steps(struct.PyTreeNode):
     state, final_state: the global state, once for all groups; None where nobody asks for it.
     """
 
-    observation: dict[str, Observation]
-    final_observation: dict[str, Observation]
-    action: dict[str, jax.Array]
-    reward: dict[str, jax.Array]
+    observation: Observations
+    final_observation: Observations
+    action: ByGroup
+    reward: ByGroup
     memory: dict[str, PyTree]
     state: PyTree
     final_state: PyTree
@@ -44,7 +49,7 @@ class Steps(struct.PyTreeNode):
 class NextObservations(NamedTuple):
     """What followed each row of a window: the next observation, or the final one where the episode was cut short."""
 
-    observation: dict[str, Observation]
+    observation: Observations
     state: PyTree
 
 
@@ -56,6 +61,7 @@ class Replayed(Algorithm, Replays):
     warm_up: int = 2_000  # environment steps before learning begins
     batch_size: int = 256  # windows of a gradient step
     gradient_steps: int = 4  # in each update
+    gamma: float = 0.99  # discount per environment step
     n_step: int = 1  # own decisions until values are bootstrapped from
     sequence: int = 1  # steps of a window that are learnt from; more for recurrent networks
     burn_in: int = 0  # steps before them that only bring the memory up to date
@@ -67,17 +73,18 @@ class Replayed(Algorithm, Replays):
     def check_replay(self) -> None:
         """Refuses sizes that do not fit together."""
         check_whole(self, buffer_size=1, warm_up=0, batch_size=1, gradient_steps=1, n_step=1, sequence=1, burn_in=0)
-        if self.burn_in and not jax.tree.leaves(jax.eval_shape(self.fresh_memory)):
-            allowed = "0 if the network has no memory (network.recurrent is 'none')"
-            require(False, type(self).__name__, "burn_in", self.burn_in, allowed)
+        remembers = bool(jax.tree.leaves(jax.eval_shape(self.fresh_memory)))
+        allowed = "0 if the network has no memory (network.recurrent is 'none')"
+        require(remembers or not self.burn_in, type(self).__name__, "burn_in", self.burn_in, allowed)
 
     @property
     def window(self) -> int:
         """Rows of a sample; the last is there for its observation only."""
         return self.burn_in + self.sequence + self.n_step
 
-    def replay_traits(self, prioritised: bool = False) -> ReplayTraits:
-        return ReplayTraits(self.window, self.batch_size, self.gradient_steps, prioritised, self.sequence)
+    def make_traits(self, needs_global_state: bool, prioritised: bool = False) -> Traits:
+        replay = ReplayTraits(self.window, self.batch_size, self.gradient_steps, prioritised, self.sequence)
+        return Traits(needs_global_state, records_final_observations=True, warm_up=self.warm_up, replay=replay)
 
     def initial_memory(self, params: PyTree) -> PyTree:
         return self.fresh_memory()
@@ -131,24 +138,29 @@ class Replayed(Algorithm, Replays):
         num_envs = replay.num_envs * (lax.axis_size(axis) if axis else 1)
         return buffers.can_sample(replay, self.window, -(-self.warm_up // num_envs))
 
-    def repeat_when_warm(
-        self, step: Callable[[Any, jax.Array], tuple[Any, dict[str, jax.Array]]], state: Any, key: jax.Array, axis: Any
-    ) -> tuple[Any, dict[str, jax.Array]]:
-        """`gradient_steps` calls of `step(state, key)` if `warm_up` steps are stored, and the means of the metrics.
+    def n_step_targets(
+        self, rows: Steps, reward: jax.Array, next_value: jax.Array, active: Any, present: Any
+    ) -> jax.Array:
+        """Targets r + γ r' + ... + γ^n V(s⁽ⁿ⁾), `[S, B, n]`, given values of what followed each row, `[T, B, n]`."""
+        before = jnp.concatenate([jnp.zeros_like(next_value[:1]), next_value[:-1]])  # the first is read by nobody
+        flags = rows.terminated[..., None], rows.truncated[..., None], active, present
+        returns = n_step_returns(reward, before, next_value, next_value[-1], *flags, gamma=self.gamma, n=self.n_step)
+        return returns[: self.sequence]
 
-        Before, the state as it is, and zeros.
-        """
+    def repeat_when_warm(
+        self, step: Callable[[Any, jax.Array], tuple[Any, Metrics]], state: Any, key: jax.Array, axis: Any
+    ) -> tuple[Any, Metrics]:
+        """`gradient_steps` calls of `step(state, key)`, and the means of metrics; none, and zeros, until it is warm."""
         replay = state.replay
         learner = state.replace(replay=replay.replace(store=()))  # the store itself must not pass through the branch
 
-        def steps(learner: Any) -> tuple[Any, dict[str, jax.Array]]:
+        def steps(learner: Any) -> tuple[Any, Metrics]:
             def once(learner, key):
                 learner, metrics = step(learner.replace(replay=learner.replay.replace(store=replay.store)), key)
                 return learner.replace(replay=learner.replay.replace(store=())), metrics
 
-            # Each device draws from its own copies, so each needs its own key, and what is drawn depends on their
-            # number: a learner with a replay agrees with itself on another number of devices in what it learns, not in
-            # its numbers. All else that is drawn belongs to a copy, whichever device has it.
+            # Each device draws from its own copies, with its own key: what is drawn depends on their number, and so a
+            # learner with a replay agrees with itself on another number of devices in what it learns, not to the bit.
             own = jax.random.fold_in(key, lax.axis_index(axis)) if axis else key
             keys = jax.random.split(own, self.gradient_steps)
             learner, metrics = lax.scan(once, learner, keys)
@@ -192,13 +204,3 @@ def split_windows(windows: Steps, burn_in: int) -> tuple[Steps, NextObservations
 def take_rows(tree: PyTree, start: int, stop: int | None) -> PyTree:
     """Some rows of windows."""
     return jax.tree.map(lambda leaf: leaf[start:stop], tree)
-
-
-def n_step_targets(
-    rows: Steps, reward: jax.Array, next_value: jax.Array, active: Any, present: Any, *, gamma: Any, n: int
-) -> jax.Array:
-    """Targets r + γ r' + ... + γ^n V(s⁽ⁿ⁾) of rows, `[T, B, n]`, given values of what followed each of them."""
-    shifted = jnp.concatenate([jnp.zeros_like(next_value[:1]), next_value[:-1]])  # the first is read by nobody
-    values = shifted, next_value, next_value[-1]
-    masks = rows.terminated[..., None], rows.truncated[..., None], active, present
-    return n_step_returns(reward, *values, *masks, gamma=gamma, n=n)

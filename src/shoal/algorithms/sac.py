@@ -4,26 +4,23 @@
     critic loss = (Q(s, a) - target)²,    actor loss = -V(s),
     temperature loss = log α · (H(π(· | s)) - target entropy)
 
-Papers: Haarnoja et al. 2018 (SAC, with the learnt temperature), Christodoulou 2019 (discrete SAC), Iqbal and Sha 2019
-(MAAC).
+Papers: Haarnoja et al. 2018 (SAC), Christodoulou 2019 (discrete SAC), Iqbal and Sha 2019 (MAAC).
 
-Continuous actions are a Gaussian, whose deviation depends on the observation, squashed into the bounds; critics are
-shown the action, and gradients flow through the sample. For discrete actions critics put out a value for each choice,
-and the expectations are exact. The value of a MultiDiscrete action is the mean of the values of its parts, as in `DQN`,
-so its expectation is found part by part, and is exact as well; its entropy is the sum over its parts.
+Continuous actions are a squashed Gaussian, whose deviation depends on the observation; critics are shown the action,
+and gradients flow through the sample. For discrete actions critics put out a value for each choice; expectations are
+exact, part by part: the value of a MultiDiscrete action is the mean of those of its parts, its entropy their sum.
 
-The target entropy is a share of what is possible: of a discrete action, `target_entropy_share` times the entropy of
-the uniform choice among those that are legal; of a continuous one, minus its dimension times the share, with actions in
-units of half their range.
+The target entropy is a share of what is possible: `target_entropy_share` times the entropy of the uniform choice among
+legal actions; of continuous ones, minus their dimension times the share, in units of half their range.
 
 `critic`: `own` (independent learners), `global` (MASAC: the critic sees the global state and all agents' actions), or
 `attention` (MAAC). The actor loss supposes that the others act as their policies do now, as MAAC does.
 
-Departures: actor and critic losses are taken at the same weights; the actions enter the critic at its last hidden
-layer; agents of a group share weights and a temperature; MAAC's counterfactual baseline is implied by the exact
-expectation, whose gradient does not change with a constant added to all values; n counts own decisions, and the entropy
-of those in between is left out of n-step targets; episodes that were cut short bootstrap from their real final
-observation. See `off_policy` for agents who wait, for memory, and for the shape letters.
+Departures: actor and critic losses are taken at the same weights; actions enter the critic at its last hidden layer;
+agents of a group share weights and a temperature; MAAC's counterfactual baseline is implied by the exact expectation,
+whose gradient does not change with a constant added to all values; n counts own decisions, and the entropy of those in
+between is left out of n-step targets; episodes that were cut short bootstrap from their real final observation. See
+`off_policy` for agents who wait, for memory, and for the shape letters.
 """
 
 import dataclasses
@@ -35,13 +32,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from shoal.algorithms.off_policy import ByGroup, LearnerState, Metrics, OffPolicy, Policy, taken_actions
-from shoal.algorithms.replay import Steps, split_windows, take_rows
+from shoal.algorithms.off_policy import LearnerState, OffPolicy, Policy, Weights, taken_actions
+from shoal.algorithms.replay import ByGroup, Metrics, Observations, Steps, split_windows, take_rows
 from shoal.batching.agents import as_weight, keep_where, mean_where, over_axes
 from shoal.core.algorithm import Experience, LearnerSpec
 from shoal.core.checks import check_floats
 from shoal.core.spaces import ActionSpace, Box, action_vector, split_parts
-from shoal.core.types import Observation, PyTree
+from shoal.core.types import Observation
 from shoal.networks.q_network import expected_value
 from shoal.ops.distributions import MASKED, distribution, num_parameters
 
@@ -54,7 +51,6 @@ class SAC(OffPolicy):
 
     name: ClassVar[str] = "sac"
     only_with: ClassVar[Mapping[str, str]] = {"target_entropy_share": "learn_temperature"}
-    has_target_actor: ClassVar[bool] = False
     values_every_choice: ClassVar[bool] = True
 
     temperature: float = 0.2  # what entropy is worth; where it is learnt, at the beginning
@@ -101,9 +97,7 @@ class SAC(OffPolicy):
         state, metrics = self.repeat_when_warm(step, state, key, axis)
         return self.count_update(state, axis), metrics
 
-    def loss(
-        self, weights: dict[str, PyTree], state: LearnerState, windows: Steps, key: jax.Array
-    ) -> tuple[jax.Array, Metrics]:
+    def loss(self, weights: Weights, state: LearnerState, windows: Steps, key: jax.Array) -> tuple[jax.Array, Metrics]:
         """The losses of critics, actors and temperatures, each of which moves its own weights only; and metrics."""
         for_target, for_actor = jax.random.split(key)
         actor, features, next_actor, next_features = self.forward(weights, state, windows)
@@ -139,12 +133,9 @@ class SAC(OffPolicy):
         return self.returns(rows, seen, value)
 
     def sample_actions(
-        self, spaces: dict[str, ActionSpace], parameters: ByGroup, seen: dict[str, Observation], key: jax.Array
+        self, spaces: dict[str, ActionSpace], parameters: ByGroup, seen: Observations, key: jax.Array
     ) -> tuple[ByGroup, ByGroup]:
-        """Actions from π as critics see them, and log π: of the sample for a box, else of every choice.
-
-        Gradients flow through the actions of boxes, and through log π.
-        """
+        """Actions from π (of a box reparameterised) as critics see them; and log π of these, or of every choice."""
         actions, log_probs = {}, {}
         for i, (name, space) in enumerate(spaces.items()):
             legal, numbers = seen[name].legal, parameters[name]
@@ -162,7 +153,7 @@ class SAC(OffPolicy):
         return actions, log_probs
 
     def temperature_loss(
-        self, log_alpha: ByGroup, spaces: dict[str, ActionSpace], log_prob: ByGroup, seen: dict[str, Observation]
+        self, log_alpha: ByGroup, spaces: dict[str, ActionSpace], log_prob: ByGroup, seen: Observations
     ) -> tuple[jax.Array, Metrics]:
         """Log α (H(π) - target entropy), summed over groups: α falls where a policy is less decided than wanted."""
         loss, entropies = jnp.float32(0.0), []
@@ -179,7 +170,7 @@ class SAC(OffPolicy):
     def alpha(self, state: LearnerState) -> ByGroup:
         """The temperatures."""
         fixed = jnp.asarray(self.temperature)
-        return {g: jnp.exp(state.extra[g]) if self.learn_temperature else fixed for g in state.params}
+        return jax.tree.map(jnp.exp, state.extra) if self.learn_temperature else dict.fromkeys(state.params, fixed)
 
 
 def soft_value(space: ActionSpace, q: jax.Array, log_prob: jax.Array, alpha: jax.Array, seen: Observation) -> jax.Array:

@@ -275,6 +275,27 @@ class EstimatesKL(abc.ABC):
         """KL of the policy that acted from the newest, estimated on experience; the largest over its groups."""
 
 
+class Evolves(abc.ABC):
+    """A policy whose weights can be searched for without gradients."""
+
+    @abc.abstractmethod
+    def acting_weights(self, params: PyTree) -> PyTree:
+        """The weights of a policy that its greedy play depends on: an actor's, not a critic's."""
+
+    @abc.abstractmethod
+    def with_acting_weights(self, params: PyTree, weights: PyTree) -> PyTree:
+        """The policy with other weights of that kind."""
+
+
+class NormalisesViews(abc.ABC):
+    """Policies that may normalise what they see, by running statistics that others may bring up to date.
+
+    If the option `normalise_views` is on, params have `view_stats`: `ops.normalisation.RunningStats`, as the views are.
+    """
+
+    normalise_views: bool
+
+
 P = TypeVar("P")
 
 

@@ -19,6 +19,9 @@ from shoal.core.types import Observation, PyTree
 from shoal.networks.torsos import Network, Torso, initial_carry
 from shoal.ops.distributions import Distribution, distribution, num_parameters
 
+ACTING_PARTS = ("actor_torso", "shared_torso", "policy_head")
+"""Parts of an `ActorCritic` that its greedy play depends on; the deviation of continuous actions is for exploring."""
+
 
 class ActorCritic(nn.Module):
     """Policy and value of one agent.

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from shoal.core.types import PyTree
 from shoal.networks.attention import attend_to_others, dense
-from shoal.networks.torsos import ACTIVATIONS, Network, Torso, initial_carry
+from shoal.networks.torsos import ACTIVATIONS, Network, Torso
 
 CriticKind = Literal["own", "global", "attention"]
 
@@ -46,10 +46,6 @@ class CriticTorso(nn.Module):
     ) -> tuple[jax.Array, PyTree]:
         """`T` steps in a row: (features `[T, ...]`, memory after each step, `[T, ...]`)."""
         return self.torso.unroll(view, memory, first, active, every=True)
-
-    @nn.nowrap
-    def initial_memory(self) -> PyTree:
-        return initial_carry(self.config)
 
 
 @dataclasses.dataclass(frozen=True)

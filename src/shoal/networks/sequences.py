@@ -51,15 +51,18 @@ def unroll_with_slow(
     slow: PyTree,
     memory: PyTree,
     seen: Observation,
+    following: Observation,
     first: jax.Array,
-    following: PyTree,
     burn_in: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """As `unroll`; and outputs of what followed each of the `T` steps, `[T, B, n, ...]`, by slow copies of the weights.
+    """Outputs `[T, B, n, ...]` along sequences; and by slow copies of the weights for what followed each step.
 
-    following: the views after the steps that are not burn-in. They are read with the slow network's memory of the step.
+    seen, first: of the burn-in, of the `T` steps, and of one more, which is not read. following: without that one. It
+    is read with the memory that the slow network has after the step.
     """
-    out, memories = unroll(network, weights, seen, first, memory, burn_in)
+    steps = jax.tree.map(lambda leaf: leaf[:-1], seen), first[:-1], memory, burn_in
+    out, memories = unroll(network, weights, *steps)
     if slow is not weights and jax.tree.leaves(memory):
-        _, memories = unroll(network, slow, seen, first, memory, burn_in)
+        _, memories = unroll(network, slow, *steps)
+    following = jax.tree.map(lambda leaf: leaf[burn_in:], following.view)
     return out, apply_each(network, lax.stop_gradient(slow), following, memories)

@@ -1,7 +1,6 @@
-"""Gradient steps: gradients in chunks, Adam, schedules, slow copies of weights, and epochs of minibatches."""
+"""Gradient steps: gradients in chunks, Adam, schedules, slow copies of weights, and minibatches."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -78,35 +77,18 @@ def polyak_update(target: PyTree, weights: PyTree, share: jax.Array | float) -> 
     return jax.tree.map(lambda slow, fast: slow + share * (fast - slow), target, weights)
 
 
-def over_epochs(
-    step: Callable[[Any, jax.Array], tuple[Any, dict[str, jax.Array]]],
-    state: Any,
-    key: jax.Array,
-    epochs: int,
-    num_envs: int,
-    minibatches: int,
-    axis: str | None,
-) -> tuple[Any, dict[str, jax.Array]]:
-    """`epochs` passes over the environments, each in `minibatches` calls of `step(state, index of environments)`.
+def shuffle_envs(key: jax.Array, num_envs: int, epochs: int, minibatches: int, axis: str | None) -> jax.Array:
+    """Which environments make up each minibatch of each epoch: `[epochs * minibatches, num_envs // minibatches]`.
 
-    Returns the last state and the means of the metrics over all steps.
-    """
-
-    def epoch(state, key):
-        return lax.scan(step, state, env_minibatches(key, num_envs, minibatches, axis))
-
-    state, metrics = lax.scan(epoch, state, jax.random.split(key, epochs))
-    return state, jax.tree.map(jnp.mean, metrics)
-
-
-def env_minibatches(key: jax.Array, num_envs: int, minibatches: int, axis: str | None) -> jax.Array:
-    """Which environments make up each minibatch: indices `[minibatches, num_envs // minibatches]`.
-
-    Of every `minibatches` neighbours each minibatch gets one, at random. The draw is keyed by the neighbours' global
-    number, so that the minibatches are the same sets of copies on any number of devices.
+    Of every `minibatches` neighbours each minibatch of an epoch gets one, at random. The draw is keyed by the
+    neighbours' global number, so that the minibatches are the same sets of copies on any number of devices.
     """
     chunks = num_envs // minibatches
     first = lax.axis_index(axis) * chunks if axis else 0
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(chunks))
-    order = jax.vmap(lambda key: jax.random.permutation(key, minibatches))(keys)
-    return (order + jnp.arange(chunks)[:, None] * minibatches).T
+
+    def epoch(key: jax.Array) -> jax.Array:
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, first + jnp.arange(chunks))
+        order = jax.vmap(lambda key: jax.random.permutation(key, minibatches))(keys)
+        return (order + jnp.arange(chunks)[:, None] * minibatches).T
+
+    return jax.vmap(epoch)(jax.random.split(key, epochs)).reshape(epochs * minibatches, chunks)

@@ -127,7 +127,7 @@ class Replica:
     def _stats(self, policies: dict[str, Any], leaves: Sequence[jax.Array]) -> dict[str, Any]:
         """Statistics of views from their bare numbers."""
         vectorised = self.program.cast.vectorised(1)
-        like = jax.eval_shape(lambda: nothing_played(vectorised, 1, policies, self.program.genome.names).stats)
+        like = jax.eval_shape(lambda: nothing_played(vectorised, 1, policies, self.program.genome.normalised).stats)
         return jax.tree.unflatten(jax.tree.structure(like), list(leaves))
 
     def read(self, result: Result) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from shoal.cluster.transport.service import Service, ServiceUnavailable, Store
 from shoal.cluster.workers.learner import Learner, Learning
 from shoal.cluster.workers.weights import WAIT, Layout, PulledWeights
 from shoal.core.types import PyTree
+from shoal.ops.replay import is_replay
 from shoal.training import nan_guard as latch
 from shoal.training.fused import Program
 
@@ -56,7 +57,7 @@ class Gradients(Queue):
 def without_optimisers(learners: Mapping[str, Any]) -> dict[str, Any]:
     """Learners as those need them who compute gradients, but do not apply them."""
     bare = {name: state.replace(optimiser=None) for name, state in learners.items()}
-    return {name: state.replace(replay=None) if hasattr(state, "replay") else state for name, state in bare.items()}
+    return jax.tree.map(lambda leaf: None if is_replay(leaf) else leaf, bare, is_leaf=is_replay)
 
 
 def learner_weights(program: Program, parameters: Service[ParameterService], store: Store) -> PulledWeights:

@@ -73,9 +73,9 @@ class Played(struct.PyTreeNode):
 
 
 def nothing_played(vectorised: Vectorised, count: int, policies: dict[str, Any], names: tuple[str, ...]) -> Played:
-    """Before the first step; `names` are the policies whose statistics are taken, as far as they have any."""
+    """Before the first step; `names` are the policies whose statistics are taken."""
     zeros = jnp.zeros(count)
-    stats = {name: _empty(policies[name].view_stats) for name in names if _has_stats(policies[name])}
+    stats = {name: _empty(policies[name].view_stats) for name in names}
     returns = dict.fromkeys(sides(vectorised.env), zeros)
     return Played(zeros, returns, jnp.zeros(count, jnp.int32), jnp.zeros(count, bool), stats)
 
@@ -120,7 +120,7 @@ def play(
         following, outcome, ended = vectorised.step(worlds, acts.action)
         return following, acts.memory, counted(played, worlds, outcome.reward, ended, names)
 
-    start = nothing_played(vectorised, ids.shape[0], params[1], names)
+    start = nothing_played(vectorised, ids.shape[0], params[1], actor.genome.normalised)
     worlds, _, played = lax.while_loop(unfinished, body, (worlds, memory, start))
     return cut_off(played, worlds)
 
@@ -159,10 +159,6 @@ def _merged(old: PyTree, new: PyTree, axis: str | None) -> PyTree:
 
 def _empty(stats: PyTree) -> PyTree:
     return jax.tree.map(jnp.zeros_like, stats)
-
-
-def _has_stats(policy: Any) -> bool:
-    return getattr(policy, "view_stats", None) is not None
 
 
 def _split(tree: PyTree, count: int) -> PyTree:

@@ -77,7 +77,7 @@ class Program(CompiledProgram[Carry]):
     def genome(self) -> Genome:
         """Of the policies that evolve."""
         shapes = jax.eval_shape(lambda: policies_of(self._fresh(jax.random.key(0))))
-        return genome_of(shapes, self.evolving)
+        return genome_of(shapes, {name: self.cast.algorithms[name] for name in self.evolving})
 
     @property
     def evolving(self) -> tuple[str, ...]:
