@@ -125,7 +125,7 @@ def cpu_seconds() -> float:
 def ours(args: argparse.Namespace) -> dict[str, float]:
     from shoal.algorithms import PPO
     from shoal.cluster import training as runner
-    from shoal.cluster.plan import Plan
+    from shoal.cluster.plan import ClusterPlan
     from shoal.cluster.transport.ray_launcher import RayLauncher
     from shoal.networks.torsos import Network
     from shoal.training.experiment import Experiment, Learner
@@ -139,7 +139,7 @@ def ours(args: argparse.Namespace) -> dict[str, float]:
         num_steps=args.num_steps,
         total_env_steps=10**9,
     )
-    plan, clock = Plan(recipe=args.recipe, actors=ACTORS, commit_seconds=5.0), Clock(args.warm_up, args.seconds)
+    plan, clock = ClusterPlan(recipe=args.recipe, actors=ACTORS, commit_seconds=5.0), Clock(args.warm_up, args.seconds)
 
     def listener(progress) -> None:
         if clock.look(progress.env_steps):
@@ -147,7 +147,7 @@ def ours(args: argparse.Namespace) -> dict[str, float]:
 
     launcher = RayLauncher("local", runner.needs(plan))
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
-        runner.train(experiment, Path(folder) / "run", plan, launcher, listener)
+        runner.train_on_cluster(experiment, Path(folder) / "run", plan, launcher, listener)
     return clock.rates()
 
 

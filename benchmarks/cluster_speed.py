@@ -89,12 +89,12 @@ class Clock:
 
 def on_cluster(args: argparse.Namespace, experiment) -> float:
     from shoal.cluster import training as runner
-    from shoal.cluster.plan import Plan
+    from shoal.cluster.plan import ClusterPlan
     from shoal.cluster.transport.ray_launcher import RayLauncher
 
-    plan, clock = Plan(args.recipe, actors=args.actors, learner_cpus=args.learner_cpus), Clock()
+    plan, clock = ClusterPlan(args.recipe, actors=args.actors, learner_cpus=args.learner_cpus), Clock()
     with tempfile.TemporaryDirectory() as folder:
-        runner.train(experiment, Path(folder) / "run", plan, RayLauncher("local", runner.needs(plan)), clock)
+        runner.train_on_cluster(experiment, Path(folder) / "run", plan, RayLauncher("local", runner.needs(plan)), clock)
         status = json.loads((Path(folder) / "run" / "cluster.json").read_text())
     print({"spent": status["learner"]["spent"], "actor": status["workers"]["actor-0"]["seconds"]}, flush=True)
     return clock.rate

@@ -39,7 +39,7 @@ import jax
 
 from shoal.algorithms import A2C
 from shoal.cluster import training as runner
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.tasks import evolution as cluster_evolution
 from shoal.cluster.tasks import pbt as cluster_pbt
 from shoal.cluster.tasks import populations
@@ -74,13 +74,13 @@ def _tiny(updates: int = UPDATES, **changes: Any) -> Experiment:
     return Experiment("matrix/matching_pennies", learners={"l": learner}, **sizes | changes)
 
 
-def _bank(**changes: Any) -> psro_run.Settings:
+def _bank(**changes: Any) -> psro_run.PSROSettings:
     plan = PSRO(**{"meta_solver": "uniform", "iterations": 6, "episodes": 16} | changes)
-    return psro_run.Settings(_tiny(2), plan)
+    return psro_run.PSROSettings(_tiny(2), plan)
 
 
-def _exact() -> psro_run.Settings:
-    return psro_run.Settings(resolve("psro/kuhn"), PSRO("nash", iterations=12), oracle="exact")
+def _exact() -> psro_run.PSROSettings:
+    return psro_run.PSROSettings(resolve("psro/kuhn"), PSRO("nash", iterations=12), oracle="exact")
 
 
 def _bred() -> Evolution:
@@ -119,30 +119,38 @@ KINDS = {
     "train, 3 seeds": Kind(
         lambda path: train.train(_tiny(num_seeds=3), path, **OFTEN), lambda path: train.resume(path, **OFTEN)
     ),
-    "sweep": Kind(lambda path: sweep.sweep(_swept(), path, **OFTEN), lambda path: sweep.resume(path, **OFTEN)),
-    "pbt": Kind(lambda path: pbt.pbt(_tuned(), path, **OFTEN), lambda path: pbt.resume(path, **OFTEN)),
-    "evolve": Kind(lambda path: evolve.evolve(_bred(), path, **OFTEN), lambda path: evolve.resume(path, **OFTEN)),
-    "psro": Kind(lambda path: psro_run.start(_bank(), path, **ALONE), lambda path: psro_run.resume(path, **ALONE)),
-    "psro, exact": Kind(lambda path: psro_run.start(_exact(), path), psro_run.resume),
+    "sweep": Kind(lambda path: sweep.sweep(_swept(), path, **OFTEN), lambda path: sweep.resume_sweep(path, **OFTEN)),
+    "pbt": Kind(lambda path: pbt.pbt(_tuned(), path, **OFTEN), lambda path: pbt.resume_pbt(path, **OFTEN)),
+    "evolve": Kind(
+        lambda path: evolve.evolve(_bred(), path, **OFTEN), lambda path: evolve.resume_evolution(path, **OFTEN)
+    ),
+    "psro": Kind(lambda path: psro_run.start(_bank(), path, **ALONE), lambda path: psro_run.resume_psro(path, **ALONE)),
+    "psro, exact": Kind(lambda path: psro_run.start(_exact(), path), psro_run.resume_psro),
     "league": Kind(
         lambda path: psro_run.start(_bank(meta_solver="league", iterations=5), path, **ALONE),
-        lambda path: psro_run.resume(path, **ALONE),
+        lambda path: psro_run.resume_psro(path, **ALONE),
     ),
     "psro, by tasks": Kind(
-        lambda path: populations.start(_bank(), path, TOGETHER, ThreadLauncher()),
-        lambda path: populations.resume(path, TOGETHER, ThreadLauncher()),
+        lambda path: populations.psro_on_cluster(_bank(), path, TOGETHER, ThreadLauncher()),
+        lambda path: populations.resume_psro_on_cluster(path, TOGETHER, ThreadLauncher()),
     ),
     "pbt, by tasks": Kind(
-        lambda path: cluster_pbt.pbt(_tuned(), path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
-        lambda path: cluster_pbt.resume(path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
+        lambda path: cluster_pbt.pbt_on_cluster(_tuned(), path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
+        lambda path: cluster_pbt.resume_pbt_on_cluster(path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
     ),
     "evolve, by tasks": Kind(
-        lambda path: cluster_evolution.evolve(_bred(), path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
-        lambda path: cluster_evolution.resume(path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0),
+        lambda path: cluster_evolution.evolve_on_cluster(
+            _bred(), path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0
+        ),
+        lambda path: cluster_evolution.resume_evolution_on_cluster(
+            path, TOGETHER, ThreadLauncher(), checkpoint_seconds=0.0
+        ),
     ),
     "cluster": Kind(
-        lambda path: runner.train(_tiny(), path, Plan(actors=2, commit_seconds=0.0), ThreadLauncher()),
-        lambda path: runner.resume(open_run(path), ThreadLauncher()),
+        lambda path: runner.train_on_cluster(
+            _tiny(), path, ClusterPlan(actors=2, commit_seconds=0.0), ThreadLauncher()
+        ),
+        lambda path: runner.resume_on_cluster(open_run(path), ThreadLauncher()),
         same_bits=False,
     ),
 }

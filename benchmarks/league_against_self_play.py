@@ -56,8 +56,8 @@ def compare(args: argparse.Namespace, seed: int) -> dict:
     from shoal.populations.matches import Matches
 
     leagued = grow(args, seed, "league", 1)
-    lanes = sum(len(league.trained(i + 1, args.exploit_every)) for i in range(args.iterations))
-    plain = grow(args, seed, "last", lanes / args.iterations)
+    num_parallel = sum(len(league.trained_roles(i + 1, args.exploit_every)) for i in range(args.iterations))
+    plain = grow(args, seed, "last", num_parallel / args.iterations)
     matches = Matches(Game(_experiment(args, seed, 1)), explore=False)
     mains = {
         player: [i for i, member in enumerate(bank.members) if league.role_of(member) == league.ROLES[0]]
@@ -98,7 +98,7 @@ def grow(args: argparse.Namespace, seed: int, solver: str, times: float):
     alone = solver == "last"
     options = {} if alone else {"exploit_every": args.exploit_every}
     plan = PSRO(solver, options, iterations=args.iterations, episodes=0 if alone else args.episodes)
-    settings = psro_run.Settings(_experiment(args, seed, times), plan, warm_start=alone)
+    settings = psro_run.PSROSettings(_experiment(args, seed, times), plan, warm_start=alone)
     return psro_run.start(settings, listener=lambda state: _tell(solver, seed, state))
 
 

@@ -19,7 +19,7 @@ import shoal
 from shoal.core.files import write_atomically
 from shoal.envs.tabular import TabularGame, tabulate
 from shoal.populations import psro_run
-from shoal.populations.oracles import Learned
+from shoal.populations.oracles import LearnedOracle
 
 GAMES = {"cards/kuhn": "kuhn_poker", "cards/leduc": "leduc_poker"}
 
@@ -61,7 +61,7 @@ def of_random(env: str, count: int) -> dict:
 def of_run(folder: Path) -> dict:
     settings = psro_run.open_settings(folder)
     oracle = psro_run.oracle_of(settings, devices=1)
-    assert isinstance(oracle, Learned), "exact responses are plans already"
+    assert isinstance(oracle, LearnedOracle), "exact responses are plans already"
     state = psro_run.restore(folder, settings, oracle)
     game, theirs = tabulate(shoal.make(settings.experiment.env)), pyspiel.load_game(GAMES[settings.experiment.env])
     plans = oracle.plans(game, state)

@@ -352,7 +352,7 @@ def grow(args: argparse.Namespace, settings: Ours) -> list[dict[str, float]]:
         print(line, flush=True)
         clock.go()
 
-    psro_run.start(psro_run.Settings(experiment, plan), devices=1, listener=listen)
+    psro_run.start(psro_run.PSROSettings(experiment, plan), devices=1, listener=listen)
     return history
 
 

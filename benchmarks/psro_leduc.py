@@ -65,7 +65,7 @@ def grow(args: argparse.Namespace, seed: int) -> dict:
         episodes=args.episodes,
         target_nash_conv=GOALS[-1],
     )
-    settings = psro_run.Settings(experiment, plan, warm_start=args.warm_start, greedy=args.greedy)
+    settings = psro_run.PSROSettings(experiment, plan, warm_start=args.warm_start, greedy=args.greedy)
     began, reached = time.perf_counter(), {}
 
     def listen(state) -> None:

@@ -21,11 +21,11 @@ def main(total_env_steps=300_000):
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "spread"
         result = train(experiment, run, listener=report)
-        roles, policies, _ = load_policies(run)  # the same policies as result.policies, read back from the checkpoint
+        setup, policies, _ = load_policies(run)  # the same policies as result.policies, read back from the checkpoint
     print(f"{result.update} updates in {result.seconds:.1f} s, after compiling for {result.compile_seconds:.1f} s")
     scores = {
-        "random": evaluate(roles, None, episodes=1000).total_mean_return,
-        "trained": evaluate(roles, policies, episodes=1000).total_mean_return,
+        "random": evaluate(setup, None, episodes=1000).total_mean_return,
+        "trained": evaluate(setup, policies, episodes=1000).total_mean_return,
     }
     for name, score in scores.items():
         print(f"{name:8} mean return of an episode, summed over the agents: {score:.1f}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shoal.algorithms import A2C, PPO, register_algorithm
     from shoal.networks import Network, register_torso
     from shoal.training.evaluate import evaluate
-    from shoal.training.experiment import Experiment, Learner, cast
+    from shoal.training.experiment import Experiment, Learner
     from shoal.training.loop import resume, train
 
 __version__ = VERSION
@@ -27,7 +27,6 @@ _LATE = {  # imported when first used: a world's author needs none of them
     "Experiment": "shoal.training.experiment",
     "Learner": "shoal.training.experiment",
     "Network": "shoal.networks",
-    "cast": "shoal.training.experiment",
     "evaluate": "shoal.training.evaluate",
     "register_algorithm": "shoal.algorithms",
     "register_torso": "shoal.networks",
@@ -62,7 +61,6 @@ __all__ = [
     "Scene",
     "ShoalError",
     "Spec",
-    "cast",
     "describe",
     "evaluate",
     "ids",

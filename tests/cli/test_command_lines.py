@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from shoal.cli import main, pictures, site
+from shoal.cli import connection, main, pictures
 from shoal.cli.commands import bench, doctor, evaluate, listings, sweep, watch
 from shoal.populations import psro_run
 from shoal.populations.evolution import run as evolve
@@ -34,11 +34,11 @@ def stopped(monkeypatch, tmp_path):
         (train, "train"),
         (train, "resume"),
         (evolve, "evolve"),
-        (evolve, "resume"),
+        (evolve, "resume_evolution"),
         (pbt, "pbt"),
-        (pbt, "resume"),
+        (pbt, "resume_pbt"),
         (psro_run, "start"),
-        (psro_run, "resume"),
+        (psro_run, "resume_psro"),
         (sweep, "run_sweep"),
         (bench, "bench_env"),
         (bench, "bench_train"),
@@ -48,7 +48,7 @@ def stopped(monkeypatch, tmp_path):
         (watch.webbrowser, "open"),
     ):
         monkeypatch.setattr(module, name, stop)
-    monkeypatch.setattr(site.Site, "launcher", types.SimpleNamespace(where="a cluster"))
+    monkeypatch.setattr(connection.ClusterConnection, "launcher", types.SimpleNamespace(where="a cluster"))
     monkeypatch.setattr(listings, "_world", functools.cache(listings._world))
     monkeypatch.setattr(listings, "_preset", functools.cache(listings._preset))
     monkeypatch.setattr(doctor, "_cache", lambda folder: {"folder": "", "programs": 0, "bytes": 0, "writable": True})

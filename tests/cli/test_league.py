@@ -5,9 +5,9 @@ import json
 import pytest
 
 from shoal.populations import psro_run
-from shoal.populations.league_oracle import League
+from shoal.populations.inspect_population import read_population_view
+from shoal.populations.league_oracle import LeagueOracle
 from shoal.populations.psro import PSRO
-from shoal.populations.view import look
 from shoal.presets import resolve
 
 from .conftest import assert_refused
@@ -28,7 +28,7 @@ def test_roles_of_every_second_iteration(shoal, tmp_path):
     assert json.loads(config.read_text())["psro"]["psro"]["solver_options"] == {"exploit_every": 2}
     config.write_text(config.read_text().replace('"iterations": 1', '"iterations": 3'))
     assert shoal("resume", tmp_path / "run", "--devices", "1").code == 0
-    for members in look(tmp_path / "run").members.values():
+    for members in read_population_view(tmp_path / "run").members.values():
         roles = [member.info.get("role") for member in members]
         assert roles == [None, "main", "main", "main_exploiter", "league_exploiter", "main"]
         assert [member.parent for member in members] == [None, 0, 1, 0, 0, 2]
@@ -59,9 +59,9 @@ def test_other_populations_have_no_exploiters(shoal):
 @pytest.mark.parametrize(("options", "every"), [({}, 1), ({"exploit_every": 3}, 3)])
 def test_a_folder_goes_on_as_it_was_made(tmp_path, options, every):
     """One without the option is from before there was one: all roles were trained in each iteration."""
-    psro_run.create(tmp_path / "run", psro_run.Settings(resolve("psro/kuhn"), PSRO("league", options)))
+    psro_run.create(tmp_path / "run", psro_run.PSROSettings(resolve("psro/kuhn"), PSRO("league", options)))
     stored = json.loads((tmp_path / "run" / "config.json").read_text())["psro"]["psro"]
     assert stored["solver_options"] == options
     oracle = psro_run.oracle_of(psro_run.open_settings(tmp_path / "run"))
-    assert isinstance(oracle, League)
+    assert isinstance(oracle, LeagueOracle)
     assert oracle.exploit_every == every

@@ -13,7 +13,7 @@ import shoal as package
 from shoal import presets
 from shoal.algorithms import PPO
 from shoal.bridges.plain_policy import load
-from shoal.cli.worlds import import_files
+from shoal.cli.building import import_files
 from shoal.core import origin, registry
 from shoal.core.errors import OptionError, RunError
 from shoal.core.files import file_stem
@@ -22,7 +22,7 @@ from shoal.networks.torsos import Network
 from shoal.populations import psro_run
 from shoal.presets import _registry
 from shoal.training import checkpoint
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.run import create, open_run
 from tests.cli.conftest import assert_refused
 
@@ -51,7 +51,7 @@ def stored(folder: Path, learners: dict[str, Learner]) -> Path:
     run = create(folder, Experiment("test/tiny", learners=learners, num_envs=4, num_steps=2, total_env_steps=8))
     begun = {
         name: {"params": jax.eval_shape(lambda a=algorithm, s=spec: a.init(jax.random.key(0), s)).params}
-        for name, (algorithm, spec) in cast(run.experiment).learners.items()
+        for name, (algorithm, spec) in run.experiment.setup.learners.items()
     }
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), begun)
     meta = {"update": 0, "env_steps": 0, "devices": 1, "seconds": 0.0, "pending": []}
@@ -108,10 +108,10 @@ def test_weights_are_read_if_the_user_names_them(elsewhere, tmp_path):
 
 
 def test_policies_that_a_population_begins_with_are_named_by_the_user(tmp_path):
-    settings = psro_run.Settings(presets.get("psro/kuhn"), imports=(str(tmp_path / "other"),))
+    settings = psro_run.PSROSettings(presets.get("psro/kuhn"), imports=(str(tmp_path / "other"),))
     psro_run.create(tmp_path / "run", settings)
     with pytest.raises(RunError, match=r"run: it begins with the policies of .*other"):
-        psro_run.resume(tmp_path / "run")
+        psro_run.resume_psro(tmp_path / "run")
 
 
 OWN_PONG = """
@@ -175,7 +175,7 @@ OTHERS = {
 @pytest.mark.parametrize("what", OTHERS)
 def test_what_a_folder_cannot_give_back_is_refused_when_a_run_begins(what, tmp_path, monkeypatch):
     experiment = Experiment("pong", **OTHERS[what])
-    monkeypatch.setattr("shoal.training.loop.build", lambda *args: pytest.fail("it was begun"))
+    monkeypatch.setattr("shoal.training.loop.make_program", lambda *args: pytest.fail("it was begun"))
     with pytest.raises(
         OptionError,
         match=r"is of the class (Mine|Named|Wide|Stack), which (a run folder cannot name|is not registered)",
@@ -185,7 +185,7 @@ def test_what_a_folder_cannot_give_back_is_refused_when_a_run_begins(what, tmp_p
     with pytest.raises(OptionError, match=r"cannot name|not registered"):
         create(tmp_path / "run", experiment)
     with pytest.raises(OptionError, match=r"cannot name|not registered"):
-        psro_run.create(tmp_path / "run", psro_run.Settings(experiment))
+        psro_run.create(tmp_path / "run", psro_run.PSROSettings(experiment))
     assert not (tmp_path / "run").exists()
 
 

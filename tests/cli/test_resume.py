@@ -17,7 +17,7 @@ from .conftest import assert_refused
 @pytest.fixture
 def population(tmp_path):
     """A run of `shoal psro` that has not begun."""
-    psro_run.create(tmp_path / "population", psro_run.Settings(resolve("psro/kuhn"), oracle="exact"))
+    psro_run.create(tmp_path / "population", psro_run.PSROSettings(resolve("psro/kuhn"), oracle="exact"))
     return tmp_path / "population"
 
 
@@ -65,7 +65,7 @@ def test_an_evolution_goes_on_with_as_many_devices_as_it_is_told(shoal, evolutio
 def test_an_unknown_world(shoal, tmp_path, kind):
     experiment = Experiment("test/elsewhere")
     if kind == "psro":
-        psro_run.create(tmp_path / "run", psro_run.Settings(experiment))
+        psro_run.create(tmp_path / "run", psro_run.PSROSettings(experiment))
     else:
         create(tmp_path / "run", experiment, kind, {"population": 8})
     assert_refused(shoal("resume", tmp_path / "run"), "unknown world 'test/elsewhere'", "--import FILE")

@@ -16,7 +16,7 @@ from shoal.core import origin, registry
 from shoal.core.errors import OptionError, RunError
 from shoal.core.origin import USER, Origin, claimed
 from shoal.populations.pbt.run import PBT, Range
-from shoal.populations.psro_run import Settings, to_plain
+from shoal.populations.psro_run import PSROSettings, to_plain
 from shoal.training.experiment import Experiment
 from shoal.training.run import load_policies, open_run
 from shoal.training.sweep import Sweep
@@ -58,7 +58,7 @@ def hostile(folder, env, options=(), kind="training"):
     experiment = Experiment(env, dict(options))
     entries = {"experiment": experiment.to_dict()}
     if kind == "psro":
-        entries = {"psro": to_plain(Settings(experiment))}
+        entries = {"psro": to_plain(PSROSettings(experiment))}
     if kind == "sweep":
         entries = {"sweep": Sweep(experiment, {"learning_rate": (1e-4, 1e-2)}).to_dict()}
     if kind == "pbt":

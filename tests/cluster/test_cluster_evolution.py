@@ -54,7 +54,7 @@ class Scale(ThreadLauncher):
 
 def test_only_seeds_and_returns_travel(tmp_path):
     launcher = Scale()
-    result = evolution.evolve(plan(), tmp_path / "run", PoolConfig(workers=2), launcher)
+    result = evolution.evolve_on_cluster(plan(), tmp_path / "run", PoolConfig(workers=2), launcher)
     assert result.update == 4
     same(result, one_machine.evolve(plan(), devices=1))
     weights = sum(leaf.size for leaf in leaves(result))
@@ -83,13 +83,13 @@ def test_a_copy_that_differs_is_found_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(evolution, "fingerprint", sometimes)
     with pytest.raises(RunError, match="other weights than the driver"):
-        evolution.evolve(plan(), tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
+        evolution.evolve_on_cluster(plan(), tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
 
 
 def test_erl_is_refused(tmp_path):
     chosen = dataclasses.replace(plan(), experiment=resolve("control/pendulum"), strategy=ERL())
     with pytest.raises(OptionError, match="erl"):
-        evolution.evolve(chosen, tmp_path / "run", PoolConfig(), ThreadLauncher())
+        evolution.evolve_on_cluster(chosen, tmp_path / "run", PoolConfig(), ThreadLauncher())
     assert not (tmp_path / "run").exists()
 
 
@@ -101,7 +101,7 @@ def test_a_run_goes_on_here_and_there(tmp_path):
     data = json.loads(config.read_text())
     data["evolution"]["generations"] = 4
     config.write_text(json.dumps(data))
-    result = evolution.resume(tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
+    result = evolution.resume_evolution_on_cluster(tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
     assert result.update == 4
     same(result, whole)
 
@@ -110,10 +110,10 @@ def test_a_run_goes_on_here_and_there(tmp_path):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_whoever_dies_comes_back_by_listening(tmp_path, seed):
     chosen = plan(generations=40)
-    calm = evolution.evolve(chosen, tmp_path / "calm", PoolConfig(workers=2), ThreadLauncher())
+    calm = evolution.evolve_on_cluster(chosen, tmp_path / "calm", PoolConfig(workers=2), ThreadLauncher())
     launcher = ThreadLauncher()
     with shooting(launcher, ["board", "worker-0", "worker-1"], seed, shots=4, apart=(20, 120)) as killed:
-        shot = evolution.evolve(chosen, tmp_path / "shot", PoolConfig(workers=2), launcher)
+        shot = evolution.evolve_on_cluster(chosen, tmp_path / "shot", PoolConfig(workers=2), launcher)
     assert killed
     assert all((one == other).all() for one, other in zip(leaves(calm), leaves(shot), strict=True))
 
@@ -125,7 +125,7 @@ def test_processes_solve_cartpole(tmp_path):
 
     team = PoolConfig(workers=2)
     chosen = plan(population=128, generations=30, max_steps=500)
-    result = evolution.evolve(chosen, tmp_path / "run", team, RayLauncher("local", team.needs))
+    result = evolution.evolve_on_cluster(chosen, tmp_path / "run", team, RayLauncher("local", team.needs))
     assert max(line["fitness/policy"] for line in result.lines[-10:]) == 500.0
     asked = {name for name in told(tmp_path / "run")["messages"]["board"] if name.startswith("worker>")}
     assert asked == {"worker>hello", "worker>report_and_fetch", "worker>results"}

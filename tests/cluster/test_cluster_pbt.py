@@ -27,7 +27,7 @@ def leaves(result):
 
 
 def test_the_members_of_one_machine(tmp_path):
-    result = pbt.pbt(plan(), tmp_path / "run", PoolConfig(workers=2), ThreadLauncher())
+    result = pbt.pbt_on_cluster(plan(), tmp_path / "run", PoolConfig(workers=2), ThreadLauncher())
     ours = one_machine.pbt(plan(), devices=1)
     assert (result.update, result.member) == (5, ours.member)
     np.testing.assert_allclose(result.scores, ours.scores, rtol=1e-4)
@@ -39,15 +39,15 @@ def test_the_members_of_one_machine(tmp_path):
     assert any(source != [0, 1, 2, 3] for source in sources[0])  # somebody was copied
     told = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert told["services"]["board"]["handed"] == 3 * 4  # stretches of 2, 2 and 1 updates
-    assert one_machine.resume(tmp_path / "run", devices=1).member == result.member
+    assert one_machine.resume_pbt(tmp_path / "run", devices=1).member == result.member
 
 
 @pytest.mark.slow
 def test_whoever_is_shot_the_members_are_the_same(tmp_path):
-    calm = pbt.pbt(plan(12), tmp_path / "calm", PoolConfig(workers=2), ThreadLauncher())
+    calm = pbt.pbt_on_cluster(plan(12), tmp_path / "calm", PoolConfig(workers=2), ThreadLauncher())
     launcher = ThreadLauncher()
     with shooting(launcher, ["board", "worker-0", "worker-1"], seed=0, shots=4, apart=(2, 6)) as killed:
-        shot = pbt.pbt(plan(12), tmp_path / "shot", PoolConfig(workers=2), launcher)
+        shot = pbt.pbt_on_cluster(plan(12), tmp_path / "shot", PoolConfig(workers=2), launcher)
     assert killed
     assert calm.scores == shot.scores
     assert all((one == other).all() for one, other in zip(leaves(calm), leaves(shot), strict=True))

@@ -16,20 +16,20 @@ from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.networks.torsos import Network
 from shoal.populations import psro_run
 from shoal.populations.psro import PSRO
-from shoal.populations.psro_run import Settings
+from shoal.populations.psro_run import PSROSettings
 from shoal.presets import resolve
 
 TINY = PPO(minibatches=2, epochs=1, gamma=1.0, network=Network(hidden=(8,), share_torso=True))
 
 
-def settings(**changes) -> Settings:
+def settings(**changes) -> PSROSettings:
     experiment = resolve("psro/kuhn")
     learners = {name: dataclasses.replace(learner, algorithm=TINY) for name, learner in experiment.learners.items()}
     experiment = dataclasses.replace(
         experiment, learners=learners, num_envs=32, num_steps=4, total_env_steps=32 * 4 * 3
     )
     plan = PSRO(iterations=changes.pop("iterations", 1), episodes=64, **changes.pop("psro", {}))
-    return Settings(experiment, plan, **changes)
+    return PSROSettings(experiment, plan, **changes)
 
 
 def policies(state):
@@ -53,17 +53,17 @@ def same(one, other):
 
 def test_the_population_of_one_machine(tmp_path, monkeypatch):
     monkeypatch.setattr(populations, "EPISODES", 100)  # every line-up is a task
-    state = populations.start(settings(), tmp_path / "run", PoolConfig(workers=2), ThreadLauncher())
+    state = populations.psro_on_cluster(settings(), tmp_path / "run", PoolConfig(workers=2), ThreadLauncher())
     same(state, psro_run.start(settings(), devices=1))
     told = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert told["services"]["board"] | {"handed": 2 + 1 + 3, "open": 0, "done": 0} == told["services"]["board"]
     assert not list((tmp_path / "run" / "tasks").glob("*.npz"))  # safe in the checkpoint
-    restored = psro_run.resume(tmp_path / "run", devices=1)
+    restored = psro_run.resume_psro(tmp_path / "run", devices=1)
     assert fingerprint(restored) == fingerprint(state)
 
 
 def test_what_was_done_before_the_driver_died_is_not_done_again(tmp_path, monkeypatch):
-    whole = populations.start(settings(), tmp_path / "whole", PoolConfig(workers=1), ThreadLauncher())
+    whole = populations.psro_on_cluster(settings(), tmp_path / "whole", PoolConfig(workers=1), ThreadLauncher())
 
     save = psro_run.save
 
@@ -75,8 +75,8 @@ def test_what_was_done_before_the_driver_died_is_not_done_again(tmp_path, monkey
     with monkeypatch.context() as patched:
         patched.setattr(psro_run, "save", full)
         with pytest.raises(OSError, match="disk full"):
-            populations.start(settings(), tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
-    state = populations.resume(tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
+            populations.psro_on_cluster(settings(), tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
+    state = populations.resume_psro_on_cluster(tmp_path / "run", PoolConfig(workers=1), ThreadLauncher())
     assert fingerprint(state) == fingerprint(whole)
     assert json.loads((tmp_path / "run" / "cluster.json").read_text())["services"]["board"]["handed"] == 0
 
@@ -92,7 +92,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", ["last", "league", "pipeline"])
 def test_other_populations(tmp_path, kind):
     chosen = settings(**KINDS[kind])
-    state = populations.start(chosen, tmp_path / "run", PoolConfig(workers=2), ThreadLauncher())
+    state = populations.psro_on_cluster(chosen, tmp_path / "run", PoolConfig(workers=2), ThreadLauncher())
     same(state, psro_run.start(chosen, devices=1))
 
 
@@ -101,13 +101,13 @@ def test_other_populations(tmp_path, kind):
 def test_nothing_is_lost_whoever_is_shot(tmp_path, monkeypatch, seed):
     monkeypatch.setattr(populations, "EPISODES", 100)
     chosen = settings(iterations=3)
-    undisturbed = populations.start(chosen, tmp_path / "calm", PoolConfig(workers=2), ThreadLauncher())
+    undisturbed = populations.psro_on_cluster(chosen, tmp_path / "calm", PoolConfig(workers=2), ThreadLauncher())
     launcher = ThreadLauncher()
     with shooting(launcher, ["board", "worker-0", "worker-1"], seed, shots=4, apart=(1, 4)) as killed:
-        state = populations.start(chosen, tmp_path / "shot", PoolConfig(workers=2), launcher)
+        state = populations.psro_on_cluster(chosen, tmp_path / "shot", PoolConfig(workers=2), launcher)
     assert killed
     assert fingerprint(state) == fingerprint(undisturbed)
-    assert fingerprint(psro_run.resume(tmp_path / "shot", devices=1)) == fingerprint(undisturbed)
+    assert fingerprint(psro_run.resume_psro(tmp_path / "shot", devices=1)) == fingerprint(undisturbed)
 
 
 @pytest.mark.slow
@@ -116,5 +116,5 @@ def test_by_processes(tmp_path):
     from shoal.cluster.transport.ray_launcher import RayLauncher
 
     team = PoolConfig(workers=2)
-    state = populations.start(settings(), tmp_path / "run", team, RayLauncher("local", team.needs))
+    state = populations.psro_on_cluster(settings(), tmp_path / "run", team, RayLauncher("local", team.needs))
     same(state, psro_run.start(settings(), devices=1))

@@ -61,7 +61,7 @@ def _experiment(data: dict[str, Any]) -> Any:
 def _greedy(experiment: Any, policies: Any) -> Returns:
     import shoal
 
-    return shoal.evaluate(shoal.cast(experiment), policies, episodes=EPISODES, seed=1).mean_return
+    return shoal.evaluate(experiment.setup, policies, episodes=EPISODES, seed=1).mean_return
 
 
 def run_training(case: Case) -> Outcome:
@@ -112,10 +112,10 @@ def run_sweep(case: Case) -> Outcome:
 
 
 def _psro_settings(case: Case) -> Any:
-    from shoal.populations.psro_run import Settings
+    from shoal.populations.psro_run import PSROSettings
     from shoal.training.experiment import from_plain
 
-    return from_plain(Settings, case.config["psro"], "psro")
+    return from_plain(PSROSettings, case.config["psro"], "psro")
 
 
 def _psro_outcome(state: Any) -> Outcome:
@@ -133,16 +133,19 @@ def run_psro(case: Case) -> Outcome:
 
 def run_cluster(case: Case, on_ray: bool = False) -> Outcome:
     from shoal.cluster import training as runner
-    from shoal.cluster.plan import Plan
+    from shoal.cluster.plan import ClusterPlan
     from shoal.cluster.transport.launcher import ThreadLauncher
     from shoal.training.experiment import from_plain
 
-    experiment, plan = _experiment(case.config["experiment"]), from_plain(Plan, case.config["cluster"], "cluster")
+    experiment, plan = (
+        _experiment(case.config["experiment"]),
+        from_plain(ClusterPlan, case.config["cluster"], "cluster"),
+    )
     if on_ray:
         from shoal.cluster.transport.ray_launcher import RayLauncher
     launcher = RayLauncher("local", runner.needs(plan)) if on_ray else ThreadLauncher()
     with tempfile.TemporaryDirectory() as folder:
-        policies = runner.train(experiment, Path(folder) / "run", plan, launcher).policies
+        policies = runner.train_on_cluster(experiment, Path(folder) / "run", plan, launcher).policies
     return _greedy(experiment, policies), policies
 
 
@@ -156,12 +159,12 @@ def run_cluster_population(case: Case) -> Outcome:
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "run"
         if case.kind == "cluster_psro":
-            return _psro_outcome(populations.start(_psro_settings(case), folder, team, ThreadLauncher()))
+            return _psro_outcome(populations.psro_on_cluster(_psro_settings(case), folder, team, ThreadLauncher()))
         if case.kind == "cluster_pbt":
             plan = _pbt_plan(case)
-            return _pbt_outcome(plan, pbt.pbt(plan, folder, team, ThreadLauncher()))
+            return _pbt_outcome(plan, pbt.pbt_on_cluster(plan, folder, team, ThreadLauncher()))
         plan = Evolution.from_dict(_experiment(case.config["experiment"]), case.config["evolution"])
-        policies = evolution.evolve(plan, folder, team, ThreadLauncher()).policies
+        policies = evolution.evolve_on_cluster(plan, folder, team, ThreadLauncher()).policies
         return _greedy(plan.played, policies), policies
 
 
@@ -174,9 +177,9 @@ def resume_with_threads(folder: Path, kind: str) -> None:
     from shoal.training.run import open_run
 
     if kind == "cluster":
-        training.resume(open_run(folder), ThreadLauncher())
+        training.resume_on_cluster(open_run(folder), ThreadLauncher())
     else:
-        populations.resume(folder, PoolConfig(workers=2), ThreadLauncher())
+        populations.resume_psro_on_cluster(folder, PoolConfig(workers=2), ThreadLauncher())
 
 
 RUN: dict[str, Callable[[Case], Outcome]] = {

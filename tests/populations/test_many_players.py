@@ -8,7 +8,7 @@ import pytest
 from shoal.algorithms import PPO
 from shoal.networks.torsos import Network
 from shoal.populations.psro import PSRO
-from shoal.populations.psro_run import Settings, start
+from shoal.populations.psro_run import PSROSettings, start
 from shoal.training.experiment import Experiment, Learner
 
 PROFILES = np.array(list(itertools.product((0, 1), repeat=3)))
@@ -43,7 +43,7 @@ def minority():
 
 @pytest.mark.parametrize("solver", ["cce", "ce", "alpha_rank", "regret_matching"])
 def test_an_exact_response_of_each_player_is_the_equilibrium(solver):
-    state = start(Settings(game(common_good()), PSRO(solver, iterations=1), "exact"))
+    state = start(PSROSettings(game(common_good()), PSRO(solver, iterations=1), "exact"))
     assert state.table.sizes == (2, 2, 2)
     for mixture in state.mixtures:
         np.testing.assert_allclose(mixture, [0.0, 1.0], atol=1e-3)
@@ -56,7 +56,7 @@ def test_an_exact_response_of_each_player_is_the_equilibrium(solver):
 
 def test_fictitious_self_play_of_three_by_hand():
     """Uniform play and one response each: everybody gives in one of four games."""
-    state = start(Settings(game(common_good()), PSRO("uniform", iterations=1), "exact"))
+    state = start(PSROSettings(game(common_good()), PSRO("uniform", iterations=1), "exact"))
     np.testing.assert_allclose(state.values, np.array([1.0, 2.0, 3.0]) + 0.4 * 0.75 - 0.25)
     assert state.history[-1]["nash_conv"] == pytest.approx(3 * 0.25 * 0.6)
 
@@ -66,7 +66,7 @@ def test_three_who_share_a_bank_by_hand():
 
     Against 1/4, to play 1 earns 2 with 9/16 and -1 with 6/16, so 3/4, and what is shared is worth nothing.
     """
-    state = start(Settings(game(minority()), PSRO("uniform", iterations=4), "exact", symmetric=True))
+    state = start(PSROSettings(game(minority()), PSRO("uniform", iterations=4), "exact", symmetric=True))
     assert len(set(map(id, state.banks.values()))) == 1
     assert state.table.sizes == (5, 5, 5)
     far = [line["nash_conv"] for line in state.history]
@@ -82,7 +82,7 @@ def test_three_who_share_a_bank_by_hand():
 @pytest.mark.slow
 @pytest.mark.parametrize("solver", ["uniform", "cce", "alpha_rank"])
 def test_learnt_responses_of_three_players(solver):
-    state = start(Settings(game(common_good()), PSRO(solver, iterations=2, episodes=500)), devices=1)
+    state = start(PSROSettings(game(common_good()), PSRO(solver, iterations=2, episodes=500)), devices=1)
     assert state.table.sizes == (3, 3, 3)
     assert (state.table.count == 500).all()
     newest = state.table.mean[:, -1, -1, -1]
@@ -96,7 +96,9 @@ def test_learnt_responses_of_three_players(solver):
 
 @pytest.mark.slow
 def test_three_learners_who_share_a_bank():
-    state = start(Settings(game(minority()), PSRO("uniform", iterations=4, episodes=200), symmetric=True), devices=1)
+    state = start(
+        PSROSettings(game(minority()), PSRO("uniform", iterations=4, episodes=200), symmetric=True), devices=1
+    )
     assert len(set(map(id, state.banks.values()))) == 1
     assert state.table.sizes == (5, 5, 5)
     assert (state.table.count == 200).all()

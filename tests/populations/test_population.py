@@ -15,10 +15,10 @@ from shoal.networks.torsos import Network
 from shoal.populations import psro_run
 from shoal.populations.game import Game
 from shoal.populations.matches import Matches
-from shoal.populations.opponents import Opponents, Seated, draw
-from shoal.populations.oracles import Learned
-from shoal.populations.psro import PSRO, begin, psro
-from shoal.populations.psro_run import Settings, resume, start
+from shoal.populations.opponents import OpponentMemory, Opponents, draw
+from shoal.populations.oracles import LearnedOracle
+from shoal.populations.psro import PSRO, begin_population, psro
+from shoal.populations.psro_run import PSROSettings, resume_psro, start
 from shoal.populations.responses import Responses
 from shoal.presets import resolve
 from shoal.training.experiment import Experiment
@@ -46,12 +46,12 @@ def test_opponents_are_drawn_per_copy_and_kept_for_the_episode():
     world = Game(tiny("psro/leduc")).world
     opponents = Opponents(TINY, 4)
     responses = Responses(Game(tiny("psro/leduc")), 4, devices=1)
-    _, spec = responses.programs["player_0"].cast.learners["player_1"]
+    _, spec = responses.programs["player_0"].setup.learners["player_1"]
     bank = opponents.init(jax.random.key(0), spec).params["player_1"]
     bank = bank.replace(mixture=jnp.array([0.25, 0.25, 0.5, 0.0]))
     copies = vectorise(world, 512)
     worlds = jax.jit(copies.reset)(jax.random.key(1))
-    memory = Seated(jnp.zeros((512, 1), jnp.int32), ())
+    memory = OpponentMemory(jnp.zeros((512, 1), jnp.int32), ())
     play = jax.jit(
         lambda observation, memory, keys, worlds: opponents.act_batch(bank, observation, memory, keys, worlds, 1)
     )
@@ -84,7 +84,7 @@ def test_seats_draw_apart():
     spec = LearnerSpec(describe(Bandit()).groups, None)
     bank = jax.jit(lambda key: opponents.init(key, spec).params["agent"])(jax.random.key(0))
     bank = bank.replace(mixture=jnp.array([0.5, 0.5]))
-    memory = Seated(jnp.zeros((64, 1), jnp.int32), ())
+    memory = OpponentMemory(jnp.zeros((64, 1), jnp.int32), ())
     play = jax.jit(opponents.act_batch, static_argnums=5)
     drawn = [np.asarray(play(bank, seen, memory, keys, worlds, seat)[1].index) for seat in range(3)]
     for one, other in ((0, 1), (0, 2), (1, 2)):
@@ -94,8 +94,8 @@ def test_seats_draw_apart():
 @pytest.mark.slow
 def test_sampled_payoffs_agree_with_exact_ones():
     game = Game(tiny())
-    oracle = Learned(game, episodes=4000)
-    state = begin(oracle.first())
+    oracle = LearnedOracle(game, episodes=4000)
+    state = begin_population(oracle.first())
     plan = PSRO(iterations=2, episodes=4000, meta_solver="uniform")
     *_, state = psro(state, plan, oracle.respond, oracle.evaluate, oracle.measure)
     assert game.tables is not None
@@ -118,10 +118,10 @@ def test_results_do_not_depend_on_batches():
 
 @pytest.mark.slow
 def test_a_long_psro_compiles_each_program_at_most_four_times():
-    settings = Settings(tiny(total_env_steps=32 * 4), PSRO(iterations=40, episodes=4, meta_solver="uniform"))
+    settings = PSROSettings(tiny(total_env_steps=32 * 4), PSRO(iterations=40, episodes=4, meta_solver="uniform"))
     oracle = psro_run.oracle_of(settings, devices=1)
-    *_, state = psro(begin(oracle.first()), settings.psro, oracle.respond, oracle.evaluate, oracle.measure)
-    assert isinstance(oracle, Learned)
+    *_, state = psro(begin_population(oracle.first()), settings.psro, oracle.respond, oracle.evaluate, oracle.measure)
+    assert isinstance(oracle, LearnedOracle)
     assert state.table.sizes == (41, 41)
     trainers = [trainer for trainer in oracle._responses.values() if "advance" in trainer.__dict__]
     assert 1 <= len(trainers) <= 4
@@ -131,13 +131,13 @@ def test_a_long_psro_compiles_each_program_at_most_four_times():
 
 @pytest.mark.slow
 def test_resume_to_the_bit(tmp_path):
-    settings = Settings(tiny(), PSRO(iterations=2, episodes=64, meta_solver="nash"))
+    settings = PSROSettings(tiny(), PSRO(iterations=2, episodes=64, meta_solver="nash"))
     whole = start(settings, tmp_path / "whole", devices=1)
     short = dataclasses.replace(settings, psro=dataclasses.replace(settings.psro, iterations=1))
     start(short, tmp_path / "part", devices=1)
     config = tmp_path / "part" / "config.json"
     config.write_text(config.read_text().replace('"iterations": 1', '"iterations": 2'))
-    again = resume(tmp_path / "part", devices=1)
+    again = resume_psro(tmp_path / "part", devices=1)
     jax.tree.map(
         np.testing.assert_array_equal,
         {name: bank.policies for name, bank in whole.banks.items()},
@@ -150,7 +150,7 @@ def test_resume_to_the_bit(tmp_path):
 
 @pytest.mark.slow
 def test_a_pipeline_trains_on_and_lets_go_of_one_policy_a_round(tmp_path):
-    settings = Settings(tiny(), PSRO(iterations=3, episodes=64, meta_solver="uniform"), levels=2)
+    settings = PSROSettings(tiny(), PSRO(iterations=3, episodes=64, meta_solver="uniform"), levels=2)
     states = []
     state = start(settings, tmp_path / "run", devices=1, listener=states.append)
     assert [len(one.banks["player_0"]) for one in states] == [1, 3, 4, 5]
@@ -165,15 +165,15 @@ def test_a_pipeline_trains_on_and_lets_go_of_one_policy_a_round(tmp_path):
     assert (state.table.count == 64).all()  # entries of those that changed were played anew, others were not
     config = tmp_path / "run" / "config.json"
     config.write_text(config.read_text().replace('"iterations": 3', '"iterations": 4'))
-    assert len(resume(tmp_path / "run", devices=1).banks["player_0"]) == 6
+    assert len(resume_psro(tmp_path / "run", devices=1).banks["player_0"]) == 6
 
 
 @pytest.mark.slow
 def test_a_league_keeps_snapshots_of_all_roles():
-    settings = Settings(tiny(), PSRO(meta_solver="league", iterations=2, episodes=64))
+    settings = PSROSettings(tiny(), PSRO(meta_solver="league", iterations=2, episodes=64))
     state = start(settings, devices=1)
-    roles = [member.info.get("role") for member in state.banks["player_0"].members]
-    assert roles == [None, "main", "main_exploiter", "league_exploiter", "main", "main_exploiter", "league_exploiter"]
+    setup = [member.info.get("role") for member in state.banks["player_0"].members]
+    assert setup == [None, "main", "main_exploiter", "league_exploiter", "main", "main_exploiter", "league_exploiter"]
     assert state.banks["player_0"].members[4].parent == 1
     assert [int(np.argmax(mixture)) for mixture in state.mixtures] == [4, 4]
 
@@ -182,7 +182,7 @@ def test_a_league_keeps_snapshots_of_all_roles():
 @pytest.mark.parametrize(("game", "value"), [("psro/rock_paper_scissors", 0.0), ("psro/kuhn", -1 / 18)])
 def test_learnt_responses_reach_the_value_on_paper(game, value):
     state = start(
-        Settings(resolve(game), PSRO(iterations=14, meta_solver="nash" if "rock" in game else "fictitious_play"))
+        PSROSettings(resolve(game), PSRO(iterations=14, meta_solver="nash" if "rock" in game else "fictitious_play"))
     )
     assert state.values[0] == pytest.approx(value, abs=0.05)
     assert state.history[-1]["nash_conv"] < 0.15

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import OptionError
-from shoal.populations.psro import PSRO, Response, State, begin, broadened, finished, psro
-from shoal.populations.psro_run import Settings, oracle_of, start
+from shoal.populations.psro import PSRO, PSROState, Response, begin_population, finished, mix_with_uniform, psro
+from shoal.populations.psro_run import PSROSettings, oracle_of, start
 from shoal.populations.self_play import fictitious_self_play, self_play
 from shoal.presets import resolve
 
 
-def grown(game, **plan) -> State:
-    return start(Settings(resolve(game), PSRO(**plan), "exact"))
+def grown(game, **plan) -> PSROState:
+    return start(PSROSettings(resolve(game), PSRO(**plan), "exact"))
 
 
 def test_double_oracle_solves_rock_paper_scissors():
@@ -35,7 +35,7 @@ def test_what_is_known_of_a_replaced_policy_is_forgotten():
     def respond(state):
         return {"a": [Response(np.array([3.0]), {}, replaces=0)], "b": [Response(np.array([1.0]), {})]}
 
-    state = begin({"a": np.array([0.0]), "b": np.array([0.0])})
+    state = begin_population({"a": np.array([0.0]), "b": np.array([0.0])})
     plan = PSRO(meta_solver="uniform", iterations=1, episodes=1)
     before, after = psro(state, plan, respond, evaluate, lambda state: {})
     assert before.table.mean[0].tolist() == [[0.0]]
@@ -71,12 +71,16 @@ def test_leduc_as_fast_as_published(solver, goal, at_most):
 
 def test_what_responses_meet():
     mixtures = (np.array([1.0, 0.0]), np.array([0.5, 0.5]))
-    met = broadened(mixtures, 0.2)
+    met = mix_with_uniform(mixtures, 0.2)
     np.testing.assert_allclose(met[0], [0.9, 0.1])
     np.testing.assert_allclose(met[1], [0.5, 0.5])
-    assert (PSRO().width(), PSRO(breadth=0.2).width(), PSRO(meta_solver="last").width()) == (0.4, 0.2, 0.0)
-    assert PSRO().width([{"gain": [0.0, -0.1], "breadth": 0.4}]) == 0.0
-    assert PSRO().width([{"gain": [0.0, 0.1], "breadth": 0.0}]) == 0.4
+    assert (PSRO().uniform_share(), PSRO(breadth=0.2).uniform_share(), PSRO(meta_solver="last").uniform_share()) == (
+        0.4,
+        0.2,
+        0.0,
+    )
+    assert PSRO().uniform_share([{"gain": [0.0, -0.1], "breadth": 0.4}]) == 0.0
+    assert PSRO().uniform_share([{"gain": [0.0, 0.1], "breadth": 0.0}]) == 0.4
     with pytest.raises(OptionError, match=r"breadth must be a share from 0 to 1, got 1\.5"):
         PSRO(breadth=1.5)
 
@@ -90,21 +94,21 @@ def test_gains_by_hand():
 
 
 def test_nothing_known_is_played_again():
-    settings = Settings(resolve("psro/kuhn"), PSRO(iterations=3, meta_solver="uniform"), "exact")
+    settings = PSROSettings(resolve("psro/kuhn"), PSRO(iterations=3, meta_solver="uniform"), "exact")
     oracle, played = oracle_of(settings), []
 
     def evaluate(state, lineups):
         played.extend(map(tuple, lineups.tolist()))
         return oracle.evaluate(state, lineups)
 
-    *_, last = psro(begin(oracle.first()), settings.psro, oracle.respond, evaluate, oracle.measure)
+    *_, last = psro(begin_population(oracle.first()), settings.psro, oracle.respond, evaluate, oracle.measure)
     assert last.table.sizes == (4, 4)
     assert sorted(played) == [(i, j) for i in range(4) for j in range(4)]
 
 
 def test_stops_when_nothing_is_gained():
     plan = PSRO(meta_solver="nash", iterations=30, patience=1, improvement=1e-9)
-    state = start(Settings(resolve("psro/kuhn"), plan, "exact"))
+    state = start(PSROSettings(resolve("psro/kuhn"), plan, "exact"))
     assert state.iteration < 30
     assert max(state.history[-1]["gain"]) <= 1e-9
 
@@ -112,7 +116,7 @@ def test_stops_when_nothing_is_gained():
 def test_broad_responses_end_in_equilibrium_too():
     """Where those to broad mixtures gain nothing, responses to the mixtures themselves are tried before it stops."""
     plan = PSRO(meta_solver="nash", iterations=30, patience=1)
-    state = start(Settings(resolve("psro/kuhn"), plan, "exact"))
+    state = start(PSROSettings(resolve("psro/kuhn"), plan, "exact"))
     assert state.iteration < 30
     assert state.history[-1]["nash_conv"] == pytest.approx(0.0, abs=1e-6)
 
@@ -134,7 +138,7 @@ def test_numbers_without_sense_are_refused(wrong):
 
 def test_a_goal_that_cannot_be_measured_is_refused():
     with pytest.raises(OptionError, match="'pong' has no exact tables"):
-        start(Settings(resolve("psro/pong"), PSRO(target_nash_conv=1.0)))
+        start(PSROSettings(resolve("psro/pong"), PSRO(target_nash_conv=1.0)))
 
 
 def test_values_of_mixtures_by_hand():
@@ -148,9 +152,9 @@ def test_what_is_refused():
     with pytest.raises(OptionError, match=r"meta_solver must be .*'nash'.* got 'nahs'"):
         PSRO(meta_solver="nahs")
     with pytest.raises(OptionError, match="world 'pong' cannot be tabulated"):
-        start(Settings(resolve("pong"), PSRO(), "exact"))
+        start(PSROSettings(resolve("pong"), PSRO(), "exact"))
     with pytest.raises(OptionError, match="has one player"):
-        start(Settings(resolve("control/cartpole"), PSRO()))
+        start(PSROSettings(resolve("control/cartpole"), PSRO()))
 
 
 def test_anytime_never_becomes_more_exploitable():
@@ -164,9 +168,9 @@ def test_anytime_never_becomes_more_exploitable():
 
 
 def test_self_play_goes_in_circles_where_fictitious_self_play_does_not():
-    latest = start(Settings(resolve("psro/rock_paper_scissors"), self_play(12), "exact"))
+    latest = start(PSROSettings(resolve("psro/rock_paper_scissors"), self_play(12), "exact"))
     assert min(line["nash_conv"] for line in latest.history[1:]) >= 1.0
-    average = start(Settings(resolve("psro/rock_paper_scissors"), fictitious_self_play(30), "exact"))
+    average = start(PSROSettings(resolve("psro/rock_paper_scissors"), fictitious_self_play(30), "exact"))
     assert average.history[-1]["nash_conv"] < 0.3
     with pytest.raises(OptionError, match=r"episodes must be at least 1; only uniform, last, recent need no payoffs"):
         PSRO("nash", episodes=0)

@@ -12,11 +12,11 @@ from shoal.envs.tabular import tabulate
 from shoal.networks.torsos import Network
 from shoal.populations import psro_run
 from shoal.populations.game import Game
-from shoal.populations.oracles import Learned
-from shoal.populations.psro import PSRO, alike, psro
-from shoal.populations.psro_run import Settings, resume, start
+from shoal.populations.inspect_population import exploit
+from shoal.populations.oracles import LearnedOracle
+from shoal.populations.psro import PSRO, average_mixtures, psro
+from shoal.populations.psro_run import PSROSettings, resume_psro, start
 from shoal.populations.symmetry import _looks, check_symmetric, exchanges
-from shoal.populations.view import exploit
 from shoal.presets import resolve
 from shoal.training.experiment import Experiment, Learner
 
@@ -41,7 +41,7 @@ def both(payoffs) -> np.ndarray:
 
 def test_hawks_and_doves_by_hand():
     """The best response to uniform play is a dove; half uniform play and half doves are 1/4 hawks, the equilibrium."""
-    state = start(Settings(matrix(both(HAWK)), PSRO(iterations=1), "exact", symmetric=True))
+    state = start(PSROSettings(matrix(both(HAWK)), PSRO(iterations=1), "exact", symmetric=True))
     one, other = state.banks.values()
     assert one is other
     assert [bank.shape for bank in state.mixtures] == [(2,), (2,)]
@@ -54,14 +54,14 @@ def test_hawks_and_doves_by_hand():
 
 def test_rock_paper_scissors_with_one_exact_response_an_iteration():
     plan = PSRO("nash", iterations=6, target_nash_conv=1e-9)
-    settings = Settings(resolve("psro/rock_paper_scissors"), plan, "exact", symmetric=True)
+    settings = PSROSettings(resolve("psro/rock_paper_scissors"), plan, "exact", symmetric=True)
     state = start(settings)
     assert state.history[-1]["nash_conv"] == pytest.approx(0.0, abs=1e-9)
     np.testing.assert_allclose(state.table.mean[0], -state.table.mean[0].T, atol=1e-12)
 
 
 def test_the_mean_of_equilibria():
-    first, second = alike([np.array([1.0, 0.0]), np.array([0.5, 0.5])])
+    first, second = average_mixtures([np.array([1.0, 0.0]), np.array([0.5, 0.5])])
     assert first.tolist() == second.tolist() == [0.75, 0.25]
 
 
@@ -71,8 +71,10 @@ def test_plans_of_one_player_are_read_as_those_of_another():
     orders = exchanges(tables)
     np.testing.assert_array_equal(orders[0], np.arange(tables.sets[0].num_sequences))
     assert not np.array_equal(orders[0], orders[1])
-    chances = {look: i / 10 for i, look in enumerate(sorted(_looks(tables.sets[0])))}
-    one, other = (np.array([[chances[look], 1 - chances[look]] for look in _looks(sets)]) for sets in tables.sets)
+    probabilities = {look: i / 10 for i, look in enumerate(sorted(_looks(tables.sets[0])))}
+    one, other = (
+        np.array([[probabilities[look], 1 - probabilities[look]] for look in _looks(sets)]) for sets in tables.sets
+    )
     plans = [tables.plan(0, one), tables.plan(1, other)]
     np.testing.assert_allclose(plans[0][orders[1]], plans[1])
     values = tables.values([tables.plan(0, tables.uniform(0)), plans[1]])
@@ -80,7 +82,7 @@ def test_plans_of_one_player_are_read_as_those_of_another():
     np.testing.assert_allclose(values, swapped[::-1])
 
 
-RPS = Settings(
+RPS = PSROSettings(
     matrix(both([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])), PSRO("uniform", iterations=1, episodes=64), symmetric=True
 )
 
@@ -88,7 +90,7 @@ RPS = Settings(
 @pytest.mark.slow
 def test_learnt_responses_of_one_player_serve_all():
     oracle = psro_run.oracle_of(RPS, devices=1)
-    assert isinstance(oracle, Learned)
+    assert isinstance(oracle, LearnedOracle)
     *_, state = psro(psro_run.beginning(RPS, oracle), RPS.psro, oracle.respond, oracle.evaluate, oracle.measure)
     assert all(list(trainer.programs) == ["player_0"] for trainer in oracle._responses.values())
     assert state.banks["player_0"] is state.banks["player_1"]
@@ -104,7 +106,7 @@ def test_resume_to_the_bit(tmp_path):
     whole = start(dataclasses.replace(RPS, psro=dataclasses.replace(RPS.psro, iterations=2)), devices=1)
     config = tmp_path / "part" / "config.json"
     config.write_text(config.read_text().replace('"iterations": 1', '"iterations": 2'))
-    again = resume(tmp_path / "part", devices=1)
+    again = resume_psro(tmp_path / "part", devices=1)
     assert again.banks["player_0"] is again.banks["player_1"]
     jax.tree.map(
         lambda a, b: np.testing.assert_array_equal(a[:3], b[:3]),
@@ -117,7 +119,7 @@ def test_resume_to_the_bit(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"levels": 2}, {"psro": PSRO("league", iterations=2, episodes=64)}])
 def test_pipelines_and_leagues_share_a_bank(changes):
-    settings = Settings(matrix(both(HAWK)), PSRO("uniform", iterations=2, episodes=64), symmetric=True)
+    settings = PSROSettings(matrix(both(HAWK)), PSRO("uniform", iterations=2, episodes=64), symmetric=True)
     state = start(dataclasses.replace(settings, **changes), devices=1)
     assert state.banks["player_0"] is state.banks["player_1"]
     assert len(state.banks["player_0"]) == (4 if "levels" in changes else 7)
@@ -131,14 +133,14 @@ def test_pong_is_taken_at_its_word():
 
 def test_what_is_not_symmetric():
     with pytest.raises(OptionError, match="'cards/kuhn' is not symmetric: player_0 and player_1 do not decide in the"):
-        start(Settings(resolve("psro/kuhn"), oracle="exact", symmetric=True))
+        start(PSROSettings(resolve("psro/kuhn"), oracle="exact", symmetric=True))
     with pytest.raises(OptionError, match="earn different payoffs when they change places"):
-        start(Settings(matrix([[1, -1], [-1, 1]]), symmetric=True))
+        start(PSROSettings(matrix([[1, -1], [-1, 1]]), symmetric=True))
     with pytest.raises(OptionError, match=r"different actions: Discrete\(n=1\) and Discrete\(n=2\)"):
-        start(Settings(matrix([[1, -1]]), symmetric=True))
+        start(PSROSettings(matrix([[1, -1]]), symmetric=True))
     experiment = matrix(both(HAWK))
     learners = dict(experiment.learners) | {"player_1": Learner(PPO(), {"player_1": ("player_1",)})}
     with pytest.raises(OptionError, match="have different algorithms or networks"):
-        start(Settings(dataclasses.replace(experiment, learners=learners), symmetric=True))
+        start(PSROSettings(dataclasses.replace(experiment, learners=learners), symmetric=True))
     with pytest.raises(OptionError, match="symmetric must be left out for anytime with learnt responses"):
-        Settings(experiment, PSRO("anytime"), symmetric=True)
+        PSROSettings(experiment, PSRO("anytime"), symmetric=True)

@@ -19,7 +19,7 @@ from shoal.populations.psro import PSRO
 from shoal.presets import resolve
 from shoal.training import run_kinds
 from shoal.training.experiment import Experiment
-from shoal.training.run import create, default_path, held, open_run
+from shoal.training.run import create, default_path, lock_folder, open_run
 from shoal.training.run_kinds import KINDS, check_new, check_there, kind_of, open_entry
 from shoal.training.sweep import Sweep, open_sweep
 
@@ -41,7 +41,7 @@ def made(path, kind):
         case "pbt":
             create(path, TUNED.experiment, kind, TUNED.to_dict())
         case "psro":
-            psro_run.create(path, psro_run.Settings(EXPERIMENT))
+            psro_run.create(path, psro_run.PSROSettings(EXPERIMENT))
         case "sweep":
             run_kinds.create(path, kind, sweep=SWEPT.to_dict())
     return path
@@ -63,7 +63,7 @@ def test_what_was_made_is_opened(tmp_path, kind):
         "training": EXPERIMENT,
         "evolution": EVOLUTION.to_dict(),
         "pbt": TUNED,
-        "psro": psro_run.Settings(EXPERIMENT),
+        "psro": psro_run.PSROSettings(EXPERIMENT),
         "sweep": SWEPT,
     }
     opened = OPEN[kind](path)
@@ -288,7 +288,7 @@ def test_paths_in_a_run_are_absolute(tmp_path, monkeypatch):
     learner = next(iter(EXPERIMENT.learners.values()))
     learners = {"l": dataclasses.replace(learner, weights="w")}
     begun = create(Path("run"), dataclasses.replace(EXPERIMENT, learners=learners))
-    psro_run.create(Path("bank"), psro_run.Settings(EXPERIMENT, imports=("other",)))
+    psro_run.create(Path("bank"), psro_run.PSROSettings(EXPERIMENT, imports=("other",)))
     monkeypatch.chdir(tmp_path / "run")
     assert begun.path == open_run(Path("..") / "run").path.resolve() == tmp_path / "run"
     assert open_run(begun.path).experiment.learners["l"].weights == str(tmp_path / "w")
@@ -307,7 +307,7 @@ def test_a_sweep_of_an_earlier_version_says_what_it_is(tmp_path):
 
 def exact(iterations=3):
     """A population that needs no training."""
-    return psro_run.Settings(resolve("psro/kuhn"), PSRO("nash", iterations=iterations), oracle="exact")
+    return psro_run.PSROSettings(resolve("psro/kuhn"), PSRO("nash", iterations=iterations), oracle="exact")
 
 
 def test_a_population_whose_folder_is_removed(tmp_path):
@@ -319,8 +319,8 @@ def test_a_population_whose_folder_is_removed(tmp_path):
 
 def test_a_population_grows_in_one_process_at_a_time(tmp_path):
     psro_run.start(exact(), tmp_path / "run")
-    with held(tmp_path / "run"), pytest.raises(RunError, match="another process is training in"):
-        psro_run.resume(tmp_path / "run")
+    with lock_folder(tmp_path / "run"), pytest.raises(RunError, match="another process is training in"):
+        psro_run.resume_psro(tmp_path / "run")
 
 
 def test_a_line_of_figures_that_a_kill_has_cost_is_written_again(tmp_path, monkeypatch):
@@ -335,7 +335,7 @@ def test_a_line_of_figures_that_a_kill_has_cost_is_written_again(tmp_path, monke
         patch.setattr(psro_run, "_write_lines", killed)
         with pytest.raises(Killed):
             psro_run.start(exact(), tmp_path / "run")
-    grown = psro_run.resume(tmp_path / "run")
+    grown = psro_run.resume_psro(tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert lines == list(grown.history)
     assert lines[-1]["iteration"] == 3

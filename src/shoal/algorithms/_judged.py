@@ -21,7 +21,7 @@ from shoal.algorithms.replay import Steps
 from shoal.core.errors import OptionError
 from shoal.core.spaces import ActionSpace, Box
 from shoal.core.types import Group, Observation, PyTree
-from shoal.networks.actors import Actor
+from shoal.networks.actors import ActorNetwork
 from shoal.networks.critics import CriticKind, Join, Member, Trunk, action_vector, action_width, trunk_config
 from shoal.networks.torsos import Network, initial_carry
 from shoal.ops.distributions import distribution, num_parameters
@@ -36,7 +36,7 @@ class Policy(struct.PyTreeNode):
     weights: dict[str, PyTree]
     warm: jax.Array
     noise: jax.Array
-    actor: Actor = struct.field(pytree_node=False)
+    actor: ActorNetwork = struct.field(pytree_node=False)
     trunk: Trunk = struct.field(pytree_node=False)
     space: ActionSpace = struct.field(pytree_node=False)
 
@@ -70,7 +70,7 @@ def new_policy(
 ) -> Policy:
     """A fresh policy with that many critics. width: of the actor. state: what the critics see of it, or None."""
     for_actor, *keys = jax.random.split(key, critics + 1)
-    actor, trunk = Actor(network, width), Trunk(trunk_config(network))
+    actor, trunk = ActorNetwork(network, width), Trunk(trunk_config(network))
     view, state = zeros((group.observation, state))
     shown = view if state is None else (state, view)
     # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.

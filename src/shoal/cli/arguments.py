@@ -27,7 +27,7 @@ Imports = Annotated[UseAppendAction[tuple[str, ...]], arg(name="import", metavar
 """Python files that register worlds, algorithms or torsos, and ids that a run folder may name; may be repeated."""
 Checkpoint = Annotated[DisallowNone[str | None], arg(metavar="N|best")]
 """Which checkpoint of a run: of an update, or the best in evaluation; by default the newest."""
-RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
+RunArgument = Annotated[Positional[str], arg(metavar="RUN")]
 
 LIMIT = 10**30
 """No count is as large."""

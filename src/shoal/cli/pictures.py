@@ -4,21 +4,21 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from shoal.batching.regroup import original
+from shoal.batching.regroup import unwrap_regrouped
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.types import PyTree
 from shoal.training.evaluate import record
-from shoal.training.experiment import Cast, make_world
+from shoal.training.experiment import Setup, make_world
 from shoal.training.film import film
 from shoal.training.metrics import read_metrics
-from shoal.training.run import Run
+from shoal.training.run import RunFolder
 from shoal.viz import MissingMatplotlibError, draw_curves, write_film, write_replay
 from shoal.viz.palette import scene_colours
 
 
-def draw(run: Run, each: str, log: Collection[str] = ()) -> tuple[Path | None, str]:
+def draw(run: RunFolder, each: str, log: Collection[str] = ()) -> tuple[Path | None, str]:
     """Writes `curves.png`; returns its path, or None and why it could not be drawn.
 
     each, log: as in `draw_curves`.
@@ -38,7 +38,7 @@ def draw(run: Run, each: str, log: Collection[str] = ()) -> tuple[Path | None, s
 
 def colours(world: Env) -> dict[str, int]:
     """The colours of a world's groups in its own pictures; none for what another library draws."""
-    if isinstance(original(world), StandIn):
+    if isinstance(unwrap_regrouped(world), HostEnvProxy):
         return {}
     return scene_colours(world)
 
@@ -53,7 +53,7 @@ def player_colours(world: Env) -> dict[str, int]:
 
 def replay(
     path: Path,
-    roles: Cast,
+    setup: Setup,
     policies: dict[str, PyTree] | None,
     *,
     update: int,
@@ -65,22 +65,22 @@ def replay(
 
     filmed: whether an environment of another library is made to draw itself, which takes it long, or opens windows.
     """
-    steps = update * roles.experiment.num_envs * roles.experiment.num_steps
+    steps = update * setup.experiment.num_envs * setup.experiment.num_steps
     subtitle = f"after {update:,} updates, {steps:,} environment steps"
-    if isinstance(original(roles.env), StandIn):
+    if isinstance(unwrap_regrouped(setup.env), HostEnvProxy):
         if not filmed:
-            return None, f"{roles.experiment.env} is drawn by its own library: `shoal watch` films it"
-        shown = film(roles, policies, seed=seed, explore=explore)
+            return None, f"{setup.experiment.env} is drawn by its own library: `shoal watch` films it"
+        shown = film(setup, policies, seed=seed, explore=explore)
         series = {f"return of {name}": values for name, values in shown.returns.items()}
-        write_film(path, shown.frames, title=roles.experiment.env, subtitle=subtitle, series=series)
+        write_film(path, shown.frames, title=setup.experiment.env, subtitle=subtitle, series=series)
         return path, ""
-    recording = record(roles, policies, seed=seed, explore=explore)
+    recording = record(setup, policies, seed=seed, explore=explore)
     if not _has_shapes(recording.frames):
-        return None, f"the world {roles.experiment.env!r} does not define `scene`, so there is nothing to draw"
+        return None, f"the world {setup.experiment.env!r} does not define `scene`, so there is nothing to draw"
     write_replay(
         path,
         recording.frames,
-        title=roles.experiment.env,
+        title=setup.experiment.env,
         subtitle=subtitle,
         series={f"return of {name}": values for name, values in recording.returns.items()},
     )

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Protocol
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
-from shoal.cli.arguments import RunFolder, parse, scan
+from shoal.cli.arguments import RunArgument, parse, scan
+from shoal.cli.building import attributed_to, import_files
 from shoal.cli.pictures import draw, replay
 from shoal.cli.progress import returns, showing, summary
 from shoal.cli.start import (
@@ -17,23 +18,21 @@ from shoal.cli.start import (
     Seconds,
     Workers,
     WorkOptions,
-    agents_of,
     check_devices,
     imports_of,
+    num_agents,
     prepare,
-    stepping_of,
+    stepping_options,
     warm_up_of,
 )
-from shoal.cli.terminal import console, count, counted, duration, emit, placed, say, shown
-from shoal.cli.worlds import blame, import_files
+from shoal.cli.terminal import console, display_path, emit, format_count, format_duration, pluralise, resolve_path, say
 from shoal.core import trees
 from shoal.core.errors import OptionError, require_positive
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, records
-from shoal.training.experiment import cast
-from shoal.training.loop import Result
+from shoal.training.loop import TrainingResult
 from shoal.training.metrics import read_metrics
-from shoal.training.run import Run, load_policies
+from shoal.training.run import RunFolder, load_policies
 from shoal.training.run_kinds import KINDS, TRAINING, kind_of
 
 INTERRUPTED = 130
@@ -57,7 +56,7 @@ class TrainOptions(WorkOptions):
 class ResumeOptions(WorkOptions):
     """Go on with a run that was stopped, to the same bits as if it had not been."""
 
-    run: RunFolder  # folder of the run
+    run: RunArgument  # folder of the run
     checkpoint_minutes: Annotated[DisallowNone[float | None], arg(metavar="FLOAT")] = None
     """time between two checkpoints, by default 1; a population is saved after every iteration instead"""
     cluster: Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")] = None
@@ -90,30 +89,30 @@ def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
     options = parse(ResumeOptions, args, prog)
     check_options(options, prog)
     import_files(options.imports)
-    kind = KINDS[kind_of(placed(options.run)) or TRAINING]  # which refuses what is no run folder
-    if kind is not KINDS[TRAINING] and stepping_of(options.env_workers, options.env_timeout):
+    kind = KINDS[kind_of(resolve_path(options.run)) or TRAINING]  # which refuses what is no run folder
+    if kind is not KINDS[TRAINING] and stepping_options(options.env_workers, options.env_timeout):
         raise OptionError(f"{options.run} is {kind.what}: leave out --env-workers and --env-timeout")
     if kind is not KINDS[TRAINING] and options.total_env_steps is not None:
         raise OptionError(f"{options.run} is {kind.what}: only trainings are trained further by --total-env-steps")
-    return importlib.import_module(f"shoal.cli.commands.{kind.command}").go_on(options)
+    return importlib.import_module(f"shoal.cli.commands.{kind.command}").resume_run(options)
 
 
 def names_run(args: Sequence[str], kind: str) -> bool:
     """Whether one of the arguments is the folder of a run of that kind."""
     made = [*scan(args, "--run-dir"), *scan(args, "--out")]  # it is to be made, and refused if it is there
     named = (argument for argument in args if not argument.startswith("-") and argument not in made)
-    return any(kind_of(placed(argument)) == kind for argument in named)
+    return any(kind_of(resolve_path(argument)) == kind for argument in named)
 
 
-def _stored(policies: dict[str, PyTree], meta: dict[str, Any]) -> Result:
-    return Result(policies, meta["update"], [], meta["seconds"], 0.0)
+def _stored(policies: dict[str, PyTree], meta: dict[str, Any]) -> TrainingResult:
+    return TrainingResult(policies, meta["update"], [], meta["seconds"], 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class Account:
+class RunView:
     """What is told of a run of one kind. Updates are those of the loop, whatever the kind calls them."""
 
-    run: Run
+    run: RunFolder
     opening: Callable[[], tuple[str, str]]  # what is trained, and how; refuses what does not fit
     report: Callable[[Console, Any], None]  # of a result
     summary: Callable[[Any], dict[str, Any]]  # of a result, as plain data
@@ -123,48 +122,50 @@ class Account:
     trainings: int = 1  # side by side
     each: str = "seeds"  # what these are called
     log: Collection[str] = ()  # metrics that are drawn on a logarithmic axis
-    stored: Callable[[dict[str, PyTree], dict[str, Any]], Result] = _stored  # a result from policies and meta data
+    stored: Callable[[dict[str, PyTree], dict[str, Any]], TrainingResult] = (
+        _stored  # a result from policies and meta data
+    )
 
 
-def go_on(account: Account, start: Callable[..., Result], options: ResumeOptions) -> int:
+def resume_and_report(view: RunView, start: Callable[..., TrainingResult], options: ResumeOptions) -> int:
     """Carries on a run; of a finished one it says so, and draws what a kill at the very end may have left undrawn."""
-    run, newest = account.run, checkpoint.latest(account.run.checkpoints)
-    if not newest or records.read_progress(newest, account.updates)["update"] < account.updates:
-        return carry_out(account, start, options, fresh=False)
+    run, newest = view.run, checkpoint.latest(view.run.checkpoints)
+    if not newest or records.read_progress(newest, view.updates)["update"] < view.updates:
+        return run_and_report(view, start, options, fresh=False)
     out = console(options.json)
     _, policies, meta = load_policies(run.path)
-    say(out, f"{shown(run.path)} is finished already: all of its {account.updates} {account.done}.", style="bold")
-    for line in account.further:
+    say(out, f"{display_path(run.path)} is finished already: all of its {view.updates} {view.done}.", style="bold")
+    for line in view.further:
         say(out, line)
     files = {"curves": run.path / "curves.png", "replay": run.path / "replay.html"}
     pictures: dict[str, str | None] = {name: str(file) for name, file in files.items()}
     if not all(file.exists() for file in files.values()):
-        pictures = _pictures(out, account, policies, meta["update"])
+        pictures = _pictures(out, view, policies, meta["update"])
     if options.json:
-        emit(account.summary(account.stored(policies, meta)) | pictures)
+        emit(view.summary(view.stored(policies, meta)) | pictures)
     return 0
 
 
-def carry_out(
-    account: Account, start: Callable[..., Result], options: TrainOptions | ResumeOptions, fresh: bool = True
+def run_and_report(
+    view: RunView, start: Callable[..., TrainingResult], options: TrainOptions | ResumeOptions, fresh: bool = True
 ) -> int:
     """Trains, tells of it, and draws what there is to see."""
-    run, (title, detail) = account.run, account.opening()
+    run, (title, detail) = view.run, view.opening()
     out = console(options.json)
     say(out, title, style="bold")
     say(out, detail)
     hints = Hints(run.path, imports_of(run.experiment, options.imports))
     seconds = 60 * (MINUTES if options.checkpoint_minutes is None else options.checkpoint_minutes)
     try:
-        agents = agents_of(run.experiment)
+        agents = num_agents(run.experiment)
         warm_up = warm_up_of(run.experiment)
-        with showing(out, run.experiment.env, account.trainings, agents, fresh, warm_up) as listener:
+        with showing(out, run.experiment.env, view.trainings, agents, fresh, warm_up) as listener:
             result = start(devices=options.devices, listener=listener, checkpoint_seconds=seconds)
     except KeyboardInterrupt:  # while compiling, or twice: what was saved last is what there is
         if (run.path / "config.json").exists():
             say(out, f"stopped. Go on with: {hints('resume')}", style="bold yellow")
         raise
-    account.report(out, result)
+    view.report(out, result)
     pictures: dict[str, str | None] = {}
     if result.interrupted:
         say(out, f"stopped and saved. Go on with: {hints('resume')}", style="bold yellow")
@@ -172,43 +173,43 @@ def carry_out(
         policies = result.policies
         if run.experiment.num_seeds > 1:
             policies = trees.row(policies)
-        pictures = _pictures(out, account, policies, result.update)
+        pictures = _pictures(out, view, policies, result.update)
         seen = [hints("watch", "--open")] if pictures.get("replay") else []
         for word, command in zip(("next:", "     "), [*seen, hints("eval")], strict=False):
             say(out, f"{word} {command}")
     if options.json:
-        emit(account.summary(result) | pictures)
+        emit(view.summary(result) | pictures)
     return INTERRUPTED if result.interrupted else 0
 
 
-def _pictures(out: Console, account: Account, policies: dict[str, PyTree], update: int) -> dict[str, str | None]:
+def _pictures(out: Console, view: RunView, policies: dict[str, PyTree], update: int) -> dict[str, str | None]:
     """Writes `curves.png` and `replay.html` into the run folder, as far as it can be done, and says so."""
-    run = account.run
-    with blame(run.experiment.env, "scene"):
-        curves, why = draw(run, account.each, account.log)
-    say(out, f"curves: {shown(curves)}" if curves else f"no curves.png: {why}")
-    with blame(run.experiment.env, "scene"):
-        page, why = replay(run.path / "replay.html", cast(run.experiment), policies, update=update)
-    say(out, f"replay: {shown(page)}" if page else f"no replay.html: {why}")
+    run = view.run
+    with attributed_to(run.experiment.env, "scene"):
+        curves, why = draw(run, view.each, view.log)
+    say(out, f"curves: {display_path(curves)}" if curves else f"no curves.png: {why}")
+    with attributed_to(run.experiment.env, "scene"):
+        page, why = replay(run.path / "replay.html", run.experiment.setup, policies, update=update)
+    say(out, f"replay: {display_path(page)}" if page else f"no replay.html: {why}")
     return {"curves": curves and str(curves), "replay": page and str(page)}
 
 
-def last_line(run: Run) -> dict[str, Any]:
+def last_line(run: RunFolder) -> dict[str, Any]:
     """The newest metrics of the whole run, also of what was done before it was resumed."""
     lines = read_metrics(run.metrics)
     return lines[-1] if lines else {}
 
 
-def ended_line(run: Run) -> dict[str, Any]:
+def ended_line(run: RunFolder) -> dict[str, Any]:
     """The newest metrics in which an episode ended, wherever between episodes the run has; empty if none has."""
     return next((line for line in reversed(read_metrics(run.metrics)) if returns(line)), {})
 
 
-def say_returns(out: Console, run: Run, result: Result) -> None:
+def say_returns(out: Console, run: RunFolder, result: TrainingResult) -> None:
     """One line: the newest returns that there are, or why there are none."""
     line = ended_line(run)
     if not line:
-        played = counted(result.update * run.experiment.num_steps, "step")
+        played = pluralise(result.update * run.experiment.num_steps, "step")
         say(out, f"no return yet: each copy has played {played}, and no episode has ended. Raise --total-env-steps.")
         return
     figures = " | ".join(f"{name} {text}" for name, text in summary(line).items())
@@ -216,15 +217,15 @@ def say_returns(out: Console, run: Run, result: Result) -> None:
     say(out, f"last: {figures}{since}")
 
 
-def say_speed(out: Console, steps: int, result: Result) -> None:
+def say_speed(out: Console, steps: int, result: TrainingResult) -> None:
     """One line: how much in how long."""
-    rate = f", {count(steps / result.seconds)} env steps/s" if result.seconds > 0 else ""
-    took = duration(result.seconds)
+    rate = f", {format_count(steps / result.seconds)} env steps/s" if result.seconds > 0 else ""
+    took = format_duration(result.seconds)
     compiled = f"; compiled in {result.compile_seconds:.1f} s" if result.compile_seconds else ""  # or others did
-    say(out, f"{count(steps)} env steps in {took}{rate}{compiled}")
+    say(out, f"{format_count(steps)} env steps in {took}{rate}{compiled}")
 
 
-def summary_of(run: Run, result: Result) -> dict[str, Any]:
+def summary_of(run: RunFolder, result: TrainingResult) -> dict[str, Any]:
     """The part of a summary that all kinds of runs have."""
     line = ended_line(run)
     return {

@@ -20,9 +20,9 @@ from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
 from shoal.algorithms import find_name
 from shoal.algorithms.names import Named, with_options
 from shoal.cli.arguments import comments, parse, scan
-from shoal.cli.start import OWN_FILE, opened, pairs
-from shoal.cli.terminal import placed
-from shoal.cli.worlds import blame, build_world, has_options, import_files, options_of
+from shoal.cli.building import attributed_to, build_world, has_options, import_files, options_of
+from shoal.cli.start import OWN_FILE, open_known_run, parse_pairs
+from shoal.cli.terminal import resolve_path
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.algorithm import Algorithm, Replays
 from shoal.core.env import Env
@@ -73,7 +73,7 @@ def parse_target(command: type, args: Sequence[str], prog: str) -> Parsed:
             f"{prog}: which world or preset? For instance `{prog} demo`. All: `shoal envs`, `shoal presets`."
         )
     algo = scan(rest, "--algo")
-    with blame(target, "groups"):
+    with attributed_to(target, "groups"):
         own = _resolve(target, scan(rest, "--env-option"))
         experiment = _with_algorithm(own, algo)
     check_env_options(experiment.env, scan(rest, "--env-option"), f"{prog} {shlex.quote(target)}")
@@ -103,7 +103,7 @@ def _resolve(target: str, env_options: Sequence[str]) -> Experiment:
     if is_foreign(target):
         return foreign_experiment(target, parse_env_options(env_options))
     if target not in targets() and (Path(target) / "config.json").is_file():
-        return opened(target).experiment
+        return open_known_run(target).experiment
     try:
         return resolve(target)
     except UnknownNameError as error:
@@ -113,7 +113,7 @@ def _resolve(target: str, env_options: Sequence[str]) -> Experiment:
 def parse_env_options(texts: Sequence[str]) -> dict[str, Any]:
     """`max_cycles=50`, `continuous_actions=true`, `render_mode=human`: values in JSON, or else text."""
     options = {}
-    for name, text in pairs(texts, "--env-option", "NAME=VALUE, such as max_cycles=50").items():
+    for name, text in parse_pairs(texts, "--env-option", "NAME=VALUE, such as max_cycles=50").items():
         try:
             options[name] = json.loads(text)
         except ValueError:
@@ -276,7 +276,7 @@ def _learners(experiment: Experiment, options: Any) -> dict[str, Learner]:
     changed, as_fields = {}, _identifiers(experiment.learners)
     for name, learner in experiment.learners.items():
         own = getattr(options.learners, as_fields[name])
-        weights = str(placed(own.weights)) if own.weights else None
+        weights = str(resolve_path(own.weights)) if own.weights else None
         if weights is not None and own.weights != learner.weights:
             trust(weights)
         changed[name] = dataclasses.replace(learner, algorithm=own.algorithm, frozen=own.frozen, weights=weights)
@@ -302,8 +302,8 @@ def _with_weights(experiment: Experiment, texts: Sequence[str]) -> Experiment:
         if not run:
             raise OptionError(f"--weights must be NAME=RUN, a learner's name and a run folder, got {text!r}")
         name = _learner_named(name, learners, "--weights")
-        trust(str(placed(run)))
-        learners[name] = dataclasses.replace(learners[name], weights=str(placed(run)))
+        trust(str(resolve_path(run)))
+        learners[name] = dataclasses.replace(learners[name], weights=str(resolve_path(run)))
     return dataclasses.replace(experiment, learners=learners)
 
 

@@ -30,12 +30,12 @@ def begin() -> None:
         _began_in = os.getcwd()
 
 
-def placed(path: str) -> Path:
+def resolve_path(path: str) -> Path:
     """The absolute path that was meant by what was typed."""
     return Path(_began_in, path).absolute()
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """A path as it would be typed where the command began."""
     inside = _began_in and path.is_relative_to(_began_in)
     return str(path.relative_to(_began_in) if inside else path)
@@ -89,7 +89,7 @@ def emit(result: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def count(number: float) -> str:
+def format_count(number: float) -> str:
     """A large number in few letters: 950, 12.3k, 4.56M, 1.2G."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
@@ -97,19 +97,19 @@ def count(number: float) -> str:
     return f"{number:.0f}"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
+def pluralise(number: int, one: str, many: str | None = None) -> str:
     """A number of things: 1 copy, 3 copies. `many` is the plural, unless it is the singular and an s."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds as 0:42, 12:03 or 3:01:15."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def size(bytes: float) -> str:
+def format_size(bytes: float) -> str:
     """Bytes as 12 MB or 3.4 GB."""
     return f"{bytes / 1e9:.1f} GB" if bytes >= 1e9 else f"{bytes / 1e6:.0f} MB"
 

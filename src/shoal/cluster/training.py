@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.recipes import recipe_of
 from shoal.cluster.services import journal
-from shoal.cluster.services.coordinator import Coordinator, begun_of
-from shoal.cluster.services.scaling import check_told, wanted_of
-from shoal.cluster.supervisor import Runs, Supervisor, Watched
+from shoal.cluster.services.coordinator import Coordinator, count_restarts
+from shoal.cluster.services.scaling import check_request, requested_workers
+from shoal.cluster.supervisor import Runs, Supervisor, WatchedWorker
 from shoal.cluster.transport.launcher import ClusterGoneError, Launcher
 from shoal.cluster.transport.service import Service, ServiceUnavailable
 from shoal.core.algorithm import EstimatesKL, require_protocol
@@ -25,8 +25,8 @@ from shoal.core.files import read_json
 from shoal.core.stopping import stop_requested
 from shoal.training import checkpoint, records, run_kinds
 from shoal.training.experiment import Experiment, from_plain, to_plain
-from shoal.training.loop import Listener, Progress, Result
-from shoal.training.run import Run, check_weights, held, load_policies
+from shoal.training.loop import Listener, Progress, TrainingResult
+from shoal.training.run import RunFolder, check_weights, load_policies, lock_folder
 
 LOOK_SECONDS = 0.1
 FIRST_TASK = 5.0
@@ -35,44 +35,46 @@ FIRST_TASK = 5.0
 Look = Callable[["TrainingSupervisor"], None]
 
 
-def train(
-    experiment: Experiment, run_dir: str | Path, plan: Plan, launcher: Launcher, listener: Listener | None = None
-) -> Result:
+def train_on_cluster(
+    experiment: Experiment, run_dir: str | Path, plan: ClusterPlan, launcher: Launcher, listener: Listener | None = None
+) -> TrainingResult:
     """Trains an experiment from the start on a cluster."""
     check(experiment, plan)
     check_weights(experiment)
-    run = Run(Path(run_dir), experiment)
+    run = RunFolder(Path(run_dir), experiment)
     entries = {"experiment": experiment.to_dict(), "cluster": to_plain(plan)}
     run_kinds.create(run.path, run_kinds.TRAINING, **entries)
     return TrainingSupervisor(run, plan, launcher, listener).run()
 
 
-def resume(run: Run, launcher: Launcher, listener: Listener | None = None, plan: Plan | None = None) -> Result:
+def resume_on_cluster(
+    run: RunFolder, launcher: Launcher, listener: Listener | None = None, plan: ClusterPlan | None = None
+) -> TrainingResult:
     """Goes on with a run from what is committed; `plan` may differ from the one that it was begun with."""
     records.newest_checkpoint(run.path)
     found = plan or plan_of(run.path)
     if found is None:
         raise RunError(f"{run.path} was not begun on a cluster: go on with `{shell_command('resume', run.path)}`")
     asked = 0 if plan else found.processes
-    check_told(run.path, max(asked, wanted_of(run.path) or 0), launcher.private)
+    check_request(run.path, max(asked, requested_workers(run.path) or 0), launcher.private)
     if checkpoint.latest(run.checkpoints) is None:
         check_weights(run.experiment)
     return TrainingSupervisor(run, found, launcher, listener).run()
 
 
-def plan_of(folder: Path) -> Plan | None:
+def plan_of(folder: Path) -> ClusterPlan | None:
     """The plan that a run was begun with; None if it was not begun on a cluster."""
     try:
         data = read_json(folder / "config.json").get("cluster")
     except (OSError, ValueError, AttributeError):
         return None
     try:
-        return None if data is None else from_plain(Plan, data, "cluster")
+        return None if data is None else from_plain(ClusterPlan, data, "cluster")
     except (OptionError, UnknownNameError) as error:
         raise type(error)(f"{folder}/config.json: {error}") from None
 
 
-def check(experiment: Experiment, plan: Plan) -> None:
+def check(experiment: Experiment, plan: ClusterPlan) -> None:
     """Refuses what cannot work, before anything is started."""
     experiment.origin.admit(experiment.env, experiment.env_options)  # workers are told what is trusted here
     if experiment.num_seeds > 1:
@@ -83,7 +85,7 @@ def check(experiment: Experiment, plan: Plan) -> None:
             require_protocol(learner.algorithm, EstimatesKL, "cluster: max_divergence")
 
 
-def needs(plan: Plan) -> dict[str, float]:
+def needs(plan: ClusterPlan) -> dict[str, float]:
     """The resources that a plan asks for."""
     actors = plan.actors + plan.backups if recipe_of(plan.recipe).acts else 0
     cpus = actors * plan.actor_cpus + plan.learners * plan.learner_cpus
@@ -96,17 +98,17 @@ class TrainingSupervisor(Supervisor):
 
     role: ClassVar[str] = "actor"
 
-    def __init__(self, run: Run, plan: Plan, launcher: Launcher, listener: Listener | None = None):
+    def __init__(self, run: RunFolder, plan: ClusterPlan, launcher: Launcher, listener: Listener | None = None):
         super().__init__(run.path, launcher, plan.retries)
         self.experiment, self.plan, self.listener = run.experiment, plan, listener
         self.ended: dict[str, Any] | None = None
         self.hooks: list[Look] = []  # called at every look: for tests that inject faults
 
-    def run(self) -> Result:
-        with held(self.folder):
+    def run(self) -> TrainingResult:
+        with lock_folder(self.folder):
             try:
                 path = self.folder / journal.NAME
-                begun_of(journal.read(path), path)  # what is wrong with it is said here, not by whoever needs it
+                count_restarts(journal.read(path), path)  # what is wrong with it is said here, not by whoever needs it
                 recipe_of(self.plan.recipe).start(self)
                 with stop_requested() as stopped:
                     self._watch(stopped)
@@ -120,7 +122,7 @@ class TrainingSupervisor(Supervisor):
         _, policies, meta = load_policies(self.folder)
         update = int(meta["update"])
         interrupted = update < self.experiment.num_updates
-        return Result(policies, update, [], float(meta["seconds"]), self.ended["compile_s"], interrupted)
+        return TrainingResult(policies, update, [], float(meta["seconds"]), self.ended["compile_s"], interrupted)
 
     def _watch(self, stopped: threading.Event) -> None:
         while self.ended is None:
@@ -140,7 +142,12 @@ class TrainingSupervisor(Supervisor):
         return self.services["coordinator"]
 
     def learner(
-        self, factory: Callable[..., Runs], *more: Any, number: int = 0, plan: Plan | None = None, computes: bool = True
+        self,
+        factory: Callable[..., Runs],
+        *more: Any,
+        number: int = 0,
+        plan: ClusterPlan | None = None,
+        computes: bool = True,
     ) -> None:
         """Starts a worker that learns: `factory(experiment, folder, plan, services, store, *more)`.
 
@@ -167,7 +174,7 @@ class TrainingSupervisor(Supervisor):
         if name == "learner-0":
             self.ended = value
 
-    def on_death(self, name: str, watched: Watched) -> None:
+    def on_death(self, name: str, watched: WatchedWorker) -> None:
         """The coordinator hears of it when the worker is back."""
 
     def read_status(self) -> dict[str, Any]:

@@ -21,22 +21,28 @@ from shoal.core.options import check_types
 from shoal.core.origin import Origin
 from shoal.core.types import PyTree
 from shoal.games.payoff import PayoffTable
-from shoal.populations.anytime_oracle import Anytime
+from shoal.populations.anytime_oracle import AnytimeOracle
 from shoal.populations.bank import PolicyBank
 from shoal.populations.game import Game
-from shoal.populations.imported import Found, gathered, joined, of_population, of_training
-from shoal.populations.league_oracle import League
-from shoal.populations.oracles import Exact, Hands, Learned
-from shoal.populations.pipeline import Pipelined
-from shoal.populations.psro import PSRO, State, begin, finished, psro, shared
+from shoal.populations.league_oracle import LeagueOracle
+from shoal.populations.oracles import ExactOracle, LearnedOracle, OracleBackend
+from shoal.populations.pipeline import PipelineOracle
+from shoal.populations.policy_import import (
+    ImportedPolicy,
+    add_imports,
+    import_from_population,
+    import_from_training,
+    merge_imports,
+)
+from shoal.populations.psro import PSRO, PSROState, begin_population, finished, psro, share_first_bank
 from shoal.populations.records import read_population
 from shoal.training import checkpoint, records, run_kinds
 from shoal.training.experiment import Experiment, from_plain, to_plain
-from shoal.training.run import held
+from shoal.training.run import lock_folder
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class PSROSettings:
     """All that is needed to reproduce a population."""
 
     experiment: Experiment  # of one best response: world, algorithm, copies, steps
@@ -62,26 +68,28 @@ class Settings:
             )
 
 
-Listener = Callable[[State], None]
+Listener = Callable[[PSROState], None]
 
 
-def oracle_of(settings: Settings, devices: int | None = None, hands: Hands | None = None) -> Learned | Exact:
+def oracle_of(
+    settings: PSROSettings, devices: int | None = None, backend: OracleBackend | None = None
+) -> LearnedOracle | ExactOracle:
     """What trains and evaluates for these settings; `hands` do it, if it is not to be done here."""
     game = Game(settings.experiment)
     if settings.oracle == "exact":
-        return Exact.of(game, settings.symmetric)
+        return ExactOracle.of(game, settings.symmetric)
     common = (game, settings.psro.episodes, settings.warm_start, settings.greedy, devices)
-    rest: dict[str, Any] = {"symmetric": settings.symmetric, "hands": hands}
+    rest: dict[str, Any] = {"symmetric": settings.symmetric, "backend": backend}
     if settings.psro.meta_solver == "league":
-        return League(*common, **rest | _league_options(settings))
+        return LeagueOracle(*common, **rest | _league_options(settings))
     if settings.psro.meta_solver == "anytime":
-        return Anytime(*common, settings.psro.solver_options, hands=hands)
+        return AnytimeOracle(*common, settings.psro.solver_options, backend=backend)
     if settings.levels > 1:
-        return Pipelined(*common, settings.levels, settings.psro, **rest)
-    return Learned(*common, **rest)
+        return PipelineOracle(*common, settings.levels, settings.psro, **rest)
+    return LearnedOracle(*common, **rest)
 
 
-def _league_options(settings: Settings) -> dict[str, Any]:
+def _league_options(settings: PSROSettings) -> dict[str, Any]:
     """The options of a league. Folders from before there was `exploit_every` grew with all roles in each iteration."""
     options = settings.psro.solver_options
     unknown = sorted(options.keys() - {"exploit_every"})
@@ -92,12 +100,12 @@ def _league_options(settings: Settings) -> dict[str, Any]:
 
 
 def start(
-    settings: Settings,
+    settings: PSROSettings,
     folder: Path | None = None,
     devices: int | None = None,
     listener: Listener | None = None,
-    oracle: Learned | Exact | None = None,
-) -> State:
+    oracle: LearnedOracle | ExactOracle | None = None,
+) -> PSROState:
     """Grows a population from the start; kept in `folder`, if there is one. oracle: by default, all is done here."""
     check(settings)
     oracle = oracle or oracle_of(settings, devices)
@@ -108,7 +116,7 @@ def start(
     return _grow(settings, oracle, first, folder, listener)
 
 
-def check(settings: Settings) -> None:
+def check(settings: PSROSettings) -> None:
     """Refuses what cannot work, before anything is compiled."""
     game = Game(settings.experiment)
     assert game.players  # a world with fewer than two is refused there
@@ -132,12 +140,12 @@ def check(settings: Settings) -> None:
     oracle_of(settings)
 
 
-def resume(
+def resume_psro(
     folder: Path,
     devices: int | None = None,
     listener: Listener | None = None,
-    oracle: Learned | Exact | None = None,
-) -> State:
+    oracle: LearnedOracle | ExactOracle | None = None,
+) -> PSROState:
     """Goes on with a population where its newest checkpoint stands."""
     folder = folder.absolute()
     settings = open_settings(folder)
@@ -147,40 +155,44 @@ def resume(
     return _grow(settings, oracle, state, folder, listener)
 
 
-def is_finished(folder: Path, settings: Settings) -> bool:
+def is_finished(folder: Path, settings: PSROSettings) -> bool:
     """Whether nothing is left for `resume` to do."""
     newest = checkpoint.latest(folder / "checkpoints")
     return newest is not None and finished(read_population(newest).history, settings.psro)
 
 
-def beginning(settings: Settings, oracle: Learned | Exact) -> State:
+def beginning(settings: PSROSettings, oracle: LearnedOracle | ExactOracle) -> PSROState:
     """The population to begin with: a fresh policy of each player, and after it those of other runs."""
     game = Game(settings.experiment)
     for path in settings.imports:
         settings.experiment.origin.admit_folder(path, "it begins with the policies of")
     runs = [_imported(Path(path), settings, game) for path in settings.imports]
-    found = gathered(runs, game.players, settings.symmetric)
+    found = merge_imports(runs, game.players, settings.symmetric)
     room = settings.psro.room_for(max(map(len, found.values())))
-    return joined(begin(oracle.first(), room, settings.symmetric), found)
+    return add_imports(begin_population(oracle.first(), room, settings.symmetric), found)
 
 
-def _imported(path: Path, settings: Settings, game: Game) -> dict[str, list[Found]]:
+def _imported(path: Path, settings: PSROSettings, game: Game) -> dict[str, list[ImportedPolicy]]:
     """The policies of another run, by player."""
     if run_kinds.kind_of(path) != run_kinds.PSRO:
         if settings.oracle == "exact":
             raise RunError(f"{path}: exact responses are tables, not networks; only populations of --oracle exact fit")
-        return of_training(path, game)
+        return import_from_training(path, game)
     theirs = open_settings(path)
     if theirs.oracle != settings.oracle:
         raise RunError(f"{path} is a population of {theirs.oracle} responses, this one is of {settings.oracle} ones")
     grown = restore(path, theirs, oracle_of(theirs))
-    return of_population(path, grown, Game(theirs.experiment), game, theirs.oracle == "exact")
+    return import_from_population(path, grown, Game(theirs.experiment), game, theirs.oracle == "exact")
 
 
 def _grow(
-    settings: Settings, oracle: Learned | Exact, state: State, folder: Path | None, listener: Listener | None
-) -> State:
-    with contextlib.nullcontext() if folder is None else held(folder):
+    settings: PSROSettings,
+    oracle: LearnedOracle | ExactOracle,
+    state: PSROState,
+    folder: Path | None,
+    listener: Listener | None,
+) -> PSROState:
+    with contextlib.nullcontext() if folder is None else lock_folder(folder):
         if folder is not None and state.history:  # a kill may have come between a checkpoint and its line
             _write_lines(folder, state)
         for grown in psro(state, settings.psro, oracle.respond, oracle.evaluate, oracle.measure, oracle.mix):
@@ -192,21 +204,21 @@ def _grow(
     return state
 
 
-def create(folder: Path, settings: Settings) -> None:
+def create(folder: Path, settings: PSROSettings) -> None:
     """Makes a new run folder."""
     imports = tuple(str(Path(path).absolute()) for path in settings.imports)
     run_kinds.create(folder, run_kinds.PSRO, psro=to_plain(dataclasses.replace(settings, imports=imports)))
 
 
-def open_settings(folder: Path) -> Settings:
+def open_settings(folder: Path) -> PSROSettings:
     """The settings of an existing population."""
-    settings = run_kinds.open_entry(folder, run_kinds.PSRO, lambda data: from_plain(Settings, data, "psro"))
+    settings = run_kinds.open_entry(folder, run_kinds.PSRO, lambda data: from_plain(PSROSettings, data, "psro"))
     experiment = dataclasses.replace(settings.experiment, origin=Origin(str(folder)))
     experiment.origin.admit(experiment.env, experiment.env_options)
     return dataclasses.replace(settings, experiment=experiment)
 
 
-def save(folder: Path, state: State) -> None:
+def save(folder: Path, state: PSROState) -> None:
     """Writes a checkpoint, and then the lines of figures."""
     run_kinds.check_there(folder)
     tree = {"banks": {name: bank.policies for name, bank in state.banks.items()}, "table": _arrays(state.table)}
@@ -223,12 +235,12 @@ def save(folder: Path, state: State) -> None:
     _write_lines(folder, state)
 
 
-def _write_lines(folder: Path, state: State) -> None:
+def _write_lines(folder: Path, state: PSROState) -> None:
     lines = "".join(json.dumps(line) + "\n" for line in state.history)
     write_atomically(folder / "metrics.jsonl", lines)
 
 
-def restore(folder: Path, settings: Settings, oracle: Learned | Exact) -> State:
+def restore(folder: Path, settings: PSROSettings, oracle: LearnedOracle | ExactOracle) -> PSROState:
     """The population as its newest checkpoint holds it."""
     path = checkpoint.latest(folder / "checkpoints")
     if path is None:
@@ -237,7 +249,7 @@ def restore(folder: Path, settings: Settings, oracle: Learned | Exact) -> State:
     if tuple(found.members) != Game(settings.experiment).players or found.symmetric != settings.symmetric:
         raise records.forged(path, f"its players are {', '.join(found.members)[:80]}, or share a bank otherwise")
     first = oracle.first() if exact else jax.eval_shape(oracle.first)
-    like = {"banks": {name: _stacked(first[name], room) for name, room in found.capacities.items()}}
+    like = {"banks": {name: _stack(first[name], room) for name, room in found.capacities.items()}}
     stored = checkpoint.load(path, like | {"table": found.table})
     records.check_finite(path, stored)
     banks = {
@@ -245,15 +257,15 @@ def restore(folder: Path, settings: Settings, oracle: Learned | Exact) -> State:
         for name, policies in stored["banks"].items()
     }
     table = PayoffTable(**stored["table"], symmetric=found.symmetric)
-    banks = shared(banks) if table.symmetric else banks
-    return State(banks, table, found.mixtures, found.history[-1]["iteration"], found.history)
+    banks = share_first_bank(banks) if table.symmetric else banks
+    return PSROState(banks, table, found.mixtures, found.history[-1]["iteration"], found.history)
 
 
 def _arrays(table: PayoffTable) -> dict[str, np.ndarray]:
     return {"count": table.count, "total": table.total, "squares": table.squares}
 
 
-def _stacked(policy: PyTree, room: int) -> PyTree:
+def _stack(policy: PyTree, room: int) -> PyTree:
     def place(leaf: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((room, *np.shape(leaf)), leaf.dtype)
 

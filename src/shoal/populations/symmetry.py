@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core.errors import OptionError
 from shoal.envs.tabular import InformationSets, TabularGame
 from shoal.populations.game import Game
-from shoal.training.experiment import Learner, cast
+from shoal.training.experiment import Learner
 
 _ROUNDING = 1e-6
 
@@ -23,7 +23,7 @@ _ROUNDING = 1e-6
 def check_symmetric(game: Game) -> None:
     """Refuses a game whose players are not exchangeable, as far as that can be told."""
     learners = {name: Learner(game.algorithms[name], {name: seats}) for name, seats in game.seats.items()}
-    spec = cast(dataclasses.replace(game.experiment, learners=learners, num_seeds=1)).spec
+    spec = dataclasses.replace(game.experiment, learners=learners, num_seeds=1).setup.spec
     first, *others = game.players
     for other in others:
         compared = {

@@ -14,10 +14,10 @@ from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import Algorithm, LearnerSpec
 from shoal.core.env import Env, Spec, describe, groups_of
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.options import check_types
 from shoal.core.origin import DATA, USER, Origin
-from shoal.core.registry import build
+from shoal.core.registry import build_env
 from shoal.envs.wrappers import NOTHING, WRAPPERS, Wrapper, wrap, wrapper_class
 
 UNSTORED = {"stored": False}
@@ -94,8 +94,8 @@ class Experiment:
     @functools.cached_property
     def world(self) -> Env:
         """The world, its wrappers included; built when first asked for."""
-        world = build(self.origin, self.env, self.env_options)
-        if self.wrappers and isinstance(world, StandIn):
+        world = build_env(self.origin, self.env, self.env_options)
+        if self.wrappers and isinstance(world, HostEnvProxy):
             raise OptionError(
                 f"{self.env} runs on the host, where wrappers of ours cannot reach: use its own library's, and leave "
                 "out --wrap"
@@ -103,9 +103,9 @@ class Experiment:
         return wrap(world, self.wrappers)
 
     @functools.cached_property
-    def setup(self) -> "Cast":
+    def setup(self) -> "Setup":
         """The world with its seats dealt to the policies, and who learns what; made when first asked for."""
-        return _set_up(self)
+        return _make_setup(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -118,7 +118,7 @@ class Experiment:
 
 
 @dataclasses.dataclass(frozen=True)
-class Cast:
+class Setup:
     """An experiment's parts made real: the world with its seats dealt to policies, and who learns what."""
 
     experiment: Experiment
@@ -147,12 +147,7 @@ def make_wrapper(data: Mapping[str, Any], where: str) -> Wrapper:
     return _build(Wrapper, data, where)
 
 
-def cast(experiment: Experiment) -> Cast:
-    """The experiment's world, with its seats dealt to the policies; made once for each experiment."""
-    return experiment.setup
-
-
-def _set_up(experiment: Experiment) -> Cast:
+def _make_setup(experiment: Experiment) -> Setup:
     world = make_world(experiment)
     groups = groups_of(world)
     seats: dict[str, tuple[str, ...]] = {}
@@ -172,7 +167,7 @@ def _set_up(experiment: Experiment) -> Cast:
         observations = {policy: spec.observations[policy] for policy in owned[name]}
         sizes = experiment.num_updates, observations, experiment.num_envs, experiment.num_steps
         learners[name] = (learner.algorithm, LearnerSpec(groups, spec.state, *sizes))
-    return Cast(experiment, env, spec, learners)
+    return Setup(experiment, env, spec, learners)
 
 
 def check_storable(experiment: Experiment) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import numpy as np
 
 from shoal.core.errors import NonFiniteError, ShoalError, require_type
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.stopping import stop_requested
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, fused, host, records
@@ -29,7 +29,7 @@ from shoal.training.host import IN_THIS_PROCESS, Stepping, check_stepping
 from shoal.training.host_stages import TIMEOUT
 from shoal.training.metrics import MetricsLog
 from shoal.training.program import Program
-from shoal.training.run import Run, create, extend, held, open_run, rebuild
+from shoal.training.run import RunFolder, create, extend, lock_folder, open_run, rebuild
 from shoal.training.run_kinds import check_there
 
 CALL_SECONDS = 0.5
@@ -51,7 +51,7 @@ class Progress:
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
+class TrainingResult:
     """How a run ended. `interrupted`: stopped early by a signal, after saving."""
 
     policies: dict[str, PyTree]
@@ -74,7 +74,7 @@ def train(
     checkpoint_seconds: float = 60.0,
     env_workers: int = 0,
     env_timeout: float = TIMEOUT,
-) -> Result:
+) -> TrainingResult:
     """Trains an experiment from the start; with a `run_dir`, metrics and checkpoints are kept there.
 
     Environments of other libraries are stepped in `env_workers` processes (0: in this one), where they may hang or die;
@@ -83,7 +83,7 @@ def train(
     require_type("train", "experiment", experiment, Experiment, "presets.get(NAME) gives one")
     if run_dir is not None:
         check_storable(experiment)
-    program = build(experiment, devices, Stepping(env_workers, env_timeout))
+    program = make_program(experiment, devices, Stepping(env_workers, env_timeout))
     carry = program.begin()  # before the folder is made: weights of other runs may be missing
     run = create(Path(run_dir), experiment) if run_dir is not None else None
     return Loop(program, run, listener, checkpoint_seconds).run(carry, None)[0]
@@ -98,7 +98,7 @@ def resume(
     env_workers: int = 0,
     env_timeout: float = TIMEOUT,
     total_env_steps: int | None = None,
-) -> Result:
+) -> TrainingResult:
     """Continues a run from its newest checkpoint, to the same bits as if it had never stopped.
 
     Environments on the host keep their state to themselves: there, episodes begin anew. total_env_steps: a larger total
@@ -110,37 +110,41 @@ def resume(
     if total_env_steps is not None:
         run = extend(run, total_env_steps)
 
-    def rebuilt(devices: int | None) -> fused.Program:
-        return build(run.experiment, devices, stepping)
+    def rebuilt(devices: int | None) -> fused.FusedProgram:
+        return make_program(run.experiment, devices, stepping)
 
-    return go_on(run, rebuilt, devices, listener, checkpoint_seconds)[0]
+    return resume_program(run, rebuilt, devices, listener, checkpoint_seconds)[0]
 
 
-def go_on(
-    run: Run,
+def resume_program(
+    run: RunFolder,
     build: Callable[[int | None], Program[C]],
     devices: int | None,
     listener: Listener | None,
     checkpoint_seconds: float,
-) -> tuple[Result, dict[str, Any]]:
+) -> tuple[TrainingResult, dict[str, Any]]:
     """Goes on with a run of any kind from its newest checkpoint, or from its start; its result and its `standing`."""
     program, newest, meta = rebuild(run, build, devices)
     carry = program.restore(newest, meta) if newest and meta else program.begin()
     return Loop(program, run, listener, checkpoint_seconds).run(carry, meta)
 
 
-def build(experiment: Experiment, devices: int | None = None, stepping: Stepping = IN_THIS_PROCESS) -> fused.Program:
+def make_program(
+    experiment: Experiment, devices: int | None = None, stepping: Stepping = IN_THIS_PROCESS
+) -> fused.FusedProgram:
     """The program of an experiment: fused, or with its environments on the host where they live there."""
-    if isinstance(make_world(experiment), StandIn):
-        return host.build(experiment, devices, stepping)
+    if isinstance(make_world(experiment), HostEnvProxy):
+        return host.make_host_program(experiment, devices, stepping)
     check_stepping(experiment, stepping)
-    return fused.build(experiment, devices)
+    return fused.make_fused_program(experiment, devices)
 
 
 class Loop(Generic[C]):
     """One run of a program on the host. A class only because the state of a loop is passed around its parts."""
 
-    def __init__(self, program: Program[C], run: Run | None, listener: Listener | None, checkpoint_seconds: float):
+    def __init__(
+        self, program: Program[C], run: RunFolder | None, listener: Listener | None, checkpoint_seconds: float
+    ):
         self.program = program
         self.folder = run
         self.listener = listener
@@ -151,12 +155,15 @@ class Loop(Generic[C]):
         self.evaluated: dict[int, dict[str, Any]] = {}  # by update, until the line of that update is written
         self.best: float | None = None
 
-    def run(self, carry: C, meta: dict[str, Any] | None) -> tuple[Result, dict[str, Any]]:
+    def run(self, carry: C, meta: dict[str, Any] | None) -> tuple[TrainingResult, dict[str, Any]]:
         """Makes all updates that are left after the checkpoint that `meta` is of, if any."""
-        with held(self.folder.path) if self.folder else contextlib.nullcontext(), contextlib.closing(self.program):
+        with (
+            lock_folder(self.folder.path) if self.folder else contextlib.nullcontext(),
+            contextlib.closing(self.program),
+        ):
             return self._run(carry, meta)
 
-    def _run(self, carry: C, meta: dict[str, Any] | None) -> tuple[Result, dict[str, Any]]:
+    def _run(self, carry: C, meta: dict[str, Any] | None) -> tuple[TrainingResult, dict[str, Any]]:
         program, tally = self.program, self.tally
         self.before = meta["seconds"] if meta else 0.0
         if meta:
@@ -181,7 +188,7 @@ class Loop(Generic[C]):
                 self.log.close()
         interrupted = tally.update < tally.total
         policies, standing = program.policies(carry), program.standing(carry)
-        result = Result(policies, tally.update, self.lines, self._seconds(), self.compile_seconds, interrupted)
+        result = TrainingResult(policies, tally.update, self.lines, self._seconds(), self.compile_seconds, interrupted)
         return result, standing
 
     def _loop(self, advance: Callable[[C, Any], tuple[C, Any]], carry: C, stopped: threading.Event) -> C:
@@ -284,7 +291,7 @@ class Loop(Generic[C]):
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
         experiment = self.program.experiment
-        return Evaluator(self.program.cast, experiment.eval_episodes, experiment.seed)
+        return Evaluator(self.program.setup, experiment.eval_episodes, experiment.seed)
 
     def _evaluate(self, carry: C, update: int) -> bool:
         """Plays greedily; the line of metrics of that update will say how it went. Whether it was the best so far.
@@ -297,7 +304,7 @@ class Loop(Generic[C]):
         self.evaluated[update] = means | {"eval/return": found.total_mean_return, "eval/length": length}
         mean = float(np.mean(found.total_mean_return))
         better = math.isfinite(mean) and (self.best is None or mean > self.best)
-        if not better or self.program.cast.env.kind == "competitive":
+        if not better or self.program.setup.env.kind == "competitive":
             return False
         self.best = mean
         return True

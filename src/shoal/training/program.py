@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 
 from shoal.core.types import PyTree
 from shoal.training.devices import AXIS
-from shoal.training.experiment import Cast, Experiment
+from shoal.training.experiment import Experiment, Setup
 from shoal.training.metrics import Aggregator
 
 MAX_UPDATES = 256
@@ -37,7 +37,7 @@ class Tally:
     """
 
     def __init__(self, program: "Program[Any]"):
-        self.names, self.total, self.lanes = program.names, program.num_updates, program.lanes
+        self.names, self.total, self.metric_shape = program.names, program.num_updates, program.metric_shape
         self.steps_per_update = program.experiment.num_envs * program.experiment.num_steps
         self.aggregator = Aggregator(self.names, max(1, self.total // LINES), self.steps_per_update)
         self.update = 0
@@ -62,10 +62,10 @@ class Tally:
     def restore(self, meta: dict[str, Any]) -> None:
         """Goes on where a checkpoint stands; raises `ValueError` where its figures do not fit."""
         self.update = meta["update"]
-        self.aggregator.restore(self.update, meta["pending"], self.total, self.lanes)
+        self.aggregator.restore(self.update, meta["pending"], self.total, self.metric_shape)
 
     def _rows(self, count: int, table: Any) -> np.ndarray:
-        """Rows `[updates, (lanes,) columns]` of a table `[(lanes,) updates, columns]`."""
+        """Rows `[updates, ..., columns]` of a table `[..., updates, columns]`."""
         return np.moveaxis(np.asarray(jax.device_get(table))[..., :count, :], -2, 0)
 
 
@@ -87,7 +87,7 @@ class Program(abc.ABC, Generic[C]):
     survives_errors: ClassVar[bool] = False
     """Whether a call that raises leaves the carry as it was, so that it can be saved."""
 
-    cast: Cast
+    setup: Setup
     """The experiment's environment and learners."""
 
     @property
@@ -109,7 +109,7 @@ class Program(abc.ABC, Generic[C]):
         return 1
 
     @property
-    def lanes(self) -> tuple[int, ...]:
+    def metric_shape(self) -> tuple[int, ...]:
         """The shape of a metric: empty, or how many trainings there are side by side."""
         return ()
 
@@ -172,7 +172,7 @@ class Program(abc.ABC, Generic[C]):
 
 
 class CompiledProgram(Program[C]):
-    """A program whose updates are one compiled function over a mesh of devices. `lanes` lead all its metrics."""
+    """A program whose updates are one compiled function over a mesh of devices. `metric_shape` lead all its metrics."""
 
     mesh: jax.sharding.Mesh
 
@@ -194,7 +194,7 @@ class CompiledProgram(Program[C]):
 
     @abc.abstractmethod
     def step(self, carry: C, axis: str | None) -> tuple[C, jax.Array]:
-        """One update, and its row of metrics `[(lanes,) columns]`. axis: the mesh's, if it has several devices."""
+        """One update, and its row of metrics `[..., columns]`. axis: the mesh's, if it has several devices."""
 
     @property
     def shardings(self) -> C:
@@ -208,7 +208,7 @@ class CompiledProgram(Program[C]):
 
     @functools.cached_property
     def advance(self) -> Any:
-        """`advance(carry, count) -> carry, table [(lanes,) MAX_UPDATES, columns]`; donates the carry."""
+        """`advance(carry, count) -> carry, table [..., MAX_UPDATES, columns]`; donates the carry."""
         local = functools.partial(self._advance, axis=AXIS if self.mesh.size > 1 else None)
         specs = self.specs()
         spread = jax.shard_map(local, mesh=self.mesh, in_specs=(specs, P()), out_specs=(specs, P()), check_vma=False)
@@ -223,7 +223,7 @@ class CompiledProgram(Program[C]):
             carry, row = self.step(held[0], axis)
             return carry, held[1].at[..., i, :].set(row)
 
-        return lax.fori_loop(0, count, body, (carry, jnp.zeros((*self.lanes, MAX_UPDATES, len(self.names)))))
+        return lax.fori_loop(0, count, body, (carry, jnp.zeros((*self.metric_shape, MAX_UPDATES, len(self.names)))))
 
     def row(self, metrics: dict[str, jax.Array], axis: int = 0) -> jax.Array:
         """Metrics by name as a row of the table."""

@@ -23,7 +23,7 @@ from shoal.core.files import check_folder
 from shoal.core.origin import Origin
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, records, run_kinds
-from shoal.training.experiment import Cast, Experiment, cast
+from shoal.training.experiment import Experiment, Setup
 from shoal.training.mismatch import differing_options
 from shoal.training.run_kinds import TRAINING
 
@@ -44,7 +44,7 @@ Built = TypeVar("Built", bound=OnDevices)
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class RunFolder:
     """A run folder. Its path is absolute: the code of an environment may go to another folder at any time."""
 
     path: Path
@@ -78,15 +78,17 @@ def default_path(experiment: Experiment, root: str = "runs", by: str | None = No
     raise RunError(f"cannot find a free name for a run under {root}; pass --run-dir")
 
 
-def create(path: Path, experiment: Experiment, kind: str = TRAINING, settings: Mapping[str, Any] | None = None) -> Run:
+def create(
+    path: Path, experiment: Experiment, kind: str = TRAINING, settings: Mapping[str, Any] | None = None
+) -> RunFolder:
     """Makes a new run folder; `settings` are what a kind of run other than training has besides, as plain data."""
     more = {} if settings is None else {kind: settings}
-    run = Run(path, at_home(experiment))
+    run = RunFolder(path, with_absolute_paths(experiment))
     run_kinds.create(run.path, kind, experiment=run.experiment.to_dict(), **more)
     return run
 
 
-def at_home(experiment: Experiment) -> Experiment:
+def with_absolute_paths(experiment: Experiment) -> Experiment:
     """The experiment with absolute paths: a run may be gone on with in another folder than it was begun in."""
     learners = dict(experiment.learners)
     for name, learner in learners.items():
@@ -95,16 +97,16 @@ def at_home(experiment: Experiment) -> Experiment:
     return dataclasses.replace(experiment, learners=learners)
 
 
-def open_run(path: Path) -> Run:
+def open_run(path: Path) -> RunFolder:
     """An existing run whose policies can be played. What it names is not imported: see `core.origin`."""
     path = path.absolute()
     origin = Origin(str(path))
     experiment = run_kinds.open_entry(path, TRAINING, lambda data: Experiment.from_dict(data, origin))
     origin.admit(experiment.env, experiment.env_options)
-    return Run(path, experiment)
+    return RunFolder(path, experiment)
 
 
-def extend(run: Run, total_env_steps: int) -> Run:
+def extend(run: RunFolder, total_env_steps: int) -> RunFolder:
     """The run with a larger total, which its folder keeps from now on; refused if that is no more than it has."""
     before = run.experiment
     require_positive("train", total_env_steps=total_env_steps)
@@ -115,11 +117,11 @@ def extend(run: Run, total_env_steps: int) -> Run:
             "train it further, give a larger --total-env-steps; for a shorter run, start a new one with --run-dir."
         )
     if longer.num_updates > before.num_updates:
-        run_kinds.rewrite(run.path, TRAINING, at_home(longer).to_dict())
-    return Run(run.path, longer)
+        run_kinds.rewrite(run.path, TRAINING, with_absolute_paths(longer).to_dict())
+    return RunFolder(run.path, longer)
 
 
-def devices_of(run: Run, devices: int | None = None) -> int | None:
+def devices_of(run: RunFolder, devices: int | None = None) -> int | None:
     """How many devices a run goes on with: `devices`, or else as many as before, if they are there."""
     newest = checkpoint.latest(run.checkpoints)
     if devices is not None or newest is None:
@@ -129,7 +131,7 @@ def devices_of(run: Run, devices: int | None = None) -> int | None:
 
 
 def rebuild(
-    run: Run, build: Callable[[int | None], Built], devices: int | None
+    run: RunFolder, build: Callable[[int | None], Built], devices: int | None
 ) -> tuple[Built, Path | None, dict[str, Any] | None]:
     """The program of a run to go on with, its newest checkpoint and that one's meta data, if there is one.
 
@@ -153,7 +155,7 @@ def rebuild(
 
 
 @contextlib.contextmanager
-def held(path: Path) -> Iterator[None]:
+def lock_folder(path: Path) -> Iterator[None]:
     """Keeps other processes from training in the same folder; let go when the process ends, however it ends."""
     if fcntl is None:
         yield
@@ -168,7 +170,7 @@ def held(path: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def latest_checkpoint(run: Run) -> Path:
+def latest_checkpoint(run: RunFolder) -> Path:
     """The newest checkpoint of a run."""
     path = checkpoint.latest(run.checkpoints)
     if path is None:
@@ -179,7 +181,7 @@ def latest_checkpoint(run: Run) -> Path:
     return path
 
 
-def find_checkpoint(run: Run, which: str | int | None = None) -> Path:
+def find_checkpoint(run: RunFolder, which: str | int | None = None) -> Path:
     """A checkpoint of a run: the newest, the one of an update, or `best`, that did best in evaluation."""
     if which is None:
         return latest_checkpoint(run)
@@ -200,14 +202,14 @@ def find_checkpoint(run: Run, which: str | int | None = None) -> Path:
 
 def load_policies(
     path: Path, seed_index: int = 0, which: str | int | None = None
-) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
+) -> tuple[Setup, dict[str, PyTree], dict[str, Any]]:
     """A run's world and roles, its trained policies by name (of one seed), and the meta data of their checkpoint.
 
     which: see `find_checkpoint`.
     """
     run = open_run(path)
-    roles = cast(run.experiment)
-    like = {"learners": _policy_shapes(roles)}
+    setup = run.experiment.setup
+    like = {"learners": _policy_shapes(setup)}
     newest = find_checkpoint(run, which)
     meta = records.read_progress(newest, run.experiment.num_updates)
     learners = checkpoint.load(newest, like, partial=True)["learners"]
@@ -215,7 +217,7 @@ def load_policies(
     policies = {name: policy for state in learners.values() for name, policy in state["params"].items()}
     if run.experiment.num_seeds > 1:
         policies = jax.tree.map(lambda leaf: leaf[seed_index], policies)
-    return roles, policies, meta
+    return setup, policies, meta
 
 
 def check_weights(experiment: Experiment) -> None:
@@ -251,8 +253,8 @@ def weights_sha256(policies: dict[str, PyTree]) -> str:
     return digest.hexdigest()
 
 
-def _policy_shapes(roles: Cast) -> dict[str, Any]:
-    seeds = roles.experiment.num_seeds
+def _policy_shapes(setup: Setup) -> dict[str, Any]:
+    seeds = setup.experiment.num_seeds
 
     def one(algorithm, spec):
         state = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec))
@@ -260,4 +262,4 @@ def _policy_shapes(roles: Cast) -> dict[str, Any]:
             return state.params
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), state.params)
 
-    return {name: {"params": one(algorithm, spec)} for name, (algorithm, spec) in roles.learners.items()}
+    return {name: {"params": one(algorithm, spec)} for name, (algorithm, spec) in setup.learners.items()}

@@ -24,21 +24,32 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.batching.regroup import Regrouped, sides
+from shoal.batching.regroup import Regrouped, return_groups
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError, unknown_name
 from shoal.core.origin import Origin
 from shoal.core.types import PyTree, Seat
 from shoal.training import checkpoint, nan_guard, records, run_kinds
 from shoal.training.bench import versions
-from shoal.training.fused import Carry, Program, build
-from shoal.training.loop import Listener, Loop, Result
+from shoal.training.fused import Carry, FusedProgram, make_fused_program
+from shoal.training.loop import Listener, Loop, TrainingResult
 from shoal.training.metrics import read_metrics
 from shoal.training.program import LINES, SeparateTally, Tally
-from shoal.training.run import Run, at_home, rebuild
+from shoal.training.run import RunFolder, rebuild, with_absolute_paths
 from shoal.training.sweep_plan import Range, Sweep
 
-__all__ = ["Point", "Range", "Sweep", "SweepProgram", "SweepResult", "open_sweep", "prepare", "resume", "run", "sweep"]
+__all__ = [
+    "Point",
+    "Range",
+    "Sweep",
+    "SweepProgram",
+    "SweepResult",
+    "open_sweep",
+    "prepare",
+    "resume_sweep",
+    "run_sweep",
+    "sweep",
+]
 
 TAIL = 0.1
 """The part of a run, at its end, whose returns count."""
@@ -122,10 +133,10 @@ def sweep(
 
     With a `run_dir`, metrics and checkpoints are kept there.
     """
-    return run(prepare(plan, devices), run_dir, listener=listener, checkpoint_seconds=checkpoint_seconds)
+    return run_sweep(prepare(plan, devices), run_dir, listener=listener, checkpoint_seconds=checkpoint_seconds)
 
 
-def resume(
+def resume_sweep(
     run_dir: str | Path,
     *,
     devices: int | None = None,
@@ -137,7 +148,7 @@ def resume(
     It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
     """
     plan = open_sweep(Path(run_dir))
-    folder = Run(Path(run_dir), plan.experiment)
+    folder = RunFolder(Path(run_dir), plan.experiment)
     program, newest, meta = rebuild(folder, lambda devices: prepare(plan, devices), devices)
     if not newest or not meta:
         return _summarise(program, Loop(program, folder, listener, checkpoint_seconds).run(program.begin(), None))
@@ -145,7 +156,7 @@ def resume(
     carry = program.restore(newest, meta)
     failures = program.standing(carry)["failures"]
     if all(failures) or meta["update"] >= program.num_updates:  # there is nothing left to do
-        over = Result({}, meta["update"], lines, meta["seconds"], 0.0, meta["update"] < program.num_updates)
+        over = TrainingResult({}, meta["update"], lines, meta["seconds"], 0.0, meta["update"] < program.num_updates)
         return _summarise(program, (over, {"failures": failures}))
     result, standing = Loop(program, folder, listener, checkpoint_seconds).run(carry, meta)
     return _summarise(program, (dataclasses.replace(result, lines=lines + result.lines), standing))
@@ -160,7 +171,7 @@ def open_sweep(path: Path) -> Sweep:
 
 
 @dataclasses.dataclass(frozen=True)
-class SweepProgram(Program):
+class SweepProgram(FusedProgram):
     """All points of a sweep side by side. A point that becomes NaN fails by itself; the others go on.
 
     sweep: what it is the program of. measure: the columns whose sum is the return that counts.
@@ -182,7 +193,7 @@ class SweepProgram(Program):
         """Weights may hold NaN: those of points that have failed do."""
         shapes = self.shapes()
         stored = checkpoint.load(path, shapes.replace(latch=nan_guard.as_stored(shapes.latch)))
-        known = nan_guard.is_sound(stored.latch, self.cast.spec.groups)
+        known = nan_guard.is_sound(stored.latch, self.setup.spec.groups)
         if np.any(np.asarray(stored.update) != meta["update"]) or not known:
             raise records.forged(path, "its arrays are not from the update that its meta data name")
         faults = nan_guard.spread(stored.latch, self.mesh.size)
@@ -192,18 +203,18 @@ class SweepProgram(Program):
         """`failures`: why each training failed, or None."""
         host = jax.device_get(carry.latch)
         each = (jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(host.kind)))
-        groups = list(self.cast.spec.groups)
+        groups = list(self.setup.spec.groups)
         errors = (nan_guard.report(one, self.experiment.env, groups) for one in each)
         return {"failures": [error and str(error) for error in errors]}
 
 
 def prepare(plan: Sweep, devices: int | None = None, kind: type[SweepProgram] = SweepProgram) -> SweepProgram:
     """The first half of `sweep`: refuses what can be refused before anything is compiled."""
-    program = build(plan.experiment, devices, plan.overrides, kind)
-    return dataclasses.replace(program, sweep=plan, measure=_measured(plan, program))
+    program = make_fused_program(plan.experiment, devices, plan.overrides, kind)
+    return dataclasses.replace(program, sweep=plan, measure=_measure(plan, program))
 
 
-def run(
+def run_sweep(
     program: SweepProgram,
     run_dir: str | Path | None = None,
     *,
@@ -212,9 +223,9 @@ def run(
 ) -> SweepResult:
     """The second half: compiles and trains."""
     plan, carry = _plan_of(program), program.begin()  # before the folder is made: weights may be missing
-    folder = Run(Path(run_dir), plan.experiment) if run_dir is not None else None
+    folder = RunFolder(Path(run_dir), plan.experiment) if run_dir is not None else None
     if folder:
-        kept = dataclasses.replace(plan, experiment=at_home(plan.experiment))
+        kept = dataclasses.replace(plan, experiment=with_absolute_paths(plan.experiment))
         run_kinds.create(folder.path, run_kinds.SWEEP, sweep=kept.to_dict())
     return _summarise(program, Loop(program, folder, listener, checkpoint_seconds).run(carry, None))
 
@@ -224,7 +235,7 @@ def _plan_of(program: SweepProgram) -> Sweep:
     return program.sweep
 
 
-def _summarise(program: SweepProgram, ended: tuple[Result, dict[str, Any]]) -> SweepResult:
+def _summarise(program: SweepProgram, ended: tuple[TrainingResult, dict[str, Any]]) -> SweepResult:
     """What came of the points, from the lines of metrics and from why some of them failed."""
     plan, columns = _plan_of(program), program.measure
     result, failures = ended[0], ended[1]["failures"]
@@ -249,15 +260,17 @@ def _summarise(program: SweepProgram, ended: tuple[Result, dict[str, Any]]) -> S
     )
 
 
-def _earlier_lines(program: SweepProgram, folder: Run, update: int) -> list[dict[str, Any]]:
+def _earlier_lines(program: SweepProgram, folder: RunFolder, update: int) -> list[dict[str, Any]]:
     """The lines of metrics up to an update, which the returns are made of; refused where some are missing."""
     lines = read_metrics(folder.metrics) if folder.metrics.is_file() else []
     lines = [line for line in lines if line["update"] <= update]
-    total, lanes = program.num_updates, program.trainings
+    total, num_trainings = program.num_updates, program.trainings
     every = max(1, total // LINES)
     expected = -(-update // every) if update == total else update // every
     counted = [name for name in program.names if name == "episodes" or name.startswith("return/")]
-    whole = all(isinstance(line.get(name), list) and len(line[name]) == lanes for line in lines for name in counted)
+    whole = all(
+        isinstance(line.get(name), list) and len(line[name]) == num_trainings for line in lines for name in counted
+    )
     if len(lines) < expected or not whole:
         raise RunError(
             f"{folder.metrics} is damaged or cut short: the returns of this sweep are made of its lines, and some "
@@ -266,10 +279,10 @@ def _earlier_lines(program: SweepProgram, folder: Run, update: int) -> list[dict
     return lines
 
 
-def _measured(plan: Sweep, program: Program) -> tuple[str, ...]:
+def _measure(plan: Sweep, program: FusedProgram) -> tuple[str, ...]:
     """The columns whose sum is the return that counts."""
-    env, learners = program.cast.env, program.cast.learners
-    all_sides = sides(env)
+    env, learners = program.setup.env, program.setup.learners
+    all_sides = return_groups(env)
     known = tuple(f"return/{side}" for side in all_sides)
     if plan.measure is None:
         swept = {

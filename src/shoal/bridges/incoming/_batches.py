@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from shoal.bridges.outgoing._worlds import checked
+from shoal.bridges.outgoing._worlds import check_action
 from shoal.core.errors import OptionError, WorldError, require
-from shoal.core.host import Copies, HostEnv, Observations, StandIn, Told
+from shoal.core.host import HostEnv, HostEnvProxy, HostTimestep, Observations, SerialHostBatch
 from shoal.core.spaces import ActionSpace, Box, action_shape
 from shoal.core.types import Group
 
@@ -56,7 +56,7 @@ class Gate:
         if active is not None and array.shape == (*lead, *action_shape(group.action)):
             rows = active.reshape(*lead, *[1] * (array.ndim - 2))
             meant = np.where(rows, array, _harmless(group.action, array.dtype))
-        checked(self.name, f"group {name!r}", group.action, meant, lead)
+        check_action(self.name, f"group {name!r}", group.action, meant, lead)
         return array
 
     def _open(self, what: str) -> None:
@@ -64,7 +64,7 @@ class Gate:
             raise WorldError(f"{self.name}: it is closed: no {what} is possible any more; open it again")
 
 
-class GatedCopies(Copies):
+class GatedCopies(SerialHostBatch):
     """Environments that are stepped one after the other, behind a gate."""
 
     def __init__(self, envs: Sequence[HostEnv]):
@@ -75,7 +75,7 @@ class GatedCopies(Copies):
         self.gate.begin(seed)
         return self.gate.told(super().reset(seed))
 
-    def step(self, actions: Mapping[str, np.ndarray]) -> Told:
+    def step(self, actions: Mapping[str, np.ndarray]) -> HostTimestep:
         told = super().step(self.gate.taken(actions))
         self.gate.told(told.observation)
         return told
@@ -92,16 +92,16 @@ def _harmless(space: ActionSpace, dtype: np.dtype) -> Any:
     return np.asarray(number).astype(dtype)
 
 
-def gated(stand_in: StandIn) -> StandIn:
+def put_behind_gate(proxy: HostEnvProxy) -> HostEnvProxy:
     """The stand-in, whose copies are behind a gate; refuses to open fewer than one."""
-    inner = stand_in.open
+    inner = proxy.open
 
     def opened(count: int) -> Any:
-        check_count(stand_in.id, count)
+        check_count(proxy.id, count)
         batch = inner(count)
-        return GatedCopies(batch.envs) if isinstance(batch, Copies) else batch
+        return GatedCopies(batch.envs) if isinstance(batch, SerialHostBatch) else batch
 
-    return dataclasses.replace(stand_in, open=opened)
+    return dataclasses.replace(proxy, open=opened)
 
 
 def check_count(name: str, count: Any) -> None:

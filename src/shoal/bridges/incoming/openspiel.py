@@ -20,12 +20,12 @@ import jax
 import numpy as np
 import pyspiel
 
-from shoal.bridges.incoming._batches import gated
+from shoal.bridges.incoming._batches import put_behind_gate
 from shoal.bridges.outgoing.openspiel import as_game
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, WorldError, require, unknown_name
-from shoal.core.host import Observations, StandIn
+from shoal.core.host import HostEnvProxy, Observations
 from shoal.core.spaces import Box, Discrete
 from shoal.core.types import Group, Observation, Outcome, PyTree, Seat
 
@@ -39,7 +39,7 @@ def make(name: str, **options: Any) -> Env:
     """A game by its name or game string, such as `goofspiel(num_cards=4)`; options are further parameters of it."""
     title = f"openspiel:{name}"
     game = _load(title, name, options)
-    return gated(StandIn.of(OpenSpiel(game, title), lambda: OpenSpiel(game, title)))
+    return put_behind_gate(HostEnvProxy.of(OpenSpiel(game, title), lambda: OpenSpiel(game, title)))
 
 
 class OpenSpiel:
@@ -112,8 +112,8 @@ class OpenSpiel:
 
     def _past_chance(self, state: pyspiel.State) -> pyspiel.State:
         while state.is_chance_node():
-            outcomes, chances = zip(*state.chance_outcomes(), strict=True)
-            place = np.searchsorted(np.cumsum(chances), self._random.random() * sum(chances), side="right")
+            outcomes, probabilities = zip(*state.chance_outcomes(), strict=True)
+            place = np.searchsorted(np.cumsum(probabilities), self._random.random() * sum(probabilities), side="right")
             state.apply_action(outcomes[min(int(place), len(outcomes) - 1)])
         return state
 
@@ -198,16 +198,16 @@ class _Bot(pyspiel.Bot):
         said = np.asarray(self._decide(self._view(state, self._player), legal), np.float64)
         allowed = f"a chance for each of {self._num_actions} actions"
         require(said.shape == legal.shape, "bot", "what decide returns", said.tolist(), allowed)
-        chances = np.where(legal, said, 0.0)
-        total = chances.sum()
-        ok = (chances >= 0).all() and 0 < total < np.inf
-        require(bool(ok), "bot", "policy", chances.tolist(), "a chance for every action, some of them above 0")
-        return [(int(action), float(chances[action] / total)) for action in np.flatnonzero(legal)]
+        probabilities = np.where(legal, said, 0.0)
+        total = probabilities.sum()
+        ok = (probabilities >= 0).all() and 0 < total < np.inf
+        require(bool(ok), "bot", "policy", probabilities.tolist(), "a chance for every action, some of them above 0")
+        return [(int(action), float(probabilities[action] / total)) for action in np.flatnonzero(legal)]
 
     def step_with_policy(self, state: pyspiel.State) -> tuple[list[tuple[int, float]], int]:
         policy = self.get_policy(state)
-        actions, chances = zip(*policy, strict=True)
-        return policy, int(self._random.choice(actions, p=np.array(chances) / sum(chances)))
+        actions, probabilities = zip(*policy, strict=True)
+        return policy, int(self._random.choice(actions, p=np.array(probabilities) / sum(probabilities)))
 
     def step(self, state: pyspiel.State) -> int:
         return self.step_with_policy(state)[1]

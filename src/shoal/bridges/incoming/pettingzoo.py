@@ -37,14 +37,14 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper
 from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWrapper
 
-from shoal.bridges.incoming._batches import gated
+from shoal.bridges.incoming._batches import put_behind_gate
 from shoal.bridges.incoming._makers import Kind, check_maker
 from shoal.bridges.incoming._parts import Misfit
-from shoal.bridges.incoming._reports import Place, called, found, nearest, nearest_function
-from shoal.bridges.incoming._roster import Roster, Seated
+from shoal.bridges.incoming._reports import Place, call_maker, import_object, nearest, nearest_function
+from shoal.bridges.incoming._roster import Roster, SeatedEnv
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require, unknown_name
-from shoal.core.host import Observations, StandIn
+from shoal.core.host import HostEnvProxy, Observations
 from shoal.core.types import Outcome
 
 _PARTS = ("reset", "step", "observation_space", "action_space")
@@ -58,7 +58,7 @@ def make(name: str, *, check: bool = True, players: str | None = None, **options
     require(players in (None, "group", "agent"), owner, "players", players, "group or agent")
     function = _function(name)
     options = _with_roms(name, options)
-    first = called(owner, function, options)
+    first = call_maker(owner, function, options)
     turns = isinstance(first, AECEnv) or hasattr(first, "agent_iter")
     if not all(hasattr(first, part) for part in _PARTS):
         raise OptionError(f"{owner}: {type(first).__name__} is neither a ParallelEnv nor an AECEnv of PettingZoo's")
@@ -66,14 +66,14 @@ def make(name: str, *, check: bool = True, players: str | None = None, **options
     roster = dataclasses.replace(roster, masked=_has_masks(first, roster))
     kind = Turns if turns else Parallel
     first = _unguarded(first)
-    stand_in = StandIn.of(
-        kind(first, roster, check), lambda: kind(_unguarded(called(owner, function, options)), roster, check)
+    proxy = HostEnvProxy.of(
+        kind(first, roster, check), lambda: kind(_unguarded(call_maker(owner, function, options)), roster, check)
     )
     first.close()
-    return gated(stand_in)
+    return put_behind_gate(proxy)
 
 
-class Parallel(Seated):
+class Parallel(SeatedEnv):
     """A `ParallelEnv` as a `HostEnv`."""
 
     def reset(self, seed: int | None) -> Observations:
@@ -107,7 +107,7 @@ class Parallel(Seated):
                 raise Misfit(f"agent {agent!r} is no longer among the agents, but neither terminated nor truncated")
 
 
-class Turns(Seated):
+class Turns(SeatedEnv):
     """An `AECEnv` as a `HostEnv`: one agent acts at a time."""
 
     def reset(self, seed: int | None) -> Observations:
@@ -181,7 +181,7 @@ def _function(name: str) -> Any:
     if "/" in name:
         return _registered(name)
     path, _, wanted = name.partition(":")
-    module = found("pettingzoo", path)
+    module = import_object("pettingzoo", path)
     names = [wanted] if wanted else ["parallel_env", "env"]
     for function in names:
         maker = getattr(module, function, None)

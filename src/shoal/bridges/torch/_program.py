@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from shoal.batching.agents import over_agents
-from shoal.batching.masked import for_rows, select_rows
+from shoal.batching.masked import masked_map, select_rows
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.core import trees
 from shoal.core.algorithm import Algorithm
@@ -21,7 +21,7 @@ from shoal.core.keys import Use, agent_keys, use_key
 from shoal.core.types import Group, Observation, PyTree
 
 
-class Carry(struct.PyTreeNode):
+class TorchCarry(struct.PyTreeNode):
     """What steps take over from each other, and nobody else sees. actions: of the Shoal policies, for the next step."""
 
     worlds: Worlds
@@ -29,7 +29,7 @@ class Carry(struct.PyTreeNode):
     actions: dict[str, jax.Array]
 
 
-class Made(NamedTuple):
+class TorchStep(NamedTuple):
     """What a step hands out. ends: terminated and truncated in one array, `[2, E]`, for every array takes its time."""
 
     observation: dict[str, Observation]
@@ -37,7 +37,7 @@ class Made(NamedTuple):
     ends: Any
 
 
-class Program(NamedTuple):
+class TorchProgram(NamedTuple):
     """What is compiled; can be hashed, so that worlds that are alike share it."""
 
     vectorised: Vectorised
@@ -54,22 +54,22 @@ class Program(NamedTuple):
     def groups(self) -> Mapping[str, Group]:
         return self.vectorised.env.groups
 
-    def begin(self, key: jax.Array, params: dict[str, PyTree]) -> tuple[Carry, dict[str, Observation]]:
+    def begin(self, key: jax.Array, params: dict[str, PyTree]) -> tuple[TorchCarry, dict[str, Observation]]:
         worlds = self.vectorised.reset(key)
         return self._carried(worlds, self._fresh(params), params), self._shown(worlds.observation)
 
     def step(
-        self, carry: Carry, params: dict[str, PyTree], actions: dict[str, jax.Array]
-    ) -> tuple[Carry, Made, dict[str, PyTree]]:
+        self, carry: TorchCarry, params: dict[str, PyTree], actions: dict[str, jax.Array]
+    ) -> tuple[TorchCarry, TorchStep, dict[str, PyTree]]:
         """What is carried on, what is handed out, and what is handed out if it is asked for."""
         worlds, outcome, ended = self.vectorised.step(carry.worlds, {**actions, **carry.actions})
         raw: dict[str, PyTree] = {"metrics": outcome.metrics, "returns": ended.returns, "length": ended.length}
         if self.finals:
             rows = (ended.mask, ended.params, ended.state)  # the mask only tells how many rows these are
-            final = for_rows(self._final, ended.mask, (), rows, worlds.observation)
+            final = masked_map(self._final, ended.mask, (), rows, worlds.observation)
             raw["final"] = self._shown(final)
         ends = jnp.stack([outcome.terminated, outcome.truncated])
-        made = Made(self._shown(worlds.observation), outcome.reward, ends)
+        made = TorchStep(self._shown(worlds.observation), outcome.reward, ends)
         return self._carried(worlds, carry.memory, params), made, raw
 
     def _final(self, shared: tuple, rows: tuple[jax.Array, PyTree, PyTree]) -> dict[str, Observation]:
@@ -89,7 +89,7 @@ class Program(NamedTuple):
             fresh[name] = jax.tree.map(lambda leaf, s=shape: jnp.broadcast_to(leaf, s + jnp.shape(leaf)), one)
         return fresh
 
-    def _carried(self, worlds: Worlds, memory: dict[str, PyTree], params: dict[str, PyTree]) -> Carry:
+    def _carried(self, worlds: Worlds, memory: dict[str, PyTree], params: dict[str, PyTree]) -> TorchCarry:
         """What the next step needs, the actions of the Shoal policies included."""
         keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
         memory = select_rows(worlds.first, self._fresh(params), memory)
@@ -102,7 +102,7 @@ class Program(NamedTuple):
                 seen, held = worlds.observation[name], memory[name]
                 out = act(params[name], seen, held, own)
                 actions[name], memory[name] = out.action, _standing(seen.active, out.memory, held)
-        return Carry(worlds.replace(observation={}), memory, actions)
+        return TorchCarry(worlds.replace(observation={}), memory, actions)
 
 
 class Compiled(NamedTuple):
@@ -113,15 +113,17 @@ class Compiled(NamedTuple):
 
     begin: Any
     step: Any
-    whole: Callable[[list[Any]], Made]
+    whole: Callable[[list[Any]], TorchStep]
 
 
 @functools.lru_cache(maxsize=16)
-def compiled(program: Program) -> Compiled:
+def compile_program(program: TorchProgram) -> Compiled:
     """Compiled once for all worlds that are alike."""
     known = {}
 
-    def step(carry: Carry, params: dict[str, PyTree], actions: dict[str, jax.Array]) -> tuple[Carry, list, dict]:
+    def step(
+        carry: TorchCarry, params: dict[str, PyTree], actions: dict[str, jax.Array]
+    ) -> tuple[TorchCarry, list, dict]:
         carry, made, infos = program.step(carry, params, actions)
         leaves, known["tree"] = jax.tree.flatten(made)  # the same whenever it is traced
         return carry, leaves, infos

@@ -9,16 +9,16 @@ import numpy as np
 from rich.table import Table
 from tyro.conf import UseAppendAction, arg
 
-from shoal.batching.regroup import Part, Regrouped, original, parse_seats
-from shoal.cli.arguments import Checkpoint, Flag, Imports, RunFolder, parse
-from shoal.cli.start import Seconds, Workers, opened, pairs, prepare, stepping_of
-from shoal.cli.terminal import console, count, emit, say
-from shoal.cli.worlds import blame, import_files
+from shoal.batching.regroup import Part, Regrouped, parse_seats, unwrap_regrouped
+from shoal.cli.arguments import Checkpoint, Flag, Imports, RunArgument, parse
+from shoal.cli.building import attributed_to, import_files
+from shoal.cli.start import Seconds, Workers, open_known_run, parse_pairs, prepare, stepping_options
+from shoal.cli.terminal import console, emit, format_count, say
 from shoal.core.errors import OptionError, UnknownNameError, unknown_name
 from shoal.core.types import PyTree, Seat
 from shoal.training.evaluate import Evaluation, evaluate
-from shoal.training.experiment import Cast, cast
-from shoal.training.run import Run, load_policies, weights_from, weights_sha256
+from shoal.training.experiment import Setup
+from shoal.training.run import RunFolder, load_policies, weights_from, weights_sha256
 
 Opponents = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="WHO=RUN")]
 
@@ -32,7 +32,7 @@ RANDOM = "random"
 class EvalOptions:
     """Play episodes with the newest checkpoint of a run, or another, and report the mean return."""
 
-    run: RunFolder  # folder of the run
+    run: RunArgument  # folder of the run
     episodes: int = 1024  # episodes to play
     seed: int = 0  # seed of the episodes
     explore: Flag = False  # sample actions as in training, instead of taking the likeliest
@@ -52,19 +52,19 @@ def run(args: Sequence[str]) -> int:
     prepare()
     options = parse(EvalOptions, args, "shoal eval")
     import_files(options.imports)
-    folder = opened(options.run)
+    folder = open_known_run(options.run)
     opponents = parse_opponents(options.opponent)
     if options.random and opponents:
         raise OptionError("--random plays everybody at random: leave out --opponent")
-    stepping = stepping_of(options.env_workers, options.env_timeout)
-    with blame(folder.experiment.env, "evaluation"):
+    stepping = stepping_options(options.env_workers, options.env_timeout)
+    with attributed_to(folder.experiment.env, "evaluation"):
         seeds = range(folder.experiment.num_seeds)
         trained = [load_with(folder, index, opponents, options.checkpoint) for index in seeds]
         results = [
             evaluate(
-                roles, None if options.random else policies, options.episodes, options.seed, options.explore, **stepping
+                setup, None if options.random else policies, options.episodes, options.seed, options.explore, **stepping
             )
-            for roles, policies, _ in trained
+            for setup, policies, _ in trained
         ]
     result = _result(folder, options, trained, results)
     if options.json:
@@ -76,30 +76,30 @@ def run(args: Sequence[str]) -> int:
 
 def parse_opponents(texts: Sequence[str]) -> dict[str, str]:
     """Who plays otherwise, and the run folder that says how."""
-    return pairs(texts, "--opponent", "WHO=RUN, a policy, a player or seats, and a run folder")
+    return parse_pairs(texts, "--opponent", "WHO=RUN, a policy, a player or seats, and a run folder")
 
 
 def load_with(
-    run: Run, index: int, opponents: dict[str, str], checkpoint: str | None = None
-) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
+    run: RunFolder, index: int, opponents: dict[str, str], checkpoint: str | None = None
+) -> tuple[Setup, dict[str, PyTree], dict[str, Any]]:
     """The policies of one of the seeds, some of them, or some of their seats, given to others."""
-    roles, trained, meta = load_policies(run.path, index, checkpoint)
+    setup, trained, meta = load_policies(run.path, index, checkpoint)
     given: dict[Seat, str] = {}
     for who, other in opponents.items():
-        given |= dict.fromkeys(_seats(who, roles), other)
-    roles, parts = _divided(roles, given)
+        given |= dict.fromkeys(_seats(who, setup), other)
+    setup, parts = _divide(setup, given)
     policies = {}
     for name, (policy, other) in parts.items():
         if other is None:
             policies[name] = trained[policy]
         elif other != RANDOM:  # whoever has no policy plays at random
             policies[name] = weights_from(str(Path(other)), {policy: trained[policy]})[policy]
-    return roles, policies, meta
+    return setup, policies, meta
 
 
-def _seats(who: str, roles: Cast) -> list[Seat]:
+def _seats(who: str, setup: Setup) -> list[Seat]:
     """The seats of a policy, of a player of the world, or by their group: `agent`, `agent[1]`, `agent[1:3]`."""
-    world, dealt = original(roles.env), _dealt(roles)
+    world, dealt = unwrap_regrouped(setup.env), _deal(setup)
     if who in dealt:
         return dealt[who]
     if who in world.players:
@@ -112,33 +112,33 @@ def _seats(who: str, roles: Cast) -> list[Seat]:
     return [(part.group, i) for i in range(part.start, part.stop)]
 
 
-def _dealt(roles: Cast) -> dict[str, list[Seat]]:
+def _deal(setup: Setup) -> dict[str, list[Seat]]:
     """The seats of the world that each policy plays."""
-    env = roles.env
+    env = setup.env
     plan = env.plan if isinstance(env, Regrouped) else [(n, (Part(n, 0, g.size),)) for n, g in env.groups.items()]
     return {name: [(part.group, i) for part in parts for i in range(part.start, part.stop)] for name, parts in plan}
 
 
-def _divided(roles: Cast, given: dict[Seat, str]) -> tuple[Cast, dict[str, tuple[str, str | None]]]:
+def _divide(setup: Setup, given: dict[Seat, str]) -> tuple[Setup, dict[str, tuple[str, str | None]]]:
     """Policies of which only some seats are given away are divided: the roles, and what each name then stands for."""
     parts: dict[str, tuple[str, str | None]] = {}
-    seats: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in roles.experiment.learners}
-    learner_of = {policy: name for name, (_, spec) in roles.learners.items() for policy in spec.groups}
-    for policy, own in _dealt(roles).items():
+    seats: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in setup.experiment.learners}
+    learner_of = {policy: name for name, (_, spec) in setup.learners.items() for policy in spec.groups}
+    for policy, own in _deal(setup).items():
         sources = list(dict.fromkeys(given.get(seat) for seat in own))
         for other in sources:
             name = policy if len(sources) == 1 or other is None else f"{policy}={other}"
             parts[name] = (policy, other)
             kept = tuple(f"{group}[{i}]" for group, i in own if given.get((group, i)) == other)
             seats[learner_of[policy]][name] = kept
-    if set(parts) == set(roles.algorithms):
-        return roles, parts
-    experiment = roles.experiment
+    if set(parts) == set(setup.algorithms):
+        return setup, parts
+    experiment = setup.experiment
     learners = {name: dataclasses.replace(one, policies=seats[name]) for name, one in experiment.learners.items()}
-    return cast(dataclasses.replace(experiment, learners=learners)), parts
+    return dataclasses.replace(experiment, learners=learners).setup, parts
 
 
-def _result(run: Run, options: EvalOptions, trained: list[Any], results: list[Evaluation]) -> dict[str, Any]:
+def _result(run: RunFolder, options: EvalOptions, trained: list[Any], results: list[Evaluation]) -> dict[str, Any]:
     means = [_figures(evaluation, np.mean) for evaluation in results]
     errors = [_figures(evaluation, lambda x: np.std(x) / np.sqrt(len(x))) for evaluation in results]
     hashes = [weights_sha256(policies) for _, policies, _ in trained]
@@ -169,7 +169,7 @@ def _by_seed(results: list[dict[str, float]]) -> dict[str, Any]:
     return {name: [result[name] for result in results] for name in results[0]}
 
 
-def _show(run: Run, result: dict[str, Any]) -> None:
+def _show(run: RunFolder, result: dict[str, Any]) -> None:
     out = console()
     table = Table(
         title=f"{run.experiment.env}, {result['episodes']:,} {result['policy']} episodes", title_justify="left"
@@ -181,7 +181,7 @@ def _show(run: Run, result: dict[str, Any]) -> None:
         table.add_row(name, _number(mean), _number(result["standard_error"][name]))
     out.print(table)
     say(out, f"episode length {_number(result['mean_length'])}")
-    say(out, f"after {result['updates']:,} updates, {count(result['env_steps'])} env steps")
+    say(out, f"after {result['updates']:,} updates, {format_count(result['env_steps'])} env steps")
     hashes = result["weights_sha256"]
     for text in hashes if isinstance(hashes, list) else [hashes]:
         say(out, f"weights sha256 {text}")

@@ -11,22 +11,22 @@ from tyro.conf import UseAppendAction, arg
 
 from shoal.cli import runs
 from shoal.cli.arguments import Flag, comments, scan
+from shoal.cli.building import check_world
 from shoal.cli.progress import summary
 from shoal.cli.runs import ResumeOptions, TrainOptions
-from shoal.cli.start import opened, pairs, prepare
+from shoal.cli.start import open_known_run, parse_pairs, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.team import Hired, TeamOptions, hired, team_from, team_of
-from shoal.cli.terminal import counted, placed, say, shown
-from shoal.cli.worlds import check_world
+from shoal.cli.terminal import display_path, pluralise, resolve_path, say
+from shoal.cli.worker_pool import PoolConnection, PoolOptions, connect_pool, pool_from_options, pool_of_run
 from shoal.cluster.tasks import evolution as cluster
 from shoal.core.errors import OptionError
 from shoal.populations.evolution import run as evolver
-from shoal.populations.evolution.program import Evolution, build
+from shoal.populations.evolution.program import Evolution, make_evolution_program
 from shoal.populations.evolution.strategies import STRATEGIES, Evosax, Strategy
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner
-from shoal.training.loop import Result
-from shoal.training.run import Run, default_path
+from shoal.training.loop import TrainingResult
+from shoal.training.run import RunFolder, default_path
 from shoal.training.run_kinds import EVOLUTION, check_new
 
 OFF_POLICY = "ddpg"
@@ -36,7 +36,7 @@ HIDDEN = (16,)
 
 
 @dataclasses.dataclass(frozen=True)
-class EvolveOptions(TrainOptions, TeamOptions):
+class EvolveOptions(TrainOptions, PoolOptions):
     """Options of `shoal evolve` itself."""
 
     # Options of training that mean nothing here.
@@ -61,22 +61,28 @@ def run(args: Sequence[str]) -> int:
     plan, options = parse_plan(args)
     runs.check_options(options, "shoal evolve")
     by = plan.strategy.name.replace(":", "-")
-    folder = placed(options.run_dir) if options.run_dir else default_path(plan.experiment, by=by)
+    folder = resolve_path(options.run_dir) if options.run_dir else default_path(plan.experiment, by=by)
     check_new(folder)
     check_world(plan.played)
-    others = hired(team_from(options, "shoal evolve"), options)
-    account = _account(Run(folder, plan.played), plan, options.devices, others)
-    start = others.by(partial(cluster.evolve, plan, folder)) if others else partial(evolver.evolve, plan, folder)
-    return runs.carry_out(account, start, options)
+    others = connect_pool(pool_from_options(options, "shoal evolve"), options)
+    view = _run_view(RunFolder(folder, plan.played), plan, options.devices, others)
+    start = (
+        others.by(partial(cluster.evolve_on_cluster, plan, folder)) if others else partial(evolver.evolve, plan, folder)
+    )
+    return runs.run_and_report(view, start, options)
 
 
-def go_on(options: ResumeOptions) -> int:
+def resume_run(options: ResumeOptions) -> int:
     """Continues an evolution from its newest checkpoint."""
-    opened(options.run)
-    run, plan = evolver.open_evolution(placed(options.run))
-    others = hired(team_of(run.path, options), options)
-    start = others.by(partial(cluster.resume, run.path)) if others else partial(evolver.resume, run.path)
-    return runs.go_on(_account(run, plan, options.devices, others), start, options)
+    open_known_run(options.run)
+    run, plan = evolver.open_evolution(resolve_path(options.run))
+    others = connect_pool(pool_of_run(run.path, options), options)
+    start = (
+        others.by(partial(cluster.resume_evolution_on_cluster, run.path))
+        if others
+        else partial(evolver.resume_evolution, run.path)
+    )
+    return runs.resume_and_report(_run_view(run, plan, options.devices, others), start, options)
 
 
 def parse_plan(args: Sequence[str]) -> tuple[Evolution, Any]:
@@ -146,7 +152,7 @@ def _field(default: Any, help: str) -> Any:
 def _strategy(name: str, options: Any) -> Strategy:
     if name in STRATEGIES:
         return options.search
-    given = pairs(options.option, "--option", "NAME=VALUE, such as std=0.1")
+    given = parse_pairs(options.option, "--option", "NAME=VALUE, such as std=0.1")
     return Evosax(name, {key: _value(key, text) for key, text in given.items()})
 
 
@@ -157,25 +163,25 @@ def _value(key: str, text: str) -> Any:
         raise OptionError(f"--option {key}={text}: {text!r} is not a number") from None
 
 
-def _account(run: Run, plan: Evolution, devices: int | None, others: Hired | None) -> runs.Account:
+def _run_view(run: RunFolder, plan: Evolution, devices: int | None, others: PoolConnection | None) -> runs.RunView:
     def opening() -> tuple[str, str]:
         if others:
             cluster.check(plan)
-        program = build(plan, devices, checkpoint.latest(run.checkpoints) is not None)
+        program = make_evolution_program(plan, devices, checkpoint.latest(run.checkpoints) is not None)
         who = f"{', '.join(program.evolving)} by {plan.strategy.name}, {program.genome.size:,} weights"
-        size = f"{counted(plan.population, 'member')} x {counted(plan.episodes, 'episode')}"
-        ages = counted(plan.generations, "generation")
+        size = f"{pluralise(plan.population, 'member')} x {pluralise(plan.episodes, 'episode')}"
+        ages = pluralise(plan.generations, "generation")
         title = f"{plan.experiment.env}: {who}; {size}, {ages}; seed {plan.experiment.seed}"
-        return title, f"run folder: {shown(run.path)}; {others or 'compiling ...'}"
+        return title, f"run folder: {display_path(run.path)}; {others or 'compiling ...'}"
 
-    def report(out: Console, result: Result) -> None:
+    def report(out: Console, result: TrainingResult) -> None:
         last = runs.last_line(run)
         runs.say_speed(out, last.get("env_steps", 0), result)
         figures = [f"{name} {text}" for name, text in summary(last).items()]
         figures += [f"{name} {last[name]:.2f}" for name in ("fitness/best", "fitness/policy") if name in last]
         say(out, "last generation: " + " | ".join(figures))
 
-    def told(result: Result) -> dict[str, Any]:
+    def told(result: TrainingResult) -> dict[str, Any]:
         last = runs.last_line(run)
         return runs.summary_of(run, result) | {
             "strategy": plan.strategy.name,
@@ -185,4 +191,4 @@ def _account(run: Run, plan: Evolution, devices: int | None, others: Hired | Non
             "fitness": {name.removeprefix("fitness/"): last[name] for name in last if name.startswith("fitness/")},
         }
 
-    return runs.Account(run, opening, report, told, plan.generations, "generations are bred")
+    return runs.RunView(run, opening, report, told, plan.generations, "generations are bred")

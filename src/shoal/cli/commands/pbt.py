@@ -10,19 +10,19 @@ from rich.table import Table
 from tyro.conf import DisallowNone, UseAppendAction, arg
 
 from shoal.cli import runs
+from shoal.cli.building import check_world
 from shoal.cli.commands.sweep import parse_values
 from shoal.cli.runs import ResumeOptions, TrainOptions
-from shoal.cli.start import opened, outline, pairs, prepare
+from shoal.cli.start import describe_experiment, open_known_run, parse_pairs, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.team import Hired, TeamOptions, hired, team_from, team_of
-from shoal.cli.terminal import placed, say, shown
-from shoal.cli.worlds import check_world
+from shoal.cli.terminal import display_path, resolve_path, say
+from shoal.cli.worker_pool import PoolConnection, PoolOptions, connect_pool, pool_from_options, pool_of_run
 from shoal.cluster.tasks import pbt as cluster
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
 from shoal.populations.pbt import run as tuner
 from shoal.populations.pbt.run import PBT, PBTResult, Range
-from shoal.training.run import Run, default_path
+from shoal.training.run import RunFolder, default_path
 from shoal.training.run_kinds import PBT as KIND
 from shoal.training.run_kinds import check_new
 
@@ -32,7 +32,7 @@ SHOWN = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class PbtOptions(TrainOptions, TeamOptions):
+class PbtOptions(TrainOptions, PoolOptions):
     """Options of `shoal pbt` itself."""
 
     over: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="OPTION=RANGE")] = ()
@@ -53,22 +53,24 @@ def run(args: Sequence[str]) -> int:
         return runs.resume(args, "shoal pbt")
     plan, options = parse_plan(args)
     runs.check_options(options, "shoal pbt")
-    folder = placed(options.run_dir) if options.run_dir else default_path(plan.experiment)
+    folder = resolve_path(options.run_dir) if options.run_dir else default_path(plan.experiment)
     check_new(folder)
     check_world(plan.experiment)
-    others = hired(team_from(options, "shoal pbt"), options)
-    account = _account(Run(folder, plan.experiment), plan, options.devices, others)
-    start = others.by(partial(cluster.pbt, plan, folder)) if others else partial(tuner.pbt, plan, folder)
-    return runs.carry_out(account, start, options)
+    others = connect_pool(pool_from_options(options, "shoal pbt"), options)
+    view = _run_view(RunFolder(folder, plan.experiment), plan, options.devices, others)
+    start = others.by(partial(cluster.pbt_on_cluster, plan, folder)) if others else partial(tuner.pbt, plan, folder)
+    return runs.run_and_report(view, start, options)
 
 
-def go_on(options: ResumeOptions) -> int:
+def resume_run(options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
-    opened(options.run)
-    run, plan = tuner.open_pbt(placed(options.run))
-    others = hired(team_of(run.path, options), options)
-    start = others.by(partial(cluster.resume, run.path)) if others else partial(tuner.resume, run.path)
-    return runs.go_on(_account(run, plan, options.devices, others), start, options)
+    open_known_run(options.run)
+    run, plan = tuner.open_pbt(resolve_path(options.run))
+    others = connect_pool(pool_of_run(run.path, options), options)
+    start = (
+        others.by(partial(cluster.resume_pbt_on_cluster, run.path)) if others else partial(tuner.resume_pbt, run.path)
+    )
+    return runs.resume_and_report(_run_view(run, plan, options.devices, others), start, options)
 
 
 def parse_plan(args: Sequence[str]) -> tuple[PBT, Any]:
@@ -76,7 +78,7 @@ def parse_plan(args: Sequence[str]) -> tuple[PBT, Any]:
     experiment, options = parse_target(PbtOptions, args, "shoal pbt")
     if not options.over:
         raise OptionError(f"shoal pbt: over what? Give --over {FORM}.")
-    named = pairs(options.over, "--over", FORM)
+    named = parse_pairs(options.over, "--over", FORM)
     if len(named) < len(options.over):
         raise OptionError(f"shoal pbt: give each option's range once, in one --over; got {' '.join(options.over)}")
     over = {name: _range(name, text) for name, text in named.items()}
@@ -91,16 +93,18 @@ def _range(name: str, text: str) -> Range:
     return values
 
 
-def _account(run: Run, plan: PBT, devices: int | None, others: Hired | None) -> runs.Account:
+def _run_view(run: RunFolder, plan: PBT, devices: int | None, others: PoolConnection | None) -> runs.RunView:
     def opening() -> tuple[str, str]:
-        tuner.build(plan, devices)  # refuses what does not fit before there is a folder
+        tuner.make_pbt_program(plan, devices)  # refuses what does not fit before there is a folder
         what = f"{plan.members} members tune {', '.join(plan.over)}, compared every {plan.interval} updates"
-        return outline(plan.experiment), f"{what}; run folder: {shown(run.path)}; {others or 'compiling ...'}"
+        return describe_experiment(
+            plan.experiment
+        ), f"{what}; run folder: {display_path(run.path)}; {others or 'compiling ...'}"
 
     def stored(policies: dict[str, PyTree], meta: dict[str, Any]) -> PBTResult:
         return PBTResult(policies, meta["update"], [], meta["seconds"], 0.0, **meta[KIND])
 
-    return runs.Account(
+    return runs.RunView(
         run,
         opening,
         lambda out, result: _report(out, plan, result),
@@ -119,7 +123,7 @@ def _report(out: Console, plan: PBT, result: PBTResult) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("member", *plan.over, "return"):
         table.add_column(name, justify="right")
-    for member in _ranked(result)[:SHOWN]:
+    for member in _rank(result)[:SHOWN]:
         score = result.scores[member]
         values = [f"{result.values[name][member]:g}" for name in plan.over]
         table.add_row(str(member), *values, "-" if score is None else f"{score:.3f}")
@@ -130,13 +134,13 @@ def _report(out: Console, plan: PBT, result: PBTResult) -> None:
         say(out, f"... and {plan.members - SHOWN} more. The policies are those of member {result.member}.")
 
 
-def _ranked(result: PBTResult) -> list[int]:
+def _rank(result: PBTResult) -> list[int]:
     """The members, best first; those without a score come last."""
     worth = [-float("inf") if score is None else score for score in result.scores]
     return sorted(range(len(worth)), key=lambda member: -worth[member])
 
 
-def _summary(run: Run, plan: PBT, result: PBTResult) -> dict[str, Any]:
+def _summary(run: RunFolder, plan: PBT, result: PBTResult) -> dict[str, Any]:
     each = [
         {"return": result.scores[member], "values": {name: result.values[name][member] for name in plan.over}}
         for member in range(plan.members)

@@ -11,18 +11,18 @@ from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
 from shoal.cli.arguments import Flag, scan
+from shoal.cli.building import check_world
 from shoal.cli.runs import Hints, ResumeOptions
-from shoal.cli.start import Folder, WorkOptions, check_devices, check_known, imports_of, outline, prepare
+from shoal.cli.start import Folder, WorkOptions, check_devices, check_known, describe_experiment, imports_of, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.team import TeamOptions, hired, team_from, team_of
-from shoal.cli.terminal import console, duration, emit, placed, say, shown
-from shoal.cli.worlds import check_world
+from shoal.cli.terminal import console, display_path, emit, format_duration, resolve_path, say
+from shoal.cli.worker_pool import PoolOptions, connect_pool, pool_from_options, pool_of_run
 from shoal.cluster.tasks import populations
 from shoal.core.errors import OptionError
 from shoal.core.origin import trust
 from shoal.populations import psro_run
 from shoal.populations.league import EXPLOIT_EVERY
-from shoal.populations.psro import PSRO, State
+from shoal.populations.psro import PSRO, PSROState
 from shoal.presets import response_preset
 from shoal.training.experiment import Experiment
 from shoal.training.run import default_path
@@ -32,7 +32,7 @@ EXACT = "exact"
 
 
 @dataclasses.dataclass(frozen=True)
-class LeagueOptions(TeamOptions):
+class LeagueOptions(PoolOptions):
     """Options of `shoal league` itself. --total-env-steps and the like are those of one stretch of training."""
 
     iterations: int = 40  # snapshots of the main agents
@@ -47,7 +47,7 @@ class LeagueOptions(TeamOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class PsroOptions(TeamOptions):
+class PsroOptions(PoolOptions):
     """Options of `shoal psro` itself. --total-env-steps and the like are those of one best response."""
 
     meta_solver: Annotated[str, arg(metavar="NAME")] = "fictitious_play"
@@ -77,7 +77,7 @@ def league(args: Sequence[str]) -> int:
     if scan(args, "--meta-solver"):
         raise OptionError("shoal league has no --meta-solver: who meets whom follows from the roles. See `shoal psro`.")
     prepare()
-    experiment, options = parse_target(LeagueOptions, translated(args), "shoal league")
+    experiment, options = parse_target(LeagueOptions, translate_arguments(args), "shoal league")
     plan = PSRO(
         "league",
         {"exploit_every": options.exploit_every},
@@ -85,16 +85,16 @@ def league(args: Sequence[str]) -> int:
         episodes=options.episodes,
         target_error=options.target_error,
     )
-    settings = psro_run.Settings(
-        experiment, plan, greedy=options.greedy, imports=_imported(options), symmetric=options.symmetric
+    settings = psro_run.PSROSettings(
+        experiment, plan, greedy=options.greedy, imports=_parse_imports(options), symmetric=options.symmetric
     )
-    return _grown(settings, options, "shoal league")
+    return _start(settings, options, "shoal league")
 
 
 def run(args: Sequence[str]) -> int:
     """Grows a population and says how far it got."""
     prepare()
-    experiment, options = parse_target(PsroOptions, translated(args), "shoal psro")
+    experiment, options = parse_target(PsroOptions, translate_arguments(args), "shoal psro")
     plan = PSRO(
         meta_solver=options.meta_solver,
         breadth=options.breadth,
@@ -106,34 +106,34 @@ def run(args: Sequence[str]) -> int:
         improvement=options.improvement,
     )
     kind = EXACT if options.oracle == EXACT else "learned"
-    settings = psro_run.Settings(
+    settings = psro_run.PSROSettings(
         experiment,
         plan,
         kind,
         options.warm_start,
         options.greedy,
         options.levels,
-        _imported(options),
+        _parse_imports(options),
         options.symmetric,
     )
     _check_oracle(kind, options)
-    return _grown(settings, options, "shoal psro")
+    return _start(settings, options, "shoal psro")
 
 
-def _imported(options: LeagueOptions | PsroOptions) -> tuple[str, ...]:
-    runs = tuple(str(placed(run)) for run in (options.import_policies or "").split(",") if run)
+def _parse_imports(options: LeagueOptions | PsroOptions) -> tuple[str, ...]:
+    runs = tuple(str(resolve_path(run)) for run in (options.import_policies or "").split(",") if run)
     for run in runs:
         trust(run)
     return runs
 
 
-def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions, prog: str) -> int:
+def _start(settings: psro_run.PSROSettings, options: LeagueOptions | PsroOptions, prog: str) -> int:
     """Grows a population in a new folder; everything that can be refused is refused first."""
     check_devices(options.devices)
-    others = hired(team_from(options, prog), options)
+    others = connect_pool(pool_from_options(options, prog), options)
     check_world(settings.experiment)
     by = EXACT if settings.oracle == EXACT else None
-    folder = placed(options.run_dir) if options.run_dir else default_path(settings.experiment, by=by)
+    folder = resolve_path(options.run_dir) if options.run_dir else default_path(settings.experiment, by=by)
     check_new(folder)
     psro_run.check(settings)
     out = console(options.json)
@@ -147,36 +147,46 @@ def _grown(settings: psro_run.Settings, options: LeagueOptions | PsroOptions, pr
             style="yellow",
         )
     where = f"; {others}" if others else "" if by else "; compiling ..."
-    say(out, f"PSRO, {solver}, {settings.oracle} responses; run folder: {shown(folder)}{where}")
+    say(out, f"PSRO, {solver}, {settings.oracle} responses; run folder: {display_path(folder)}{where}")
     start = (
-        others.by(partial(populations.start, settings, folder)) if others else partial(psro_run.start, settings, folder)
+        others.by(partial(populations.psro_on_cluster, settings, folder))
+        if others
+        else partial(psro_run.start, settings, folder)
     )
-    return _told(out, folder, settings.experiment, options, start)
+    return _grow_and_report(out, folder, settings.experiment, options, start)
 
 
-def _title(settings: psro_run.Settings) -> str:
-    return f"{settings.experiment.env}: exact responses" if settings.oracle == EXACT else outline(settings.experiment)
+def _title(settings: psro_run.PSROSettings) -> str:
+    return (
+        f"{settings.experiment.env}: exact responses"
+        if settings.oracle == EXACT
+        else describe_experiment(settings.experiment)
+    )
 
 
-def go_on(options: ResumeOptions) -> int:
+def resume_run(options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
     if options.checkpoint_minutes is not None:
         raise OptionError(
             f"{options.run} is a population, which is saved after every iteration: leave out --checkpoint-minutes"
         )
-    folder, out = placed(options.run), console(options.json)
+    folder, out = resolve_path(options.run), console(options.json)
     settings = psro_run.open_settings(folder)
     check_known(folder, settings.experiment)
     _check_oracle(settings.oracle, options)
     over = psro_run.is_finished(folder, settings)
-    others = None if over else hired(team_of(folder, options), options)
+    others = None if over else connect_pool(pool_of_run(folder, options), options)
     say(out, _title(settings) + (f"; {others}" if others else ""), style="bold")
     if over:
-        where = shown(folder)
+        where = display_path(folder)
         further = f"--import-policies {shlex.quote(where)}"
         say(out, f"{where} is finished already. To grow it further, start a new one with {further}")
-    start = others.by(partial(populations.resume, folder)) if others else partial(psro_run.resume, folder)
-    return _told(out, folder, settings.experiment, options, start)
+    start = (
+        others.by(partial(populations.resume_psro_on_cluster, folder))
+        if others
+        else partial(psro_run.resume_psro, folder)
+    )
+    return _grow_and_report(out, folder, settings.experiment, options, start)
 
 
 def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
@@ -186,7 +196,9 @@ def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
         raise OptionError("exact responses take a moment on one machine: leave out --cluster")
 
 
-def _told(out: Console, folder: Path, experiment: Experiment, options: WorkOptions, start: Callable[..., State]) -> int:
+def _grow_and_report(
+    out: Console, folder: Path, experiment: Experiment, options: WorkOptions, start: Callable[..., PSROState]
+) -> int:
     """Grows, tells how far it got and what comes next."""
     hints = Hints(folder, imports_of(experiment, options.imports))
     try:
@@ -205,7 +217,7 @@ def _told(out: Console, folder: Path, experiment: Experiment, options: WorkOptio
     return 0
 
 
-def translated(args: Sequence[str]) -> list[str]:
+def translate_arguments(args: Sequence[str]) -> list[str]:
     """Arguments with the best responses' preset in place of its world, and the oracle as the algorithm."""
     args = list(args)
     if args and not args[0].startswith("-"):
@@ -218,7 +230,7 @@ def translated(args: Sequence[str]) -> list[str]:
     return args
 
 
-def result(state: State) -> dict[str, Any]:
+def result(state: PSROState) -> dict[str, Any]:
     """The figures of the last iteration."""
     line = state.history[-1]
     shown = {
@@ -230,15 +242,15 @@ def result(state: State) -> dict[str, Any]:
     return shown | {"mixtures": mixtures}
 
 
-def report(out: Console, state: State, folder: Path) -> None:
+def report(out: Console, state: PSROState, folder: Path) -> None:
     line = state.history[-1]
     far = (
         f"NashConv {_unsigned(line['nash_conv'])} (exploitability {_unsigned(line['exploitability'])}), "
         if "nash_conv" in line
         else ""
     )
-    say(out, f"{far}population {line['population']} a player, {duration(line['seconds'])}", style="bold")
-    say(out, f"run: {shown(folder)}")
+    say(out, f"{far}population {line['population']} a player, {format_duration(line['seconds'])}", style="bold")
+    say(out, f"run: {display_path(folder)}")
 
 
 def _unsigned(number: float) -> str:
@@ -246,7 +258,7 @@ def _unsigned(number: float) -> str:
     return f"{max(number, 0.0):.4f}"
 
 
-def _line(out: Console, state: State) -> None:
+def _line(out: Console, state: PSROState) -> None:
     line = state.history[-1]
     parts = [f"{line['iteration']:4d}"]
     if "value" in line:
@@ -256,4 +268,4 @@ def _line(out: Console, state: State) -> None:
     if "gain" in line:
         parts.append("gains " + ", ".join(f"{round(gain, 3) + 0.0:+.3f}" for gain in line["gain"]))
     parts.append(f"support {' x '.join(map(str, line['support']))}")
-    say(out, "  ".join([*parts, duration(line["seconds"])]))
+    say(out, "  ".join([*parts, format_duration(line["seconds"])]))

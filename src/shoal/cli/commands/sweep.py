@@ -17,21 +17,30 @@ from tyro.conf import DisallowNone, UseAppendAction, arg
 
 from shoal.cli import runs
 from shoal.cli.arguments import whole_number
+from shoal.cli.building import check_world
 from shoal.cli.progress import showing
 from shoal.cli.runs import INTERRUPTED, MINUTES, ResumeOptions
-from shoal.cli.start import Folder, Hints, WorkOptions, agents_of, check_known, outline, pairs, prepare, warm_up_of
+from shoal.cli.start import (
+    Folder,
+    Hints,
+    WorkOptions,
+    check_known,
+    describe_experiment,
+    num_agents,
+    parse_pairs,
+    prepare,
+    warm_up_of,
+)
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import console, duration, emit, placed, say, shown
-from shoal.cli.worlds import check_world
+from shoal.cli.terminal import console, display_path, emit, format_duration, resolve_path, say
 from shoal.core.errors import NonFiniteError, OptionError, RunError, ShoalError, require_positive
 from shoal.core.files import write_atomically
 from shoal.training.experiment import Experiment
 from shoal.training.run import default_path
 from shoal.training.run_kinds import SWEEP, check_new
-from shoal.training.sweep import Point, Range, Sweep, SweepResult, open_sweep
+from shoal.training.sweep import Point, Range, Sweep, SweepResult, open_sweep, run_sweep
 from shoal.training.sweep import prepare as prepare_sweep
-from shoal.training.sweep import resume as resume_sweep
-from shoal.training.sweep import run as run_sweep
+from shoal.training.sweep import resume_sweep as resume_sweep
 from shoal.viz import MissingMatplotlibError, draw_sweep
 
 SHOWN = 20
@@ -64,37 +73,37 @@ def run(args: Sequence[str]) -> int:
         require_positive("shoal sweep", seeds=options.seeds)
         experiment = dataclasses.replace(experiment, num_seeds=options.seeds)
     plan = _plan(experiment, options)
-    folder = placed(options.out) if options.out else default_path(experiment, "sweeps")
+    folder = resolve_path(options.out) if options.out else default_path(experiment, "sweeps")
     check_new(folder, SWEEP)
     check_world(experiment)
     prepared = prepare_sweep(plan, options.devices)
     command = shlex.join(["shoal", "sweep", *args])
-    return _carry_out(folder, plan, partial(run_sweep, prepared, folder), options, command)
+    return _run_and_report(folder, plan, partial(run_sweep, prepared, folder), options, command)
 
 
-def go_on(options: ResumeOptions) -> int:
+def resume_run(options: ResumeOptions) -> int:
     """Continues a sweep from its newest checkpoint; of a finished one it shows the result."""
     if options.cluster is not None:
         raise OptionError(f"{options.run} is a sweep, which is trained on one machine: leave out --cluster")
-    folder = placed(options.run)
+    folder = resolve_path(options.run)
     plan = open_sweep(folder)
     check_known(folder, plan.experiment)
     check_world(plan.experiment)
     start = partial(resume_sweep, folder, devices=options.devices)
-    return _carry_out(folder, plan, start, options, shlex.join(["shoal", "resume", options.run]), fresh=False)
+    return _run_and_report(folder, plan, start, options, shlex.join(["shoal", "resume", options.run]), fresh=False)
 
 
 def _plan(experiment: Experiment, options: SweepOptions) -> Sweep:
     if not options.over:
         raise OptionError(f"shoal sweep: over what? Give --over {FORM}.")
-    named = pairs(options.over, "--over", FORM)
+    named = parse_pairs(options.over, "--over", FORM)
     if len(named) < len(options.over):
         raise OptionError(f"shoal sweep: give each option's values once, in one --over; got {' '.join(options.over)}")
     over = {name: parse_values(name, text, grid=options.random is None) for name, text in named.items()}
     return Sweep(experiment, over, options.random, options.measure)
 
 
-def _carry_out(
+def _run_and_report(
     folder: Path,
     plan: Sweep,
     start: Callable[..., SweepResult],
@@ -175,12 +184,15 @@ def _train(
     fresh: bool,
 ) -> SweepResult:
     experiment, points = plan.experiment, len(plan.points)
-    say(out, outline(experiment), style="bold")
+    say(out, describe_experiment(experiment), style="bold")
     many = f"{points} point{'s' * (points > 1)}" + _times(experiment)
-    say(out, f"{many} of {', '.join(plan.over)}, side by side in one program; folder: {shown(folder)}; compiling ...")
+    say(
+        out,
+        f"{many} of {', '.join(plan.over)}, side by side in one program; folder: {display_path(folder)}; compiling ...",
+    )
     seconds = 60 * (MINUTES if options.checkpoint_minutes is None else options.checkpoint_minutes)
     trainings, warm_up = points * experiment.num_seeds, warm_up_of(experiment)
-    with showing(out, experiment.env, trainings, agents_of(experiment), fresh, warm_up) as listener:
+    with showing(out, experiment.env, trainings, num_agents(experiment), fresh, warm_up) as listener:
         return start(listener=listener, checkpoint_seconds=seconds)
 
 
@@ -194,7 +206,7 @@ def _draw(path: Path, table: dict[str, Any]) -> str:
         draw_sweep(path, table, title=table["experiment"]["env"])
     except (MissingMatplotlibError, RunError) as error:
         return f"no {path.name}: {error}"
-    return f"plot: {shown(path)}"
+    return f"plot: {display_path(path)}"
 
 
 def _report(out: Console, result: SweepResult, folder: Path, plot: str) -> None:
@@ -208,7 +220,7 @@ def _report(out: Console, result: SweepResult, folder: Path, plot: str) -> None:
     out.print(table)
     hidden = len(result.points) - SHOWN
     if hidden > 0:
-        say(out, f"... and {hidden} more in {shown(folder / 'sweep.json')}")
+        say(out, f"... and {hidden} more in {display_path(folder / 'sweep.json')}")
     faults = [point.fault for point in result.points if point.fault]
     if faults:
         say(out, f"{len(faults)} of {len(result.points)} points failed; the first: {faults[0]}", style="yellow")
@@ -218,8 +230,8 @@ def _report(out: Console, result: SweepResult, folder: Path, plot: str) -> None:
         say(out, f"{unended} of {len(result.points)} points: {what}; raise --total-env-steps", style="yellow")
     if result.interrupted:
         say(out, f"stopped after {result.updates} updates: the returns are those until then", style="bold yellow")
-    say(out, f"{duration(result.seconds)} of training, compiled in {result.compile_seconds:.1f} s")
-    say(out, f"table: {shown(folder / 'sweep.json')}")
+    say(out, f"{format_duration(result.seconds)} of training, compiled in {result.compile_seconds:.1f} s")
+    say(out, f"table: {display_path(folder / 'sweep.json')}")
     say(out, plot)
 
 

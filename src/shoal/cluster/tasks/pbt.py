@@ -27,7 +27,7 @@ from shoal.cluster.transport.service import Service, Store
 from shoal.core.types import PyTree
 from shoal.populations.pbt import run as one_machine
 from shoal.populations.pbt.plan import PBT
-from shoal.populations.pbt.program import Program, State, Window, build
+from shoal.populations.pbt.program import PBTProgram, PBTState, Window, make_pbt_program
 from shoal.populations.pbt.run import PBTResult
 from shoal.training.experiment import Experiment
 from shoal.training.fused import Carry
@@ -35,7 +35,7 @@ from shoal.training.loop import Listener
 from shoal.training.program import MAX_UPDATES
 
 
-def pbt(
+def pbt_on_cluster(
     plan: PBT,
     run_dir: str | Path,
     config: PoolConfig,
@@ -48,7 +48,7 @@ def pbt(
     return _elsewhere(start, run_dir, config, launcher, listener=listener, checkpoint_seconds=checkpoint_seconds)
 
 
-def resume(
+def resume_pbt_on_cluster(
     run_dir: str | Path,
     config: PoolConfig,
     launcher: Launcher,
@@ -56,13 +56,13 @@ def resume(
     checkpoint_seconds: float = 60.0,
 ) -> PBTResult:
     """Goes on with a population, wherever it was begun."""
-    start = functools.partial(one_machine.resume, run_dir)
+    start = functools.partial(one_machine.resume_pbt, run_dir)
     return _elsewhere(start, run_dir, config, launcher, listener=listener, checkpoint_seconds=checkpoint_seconds)
 
 
 def _elsewhere(start: Any, run_dir: str | Path, config: PoolConfig, launcher: Launcher, **more: Any) -> PBTResult:
     """What `start` does on one machine, its updates made by others."""
-    spread = functools.partial(ClusterProgram.of, config=config, launcher=launcher, folder=Path(run_dir).absolute())
+    spread = functools.partial(ClusterPBTProgram.of, config=config, launcher=launcher, folder=Path(run_dir).absolute())
     try:
         return start(devices=1, spread=spread, **more)
     finally:
@@ -70,7 +70,7 @@ def _elsewhere(start: Any, run_dir: str | Path, config: PoolConfig, launcher: La
 
 
 @dataclasses.dataclass(frozen=True)
-class ClusterProgram(Program):
+class ClusterPBTProgram(PBTProgram):
     """A program whose updates are made by a pool, in stretches from one comparison to the next."""
 
     config: PoolConfig | None = None
@@ -78,8 +78,8 @@ class ClusterProgram(Program):
     folder: Path | None = None
 
     @staticmethod
-    def of(program: Program, config: PoolConfig, launcher: Launcher, folder: Path) -> "ClusterProgram":
-        return ClusterProgram(program.plan, program.inner, program.measure, config, launcher, folder)
+    def of(program: PBTProgram, config: PoolConfig, launcher: Launcher, folder: Path) -> "ClusterPBTProgram":
+        return ClusterPBTProgram(program.plan, program.inner, program.measure, config, launcher, folder)
 
     def next_count(self, update: int) -> int:
         return min(self.plan.interval - update % self.plan.interval, MAX_UPDATES)
@@ -112,7 +112,7 @@ class ClusterProgram(Program):
         if "pool" in self.__dict__:
             self.pool.close()
 
-    def _stretch(self, state: State, count: int) -> tuple[State, jax.Array]:
+    def _stretch(self, state: PBTState, count: int) -> tuple[PBTState, jax.Array]:
         """So many updates of all members, by tasks; then a comparison, if it is due."""
         assert self.launcher
         leaves, size = to_arrays(state.members), self._size
@@ -128,7 +128,7 @@ class ClusterProgram(Program):
         members = from_arrays(joined, self.shapes().members)
         return self._follow_up(state, jax.device_put(members, self.shardings.members), rows)
 
-    def _follow_up(self, before: State, members: Carry, rows: np.ndarray) -> tuple[State, jax.Array]:
+    def _follow_up(self, before: PBTState, members: Carry, rows: np.ndarray) -> tuple[PBTState, jax.Array]:
         """The state after updates whose metrics are `rows` `[M, count, columns]`, and the whole table of metrics."""
         program, record, count = self, before.record, rows.shape[1]
         columns = dict(zip(program.inner.names, np.moveaxis(rows, -1, 0), strict=True))
@@ -145,7 +145,7 @@ class ClusterProgram(Program):
                 members, record, source = self._compare(members, record, failed)
             more = np.stack(jax.device_get([score, *values, source.astype(jnp.float32)]), axis=-1)
             table[:, i] = np.concatenate([rows[:, i], more], axis=-1)
-        return State(members, record), jnp.asarray(table)
+        return PBTState(members, record), jnp.asarray(table)
 
     @functools.cached_property
     def _compare(self):
@@ -162,7 +162,7 @@ class PBTHandler:
     """Makes updates of members where a worker lives."""
 
     def __init__(self, experiment: dict[str, Any], plan: dict[str, Any], store: Store):
-        self.inner = build(PBT.from_dict(Experiment.from_dict(experiment), plan), 1).inner
+        self.inner = make_pbt_program(PBT.from_dict(Experiment.from_dict(experiment), plan), 1).inner
         self.store, self.like = store, self.inner.shapes()
 
     @functools.cached_property

@@ -29,18 +29,18 @@ from shoal.core.types import PyTree
 from shoal.populations import psro_run
 from shoal.populations.game import Game
 from shoal.populations.matches import Matches
-from shoal.populations.psro import State
-from shoal.populations.psro_run import Listener, Settings
-from shoal.populations.responses import Given, Responses
+from shoal.populations.psro import PSROState
+from shoal.populations.psro_run import Listener, PSROSettings
+from shoal.populations.responses import Responses, TrainingInputs
 from shoal.training.experiment import from_plain, to_plain
 
 EPISODES = 16_384
 """Episodes of one task, about: enough to keep a worker busy, so few that many workers have something to do."""
 
 
-def start(
-    settings: Settings, folder: str | Path, config: PoolConfig, launcher: Launcher, listener: Listener | None = None
-) -> State:
+def psro_on_cluster(
+    settings: PSROSettings, folder: str | Path, config: PoolConfig, launcher: Launcher, listener: Listener | None = None
+) -> PSROState:
     """Grows a population from the start on a cluster; ends what the launcher has started."""
     psro_run.check(settings)
     folder = Path(folder).absolute()
@@ -49,17 +49,19 @@ def start(
         return psro_run.start(settings, folder, config.devices, workers.after_checkpoints(listener), oracle)
 
 
-def resume(folder: str | Path, config: PoolConfig, launcher: Launcher, listener: Listener | None = None) -> State:
+def resume_psro_on_cluster(
+    folder: str | Path, config: PoolConfig, launcher: Launcher, listener: Listener | None = None
+) -> PSROState:
     """Goes on with a population, wherever it was begun; what was done since its last checkpoint is not done again."""
     folder = Path(folder).absolute()
     settings = psro_run.open_settings(folder)
     with _worker_pool(settings, folder, config, launcher) as workers:
         oracle = psro_run.oracle_of(settings, config.devices, workers)
-        return psro_run.resume(folder, config.devices, workers.after_checkpoints(listener), oracle)
+        return psro_run.resume_psro(folder, config.devices, workers.after_checkpoints(listener), oracle)
 
 
 @contextlib.contextmanager
-def _worker_pool(settings: Settings, folder: Path, config: PoolConfig, launcher: Launcher) -> Iterator["Workers"]:
+def _worker_pool(settings: PSROSettings, folder: Path, config: PoolConfig, launcher: Launcher) -> Iterator["Workers"]:
     """Workers for as long as a population grows."""
     workers = Workers(settings, folder, config, launcher)
     try:
@@ -72,12 +74,12 @@ def _worker_pool(settings: Settings, folder: Path, config: PoolConfig, launcher:
 
 
 class Workers:
-    """Trains and plays for an oracle (see `oracles.Hands`) by tasks. Workers are hired when there is something to do.
+    """Trains and plays for an oracle (see `oracles.OracleBackend`) by tasks. Workers start when there is work to do.
 
     So a run folder is made, and bad input refused, before anything is started.
     """
 
-    def __init__(self, settings: Settings, folder: Path, config: PoolConfig, launcher: Launcher):
+    def __init__(self, settings: PSROSettings, folder: Path, config: PoolConfig, launcher: Launcher):
         self.settings, self.folder, self.config, self.launcher = settings, folder, config, launcher
         self._pool: WorkerPool | None = None
         self._done: list[str] = []
@@ -96,7 +98,7 @@ class Workers:
     def after_checkpoints(self, listener: Listener | None) -> Listener:
         """Called after every checkpoint: what came of tasks is safe in it."""
 
-        def on(state: State) -> None:
+        def on(state: PSROState) -> None:
             if self._pool is not None:
                 self._pool.forget(self._done)
                 self._pool.write_status()
@@ -106,29 +108,33 @@ class Workers:
 
         return on
 
-    def train(self, game: Game, capacity: int, given: Given) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
+    def train(
+        self, game: Game, capacity: int, inputs: TrainingInputs
+    ) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
         """One task for each player that learns and each lane."""
-        banks = {player: to_arrays(policies) for player, policies in given.banks.items()}
+        banks = {player: to_arrays(policies) for player, policies in inputs.banks.items()}
         stored = {player: self.launcher.store.put(leaves) for player, leaves in banks.items()}
         known = {player: digest(leaves) for player, leaves in banks.items()}
         tasks = []
-        for number, player in enumerate(given.meets):
-            for lane in range(len(given.seeds)):
+        for number, player in enumerate(inputs.opponent_mixtures):
+            for lane in range(len(inputs.seeds)):
                 own = {
-                    "seed": int(given.seeds[lane]) + number,
-                    "meets": {other: np.asarray(rows[lane]) for other, rows in given.meets[player].items()},
-                    "start": [leaf[lane] for leaf in to_arrays(given.starts[player])],
-                    "warm": bool(given.warm[lane]),
+                    "seed": int(inputs.seeds[lane]) + number,
+                    "meets": {
+                        other: np.asarray(rows[lane]) for other, rows in inputs.opponent_mixtures[player].items()
+                    },
+                    "start": [leaf[lane] for leaf in to_arrays(inputs.initial_policies[player])],
+                    "warm": bool(inputs.warm_start[lane]),
                 }
                 name = digest([own["seed"], *own["meets"].values(), *own["start"], own["warm"], *known.values()])
                 payload = own | {"player": player, "capacity": capacity, "banks": stored}
                 tasks.append(Task(f"train/{player}/{lane}/{name}", "train", payload))
         results = iter(self._run(tasks))
         policies, earned = {}, {}
-        for player in given.meets:
-            mine = [next(results) for _ in range(len(given.seeds))]
-            lanes = [jnp.stack(leaves) for leaves in zip(*(result.leaves for result in mine), strict=True)]
-            policies[player] = jax.tree.unflatten(jax.tree.structure(given.starts[player]), lanes)
+        for player in inputs.opponent_mixtures:
+            mine = [next(results) for _ in range(len(inputs.seeds))]
+            stacked = [jnp.stack(leaves) for leaves in zip(*(result.leaves for result in mine), strict=True)]
+            policies[player] = jax.tree.unflatten(jax.tree.structure(inputs.initial_policies[player]), stacked)
             earned[player] = np.array([result.figures["earned"] for result in mine])
         return policies, earned
 
@@ -158,7 +164,7 @@ class PSROHandler:
     """Trains and plays where a worker lives."""
 
     def __init__(self, settings: dict[str, Any], devices: int | None, store: Store):
-        self.settings = from_plain(Settings, settings, "psro")
+        self.settings = from_plain(PSROSettings, settings, "psro")
         self.devices, self.store = devices, store
         self.game = Game(self.settings.experiment)
         self.matches = Matches(self.game, not self.settings.greedy, devices=devices)
@@ -174,14 +180,14 @@ class PSROHandler:
         player, place = payload["player"], (payload["player"], payload["capacity"])
         if place not in self._trainers:
             self._trainers[place] = Responses(self.game, place[1], devices=self.devices, learning=(player,))
-        given = Given(
+        inputs = TrainingInputs(
             banks=self._banks({other: payload["banks"][other] for other in payload["meets"]}),
-            meets={player: {other: jnp.asarray(row)[None] for other, row in payload["meets"].items()}},
+            opponent_mixtures={player: {other: jnp.asarray(row)[None] for other, row in payload["meets"].items()}},
             seeds=jnp.array([payload["seed"]], jnp.uint32),
-            starts={player: self._policy(player, [leaf[None] for leaf in payload["start"]])},
-            warm=jnp.array([payload["warm"]]),
+            initial_policies={player: self._policy(player, [leaf[None] for leaf in payload["start"]])},
+            warm_start=jnp.array([payload["warm"]]),
         )
-        policies, earned = self._trainers[place].train(given)
+        policies, earned = self._trainers[place].train(inputs)
         return {"earned": float(earned[player][0])}, [leaf[0] for leaf in to_arrays(policies[player])]
 
     def _play(self, payload: dict[str, Any]) -> tuple[dict[str, Any], list[np.ndarray]]:

@@ -19,21 +19,21 @@ from pathlib import Path
 from typing import Any
 
 from shoal.populations.pbt.plan import PBT
-from shoal.populations.pbt.program import Program, build
-from shoal.training.loop import Listener, Loop, Result, go_on
-from shoal.training.run import Run, create, open_run
+from shoal.populations.pbt.program import PBTProgram, make_pbt_program
+from shoal.training.loop import Listener, Loop, TrainingResult, resume_program
+from shoal.training.run import RunFolder, create, open_run
 from shoal.training.run_kinds import PBT as ENTRY
 from shoal.training.run_kinds import open_entry
 from shoal.training.sweep_plan import Range
 
-__all__ = ["PBT", "PBTResult", "Range", "build", "open_pbt", "pbt", "resume"]
+__all__ = ["PBT", "PBTResult", "Range", "make_pbt_program", "open_pbt", "pbt", "resume_pbt"]
 
 
-Spread = Callable[[Program], Program]
+Spread = Callable[[PBTProgram], PBTProgram]
 
 
 @dataclasses.dataclass(frozen=True)
-class PBTResult(Result):
+class PBTResult(TrainingResult):
     """How it ended. `policies` are those of `member`, the best one; `scores` and `values` are of all members.
 
     A score is the mean return since the last comparison, None if the member has failed or no episode of it has ended.
@@ -57,14 +57,14 @@ def pbt(
 
     spread: makes of the program one whose updates are made elsewhere.
     """
-    program = build(plan, devices)
+    program = make_pbt_program(plan, devices)
     program = spread(program) if spread else program
     state = program.begin()  # before the folder is made: weights of other runs may be missing
     run = create(Path(run_dir), plan.experiment, ENTRY, plan.to_dict()) if run_dir is not None else None
     return _result(Loop(program, run, listener, checkpoint_seconds).run(state, None))
 
 
-def resume(
+def resume_pbt(
     run_dir: str | Path,
     *,
     devices: int | None = None,
@@ -78,17 +78,17 @@ def resume(
     """
     run, plan = open_pbt(Path(run_dir))
 
-    def rebuilt(devices: int | None) -> Program:
-        return spread(build(plan, devices)) if spread else build(plan, devices)
+    def rebuilt(devices: int | None) -> PBTProgram:
+        return spread(make_pbt_program(plan, devices)) if spread else make_pbt_program(plan, devices)
 
-    return _result(go_on(run, rebuilt, devices, listener, checkpoint_seconds))
+    return _result(resume_program(run, rebuilt, devices, listener, checkpoint_seconds))
 
 
-def _result(ended: tuple[Result, dict[str, Any]]) -> PBTResult:
+def _result(ended: tuple[TrainingResult, dict[str, Any]]) -> PBTResult:
     return PBTResult(**vars(ended[0]), **ended[1])
 
 
-def open_pbt(path: Path) -> tuple[Run, PBT]:
+def open_pbt(path: Path) -> tuple[RunFolder, PBT]:
     """An existing run of population-based training."""
     run = open_run(path)
     return run, open_entry(path, ENTRY, lambda data: PBT.from_dict(run.experiment, data))

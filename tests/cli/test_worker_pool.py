@@ -5,17 +5,17 @@ import json
 
 import pytest
 
+from shoal.cli.connection import ClusterConnection
 from shoal.cli.runs import ResumeOptions
-from shoal.cli.site import Site
-from shoal.cli.team import hired, team_of
+from shoal.cli.worker_pool import connect_pool, pool_of_run
 from shoal.cluster import training as cluster
-from shoal.cluster.plan import Plan
-from shoal.cluster.services.scaling import check_told, want, wanted_of
+from shoal.cluster.plan import ClusterPlan
+from shoal.cluster.services.scaling import check_request, request_workers, requested_workers
 from shoal.cluster.tasks.pool import PoolConfig, WorkerPool
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.errors import OptionError, RunError
 from shoal.training.experiment import Experiment
-from shoal.training.run import Run
+from shoal.training.run import RunFolder
 
 from .conftest import SMALL, assert_refused
 
@@ -58,26 +58,26 @@ class TestRefused:
         assert_refused(shoal("cluster", "advise", tmp_path), "advice is for trainings")
         assert_refused(shoal("cluster", "scale", tmp_path, "--workers", "4097"), "workers must be 4096 at most")
         assert shoal("cluster", "scale", tmp_path, "--workers", "3").code == 0
-        assert wanted_of(tmp_path) == 3
+        assert requested_workers(tmp_path) == 3
 
 
 def test_word_that_makes_no_sense_is_not_heard(tmp_path):
-    assert wanted_of(tmp_path) is None
-    want(tmp_path, 0)
-    assert wanted_of(tmp_path) is None
-    want(tmp_path, 4097)
-    assert wanted_of(tmp_path) is None
+    assert requested_workers(tmp_path) is None
+    request_workers(tmp_path, 0)
+    assert requested_workers(tmp_path) is None
+    request_workers(tmp_path, 4097)
+    assert requested_workers(tmp_path) is None
     (tmp_path / "wanted.json").write_text("{")
-    assert wanted_of(tmp_path) is None
+    assert requested_workers(tmp_path) is None
 
 
 def test_a_team_that_was_scaled_goes_on_so(tmp_path):
     options = ResumeOptions(run=str(tmp_path))
-    assert team_of(tmp_path, options) is None
+    assert pool_of_run(tmp_path, options) is None
     (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 2, "cpus": 0.5}}))
-    assert team_of(tmp_path, options) == PoolConfig(workers=2, cpus=0.5)
-    want(tmp_path, 5)
-    assert team_of(tmp_path, options) == PoolConfig(workers=5, cpus=0.5)
+    assert pool_of_run(tmp_path, options) == PoolConfig(workers=2, cpus=0.5)
+    request_workers(tmp_path, 5)
+    assert pool_of_run(tmp_path, options) == PoolConfig(workers=5, cpus=0.5)
 
 
 class TestCrowds:
@@ -89,38 +89,38 @@ class TestCrowds:
 
     def test_nobody_has_so_many(self):
         with pytest.raises(OptionError, match="learners and shards together must be 4096 at most, got 1020001"):
-            Plan(actors=20_000, actor_cpus=0.0, shards=1_000_000)
+            ClusterPlan(actors=20_000, actor_cpus=0.0, shards=1_000_000)
         with pytest.raises(OptionError, match="workers must be 4096 at most"):
             PoolConfig(workers=1_000_000, cpus=0.0)
 
     def test_a_folder_gets_few_on_this_machine_and_any_on_a_cluster(self, tmp_path):
-        check_told(tmp_path, 48, private=True)
-        check_told(tmp_path, 4096, private=False)
+        check_request(tmp_path, 48, private=True)
+        check_request(tmp_path, 4096, private=False)
         with pytest.raises(RunError, match="asks for 49 processes, and a folder gets at most 48 on this machine"):
-            check_told(tmp_path, 49, private=True)
+            check_request(tmp_path, 49, private=True)
 
     def test_a_training_that_goes_on(self, tmp_path):
-        run = Run(tmp_path, Experiment("control/cartpole"))
+        run = RunFolder(tmp_path, Experiment("control/cartpole"))
         (tmp_path / "config.json").write_text(json.dumps({"cluster": {"actors": 100, "actor_cpus": 0.0}}))
         with pytest.raises(RunError, match="asks for 102 processes"):
-            cluster.resume(run, ThreadLauncher())
+            cluster.resume_on_cluster(run, ThreadLauncher())
         (tmp_path / "config.json").write_text(json.dumps({"cluster": {"shards": 1_000_000}}))
         with pytest.raises(OptionError, match=r"config\.json: cluster: actors, .* must be 4096 at most"):
-            cluster.resume(run, ThreadLauncher())
-        want(tmp_path, 200)
+            cluster.resume_on_cluster(run, ThreadLauncher())
+        request_workers(tmp_path, 200)
         with pytest.raises(RunError, match="asks for 200 processes"):
-            cluster.resume(run, ThreadLauncher(), plan=Plan())
+            cluster.resume_on_cluster(run, ThreadLauncher(), plan=ClusterPlan())
 
     def test_a_team_that_goes_on(self, tmp_path):
-        site = Site("auto", {}, "control/cartpole")
-        site.__dict__["launcher"] = ThreadLauncher()
+        connection = ClusterConnection("auto", {}, "control/cartpole")
+        connection.__dict__["launcher"] = ThreadLauncher()
         (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 100, "cpus": 0}}))
         options = ResumeOptions(run=str(tmp_path))
-        others = hired(team_of(tmp_path, options), options, "control/cartpole")
+        others = connect_pool(pool_of_run(tmp_path, options), options, "control/cartpole")
         assert others is not None
         with pytest.raises(RunError, match="asks for 100 processes"):
-            dataclasses.replace(others, site=site).by(pytest.fail)()
-        want(tmp_path, 200)
+            dataclasses.replace(others, connection=connection).by(pytest.fail)()
+        request_workers(tmp_path, 200)
         with pytest.raises(RunError, match="asks for 200 processes"):
             WorkerPool(tmp_path, ThreadLauncher(), PoolConfig(), pytest.fail)
 

@@ -16,13 +16,13 @@ from shoal.networks.torsos import Network
 from shoal.populations import league, psro_run
 from shoal.populations.bank import Member, PolicyBank
 from shoal.populations.game import Game
-from shoal.populations.imported import of_training
-from shoal.populations.oracles import Learned
+from shoal.populations.oracles import LearnedOracle
+from shoal.populations.policy_import import import_from_training
 from shoal.populations.psro import PSRO
-from shoal.populations.psro_run import Settings, beginning, oracle_of, resume, start
+from shoal.populations.psro_run import PSROSettings, beginning, oracle_of, resume_psro, start
 from shoal.presets import resolve
 from shoal.training import checkpoint
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.loop import train
 from shoal.training.run import create, load_policies
 
@@ -36,9 +36,9 @@ def tiny(algorithm=TINY) -> Experiment:
     return dataclasses.replace(experiment, learners=learners, **SIZES)
 
 
-def settings(*imports, **changes) -> Settings:
+def settings(*imports, **changes) -> PSROSettings:
     plan = PSRO("uniform", iterations=1, episodes=64)
-    return dataclasses.replace(Settings(tiny(), plan, imports=tuple(map(str, imports))), **changes)
+    return dataclasses.replace(PSROSettings(tiny(), plan, imports=tuple(map(str, imports))), **changes)
 
 
 def same(one, other) -> bool:
@@ -55,7 +55,7 @@ META = {"update": 1, "env_steps": 1, "devices": 1, "seconds": 0.0, "pending": []
 def as_if_trained(path, **changes):
     """A run of `shoal train` with fresh policies."""
     run = create(path, dataclasses.replace(SHARED, **changes))
-    [(algorithm, spec)] = cast(run.experiment).learners.values()
+    [(algorithm, spec)] = run.experiment.setup.learners.values()
     seeds = jax.random.split(jax.random.key(5), run.experiment.num_seeds)
     each = [algorithm.init(key, spec).params for key in seeds]
     params = jax.tree.map(lambda *leaves: np.stack(leaves), *each) if len(each) > 1 else each[0]
@@ -73,7 +73,7 @@ def grown(tmp_path_factory):
     """A population of fresh networks, of whom the second has no weight."""
     path, own = tmp_path_factory.mktemp("runs") / "grown", settings()
     oracle = oracle_of(own, devices=1)
-    assert isinstance(oracle, Learned)
+    assert isinstance(oracle, LearnedOracle)
     state = beginning(own, oracle)
     for number in (1, 2):
         new = oracle._trainer(1).fresh(number)
@@ -81,7 +81,7 @@ def grown(tmp_path_factory):
         state = dataclasses.replace(state, banks=banks)
     mixtures = (np.array([0.4, 0.0, 0.6]), np.array([0.0, 0.0, 1.0]))
     table, line = (
-        PayoffTable.empty(2).grown((3, 3)),
+        PayoffTable.empty(2).grow((3, 3)),
         {"iteration": 2, "population": 3, "support": [2, 1], "seconds": 1.0},
     )
     psro_run.create(path, own)
@@ -119,7 +119,7 @@ def test_what_a_population_imported_itself_says_where_it_first_came_from(trained
     own = settings(trained)
     state = beginning(own, oracle_of(own, devices=1))
     mixtures, line = (np.array([0.5, 0.5]),) * 2, {"iteration": 0, "population": 2, "support": [2, 2], "seconds": 1.0}
-    table = PayoffTable.empty(2).grown((2, 2))
+    table = PayoffTable.empty(2).grow((2, 2))
     psro_run.create(tmp_path / "between", own)
     psro_run.save(tmp_path / "between", dataclasses.replace(state, table=table, mixtures=mixtures, history=(line,)))
     after = settings(trained, tmp_path / "between")
@@ -131,32 +131,32 @@ def test_a_warm_start_is_from_the_newest_that_is_not_frozen(trained):
     own = settings(trained, warm_start=True)
     oracle = oracle_of(own, devices=1)
     state = dataclasses.replace(beginning(own, oracle), mixtures=(np.array([0.5, 0.5]),) * 2)
-    assert isinstance(oracle, Learned)
-    given = oracle._given(state)
+    assert isinstance(oracle, LearnedOracle)
+    given = oracle._training_inputs(state)
     for player, bank in state.banks.items():
-        assert same(jax.tree.map(lambda leaf: leaf[0], given.starts[player]), bank[0])
+        assert same(jax.tree.map(lambda leaf: leaf[0], given.initial_policies[player]), bank[0])
         assert oracle._parents(state)[player] == 0
-    assert given.meets["player_0"]["player_1"][0, :2].tolist() == [0.5, 0.5]  # it is met all the same
+    assert given.opponent_mixtures["player_0"]["player_1"][0, :2].tolist() == [0.5, 0.5]  # it is met all the same
 
 
 def test_nothing_takes_the_place_of_a_frozen_policy():
     bank = PolicyBank.of(np.zeros(1), Member("0")).add(np.ones(1), Member("1", frozen=True))
     with pytest.raises(OptionError, match="policy '1' of the bank is frozen"):
-        bank.replaced(1, np.zeros(1))
+        bank.replace_policy(1, np.zeros(1))
     assert bank.add(np.ones(1), Member("2")).newest == 2
 
 
 def test_in_a_league_frozen_policies_are_opponents_only():
     bank = PolicyBank.of(np.zeros(1), Member("0")).add(np.ones(1), Member("1", frozen=True))
     assert league.newest(bank, "main") == league.newest(bank, "main_exploiter") == 0
-    chances = league.opponents("main", np.array([1.0, 0.0]), bank)
-    np.testing.assert_allclose(chances, [0.35 + 0.15, 0.5])
+    probabilities = league.opponents("main", np.array([1.0, 0.0]), bank)
+    np.testing.assert_allclose(probabilities, [0.35 + 0.15, 0.5])
 
 
 def test_exact_plans_of_another_population(tmp_path):
     plan = PSRO("nash", iterations=20, target_nash_conv=1e-9)
-    solved = start(Settings(resolve("psro/kuhn"), plan, "exact"), tmp_path / "solved")
-    own = Settings(resolve("psro/kuhn"), PSRO("nash", iterations=1), "exact", imports=(str(tmp_path / "solved"),))
+    solved = start(PSROSettings(resolve("psro/kuhn"), plan, "exact"), tmp_path / "solved")
+    own = PSROSettings(resolve("psro/kuhn"), PSRO("nash", iterations=1), "exact", imports=(str(tmp_path / "solved"),))
     states = []
     start(own, listener=states.append)
     support = [int((mixture > 1e-3 * mixture.max()).sum()) for mixture in solved.mixtures]
@@ -174,7 +174,7 @@ def test_resume_to_the_bit_without_the_runs_that_were_imported(tmp_path):
     config = tmp_path / "part" / "config.json"
     config.write_text(config.read_text().replace('"iterations": 1', '"iterations": 2'))
     shutil.rmtree(source)
-    again = resume(tmp_path / "part", devices=1)
+    again = resume_psro(tmp_path / "part", devices=1)
     assert json.loads(config.read_text())["psro"]["imports"] == [str(source)]
     for name, bank in whole.banks.items():
         assert again.banks[name].members == bank.members
@@ -223,7 +223,7 @@ def test_what_does_not_fit(trained, grown, tmp_path):
 
 def test_of_several_seeds_the_first(tmp_path):
     path = as_if_trained(tmp_path / "seeds", num_seeds=2)
-    found = of_training(path, Game(tiny()))["player_1"][0].policy
+    found = import_from_training(path, Game(tiny()))["player_1"][0].policy
     assert same(found, load_policies(path, 0)[1]["player"])
     assert not same(found, load_policies(path, 1)[1]["player"])
 

@@ -8,7 +8,7 @@ from shoal.cluster.transport.launcher import Launcher
 
 
 @dataclasses.dataclass(frozen=True)
-class Site:
+class ClusterConnection:
     """A cluster, joined when it is first asked for: what it cannot do is refused then."""
 
     address: str  # auto, or where it is

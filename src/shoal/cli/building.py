@@ -8,9 +8,9 @@ from typing import Any
 from shoal.core.env import Env
 from shoal.core.errors import ShoalError, WorldError
 from shoal.core.origin import Origin
-from shoal.core.registry import build, import_named, is_foreign, world_class
+from shoal.core.registry import build_env, import_named, is_foreign, world_class
 from shoal.testing.structure import check_structure, in_words
-from shoal.training.experiment import Experiment, cast, make_world
+from shoal.training.experiment import Experiment, make_world
 
 
 def import_files(files: Sequence[str]) -> None:
@@ -22,13 +22,13 @@ def import_files(files: Sequence[str]) -> None:
 def build_world(origin: Origin, id: str, options: Mapping[str, Any]) -> Env:
     """The world with these options; what goes wrong in its own code is put down to it."""
     if is_foreign(id):
-        return build(origin, id, options)
+        return build_env(origin, id, options)
     lacking = [field.name for field in _fields(world_class(id)) if _default(field) is dataclasses.MISSING]
     lacking = [name for name in lacking if name not in options]
     if lacking:
         raise WorldError(f"world {id!r}: every option needs a default value; these have none: {', '.join(lacking)}")
-    with blame(id, "building it"):
-        return build(origin, id, options)
+    with attributed_to(id, "building it"):
+        return build_env(origin, id, options)
 
 
 def has_options(world: Env) -> bool:
@@ -52,11 +52,11 @@ def check_world(experiment: Experiment) -> None:
         first, *others = problems
         more = f" (and {len(others)} more: see shoal.testing.check_env)" if others else ""
         raise WorldError(f"world {experiment.env!r}: {first.where}: {first.what}. {first.fix}{more}.")
-    cast(experiment)
+    _ = experiment.setup
 
 
 @contextlib.contextmanager
-def blame(id: str, doing: str) -> Iterator[None]:
+def attributed_to(id: str, doing: str) -> Iterator[None]:
     """Turns what a world's own code raises into a `WorldError` that names the world and the line."""
     try:
         yield

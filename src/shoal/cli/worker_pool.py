@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from tyro.conf import DisallowNone, arg
 
+from shoal.cli.connection import ClusterConnection
 from shoal.cli.runs import ResumeOptions
-from shoal.cli.site import Site
 from shoal.cli.start import WorkOptions
-from shoal.cli.terminal import counted
-from shoal.cluster.advice import team_from as team_from_plain
-from shoal.cluster.services.scaling import check_told, wanted_of
+from shoal.cli.terminal import pluralise
+from shoal.cluster.advice import pool_from_status as team_from_plain
+from shoal.cluster.services.scaling import check_request, requested_workers
 from shoal.cluster.supervisor import STATUS
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.core.errors import OptionError
@@ -26,7 +26,7 @@ GIVEN = {"workers": "workers", "worker_cpus": "cpus", "worker_gpus": "gpus"}
 
 
 @dataclasses.dataclass(frozen=True)
-class TeamOptions(WorkOptions):
+class PoolOptions(WorkOptions):
     """Options of commands whose work can be handed to others; all that come after --cluster need it."""
 
     cluster: Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")] = None
@@ -36,7 +36,7 @@ class TeamOptions(WorkOptions):
     worker_gpus: Number = None  # GPUs of each of them (0)
 
 
-def team_from(options: TeamOptions, prog: str) -> PoolConfig | None:
+def pool_from_options(options: PoolOptions, prog: str) -> PoolConfig | None:
     """The team that the options ask for; None if everything is to be done here."""
     given = {field: getattr(options, name) for name, field in GIVEN.items() if getattr(options, name) is not None}
     if options.cluster is None:
@@ -49,11 +49,11 @@ def team_from(options: TeamOptions, prog: str) -> PoolConfig | None:
     return PoolConfig(**given)
 
 
-def team_of(folder: Path, options: ResumeOptions) -> PoolConfig | None:
+def pool_of_run(folder: Path, options: ResumeOptions) -> PoolConfig | None:
     """The team that goes on with a run: the one that was last at work there, or a new one if a cluster is named."""
     try:
         known = team_from_plain(read_json(folder / STATUS)["team"])
-        found = dataclasses.replace(known, workers=wanted_of(folder) or known.workers)
+        found = dataclasses.replace(known, workers=requested_workers(folder) or known.workers)
     except (OSError, ValueError, KeyError, TypeError):
         found = None
     if found is not None and options.devices is not None:
@@ -62,15 +62,15 @@ def team_of(folder: Path, options: ResumeOptions) -> PoolConfig | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Hired:
+class PoolConnection:
     """A team, and the cluster that it is at."""
 
-    team: PoolConfig
-    site: Site
+    config: PoolConfig
+    connection: ClusterConnection
     folder: Path | None = None  # that the team was read from
 
     def __str__(self) -> str:
-        return f"{self.site}, {counted(self.team.workers, 'worker')}"
+        return f"{self.connection}, {pluralise(self.config.workers, 'worker')}"
 
     def by(self, start: Callable[..., Any]) -> Callable[..., Any]:
         """`start(team, launcher, ...)` in the form of the starts of one machine: workers have devices of their own."""
@@ -78,14 +78,14 @@ class Hired:
         def begin(devices: int | None = None, **more: Any) -> Any:
             del devices
             if self.folder is not None:
-                check_told(self.folder, self.team.workers, self.site.launcher.private)
-            return start(self.team, self.site.launcher, **more)
+                check_request(self.folder, self.config.workers, self.connection.launcher.private)
+            return start(self.config, self.connection.launcher, **more)
 
         return begin
 
 
-def hired(team: PoolConfig | None, options: TeamOptions | ResumeOptions) -> Hired | None:
+def connect_pool(config: PoolConfig | None, options: PoolOptions | ResumeOptions) -> PoolConnection | None:
     """The team at the cluster that the options name; None if there is no team."""
-    site = Site(options.cluster or "auto", team.needs, tuple(options.imports)) if team else None
+    connection = ClusterConnection(options.cluster or "auto", config.needs, tuple(options.imports)) if config else None
     folder = Path(options.run) if isinstance(options, ResumeOptions) else None
-    return Hired(team, site, folder) if team and site else None
+    return PoolConnection(config, connection, folder) if config and connection else None
