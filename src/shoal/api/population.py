@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from shoal.api.figures import duration
+from shoal.api.figures import format_duration
 from shoal.core.errors import unknown_name
 from shoal.core.types import PyTree
 from shoal.populations.population import PopulationConfig
-from shoal.populations.psro import State
+from shoal.populations.psro import PSROState
 from shoal.viz.plot import Band, plot_curves
 
 
@@ -20,7 +20,7 @@ class Population:
     """Policies of each player, the payoffs between them, and the mixtures they are played with."""
 
     config: PopulationConfig
-    state: State
+    state: PSROState
     path: Path | None = None
     interrupted: bool = False
 
@@ -82,7 +82,7 @@ def describe_iteration(line: Mapping[str, Any]) -> str:
     if "gain" in line:
         parts.append("gains " + ", ".join(f"{round(gain, 3) + 0.0:+.3f}" for gain in line["gain"]))
     parts.append(f"support {' x '.join(map(str, line['support']))}")
-    return "  ".join([*parts, duration(line["seconds"])])
+    return "  ".join([*parts, format_duration(line["seconds"])])
 
 
 def unsigned(number: float) -> str:
