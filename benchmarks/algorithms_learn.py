@@ -23,7 +23,6 @@ from shoal import presets
 from shoal.training.bench import versions
 from shoal.training.devices import use_all_cores
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import cast
 from shoal.training.runner import Local, run
 
 EPISODES = 1024
@@ -59,12 +58,12 @@ def learn(name: str, seeds: int, steps: int | None) -> dict:
     wall, cpu = time.perf_counter(), time.process_time()
     trained = run(experiment, on=Local(devices=1))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    roles = cast(dataclasses.replace(experiment, num_seeds=1))
-    played = [evaluate(roles, _seed(trained.policies, i), EPISODES, seed=1000).mean_return for i in range(seeds)]
-    random = evaluate(roles, None, EPISODES, seed=1000).mean_return
+    setup = dataclasses.replace(experiment, num_seeds=1).setup
+    played = [evaluate(setup, _seed(trained.policies, i), EPISODES, seed=1000).mean_return for i in range(seeds)]
+    random = evaluate(setup, None, EPISODES, seed=1000).mean_return
     greedy = {side: summary([returns[side] for returns in played]) for side in random}
-    if len(roles.spec.groups) > 1:
-        greedy |= against_random(roles, trained.policies, seeds)
+    if len(setup.spec.groups) > 1:
+        greedy |= against_random(setup, trained.policies, seeds)
     lines = trained.lines[:: -(-len(trained.lines) // POINTS)]
     columns = [column for column in trained.lines[0] if column == "return" or column.startswith("return/")]
     return {
@@ -84,12 +83,12 @@ def learn(name: str, seeds: int, steps: int | None) -> dict:
     }
 
 
-def against_random(roles, policies, seeds: int) -> dict:
+def against_random(setup, policies, seeds: int) -> dict:
     """Each group trained, all others at random."""
     results = {}
-    for group in roles.spec.groups:
+    for group in setup.spec.groups:
         played = [
-            evaluate(roles, {group: _seed(policies[group], i)}, EPISODES, seed=1000).mean_return for i in range(seeds)
+            evaluate(setup, {group: _seed(policies[group], i)}, EPISODES, seed=1000).mean_return for i in range(seeds)
         ]
         results[f"{group}, others random"] = summary([returns[group] for returns in played])
     return results

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shoal.cluster import training as runner
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.services.journal import read
 from shoal.cluster.transport.service import WorkerError
@@ -106,13 +106,15 @@ def shoot(name: str) -> Callable[["runner.TrainingSupervisor"], None]:
     return hit
 
 
-def begun(experiment: Experiment, plan: Plan, folder: Path, launcher: "runner.Launcher") -> "runner.TrainingSupervisor":
+def begun(
+    experiment: Experiment, plan: ClusterPlan, folder: Path, launcher: "runner.Launcher"
+) -> "runner.TrainingSupervisor":
     """A run in a new folder."""
     run_kinds.create(folder, run_kinds.TRAINING, experiment=experiment.to_dict(), cluster=to_plain(plan))
     return runner.TrainingSupervisor(open_run(folder), plan, launcher)
 
 
-def on_ray(plan: Plan, **more):
+def on_ray(plan: ClusterPlan, **more):
     from shoal.cluster.transport.ray_launcher import RayLauncher
 
     return RayLauncher("local", runner.needs(plan), **more)
@@ -134,7 +136,7 @@ def service(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dict:
     """A process of one role is shot."""
     random.seed(seed)
     recipe, preset = ("seed", "impala/simple_spread") if kind == "inference server" else ("sync", "mpe/simple_spread")
-    plan, experiment = Plan(recipe, actors=2, commit_seconds=0.5), experiment_of(seed, updates, preset=preset)
+    plan, experiment = ClusterPlan(recipe, actors=2, commit_seconds=0.5), experiment_of(seed, updates, preset=preset)
     site = begun(experiment, plan, root / f"{kind}-{seed}", on_ray(plan))
     fault = Fault(shoot(SERVICES[kind]), random.randrange(5, updates // 2))
     site.hooks.append(fault)
@@ -151,7 +153,7 @@ def node(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dict:
     random.seed(seed)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     doomed = [cluster.add_node(num_cpus=2)]
-    plan, experiment = Plan(actors=3, commit_seconds=0.5), experiment_of(seed, updates, num_envs=24)
+    plan, experiment = ClusterPlan(actors=3, commit_seconds=0.5), experiment_of(seed, updates, num_envs=24)
     site = begun(experiment, plan, root / f"{kind}-{seed}", RayLauncher(cluster.address, runner.needs(plan)))
 
     def swap(_: "runner.TrainingSupervisor") -> None:
@@ -180,7 +182,7 @@ def environment(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dic
     world = {"env": "gymnasium:FaultyWalk-v0", "env_options": {"where": str(where)}, "learners": learners}
     experiment = dataclasses.replace(Experiment(**world), num_envs=16, num_steps=8, seed=seed)
     experiment = dataclasses.replace(experiment, total_env_steps=16 * 8 * updates)
-    plan = Plan(actors=2, commit_seconds=0.5, patience=PATIENCE)
+    plan = ClusterPlan(actors=2, commit_seconds=0.5, patience=PATIENCE)
     launcher = on_ray(plan, setting=setting_for(experiment.env, [str(WORLD)]))
     site = begun(experiment, plan, root / f"{kind}-{seed}", launcher)
     fault = Fault(lambda _: (where / ENVIRONMENT[kind]).touch(), random.randrange(5, updates // 2))
@@ -205,7 +207,7 @@ def disk(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dict:
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(small)], check=True)
     try:
-        plan, experiment = Plan(actors=2, commit_seconds=0.5, retries=2), experiment_of(seed, updates)
+        plan, experiment = ClusterPlan(actors=2, commit_seconds=0.5, retries=2), experiment_of(seed, updates)
         site = begun(experiment, plan, small / "run", on_ray(plan))
 
         def fill(_: "runner.TrainingSupervisor") -> None:

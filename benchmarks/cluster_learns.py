@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def learn(name: str, args: argparse.Namespace) -> dict:
-    from shoal.cluster.plan import Plan
+    from shoal.cluster.plan import ClusterPlan
     from shoal.presets import resolve
 
     recipe, preset, *steps = ROWS[name]
@@ -74,7 +74,7 @@ def learn(name: str, args: argparse.Namespace) -> dict:
     experiment = dataclasses.replace(experiment, total_env_steps=steps, learners=learners)
     if name in RATES:  # what is old goes further astray with large steps
         experiment = with_rate(experiment, RATES[name])
-    plan, began = Plan(recipe, actors=args.actors), time.perf_counter()
+    plan, began = ClusterPlan(recipe, actors=args.actors), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         result = run(experiment, path, on=Cluster("local", plan))
@@ -106,9 +106,8 @@ def with_rate(experiment, rate: float):
 def played(experiment, policies) -> float:
     """Mean greedy return of 512 episodes, all groups together."""
     from shoal.training.evaluate import evaluate
-    from shoal.training.experiment import cast
 
-    found = evaluate(cast(experiment), policies, episodes=512)
+    found = evaluate(experiment.setup, policies, episodes=512)
     return round(float(sum(values.mean() for values in found.returns.values())), 2)
 
 

@@ -124,7 +124,7 @@ def cpu_seconds() -> float:
 
 def ours(args: argparse.Namespace) -> dict[str, float]:
     from shoal.algorithms import PPO
-    from shoal.cluster.plan import Plan
+    from shoal.cluster.plan import ClusterPlan
     from shoal.cluster.run import Cluster
     from shoal.networks.torsos import Network
     from shoal.training import runner
@@ -139,7 +139,7 @@ def ours(args: argparse.Namespace) -> dict[str, float]:
         num_steps=args.num_steps,
         total_env_steps=10**9,
     )
-    plan, clock = Plan(recipe=args.recipe, actors=ACTORS, commit_seconds=5.0), Clock(args.warm_up, args.seconds)
+    plan, clock = ClusterPlan(recipe=args.recipe, actors=ACTORS, commit_seconds=5.0), Clock(args.warm_up, args.seconds)
 
     def listener(progress) -> None:
         if clock.look(progress.env_steps):

@@ -90,9 +90,9 @@ class Clock:
 
 
 def on_cluster(args: argparse.Namespace, experiment) -> float:
-    from shoal.cluster.plan import Plan
+    from shoal.cluster.plan import ClusterPlan
 
-    plan, clock = Plan(args.recipe, actors=args.actors, learner_cpus=args.learner_cpus), Clock()
+    plan, clock = ClusterPlan(args.recipe, actors=args.actors, learner_cpus=args.learner_cpus), Clock()
     with tempfile.TemporaryDirectory() as folder:
         run(
             experiment,

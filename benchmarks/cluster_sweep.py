@@ -65,14 +65,14 @@ def arguments() -> argparse.Namespace:
 def ours(name: str, actors: int, steps: int | None) -> dict:
     from cluster_speed import Clock
 
-    from shoal.cluster.plan import Plan
+    from shoal.cluster.plan import ClusterPlan
     from shoal.cluster.run import Cluster
     from shoal.presets import resolve
     from shoal.training.runner import run
 
     preset, recipe, total = ROWS[name]
     experiment = dataclasses.replace(resolve(preset), total_env_steps=steps or total)
-    plan, clock, began = Plan(recipe, actors=actors), Clock(), time.perf_counter()
+    plan, clock, began = ClusterPlan(recipe, actors=actors), Clock(), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         result = run(experiment, path, on=Cluster("local", plan), listener=clock)
@@ -93,10 +93,9 @@ def ours(name: str, actors: int, steps: int | None) -> dict:
 def played(experiment, policies) -> dict[str, float]:
     """Mean greedy returns of each group; in pong the right player plays at random."""
     from shoal.training.evaluate import evaluate
-    from shoal.training.experiment import cast
 
     chosen = {name: policy for name, policy in policies.items() if name != "right"} if policies else {}
-    found = evaluate(cast(experiment), chosen or None, episodes=EPISODES)
+    found = evaluate(experiment.setup, chosen or None, episodes=EPISODES)
     return {group: round(float(values.mean()), 3) for group, values in found.returns.items()}
 
 

@@ -145,13 +145,13 @@ def spread(copies: int = 8) -> tuple[dict, int]:
 def ours(id: str, options: dict, copies: int, actions: dict[str, np.ndarray]) -> dict:
     """The host runner's ways: in its own process, and in one to eight others."""
     from shoal.core.registry import make
-    from shoal.training.env_workers import InWorkers, Source
-    from shoal.training.host_stages import Apart
+    from shoal.training.env_workers import EnvSource, WorkerEnvs
+    from shoal.training.host_stages import SeparateEnvs
 
     env, seeds = make(id, **options), list(range(copies))
-    stages = {"Shoal, in one process": Apart(env, env.open(copies).envs, seeds)}
+    stages = {"Shoal, in one process": SeparateEnvs(env, env.open(copies).envs, seeds)}
     for workers in (1, 2, 4, 8):
-        stages[f"Shoal, --env-workers {workers}"] = InWorkers(env, Source.of(id, options), seeds, workers, TIMEOUT)
+        stages[f"Shoal, --env-workers {workers}"] = WorkerEnvs(env, EnvSource.of(id, options), seeds, workers, TIMEOUT)
     ways = {}
     for name, stage in stages.items():
         stage.reset()

@@ -25,7 +25,7 @@ from shoal.populations.evolution.strategies import make_strategy
 from shoal.training.bench import versions
 from shoal.training.devices import use_all_cores
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import Experiment, cast
+from shoal.training.experiment import Experiment
 from shoal.training.runner import run
 from shoal.training.serialise import to_plain
 
@@ -69,7 +69,7 @@ def learn(world: str, seed: int, args: argparse.Namespace) -> dict:
     began = time.perf_counter()
     result = run(plan)
     wall = time.perf_counter() - began
-    played = evaluate(cast(plan.played), result.policies, EPISODES, seed=1_000_000 + seed)
+    played = evaluate(plan.played.setup, result.policies, EPISODES, seed=1_000_000 + seed)
     mean = played.mean_return["agent"]
     steps = result.lines[-1]["env_steps"]
     columns = ("update", "env_steps", "seconds", "fitness/mean", "fitness/best", "fitness/policy")

@@ -38,7 +38,7 @@ from typing import Any
 import jax
 
 from shoal.algorithms import A2C
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.tasks import evolution, pbt, populations  # noqa: F401  # before anything is forked
 from shoal.cluster.tasks.pool import PoolConfig
@@ -117,7 +117,7 @@ def _by_tasks() -> Cluster:
 
 
 def _by_actors() -> Cluster:
-    return Cluster(plan=Plan(actors=2, commit_seconds=0.0), launcher=ThreadLauncher())
+    return Cluster(plan=ClusterPlan(actors=2, commit_seconds=0.0), launcher=ThreadLauncher())
 
 
 KINDS = {

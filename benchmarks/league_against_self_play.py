@@ -58,8 +58,8 @@ def compare(args: argparse.Namespace, seed: int) -> dict:
     from shoal.populations.matches import Matches
 
     leagued = grow(args, seed, "league", 1)
-    lanes = sum(len(league.trained(i + 1, args.exploit_every)) for i in range(args.iterations))
-    plain = grow(args, seed, "last", lanes / args.iterations)
+    num_parallel = sum(len(league.trained_roles(i + 1, args.exploit_every)) for i in range(args.iterations))
+    plain = grow(args, seed, "last", num_parallel / args.iterations)
     matches = Matches(Game(_experiment(args, seed, 1)), explore=False)
     mains = {
         player: [i for i, member in enumerate(bank.members) if league.role_of(member) == league.ROLES[0]]

@@ -65,9 +65,11 @@ def grow(args: argparse.Namespace, preset: str, seed: int, solver: str) -> dict:
 
     use_compilation_cache()
     alone = solver == "last"
-    lanes = sum(len(league.trained(i + 1, args.exploit_every)) for i in range(args.iterations)) / args.iterations
+    num_parallel = (
+        sum(len(league.trained_roles(i + 1, args.exploit_every)) for i in range(args.iterations)) / args.iterations
+    )
     experiment = dataclasses.replace(resolve(preset), seed=seed)
-    steps = round(experiment.num_updates * (lanes if alone else 1)) * experiment.num_envs * experiment.num_steps
+    steps = round(experiment.num_updates * (num_parallel if alone else 1)) * experiment.num_envs * experiment.num_steps
     experiment = dataclasses.replace(experiment, total_env_steps=steps)
     options = {} if alone else {"exploit_every": args.exploit_every}
     plan = PSRO(solver, options, iterations=args.iterations, episodes=0 if alone else args.episodes)

@@ -18,7 +18,7 @@ import pyspiel
 import shoal
 from shoal.core.files import write_atomically
 from shoal.envs.tabular import TabularGame, tabulate
-from shoal.populations.oracles import Learned
+from shoal.populations.oracles import LearnedOracle
 from shoal.populations.population import load, open_population, oracle_of
 
 GAMES = {"cards/kuhn": "kuhn_poker", "cards/leduc": "leduc_poker"}
@@ -61,7 +61,7 @@ def of_random(env: str, count: int) -> dict:
 def of_run(folder: Path) -> dict:
     settings = open_population(folder)
     oracle = oracle_of(settings, devices=1)
-    assert isinstance(oracle, Learned), "exact responses are plans already"
+    assert isinstance(oracle, LearnedOracle), "exact responses are plans already"
     state = load(folder, settings, oracle)
     game, theirs = tabulate(shoal.make(settings.experiment.env)), pyspiel.load_game(GAMES[settings.experiment.env])
     plans = oracle.plans(game, state)

@@ -16,7 +16,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from shoal.batching.grouped import by_policy
+from shoal.batching.grouped import apply_grouped_by_policy
 from shoal.core.files import write_atomically
 from shoal.training.bench import versions
 
@@ -57,7 +57,7 @@ def one(bank, index, seen):
 
 
 def blocks(bank, index, seen):
-    return by_policy(forward, bank, index, seen)
+    return apply_grouped_by_policy(forward, bank, index, seen)
 
 
 def gather(bank, index, seen):

@@ -30,7 +30,7 @@ from shoal import presets  # noqa: E402
 from shoal.core.files import write_atomically  # noqa: E402
 from shoal.populations.pbt.program import SOURCE  # noqa: E402
 from shoal.training.bench import versions  # noqa: E402
-from shoal.training.fused import build  # noqa: E402
+from shoal.training.fused import make_fused_program  # noqa: E402
 from shoal.training.program import MAX_UPDATES  # noqa: E402
 
 ENDLESS = 1_000_000
@@ -87,7 +87,7 @@ def main() -> None:
     experiment = dataclasses.replace(experiment, num_envs=copies, total_env_steps=steps * ENDLESS)
     plan = PBT(experiment, {"learning_rate": Range(1e-4, 1e-2, log=True)}, args.members, args.interval)
     seeds = dataclasses.replace(experiment, num_seeds=args.members)
-    independent = Timed(build(seeds, args.devices), args.interval, args.seconds)
+    independent = Timed(make_fused_program(seeds, args.devices), args.interval, args.seconds)
     population = Timed(plan.program(args.devices), args.interval, args.seconds)
     population.count = independent.count
     for _ in range(args.repeats):

@@ -22,7 +22,7 @@ use_all_cores()
 from shoal import presets  # noqa: E402
 from shoal.training.bench import versions  # noqa: E402
 from shoal.training.evaluate import evaluate  # noqa: E402
-from shoal.training.fused import build, policies_of  # noqa: E402
+from shoal.training.fused import make_fused_program, policies_of  # noqa: E402
 from shoal.training.program import MAX_UPDATES  # noqa: E402
 
 POINTS = 12
@@ -48,7 +48,7 @@ def main() -> None:
 
 def train(preset: str, seed: int, devices: int | None) -> list[dict[str, float]]:
     experiment = dataclasses.replace(presets.get(preset), seed=seed)
-    program = build(experiment, devices)
+    program = make_fused_program(experiment, devices)
     carry = program.init()
     advance = program.advance.lower(carry, program.counts[0]).compile()
     marks = np.unique(np.linspace(0, experiment.num_updates, POINTS + 1).astype(int))
@@ -61,7 +61,7 @@ def train(preset: str, seed: int, devices: int | None) -> list[dict[str, float]]
             done += count
             jax.block_until_ready(table)
         cpu, wall = cpu + time.process_time() - cpu_before, wall + time.perf_counter() - wall_before
-        outcome = evaluate(program.cast, jax.device_get(policies_of(carry.learners)), 1024, seed=1000)
+        outcome = evaluate(program.setup, jax.device_get(policies_of(carry.learners)), 1024, seed=1000)
         point = {"env_steps": done * experiment.num_envs * experiment.num_steps, "cpu_s": round(cpu, 2)}
         point |= {"wall_s": round(wall, 2), "return": round(outcome.total_mean_return, 3)}
         curve.append(point)

@@ -23,7 +23,7 @@ use_all_cores()
 from shoal import presets  # noqa: E402
 from shoal.core.files import write_atomically  # noqa: E402
 from shoal.training.bench import versions  # noqa: E402
-from shoal.training.fused import Program, build  # noqa: E402
+from shoal.training.fused import FusedProgram, make_fused_program  # noqa: E402
 from shoal.training.program import MAX_UPDATES  # noqa: E402
 from shoal.training.sweep import Range, Sweep  # noqa: E402
 
@@ -31,7 +31,7 @@ from shoal.training.sweep import Range, Sweep  # noqa: E402
 class Timed:
     """A compiled program that is called with about as many updates as take `seconds`."""
 
-    def __init__(self, program: Program, seconds: float):
+    def __init__(self, program: FusedProgram, seconds: float):
         self.program = program
         carry = program.init()
         began = time.perf_counter()
@@ -67,8 +67,8 @@ def main() -> None:
     args = parser.parse_args()
     experiment = presets.get(args.preset)
     plan = Sweep(experiment, {"learning_rate": Range(1e-4, 1e-2, args.points, log=True)})
-    one = Timed(build(experiment, args.devices), args.seconds)
-    all_points = Timed(build(experiment, args.devices, plan.overrides), args.seconds)
+    one = Timed(make_fused_program(experiment, args.devices), args.seconds)
+    all_points = Timed(make_fused_program(experiment, args.devices, plan.overrides), args.seconds)
     for _ in range(args.repeats):
         for timed in (one, all_points):
             timed.per_update.append(timed.call())

@@ -14,7 +14,6 @@ from pathlib import Path
 from shoal import presets
 from shoal.training.bench import versions
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import cast
 from shoal.training.runner import run
 from shoal.viz import draw_curves
 
@@ -27,11 +26,11 @@ def main() -> None:
     args = parser.parse_args()
     experiment = dataclasses.replace(presets.get("reference/tag_continuous_a2c"), total_env_steps=args.env_steps)
     result = run(experiment)
-    roles = cast(experiment)
+    setup = experiment.setup
     runners = {"runner": result.policies["runner"]}
     figures = {}
     for name, policies in {"trained": result.policies, "random taggers": runners, "all random": None}.items():
-        outcome = evaluate(roles, policies, args.episodes, explore=True)
+        outcome = evaluate(setup, policies, args.episodes, explore=True)
         figures[name] = {"mean_return": outcome.mean_return, "standard_error": outcome.standard_error}
         print(name, figures[name], flush=True)
     kept = {

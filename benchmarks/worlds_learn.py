@@ -19,10 +19,9 @@ import numpy as np
 
 import shoal
 from shoal import presets
-from shoal.batching.regroup import sides
+from shoal.batching.regroup import return_groups
 from shoal.training.bench import versions
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import cast
 from shoal.training.runner import Local, run
 
 
@@ -47,28 +46,28 @@ def learn(name: str, seed: int | None) -> dict:
     experiment = presets.resolve(name)
     if seed is not None:
         experiment = dataclasses.replace(experiment, seed=seed)
-    roles = cast(experiment)
-    episodes = 1024 if sum(group.size for group in roles.spec.groups.values()) < 50 else 256
+    setup = experiment.setup
+    episodes = 1024 if sum(group.size for group in setup.spec.groups.values()) < 50 else 256
     cpu, wall = time.process_time(), time.perf_counter()
     trained = run(experiment, on=Local(devices=1))
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
 
-    def returns(roles, policies) -> dict:
-        outcome = evaluate(roles, policies, episodes, seed=1000, explore=name.startswith(("cards/", "matrix/")))
+    def returns(setup, policies) -> dict:
+        outcome = evaluate(setup, policies, episodes, seed=1000, explore=name.startswith(("cards/", "matrix/")))
         return {
             side: [round(value, 4), round(outcome.standard_error[side], 4)]
             for side, value in outcome.mean_return.items()
         }
 
-    table = {"random": returns(roles, None), "trained": returns(roles, trained.policies)}
+    table = {"random": returns(setup, None), "trained": returns(setup, trained.policies)}
     policies = trained.policies
-    if len(policies) == 1 and len(sides(roles.env)) > 1:  # self-play: seat each side on its own
+    if len(policies) == 1 and len(return_groups(setup.env)) > 1:  # self-play: seat each side on its own
         (weights,) = policies.values()
-        roles = cast(presets.share(experiment, "none"))
-        policies = dict.fromkeys(roles.spec.groups, weights)
+        setup = presets.share(experiment, "none").setup
+        policies = dict.fromkeys(setup.spec.groups, weights)
     if len(policies) > 1:
         for policy, weights in policies.items():
-            table[f"{policy} trained, others random"] = returns(roles, {policy: weights})
+            table[f"{policy} trained, others random"] = returns(setup, {policy: weights})
     curve = [
         {key: value for key, value in line.items() if key in ("env_steps", "length") or key.startswith("return")}
         for line in trained.lines[:: max(1, len(trained.lines) // 40)]

@@ -20,7 +20,7 @@ import shoal.envs
 from shoal.batching.rollout import random_policies, rollout
 from shoal.batching.vectorise import Vectorised
 from shoal.cli.commands.listings import action_text, shapes_text, view_shapes
-from shoal.cli.terminal import count
+from shoal.cli.terminal import format_count
 from shoal.core.env import Env, describe
 from shoal.core.registry import world_class
 from shoal.viz import draw_scene
@@ -135,7 +135,7 @@ def index() -> str:
             "<br>".join(f"{group.size} {name}" for name, group in groups),
             "<br>".join(shapes_text(view_shapes(group.observation)) for _, group in groups),
             "<br>".join(action_text(group.action) for _, group in groups),
-            *(count(speeds[id][device]) if speeds.get(id, {}).get(device) else "" for device in ("cpu", "h200")),
+            *(format_count(speeds[id][device]) if speeds.get(id, {}).get(device) else "" for device in ("cpu", "h200")),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

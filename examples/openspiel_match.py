@@ -10,7 +10,7 @@ import torch
 
 from shoal.algorithms import PPO
 from shoal.bridges.incoming.openspiel import bot, policy_bot
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.runner import run
 
 GAME = "kuhn_poker(players=3)"
@@ -36,7 +36,7 @@ def main(total_env_steps=60_000, num_games=3000):
     learner = Learner(PPO(learning_rate=1e-3, entropy_coef=0.02))
     sizes = {"num_envs": 64, "num_steps": 32, "total_env_steps": total_env_steps}
     experiment = Experiment(f"openspiel:{GAME}", learners={"learner": learner}, **sizes)
-    policy, algorithm = run(experiment).policies["player"], cast(experiment).algorithms["player"]
+    policy, algorithm = run(experiment).policies["player"], experiment.setup.algorithms["player"]
     game, net = pyspiel.load_game(GAME), Net()
     makers = {
         "Shoal policy": lambda seat: policy_bot(game, seat, algorithm, policy, seed=seat),

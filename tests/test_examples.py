@@ -19,7 +19,7 @@ from shoal.cli.commands.cluster import ClusterOptions, ScaleOptions, StatusOptio
 from shoal.cli.commands.evaluate import EvalOptions
 from shoal.cli.commands.evolve import parse_plan
 from shoal.cli.commands.export import ExportOptions
-from shoal.cli.commands.psro import LeagueOptions, PsroOptions, translated
+from shoal.cli.commands.psro import LeagueOptions, PsroOptions, translate_arguments
 from shoal.cli.commands.sweep import SweepOptions
 from shoal.cli.commands.train import ResumeOptions
 from shoal.cli.commands.watch import WatchOptions
@@ -136,7 +136,7 @@ def test_commands_of_the_readme_can_be_parsed(words):
         case ["sweep", *rest]:
             parse_target(SweepOptions, rest, "shoal sweep")
         case ["psro" | "league" as name, *rest]:
-            parse_target(PsroOptions if name == "psro" else LeagueOptions, translated(rest), f"shoal {name}")
+            parse_target(PsroOptions if name == "psro" else LeagueOptions, translate_arguments(rest), f"shoal {name}")
         case ["evolve", *rest]:
             parse_plan(rest)
         case ["population", *_] | ["pbt", *_]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.core.types import Circles, Group, Labels, Lines, Observation, Outcome, Polygons, Scene
     from shoal.networks import Network, register_torso
     from shoal.training.callbacks import Callback, Event
-    from shoal.training.experiment import Experiment, Learner, cast
+    from shoal.training.experiment import Experiment, Learner
     from shoal.training.loggers import Logger
 
 __version__ = VERSION
@@ -45,7 +45,7 @@ _HOMES = {
     "shoal.core.types": "Circles Group Labels Lines Observation Outcome Polygons Scene",
     "shoal.networks": "Network register_torso",
     "shoal.training.callbacks": "Callback Event",
-    "shoal.training.experiment": "Experiment Learner cast",
+    "shoal.training.experiment": "Experiment Learner",
     "shoal.training.loggers": "Logger",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -69,7 +69,7 @@ __all__ = [  # noqa: RUF022
     "train", "evaluate", "load", "resume", "match", "sweep", "pbt", "evolve", "psro", "league",
     "Run", "Policy", "Replay", "Population", "Callback", "Event", "Logger", "lin", "log",
     "Experiment", "Learner", "Network", "A2C", "DDPG", "DQN", "Impala", "PPO", "PQN", "SAC",
-    "make", "ids", "register", "register_algorithm", "register_torso", "trust", "cast", "describe",
+    "make", "ids", "register", "register_algorithm", "register_torso", "trust", "describe",
     "vectorise", "Vectorised", "Env", "Spec", "Group", "Observation", "Outcome", "Box", "Discrete", "MultiDiscrete",
     "Scene", "Circles", "Labels", "Lines", "Polygons", "ShoalError",
     "algorithms", "bridges", "envs", "networks", "presets", "testing", "viz",

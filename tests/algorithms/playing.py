@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal import Discrete, Group, Observation
-from shoal.batching.rollout import Policies, experience, rollout
+from shoal.batching.rollout import Policies, make_experience, rollout
 from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import Experience, LearnerSpec, Trajectory
 from shoal.core.env import describe
@@ -35,7 +35,7 @@ def _player(algorithm, env, num_steps, num_envs):
         worlds = vectorised.reset(key)
         memory = actor.initial_memory(params, num_envs)
         after, last, steps = rollout(vectorised, actor, params, worlds, memory, num_steps)
-        return experience(steps, memory, after.observation, last)
+        return make_experience(steps, memory, after.observation, last)
 
     return jax.jit(play)
 

@@ -12,8 +12,8 @@ from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.testing.probes import Memory
 from shoal.training.evaluate import play
-from shoal.training.experiment import Experiment, Learner, cast
-from shoal.training.fused import build
+from shoal.training.experiment import Experiment, Learner
+from shoal.training.fused import make_fused_program
 from shoal.training.program import MAX_UPDATES
 from tests.worlds.bandit import Bandit, Target, Truncation, TwoStep
 from tests.worlds.messages import Messages
@@ -116,7 +116,7 @@ def trained(probe, algorithm, total=60_000, num_seeds=5, num_envs=64, num_steps=
         total_env_steps=total,
         num_seeds=num_seeds,
     )
-    program = build(experiment, 1)
+    program = make_fused_program(experiment, 1)
     carry, left, count, table = program.init(), experiment.num_updates, 0, np.zeros(())
     while left:
         count = min(left, MAX_UPDATES)
@@ -124,13 +124,13 @@ def trained(probe, algorithm, total=60_000, num_seeds=5, num_envs=64, num_steps=
         left -= count
     last = np.asarray(table)[:, count - 1]
     states = [jax.tree.map(lambda leaf, i=i: leaf[i], carry.learners["l"]) for i in range(num_seeds)]
-    return cast(experiment), states, dict(zip(program.names, last.T, strict=True))
+    return experiment.setup, states, dict(zip(program.names, last.T, strict=True))
 
 
 def scores(probe, algorithm, total=60_000, episodes=256, **sizes):
     """Greedy mean returns after training, of each seed."""
-    roles, states, _ = trained(probe, algorithm, total, **sizes)
-    program = play(roles, Policies(roles.algorithms, roles.spec.groups, explore=False))  # compiled once for all seeds
+    setup, states, _ = trained(probe, algorithm, total, **sizes)
+    program = play(setup, Policies(setup.algorithms, setup.spec.groups, explore=False))  # compiled once for all seeds
     ids = jnp.arange(episodes)
     returns = [program(state.params, jax.random.key(0), ids)[0] for state in states]
     return [sum(float(jnp.mean(value)) for value in one.values()) for one in returns]
@@ -139,10 +139,10 @@ def scores(probe, algorithm, total=60_000, episodes=256, **sizes):
 def values_of_truncation(algorithm, total=60_000, **changes):
     """What the view of `Truncation` is worth after training, by seed; its discount is 0.8."""
     algorithm = dataclasses.replace(algorithm, gamma=0.8, **changes)
-    roles, states, metrics = trained("truncation", algorithm, total)
+    setup, states, metrics = trained("truncation", algorithm, total)
     if isinstance(algorithm, DDPG | SAC):  # their critics are not part of the policies: the mean over the last batches
         return metrics["q"].tolist()
-    params = roles.env.default_params()
-    seen = roles.env.observe(roles.env.reset(jax.random.key(0), params), params)["agent"]
+    params = setup.env.default_params()
+    seen = setup.env.observe(setup.env.reset(jax.random.key(0), params), params)["agent"]
     one = seen.replace(view=seen.view[0])
     return [float(algorithm.value(state.params["agent"], one, ())) for state in states]

@@ -16,7 +16,7 @@ from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.testing.probes import Memory
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.runner import Local, run
 from tests.algorithms.playing import played
 from tests.algorithms.replaying import (
@@ -55,7 +55,7 @@ def score(world, algorithm, steps, num_envs=16, num_steps=4, **more):
     learners = {"l": Learner(algorithm)}
     sizes = {"num_envs": num_envs, "num_steps": num_steps, "total_env_steps": steps}
     experiment = Experiment(f"ddpg/{world}", learners=learners, **sizes, **more)
-    return evaluate(cast(experiment), run(experiment, on=Local(devices=1)).policies, 256).total_mean_return
+    return evaluate(experiment.setup, run(experiment, on=Local(devices=1)).policies, 256).total_mean_return
 
 
 @pytest.mark.parametrize(("flag", "view"), [(None, 0.8), ("terminated", None), ("truncated", -0.6)])

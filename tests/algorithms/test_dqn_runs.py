@@ -17,8 +17,8 @@ from shoal.networks.torsos import Network
 from shoal.ops import replay as buffers
 from shoal.testing.probes import Memory
 from shoal.training import checkpoint, fused
-from shoal.training.experiment import Experiment, Learner, cast
-from shoal.training.fused import build
+from shoal.training.experiment import Experiment, Learner
+from shoal.training.fused import make_fused_program
 from tests.algorithms.playing import played
 from tests.algorithms.tables import learner
 from tests.worlds.bandit import Target, Truncation
@@ -204,7 +204,7 @@ RESUMED = {
 def test_resumes_to_the_bit_with_its_replay(name, tmp_path):
     learners = {"l": Learner(RESUMED[name])}
     experiment = Experiment("dqn/last_card", learners=learners, num_envs=8, num_steps=5, total_env_steps=400)
-    program = build(experiment, 1)
+    program = make_fused_program(experiment, 1)
     carry, _ = program.advance(program.init(), program.counts[3])
     checkpoint.save(tmp_path, 3, carry.replace(latch=None), {})
     kept = program.restore(checkpoint.latest(tmp_path), {"update": 3})
@@ -225,7 +225,7 @@ def test_two_devices_share_a_learner():
     experiment = Experiment(
         "dqn/last_card", learners={"l": Learner(algorithm)}, num_envs=8, num_steps=5, total_env_steps=400
     )
-    program = build(experiment, 2)
+    program = make_fused_program(experiment, 2)
     fresh_weights = jax.device_get(weights_of(program.init().learners["l"]))
     carry, _ = program.advance(program.init(), program.counts[1])  # 40 steps: both together have not warmed up
     assert same(jax.device_get(weights_of(carry.learners["l"])), fresh_weights)
@@ -246,14 +246,14 @@ def test_boxes_are_refused(algorithm):
     experiment = Experiment("dqn/target", learners={"l": Learner(algorithm())}, num_envs=8, num_steps=4)
     message = f"{algorithm.__name__}: cannot value every action of Box.*, the action space of 'agent'.*PPO, A2C, Impala"
     with pytest.raises(OptionError, match=message):
-        build(experiment, 1).init()
+        make_fused_program(experiment, 1).init()
     assert isinstance(Target().groups["agent"].action, Box)
 
 
 def test_replays_that_are_too_small_or_too_large_are_refused(monkeypatch):
     def built(**options):
         learners = {"l": Learner(DQN(network=SMALL, **options))}
-        return build(Experiment("dqn/memory", learners=learners, num_envs=8, num_steps=5, num_seeds=2), 1)
+        return make_fused_program(Experiment("dqn/memory", learners=learners, num_envs=8, num_steps=5, num_seeds=2), 1)
 
     message = "DQN: buffer_size must be at least 72 for 8 copies, updates of 5 steps and windows of 4, got 40"
     with pytest.raises(OptionError, match=message):
@@ -275,23 +275,25 @@ def test_replays_are_counted_together_and_spread_over_devices(monkeypatch):
         "one": Learner(DQN(network=SMALL, buffer_size=160), {"scout": ("scout",)}),
         "other": Learner(DDPG(network=SMALL, buffer_size=80), {"carrier": ("carrier",)}),
     }
-    roles = cast(Experiment("dqn/two_teams", learners=learners, num_envs=8, num_steps=5))
+    setup = Experiment("dqn/two_teams", learners=learners, num_envs=8, num_steps=5).setup
     # Two scouts and three carriers: two views of 3 or 2 floats, an action and a reward each, and three flags a step.
     need = 160 * (2 * (24 + 4 + 4) + 3) + 80 * (3 * (16 + 4 + 4) + 3)
     monkeypatch.setattr(fused, "device_bytes", lambda: need / 0.8 + 1)
-    fused.check_replays(roles)
+    fused.check_replays(setup)
     monkeypatch.setattr(fused, "device_bytes", lambda: need / 2 / 0.8 + 1)
     with pytest.raises(OptionError, match=r"'one': 160 steps.*'other': 80 steps.*Lower buffer_size to 80 and 40"):
-        fused.check_replays(roles)
-    fused.check_replays(roles, memories=2)
+        fused.check_replays(setup)
+    fused.check_replays(setup, memories=2)
     with pytest.raises(OptionError, match="spread over 2 devices"):
-        fused.check_replays(roles, points=2, memories=2)
+        fused.check_replays(setup, points=2, memories=2)
 
 
 def test_a_run_that_would_end_before_it_learns_is_refused():
     def built(total, **options):
         learners = {"l": Learner(DQN(network=SMALL, warm_up=400), **options)}
-        return build(Experiment("dqn/memory", learners=learners, num_envs=8, num_steps=5, total_env_steps=total), 1)
+        return make_fused_program(
+            Experiment("dqn/memory", learners=learners, num_envs=8, num_steps=5, total_env_steps=total), 1
+        )
 
     built(401)
     built(400, frozen=True)

@@ -14,8 +14,8 @@ from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.testing.probes import Memory
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import Experiment, Learner, cast
-from shoal.training.fused import build
+from shoal.training.experiment import Experiment, Learner
+from shoal.training.fused import make_fused_program
 from shoal.training.runner import Local, run
 from tests.algorithms.playing import blank, by_hand, experience_by_hand, fresh, played
 from tests.worlds.bandit import Bandit, Truncation, TwoStep
@@ -164,7 +164,7 @@ def scores(world, algorithm, steps, num_envs=64, num_seeds=5):
     )
     policies = run(experiment, on=Local(devices=1)).policies
     one = [jax.tree.map(lambda leaf, i=i: leaf[i], policies) for i in range(num_seeds)]
-    return [evaluate(cast(experiment), policy, 256).total_mean_return for policy in one], one
+    return [evaluate(experiment.setup, policy, 256).total_mean_return for policy in one], one
 
 
 @pytest.mark.slow
@@ -204,7 +204,7 @@ def test_two_devices_agree_with_one():
     experiment = Experiment("mpe/simple_spread", learners={"l": Learner(algorithm)}, num_envs=16, num_steps=10)
     results = []
     for devices in (1, 2):
-        program = build(experiment, devices)
+        program = make_fused_program(experiment, devices)
         carry, _ = program.advance(program.init(), program.counts[3])
         results.append(jax.device_get(carry.learners["l"].params))
     close(*results, atol=1e-6)

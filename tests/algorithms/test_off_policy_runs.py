@@ -7,7 +7,7 @@ import pytest
 from shoal.algorithms import DDPG, DQN, SAC
 from shoal.networks.torsos import Network
 from shoal.training.experiment import Experiment, Learner
-from shoal.training.fused import build, policies_of
+from shoal.training.fused import make_fused_program, policies_of
 from tests.algorithms.replaying import biggest, same
 
 SMALL = {"network": Network(hidden=(8,), filters=(4,)), "buffer_size": 512, "batch_size": 16, "gradient_steps": 1}
@@ -15,7 +15,7 @@ SMALL = {"network": Network(hidden=(8,), filters=(4,)), "buffer_size": 512, "bat
 
 def after(experiment, *updates, devices=1):
     """The learners' policies after each of so many updates, and the metrics of the last."""
-    program = build(experiment, devices)
+    program = make_fused_program(experiment, devices)
     carry, done, policies = program.init(), 0, []
     for count in updates:
         carry, table = program.advance(carry, program.counts[count - done])

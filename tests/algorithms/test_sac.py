@@ -19,7 +19,7 @@ from shoal.networks.torsos import Network
 from shoal.ops.distributions import distribution
 from shoal.testing.probes import Memory
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.runner import Local, run
 from tests.algorithms.playing import played
 from tests.algorithms.replaying import (
@@ -60,7 +60,7 @@ def score(world, algorithm, steps, num_envs=16, num_steps=4):
     learners = {"l": Learner(algorithm)}
     sizes = {"num_envs": num_envs, "num_steps": num_steps, "total_env_steps": steps}
     experiment = Experiment(f"sac/{world}", learners=learners, **sizes)
-    return evaluate(cast(experiment), run(experiment, on=Local(devices=1)).policies, 256).total_mean_return
+    return evaluate(experiment.setup, run(experiment, on=Local(devices=1)).policies, 256).total_mean_return
 
 
 def policy_weights(state):

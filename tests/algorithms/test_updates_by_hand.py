@@ -177,11 +177,11 @@ def test_the_learning_rate_falls_to_nothing_over_the_updates(kind):
     algorithm = kind(anneal=True, normalise_advantages=False, **steps, **BARE)
     state = learner(algorithm, hyper={"total_updates": 2.0, "learning_rate": 0.01})
     whole = experience_by_hand(a=by_hand(np.ones((2, 1, 2)), active=ALL, present=ALL))
-    chances = [float(chance_of_0(algorithm, state))]
+    probabilities = [float(chance_of_0(algorithm, state))]
     for _ in range(3):
         state, _ = updated(algorithm, state, whole)
-        chances.append(float(chance_of_0(algorithm, state)))
-    first, second, third = np.abs(np.diff(chances))
+        probabilities.append(float(chance_of_0(algorithm, state)))
+    first, second, third = np.abs(np.diff(probabilities))
     assert first > 1e-3
     assert second == pytest.approx(first / 2, rel=0.2)
     assert third == 0.0

@@ -14,7 +14,7 @@ from shoal.networks.actor_critic import ActorCritic
 from shoal.networks.mixers import init_mixer
 from shoal.networks.torsos import Network
 from shoal.ops import normalisation
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.runner import Local, run
 from tests.algorithms import probes as _probes  # registers the probe worlds
 
@@ -82,8 +82,8 @@ def test_values_of_short_rollouts_do_not_run_away():
         "test/probe_truncation", learners={"l": Learner(algorithm)}, num_envs=8, num_steps=2, total_env_steps=60_000
     )
     policy = run(experiment, on=Local(devices=1)).policies["agent"]
-    roles = cast(experiment)
-    params = roles.env.default_params()
-    seen = roles.env.observe(roles.env.reset(jax.random.key(0), params), params)["agent"]
+    setup = experiment.setup
+    params = setup.env.default_params()
+    seen = setup.env.observe(setup.env.reset(jax.random.key(0), params), params)["agent"]
     value = algorithm.value(policy, jax.tree.map(lambda leaf: leaf[0], seen), ())
     np.testing.assert_allclose(value, 20.0, rtol=0.05)

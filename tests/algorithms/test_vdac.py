@@ -19,8 +19,8 @@ from shoal.ops import normalisation
 from shoal.testing.probes import Memory
 from shoal.training import checkpoint
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import Experiment, Learner, cast
-from shoal.training.fused import build
+from shoal.training.experiment import Experiment, Learner
+from shoal.training.fused import make_fused_program
 from tests.algorithms.playing import blank, by_hand, experience_by_hand, fresh, played
 from tests.worlds.coordination import Coordination, Endless
 from tests.worlds.last_card import LastCard
@@ -210,25 +210,25 @@ def trained(world, algorithm, steps, num_seeds=5):
     experiment = Experiment(
         world, learners=learners, num_envs=64, num_steps=16, total_env_steps=steps, num_seeds=num_seeds
     )
-    program = build(experiment, 1)
+    program = make_fused_program(experiment, 1)
     carry, _ = program.advance(program.init(), program.counts[experiment.num_updates])
     seeds = range(num_seeds)
-    return cast(experiment), [jax.tree.map(lambda leaf, i=i: leaf[i], carry.learners["l"]) for i in seeds]
+    return experiment.setup, [jax.tree.map(lambda leaf, i=i: leaf[i], carry.learners["l"]) for i in seeds]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_team_coordinates_though_one_is_not_paid(name):
-    roles, states = trained("vdac/coordination", LEARNERS[name], 150_000)
-    reached = [evaluate(roles, state.params, 256).total_mean_return for state in states]
+    setup, states = trained("vdac/coordination", LEARNERS[name], 150_000)
+    reached = [evaluate(setup, state.params, 256).total_mean_return for state in states]
     assert min(reached) > 0.95, reached
 
 
 @pytest.mark.slow
 def test_without_a_mixer_who_is_not_paid_learns_nothing():
     algorithm = dataclasses.replace(LEARNERS["ppo-sum"], mixer="none", normalise_values=False)
-    roles, states = trained("vdac/coordination", algorithm, 150_000)
-    assert np.mean([evaluate(roles, state.params, 256).total_mean_return for state in states]) < 0.8
+    setup, states = trained("vdac/coordination", algorithm, 150_000)
+    assert np.mean([evaluate(setup, state.params, 256).total_mean_return for state in states]) < 0.8
 
 
 @pytest.mark.slow
@@ -249,7 +249,7 @@ def test_the_value_of_the_team(name):
 def test_a_checkpoint_holds_the_mixer(tmp_path):
     learner = Learner(PPO(mixer="monotonic", normalise_values=True, minibatches=2, epochs=1, network=SMALL))
     experiment = Experiment("mpe/simple_spread", learners={"l": learner}, num_envs=16, num_steps=10)
-    program = build(experiment, 1)
+    program = make_fused_program(experiment, 1)
     start = jax.device_get(program.init().learners["l"].team)
     carry, _ = program.advance(program.init(), program.counts[2])
     checkpoint.save(tmp_path, 2, carry.replace(latch=None), {})
@@ -268,7 +268,7 @@ def test_two_devices_agree_with_one():
     experiment = Experiment("mpe/simple_spread", learners={"l": learner}, num_envs=16, num_steps=10)
     results = []
     for devices in (1, 2):
-        program = build(experiment, devices)
+        program = make_fused_program(experiment, devices)
         carry, _ = program.advance(program.init(), program.counts[3])
         state = jax.device_get(carry.learners["l"])
         results.append((state.params, state.team.weights))

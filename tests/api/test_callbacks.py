@@ -8,7 +8,7 @@ import types
 import pytest
 
 import shoal
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.errors import OptionError, UnknownNameError
@@ -205,7 +205,7 @@ def on_cluster(tmp_path_factory):
 
     logger, enough, folder = Mine(), Enough(), tmp_path_factory.mktemp("runs") / "cluster"
     sizes = {"num_envs": 8, "num_steps": 5, "total_env_steps": 40 * 400, "hidden": (4,), "progress": False}
-    cluster = Cluster(plan=Plan(actors=2), launcher=ThreadLauncher())
+    cluster = Cluster(plan=ClusterPlan(actors=2), launcher=ThreadLauncher())
     told = {"callbacks": [enough], "loggers": [logger]}
     return shoal.train(GAME, folder, algorithm="a2c", cluster=cluster, **told, **sizes), logger, enough
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.batching.grouped import BLOCK, by_policy, plan
+from shoal.batching.grouped import BLOCK, apply_grouped_by_policy, lay_out_blocks
 
 
 def linear(policy, rows):
@@ -28,12 +28,12 @@ def test_every_copy_meets_its_policy(index, copies, policies):
     }
     chosen = draws[index]
     x = jax.random.normal(jax.random.key(2), (copies, 3))
-    got = jax.jit(lambda *args: by_policy(linear, *args))(bank(policies), chosen, {"x": x})
+    got = jax.jit(lambda *args: apply_grouped_by_policy(linear, *args))(bank(policies), chosen, {"x": x})
     wanted = jnp.einsum("ei,eij->ej", x, bank(policies)["w"][chosen])
     np.testing.assert_array_equal(got["id"], chosen)
     np.testing.assert_allclose(got["out"], wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_never_more_work_than_a_block_for_each_policy():
-    where = plan(jax.random.randint(jax.random.key(0), (2048,), 0, 40), 40)
+    where = lay_out_blocks(jax.random.randint(jax.random.key(0), (2048,), 0, 40), 40)
     assert len(where.row) <= 2048 + 40 * BLOCK

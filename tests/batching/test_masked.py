@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.batching.masked import for_rows, worth_branching
+from shoal.batching.masked import masked_map, worth_branching
 
 
 def work(shared, rows):
@@ -31,7 +31,7 @@ def batch(seed, size, count):
 
 @pytest.mark.parametrize("size", [1, 2, 5, 64, 100])
 def test_every_tier(size):
-    program = jax.jit(lambda *args: for_rows(work, *args))
+    program = jax.jit(lambda *args: masked_map(work, *args))
     for count in sorted(
         {0, 1, 2, size // 32, size // 32 + 1, size // 4, size // 4 + 1, size - 1, size} & set(range(size + 1))
     ):
@@ -44,7 +44,7 @@ def test_every_tier(size):
 def test_under_vmap(shared_mapped):
     masks, rows, defaults = jax.tree.map(lambda *leaves: np.stack(leaves), *(batch(i, 40, 11 * i) for i in range(4)))
     shared = np.arange(1.0, 5.0, dtype=np.float32) if shared_mapped else np.float32(3.0)
-    program = jax.vmap(lambda *args: for_rows(work, *args), (0, 0 if shared_mapped else None, 0, 0))
+    program = jax.vmap(lambda *args: masked_map(work, *args), (0, 0 if shared_mapped else None, 0, 0))
     out = jax.jit(program)(masks, shared, rows, defaults)
     for i in range(4):
         one = jax.tree.map(lambda leaf, i=i: leaf[i], (masks, rows, defaults))
@@ -56,7 +56,7 @@ def test_the_work_is_done_on_few_rows_only():
     """The compiled program has one branch a tier, and the mapped axis joins the rows instead of becoming a select."""
     mask, rows, default = batch(0, 64, 3)
     stacked = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), (mask, rows, default))
-    program = jax.vmap(lambda mask, rows, default: for_rows(work, mask, jnp.float32(2.0), rows, default))
+    program = jax.vmap(lambda mask, rows, default: masked_map(work, mask, jnp.float32(2.0), rows, default))
     jaxpr = str(jax.make_jaxpr(program)(*stacked))
     assert "cond[" in jaxpr
     assert "f32[4,3]" in jaxpr, "a tier of 128 / 32 rows"

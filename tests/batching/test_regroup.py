@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.batching.regroup import regroup, side_rewards, sides
+from shoal.batching.regroup import regroup, return_groups, sum_rewards
 from shoal.core.env import describe
 from shoal.core.errors import OptionError, UnknownNameError
 from tests.worlds.coordination import Coordination
@@ -95,16 +95,16 @@ def test_groups_that_differ_cannot_share():
 def test_returns_are_counted_by_group_or_by_player():
     """By group; but the seats of one group that belong to several players are told apart."""
     hunt = shoal.make("mpe/simple_tag")
-    assert {name: len(seats) for name, seats in sides(hunt).items()} == {"adversary": 3, "agent": 1}
+    assert {name: len(seats) for name, seats in return_groups(hunt).items()} == {"adversary": 3, "agent": 1}
     cards = shoal.make("cards/kuhn")
-    assert sides(cards) == cards.players
+    assert return_groups(cards) == cards.players
     reward = {"player": jnp.array([[2.0, -2.0], [-1.0, 1.0]])}
-    np.testing.assert_array_equal(side_rewards(cards, reward)[next(iter(cards.players))], [2.0, -1.0])
+    np.testing.assert_array_equal(sum_rewards(cards, reward)[next(iter(cards.players))], [2.0, -1.0])
 
 
 def test_sides_do_not_depend_on_who_plays_for_whom():
     hunt = shoal.make("mpe/simple_tag")
     split = regroup(hunt, {"last": ["adversary[2]"], "agent": ["agent"], "first": ["adversary[0:2]"]})
-    assert sides(split) == sides(hunt)
+    assert return_groups(split) == return_groups(hunt)
     reward = {"last": jnp.array([4.0]), "agent": jnp.array([-7.0]), "first": jnp.array([1.0, 2.0])}
-    assert {name: float(value) for name, value in side_rewards(split, reward).items()} == {"adversary": 7, "agent": -7}
+    assert {name: float(value) for name, value in sum_rewards(split, reward).items()} == {"adversary": 7, "agent": -7}

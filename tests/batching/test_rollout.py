@@ -11,11 +11,11 @@ import pytest
 from flax import struct
 
 from shoal import Discrete, Env, Group, Observation, Outcome
-from shoal.batching.rollout import Policies, experience, rollout
+from shoal.batching.rollout import Policies, make_experience, rollout
 from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import ActOutput, Algorithm, Traits
 from shoal.core.env import describe
-from shoal.populations.opponents import Bank, Opponents
+from shoal.populations.opponents import OpponentBank, Opponents
 
 LENGTH, STEPS, COPIES = 3, 8, 6
 
@@ -98,7 +98,7 @@ def played(movers, replays=False):
     def play(key):
         worlds, memory = vectorised.reset(key), actor.initial_memory(params, COPIES)
         after, last, steps = rollout(vectorised, actor, params, worlds, memory, STEPS)
-        return experience(steps, memory, after.observation, last), steps.episodes
+        return make_experience(steps, memory, after.observation, last), steps.episodes
 
     return jax.tree.map(np.asarray, play(jax.random.key(3)))
 
@@ -174,7 +174,7 @@ def test_opponents_memory_stands_still_while_they_wait():
     opponents = Opponents(Counter(), capacity=2)
     actor = Policies(dict.fromkeys(env.groups, opponents), describe(env).groups)
     vectorised = Vectorised(env, COPIES)
-    params = {name: Bank(jnp.array([1.0, 2.0]), jnp.array([0.5, 0.5])) for name in env.groups}
+    params = {name: OpponentBank(jnp.array([1.0, 2.0]), jnp.array([0.5, 0.5])) for name in env.groups}
 
     @jax.jit
     def play(key):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import OptionError, UnknownNameError, WorldError
-from shoal.core.host import StandIn, check_told
+from shoal.core.host import HostEnvProxy, check_observations
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
 
 dm_env = pytest.importorskip("dm_env", reason="dm_env is not installed: pip install dm_env")
@@ -82,22 +82,22 @@ def unlike():
     return object()
 
 
-def world(name: str, **options) -> StandIn:
+def world(name: str, **options) -> HostEnvProxy:
     env = make(name, **options)
-    assert isinstance(env, StandIn)
+    assert isinstance(env, HostEnvProxy)
     return env
 
 
 def test_steps_are_those_of_the_original():
-    stand_in = world(WALK)
-    assert stand_in.groups["agent"].action == Discrete(3)
-    shapes = {name: box.shape for name, box in stand_in.groups["agent"].observation.items()}
+    proxy = world(WALK)
+    assert proxy.groups["agent"].action == Discrete(3)
+    shapes = {name: box.shape for name, box in proxy.groups["agent"].observation.items()}
     assert shapes == {"place": (1,), "inner/0": (3,), "inner/1": (2,)}
-    batch, original = stand_in.open(1), Walk(seed=int(np.random.SeedSequence(SEED).generate_state(1)[0]))
+    batch, original = proxy.open(1), Walk(seed=int(np.random.SeedSequence(SEED).generate_state(1)[0]))
     seen, theirs = batch.reset(SEED), original.reset()
     ends = set()
     for action in np.random.default_rng(0).integers(1, 3, size=40):
-        check_told(stand_in, seen)
+        check_observations(proxy, seen)
         view = seen["agent"].view
         np.testing.assert_array_equal(view["place"][0, 0], theirs.observation["place"].astype(np.float32))
         np.testing.assert_array_equal(view["inner/0"][0, 0], np.eye(3)[theirs.observation["inner"][0]])
@@ -123,9 +123,9 @@ def test_steps_are_those_of_the_original():
     ],
 )
 def test_actions_become_theirs(spec, ours, action, theirs):
-    stand_in = world(TYPED, done=spec)
-    assert stand_in.groups["agent"].action == ours
-    batch = stand_in.open(1)
+    proxy = world(TYPED, done=spec)
+    assert proxy.groups["agent"].action == ours
+    batch = proxy.open(1)
     batch.reset(0)
     batch.step({"agent": np.array([[action]])})
     np.testing.assert_allclose(spec.validate(Typed.told), theirs)
@@ -168,8 +168,8 @@ def test_bad_names_options_and_specs(name, options, kind, text):
 
 
 def test_actions_that_do_not_fit_are_not_the_environments_fault():
-    stand_in = world(WALK)
-    batch = stand_in.open(1)
+    proxy = world(WALK)
+    batch = proxy.open(1)
     batch.reset(0)
     for wrong in (np.full((1, 1), 3), np.ones((1, 1)), np.ones(1, int), None):
         with pytest.raises(OptionError, match=r"^dm_env:.*Walk: .*group 'agent'"):
@@ -180,4 +180,4 @@ def test_actions_that_do_not_fit_are_not_the_environments_fault():
     with pytest.raises(WorldError, match="it is closed"):
         batch.reset(0)
     with pytest.raises(OptionError, match="at least 1, got 0"):
-        stand_in.open(0)
+        proxy.open(0)

@@ -5,7 +5,7 @@ import pytest
 
 import shoal
 from shoal.core.errors import OptionError, UnknownNameError, WorldError
-from shoal.core.host import StandIn, check_told
+from shoal.core.host import HostEnvProxy, check_observations
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
 
 gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
@@ -113,27 +113,27 @@ for name, entry in {"ToyKit-v0": Kit, "ToyChoosy-v0": Choosy, "ToyTyped-v0": Typ
         gymnasium.register(name, entry_point=entry)
 
 
-def world(name: str, **options) -> StandIn:
+def world(name: str, **options) -> HostEnvProxy:
     env = make(name, **options)
-    assert isinstance(env, StandIn)
+    assert isinstance(env, HostEnvProxy)
     return env
 
 
 @pytest.mark.parametrize("mode", [None, "sync"])
 def test_cart_pole_is_the_original_step_by_step(mode):
-    stand_in = world("CartPole-v1", max_episode_steps=16, vectorisation_mode=mode)
-    assert stand_in.groups["agent"].action == Discrete(2)
-    assert stand_in.players == {"agent": (("agent", 0),)}
-    batch, actions = stand_in.open(3), np.random.default_rng(0).integers(2, size=(90, 3, 1))
+    proxy = world("CartPole-v1", max_episode_steps=16, vectorisation_mode=mode)
+    assert proxy.groups["agent"].action == Discrete(2)
+    assert proxy.players == {"agent": (("agent", 0),)}
+    batch, actions = proxy.open(3), np.random.default_rng(0).integers(2, size=(90, 3, 1))
     originals = [gymnasium.make("CartPole-v1", max_episode_steps=16) for _ in range(3)]
     seen = batch.reset(SEED)
-    check_told(stand_in, seen)
+    check_observations(proxy, seen)
     for i, (env, seed) in enumerate(zip(originals, copy_seeds(3), strict=True)):
         np.testing.assert_array_equal(seen["agent"].view[i, 0], env.reset(seed=seed)[0])
     ends = np.zeros(2, int)
     for action in actions:
         told = batch.step({"agent": action})
-        check_told(stand_in, told.observation)
+        check_observations(proxy, told.observation)
         for i, env in enumerate(originals):
             view, reward, terminated, truncated, _ = env.step(int(action[i, 0]))
             np.testing.assert_array_equal(told.final["agent"].view[i, 0], view)
@@ -147,10 +147,10 @@ def test_cart_pole_is_the_original_step_by_step(mode):
 
 
 def test_a_vector_environment_of_its_own_is_told_of_a_step_late():
-    stand_in = world("CartPole-v1", max_episode_steps=12, vectorisation_mode="vector_entry_point")
-    assert stand_in.leaving
+    proxy = world("CartPole-v1", max_episode_steps=12, vectorisation_mode="vector_entry_point")
+    assert proxy.leaving
     batch, original = (
-        stand_in.open(4),
+        proxy.open(4),
         gymnasium.make_vec("CartPole-v1", 4, vectorization_mode="vector_entry_point", max_episode_steps=12),
     )
     actions = np.random.default_rng(0).integers(2, size=(50, 4))
@@ -159,7 +159,7 @@ def test_a_vector_environment_of_its_own_is_told_of_a_step_late():
     cut = 0
     for action in actions:
         told = batch.step({"agent": action[:, None]})
-        check_told(stand_in, told.observation)
+        check_observations(proxy, told.observation)
         view, reward, terminated, truncated, _ = original.step(action)
         over = ended.any(0)
         np.testing.assert_array_equal(told.observation["agent"].view[:, 0], view)
@@ -202,8 +202,8 @@ def test_processes_give_the_same():
 
 @pytest.mark.parametrize("mode", [None, "sync"])
 def test_nested_spaces_keep_their_values(mode):
-    stand_in = world("ToyKit-v0", vectorisation_mode=mode)
-    group = stand_in.groups["agent"]
+    proxy = world("ToyKit-v0", vectorisation_mode=mode)
+    group = proxy.groups["agent"]
     assert group.action == MultiDiscrete((3, 2, 2))
     assert {name: (box.shape, box.dtype) for name, box in group.observation.items()} == {
         "camera/image": ((4, 4, 3), "uint8"),
@@ -212,7 +212,7 @@ def test_nested_spaces_keep_their_values(mode):
         "pair/1": ((5,), "float32"),
         "speed": ((2,), "float32"),
     }
-    batch, original = stand_in.open(2), Kit()
+    batch, original = proxy.open(2), Kit()
     seen = batch.reset(SEED)
     value, _ = original.reset(seed=copy_seeds(2)[1])
     for t in range(12):
@@ -224,7 +224,7 @@ def test_nested_spaces_keep_their_values(mode):
         np.testing.assert_array_equal(view["pair/1"][1, 0], hot)
         np.testing.assert_array_equal(view["speed"][1, 0], value["speed"].astype(np.float32))
         told = batch.step({"agent": np.array([[[0, 0, 0]], [[2, 1, 1]]])})
-        check_told(stand_in, told.observation)
+        check_observations(proxy, told.observation)
         value, reward, _, truncated, _ = original.step({"gear": 3, "lamps": np.array([1, 1])})
         # The gears begin at 1: 10 for the first; 30 + 1 + 2 for the last with both lamps on.
         np.testing.assert_array_equal(told.outcome.reward["agent"], [[10.0], [33.0]])
@@ -236,12 +236,12 @@ def test_nested_spaces_keep_their_values(mode):
 
 def test_masks_say_what_is_legal():
     for mode in (None, "sync"):
-        stand_in = world("ToyChoosy-v0", vectorisation_mode=mode)
-        assert stand_in.masked
-        batch = stand_in.open(2)
+        proxy = world("ToyChoosy-v0", vectorisation_mode=mode)
+        assert proxy.masked
+        batch = proxy.open(2)
         np.testing.assert_array_equal(batch.reset(0)["agent"].legal, [[[False, True, True]]] * 2)
         told = batch.step({"agent": np.ones((2, 1), int)})
-        check_told(stand_in, told.observation)
+        check_observations(proxy, told.observation)
         np.testing.assert_array_equal(told.observation["agent"].legal, [[[False, True, True]]] * 2)
         assert told.final["agent"].legal.any(-1).all()  # every row has a true entry, at the end too
         np.testing.assert_array_equal(told.final["agent"].view[:, 0], [[1, 0]] * 2)
@@ -263,9 +263,9 @@ ACTIONS = [
 
 @pytest.mark.parametrize(("space", "ours", "action", "theirs"), ACTIONS)
 def test_actions_become_theirs(space, ours, action, theirs):
-    stand_in = world("ToyTyped-v0", done=space)
-    assert stand_in.groups["agent"].action == ours
-    batch = stand_in.open(1)
+    proxy = world("ToyTyped-v0", done=space)
+    assert proxy.groups["agent"].action == ours
+    batch = proxy.open(1)
     batch.reset(0)
     batch.step({"agent": np.array([[action]])})
     np.testing.assert_allclose(Typed.told, theirs)
@@ -274,9 +274,9 @@ def test_actions_become_theirs(space, ours, action, theirs):
 
 def test_tuples_of_boxes_become_one_box():
     space = spaces.Tuple((spaces.Box(0.0, 4.0, ()), spaces.Box(-1.0, 1.0, (1, 2))))
-    stand_in = world("ToyTyped-v0", done=space)
-    assert stand_in.groups["agent"].action == Box((3,), -1.0, 1.0)
-    batch = stand_in.open(1)
+    proxy = world("ToyTyped-v0", done=space)
+    assert proxy.groups["agent"].action == Box((3,), -1.0, 1.0)
+    batch = proxy.open(1)
     batch.reset(0)
     batch.step({"agent": np.array([[[0.5, -1.0, 0.25]]])})
     np.testing.assert_allclose(Typed.told[0], 3.0)
@@ -374,8 +374,8 @@ def test_an_option_does_not_change_what_is_made(option):
 
 @pytest.mark.parametrize("mode", [None, "sync"])
 def test_actions_that_do_not_fit_are_not_the_environments_fault(mode):
-    stand_in = world("CartPole-v1", vectorisation_mode=mode)
-    batch = stand_in.open(2)
+    proxy = world("CartPole-v1", vectorisation_mode=mode)
+    batch = proxy.open(2)
     with pytest.raises(WorldError, match="gymnasium:CartPole-v1: no episode has begun"):
         batch.step({"agent": np.zeros((2, 1), int)})
     batch.reset(0)
@@ -396,7 +396,7 @@ def test_actions_that_do_not_fit_are_not_the_environments_fault(mode):
     with pytest.raises(WorldError, match="it is closed"):
         batch.step({"agent": np.zeros((2, 1), int)})
     with pytest.raises(OptionError, match="must be a whole number of at least 1, got 0"):
-        stand_in.open(0)
+        proxy.open(0)
 
 
 def test_numbers_outside_their_bounds_and_nan_are_refused():

@@ -13,7 +13,7 @@ import pytest
 
 import shoal
 from shoal.algorithms import PPO
-from shoal.bridges.incoming._jax_worlds import box_actions, gym_like_actions, silenced, some_legal, tidy
+from shoal.bridges.incoming._jax_worlds import box_actions, gym_like_actions, silence, some_legal, tidy
 from shoal.core.env import describe
 from shoal.core.errors import OptionError
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
@@ -229,7 +229,7 @@ def test_a_learner_in_the_fused_runner(id):
 
 def test_what_a_library_prints_when_it_is_imported_is_left_out(capsys):
     streams = sys.stdout, sys.stderr, sys.__stdout__
-    with silenced():
+    with silence():
         print("a")
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # as one of them does
         print("b")

@@ -129,9 +129,9 @@ def test_draws_follow_the_chances():
     view = np.tile(np.linspace(-1, 1, 5, dtype=np.float32), (20_000, 1))
     legal = np.array([True, True, False, True])
     drawn = plain(view, legal, generator=np.random.default_rng(0))
-    chances = np.exp(drawn.numbers[0] - drawn.numbers[0].max())
+    probabilities = np.exp(drawn.numbers[0] - drawn.numbers[0].max())
     shares = np.bincount(drawn.action, minlength=4) / len(view)
-    np.testing.assert_allclose(shares, chances / chances.sum(), atol=0.02)
+    np.testing.assert_allclose(shares, probabilities / probabilities.sum(), atol=0.02)
     assert shares[2] == 0
 
 

@@ -13,7 +13,7 @@ import pytest
 import shoal
 from shoal.core.algorithm import ActOutput
 from shoal.core.errors import OptionError, WorldError
-from shoal.core.host import Copies, StandIn, check_told
+from shoal.core.host import HostEnvProxy, SerialHostBatch, check_observations
 
 pyspiel = pytest.importorskip("pyspiel", reason="OpenSpiel is not installed: pip install open_spiel")
 
@@ -25,9 +25,9 @@ from shoal.bridges.incoming import openspiel  # noqa: E402
 
 def opened(name, **options):
     world = openspiel.make(name, **options)
-    assert isinstance(world, StandIn)
+    assert isinstance(world, HostEnvProxy)
     batch = world.open(1)
-    assert isinstance(batch, Copies)
+    assert isinstance(batch, SerialHostBatch)
     return batch.envs[0], world
 
 
@@ -111,7 +111,7 @@ def test_step_by_step_against_openspiel(name, options, size, shape):
     for seed in range(4):
         raw, before = game.new_initial_state(), np.zeros(size)
         observation, outcome = env.reset(seed), None
-        check_told(world, jax.tree.map(lambda leaf: leaf[None], observation))
+        check_observations(world, jax.tree.map(lambda leaf: leaf[None], observation))
         while True:
             while raw.is_chance_node():
                 raw.apply_action(env.state.full_history()[len(raw.full_history())].action)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import OptionError, UnknownNameError, WorldError
-from shoal.core.host import StandIn, check_told
+from shoal.core.host import HostEnvProxy, check_observations
 from shoal.core.spaces import Discrete
 
 pytest.importorskip("pettingzoo", reason="PettingZoo is not installed: pip install pettingzoo")
@@ -21,9 +21,9 @@ SEED = 5
 SEED_OF_COPY = int(np.random.SeedSequence(SEED).generate_state(1)[0])
 
 
-def world(name: str, **options) -> StandIn:
+def world(name: str, **options) -> HostEnvProxy:
     env = make(name, **options)
-    assert isinstance(env, StandIn)
+    assert isinstance(env, HostEnvProxy)
     return env
 
 
@@ -176,8 +176,8 @@ def mute():
 CAMP, AUCTION = f"{__name__}:camp", f"{__name__}:auction"
 
 
-def no_acts(stand_in, copies: int = 1) -> dict[str, np.ndarray]:
-    return {name: np.zeros((copies, group.size), int) for name, group in stand_in.groups.items()}
+def no_acts(proxy, copies: int = 1) -> dict[str, np.ndarray]:
+    return {name: np.zeros((copies, group.size), int) for name, group in proxy.groups.items()}
 
 
 @pytest.mark.parametrize(
@@ -185,16 +185,16 @@ def no_acts(stand_in, copies: int = 1) -> dict[str, np.ndarray]:
 )
 def test_particle_worlds_are_the_original_step_by_step(name, groups):
     pytest.importorskip("mpe2", reason="mpe2 is not installed: pip install mpe2")
-    stand_in = world(f"mpe2.{name}", max_cycles=12)
-    assert {group: spec.size for group, spec in stand_in.groups.items()} == groups
-    assert {player: len(seats) for player, seats in stand_in.players.items()} == groups
-    batch = stand_in.open(1)
+    proxy = world(f"mpe2.{name}", max_cycles=12)
+    assert {group: spec.size for group, spec in proxy.groups.items()} == groups
+    assert {player: len(seats) for player, seats in proxy.players.items()} == groups
+    batch = proxy.open(1)
     original = importlib.import_module(f"mpe2.{name}").parallel_env(max_cycles=12)
     seen, (theirs, _) = batch.reset(SEED), original.reset(seed=SEED_OF_COPY)
     seats = [(f"{group}_{i}", group, i) for group, size in groups.items() for i in range(size)]
     draws = np.random.default_rng(0)
     for t in range(30):
-        check_told(stand_in, seen)
+        check_observations(proxy, seen)
         for agent, group, i in seats:
             np.testing.assert_array_equal(seen[group].view[0, i], theirs[agent])
             assert seen[group].present[0, i]
@@ -213,16 +213,16 @@ def test_particle_worlds_are_the_original_step_by_step(name, groups):
 
 
 def test_agents_come_and_go():
-    stand_in = world(CAMP)
-    assert stand_in.leaving
-    assert {name: group.size for name, group in stand_in.groups.items()} == {"scout": 3, "cook": 1}
-    batch = stand_in.open(1)
+    proxy = world(CAMP)
+    assert proxy.leaving
+    assert {name: group.size for name, group in proxy.groups.items()} == {"scout": 3, "cook": 1}
+    batch = proxy.open(1)
     seen = batch.reset(0)
     present = {1: [1, 1, 0], 2: [0, 1, 0], 3: [0, 1, 1], 4: [0, 1, 1]}
     np.testing.assert_array_equal(seen["scout"].present, [[True, True, False]])
     for t in range(1, 6):
         told = batch.step({"scout": np.array([[1, 2, 3]]), "cook": np.array([[0]])})
-        check_told(stand_in, told.observation)
+        check_observations(proxy, told.observation)
         # Who acts is paid 10 t plus the action: scout_0 until step 2, scout_2 from step 4 on.
         wanted = [10 * t + 1 if t <= 2 else 0, 10 * t + 2, 10 * t + 3 if t >= 4 else 0]
         np.testing.assert_array_equal(told.outcome.reward["scout"], [wanted])
@@ -245,15 +245,15 @@ def test_agents_come_and_go():
 @pytest.mark.parametrize("game", ["connect_four", "tictactoe"])
 def test_turns_are_the_original_step_by_step(game):
     pytest.importorskip("pygame", reason="PettingZoo's board games draw with pygame: pip install pygame")
-    stand_in = world(f"pettingzoo.classic.{game}_v3")
+    proxy = world(f"pettingzoo.classic.{game}_v3")
     names = {"connect_four": ("player_0", "player_1"), "tictactoe": ("player_1", "player_2")}[game]
-    assert stand_in.players == {name: (("player", i),) for i, name in enumerate(names)}
-    assert stand_in.groups["player"].movers == 1
-    assert stand_in.masked
+    assert proxy.players == {name: (("player", i),) for i, name in enumerate(names)}
+    assert proxy.groups["player"].movers == 1
+    assert proxy.masked
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         original = importlib.import_module(f"pettingzoo.classic.{game}_v3").env()
-    batch, draws, ends = stand_in.open(1), np.random.default_rng(3), set()
+    batch, draws, ends = proxy.open(1), np.random.default_rng(3), set()
     seen = batch.reset(SEED)
     for _ in range(6):
         original.reset()
@@ -277,7 +277,7 @@ def test_turns_are_the_original_step_by_step(game):
             acts = np.full((1, 2), -1)  # who waits has no say
             acts[0, i] = action
             told = batch.step({"player": acts})
-            check_told(stand_in, told.observation)
+            check_observations(proxy, told.observation)
             original.step(action)
             for j, name in enumerate(names):
                 due[name] += told.outcome.reward["player"][0, j]
@@ -292,8 +292,8 @@ def test_turns_are_the_original_step_by_step(game):
 
 
 def test_a_bidder_who_is_out_leaves_and_the_others_go_on():
-    stand_in = world(AUCTION)
-    batch = stand_in.open(1)
+    proxy = world(AUCTION)
+    batch = proxy.open(1)
     seen = batch.reset(0)
     # Who is to bid, what, who is paid what by it, and who is there after it.
     story = [
@@ -335,19 +335,19 @@ def test_players_can_be_groups_or_agents():
 
 def test_a_name_of_the_registry():
     pytest.importorskip("pygame", reason="PettingZoo's board games draw with pygame: pip install pygame")
-    stand_in = world("classic/rps-v2")
-    assert stand_in.groups["player"].action == Discrete(3)
-    assert stand_in.groups["player"].movers is None  # the parallel form is taken where there is one
+    proxy = world("classic/rps-v2")
+    assert proxy.groups["player"].action == Discrete(3)
+    assert proxy.groups["player"].movers is None  # the parallel form is taken where there is one
 
 
 def test_knights_and_archers_die_one_by_one():
     pytest.importorskip("pygame", reason="knights_archers_zombies needs pygame: pip install pygame")
-    stand_in = world("pettingzoo.butterfly.knights_archers_zombies_v11", max_cycles=400)
-    assert {name: group.size for name, group in stand_in.groups.items()} == {"archer": 2, "knight": 2}
-    batch, alive = stand_in.open(1), set()
+    proxy = world("pettingzoo.butterfly.knights_archers_zombies_v11", max_cycles=400)
+    assert {name: group.size for name, group in proxy.groups.items()} == {"archer": 2, "knight": 2}
+    batch, alive = proxy.open(1), set()
     batch.reset(SEED)
     for _ in range(400):
-        told = batch.step(no_acts(stand_in))
+        told = batch.step(no_acts(proxy))
         if told.outcome.terminated[0] or told.outcome.truncated[0]:
             break
         alive.add(sum(int(seen.present.sum()) for seen in told.observation.values()))
@@ -359,9 +359,9 @@ def test_knights_and_archers_die_one_by_one():
 def test_two_player_pong():
     pytest.importorskip("multi_agent_ale_py", reason="Atari for two: pip install multi-agent-ale-py ale-py")
     pytest.importorskip("ale_py", reason="it has the ROMs: pip install ale-py")
-    stand_in = world("pettingzoo.atari.pong_v3")
-    assert stand_in.groups["first"].observation.dtype == "uint8"
-    batch, points = stand_in.open(1), np.zeros(2)
+    proxy = world("pettingzoo.atari.pong_v3")
+    assert proxy.groups["first"].observation.dtype == "uint8"
+    batch, points = proxy.open(1), np.zeros(2)
     batch.reset(0)
     for _ in range(150):
         told = batch.step({"first": np.array([[1]]), "second": np.array([[1]])})
@@ -387,29 +387,29 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_reported_with_name_episode_and_step(fault):
-    stand_in = world(CAMP, fault=fault)
-    batch = stand_in.open(1)
+    proxy = world(CAMP, fault=fault)
+    batch = proxy.open(1)
     batch.reset(0)
-    batch.step(no_acts(stand_in)), batch.step(no_acts(stand_in))
+    batch.step(no_acts(proxy)), batch.step(no_acts(proxy))
     with pytest.raises(WorldError, match=f"^pettingzoo:{CAMP}, episode 1, step 3: {FAULTS[fault]}"):
-        batch.step(no_acts(stand_in))
+        batch.step(no_acts(proxy))
 
 
 def test_who_was_done_is_not_paid_without_checks():
-    stand_in = world(CAMP, fault="pay", check=False)
-    batch = stand_in.open(1)
+    proxy = world(CAMP, fault="pay", check=False)
+    batch = proxy.open(1)
     batch.reset(0)
     for _ in range(3):
-        told = batch.step(no_acts(stand_in))
+        told = batch.step(no_acts(proxy))
     assert told.outcome.reward["scout"][0, 0] == 0
 
 
 def test_a_done_agent_that_keeps_its_turn():
-    stand_in = world(AUCTION, fault="sticky")
-    batch = stand_in.open(1)
+    proxy = world(AUCTION, fault="sticky")
+    batch = proxy.open(1)
     batch.reset(0)
     with pytest.raises(WorldError, match="episode 1, step 1: agent 'bidder_0' is done, but is still to act"):
-        batch.step(no_acts(stand_in))
+        batch.step(no_acts(proxy))
 
 
 @pytest.mark.parametrize(
@@ -448,9 +448,9 @@ def test_bad_names_options_and_spaces(name, options, kind, text):
     ],
 )
 def test_actions_that_do_not_fit_are_not_the_environments_fault(group, action, said):
-    stand_in = world(CAMP)
-    batch = stand_in.open(2)
-    good = {name: np.repeat(acts, 2, 0) for name, acts in no_acts(stand_in).items()}
+    proxy = world(CAMP)
+    batch = proxy.open(2)
+    good = {name: np.repeat(acts, 2, 0) for name, acts in no_acts(proxy).items()}
     with pytest.raises(WorldError, match=r"pettingzoo:.*: no episode has begun: call reset before step"):
         batch.step(good)
     batch.reset(0)
@@ -469,4 +469,4 @@ def test_actions_that_do_not_fit_are_not_the_environments_fault(group, action, s
         batch.step(good)
     for count in (0, -1, 1.5, True):
         with pytest.raises(OptionError, match="number of environments to open must be"):
-            stand_in.open(count)
+            proxy.open(count)

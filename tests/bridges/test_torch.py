@@ -16,7 +16,7 @@ from shoal.batching.regroup import regroup
 from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import ActOutput, Traits
 from shoal.core.errors import OptionError, ShoalError
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
 from shoal.core.types import Group, Observation, Outcome
 
@@ -212,7 +212,7 @@ def test_bad_input():
     with pytest.raises(OptionError, match="device"):
         TorchWorlds(Count(), 2, "meta")
     with pytest.raises(OptionError, match="lives on the host"):
-        TorchWorlds(StandIn("gymnasium:X-v0", {}, {}, lambda count: None), 2)
+        TorchWorlds(HostEnvProxy("gymnasium:X-v0", {}, {}, lambda count: None), 2)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import OptionError, ShoalError
-from shoal.core.host import check_told
+from shoal.core.host import check_observations
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")
@@ -31,7 +31,7 @@ def test_steps_are_those_of_vmas(continuous):
     expected = theirs.reset(seed=7)
     generator = np.random.default_rng(0)
     for count in range(1, 7):
-        check_told(env, {"agent": batch._seen(expected)["agent"]})
+        check_observations(env, {"agent": batch._seen(expected)["agent"]})
         np.testing.assert_array_equal(seen, np.stack(expected, 1))
         unit = generator.uniform(-1, 1, (5, 3, 2)).astype(np.float32)
         action = unit if continuous else generator.integers(0, 9, (5, 3)).astype(np.int32)
@@ -71,10 +71,10 @@ def test_agents_with_different_spaces_are_different_groups():
     sizes = {name: (group.size, group.action, group.observation) for name, group in env.groups.items()}
     assert len(sizes) == 2
     batch = env.open(3)
-    check_told(env, batch.reset(seed=0))
+    check_observations(env, batch.reset(seed=0))
     actions = {name: np.zeros((3, group.size), np.int32) for name, group in env.groups.items()}
     told = batch.step(actions)
-    check_told(env, told.observation)
+    check_observations(env, told.observation)
     assert {name: reward.shape for name, reward in told.outcome.reward.items()} == dict.fromkeys(sizes, (3, 1))
 
 

@@ -20,15 +20,15 @@ from shoal.cli import runs
 from shoal.cli.commands import watch
 from shoal.cli.runs import TrainOptions
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import console, counted
+from shoal.cli.terminal import console, pluralise
 from shoal.core.registry import import_file
 from shoal.presets import names, share
 from shoal.training import checkpoint
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import Experiment, cast
-from shoal.training.loop import Result
+from shoal.training.experiment import Experiment
+from shoal.training.loop import TrainingResult
 from shoal.training.metrics import read_metrics
-from shoal.training.run import Run, open_run
+from shoal.training.run import RunFolder, open_run
 
 from .conftest import SMALL, assert_refused
 
@@ -269,13 +269,13 @@ def test_a_world_whose_code_goes_to_another_folder(shoal, world, tmp_path, monke
 )
 def test_a_run_that_ends_between_episodes(tmp_path, capsys, ended, words):
     """The newest return is told, with its age; or that there is none, and what to do."""
-    run = Run(tmp_path, Experiment("matrix/matching_pennies", num_steps=8))
+    run = RunFolder(tmp_path, Experiment("matrix/matching_pennies", num_steps=8))
     lines = [
         {"update": i + 1, "env_steps": 8, "return/a": value, "return": value, "length": value and 5.0}
         for i, value in enumerate(ended)
     ]
     run.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    result = Result({}, 2, [], 1.0, 0.0)
+    result = TrainingResult({}, 2, [], 1.0, 0.0)
     runs.say_returns(console(), run, result)
     assert capsys.readouterr().out.startswith(words)
     told = runs.summary_of(run, result)
@@ -354,15 +354,15 @@ def test_one_is_no_plural(shoal, world):
     sizes = ("--num-envs", "1", "--num-steps", "1", "--total-env-steps", "1", "--seconds", "0.01")
     outcome = shoal("bench", "train", "test/tiny", "--import", world, "--algo", "a2c", *sizes)
     assert "; 1 copy x 1 step, 1 update; seed 0" in outcome.out
-    assert counted(3, "copy", "copies") == "3 copies"
-    assert counted(0, "step") == "0 steps"
+    assert pluralise(3, "copy", "copies") == "3 copies"
+    assert pluralise(0, "step") == "0 steps"
 
 
 def test_a_shared_policy_is_still_evaluated_per_group(world):
     import_file(str(world))
-    roles = cast(share(Experiment(env="test/tiny"), "all"))
-    assert list(roles.spec.groups) == ["shared"]
-    result = evaluate(roles, None, episodes=4)
+    setup = share(Experiment(env="test/tiny"), "all").setup
+    assert list(setup.spec.groups) == ["shared"]
+    result = evaluate(setup, None, episodes=4)
     assert list(result.returns) == ["hunter", "prey"]
     assert result.returns["prey"].tolist() == [8.0] * 4
 

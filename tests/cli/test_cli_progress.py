@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from shoal.api.progress import Meter, returns, showing, sparkline, summary
-from shoal.cli.terminal import count, duration, size
+from shoal.cli.terminal import format_count, format_duration, format_size
 from shoal.training.callbacks import Progress
 
 
@@ -14,12 +14,12 @@ from shoal.training.callbacks import Progress
     ("number", "text"), [(0, "0"), (950, "950"), (1234, "1.23k"), (999_900, "1000k"), (4_560_000, "4.56M"), (2e9, "2G")]
 )
 def test_counts_are_short(number, text):
-    assert count(number) == text
+    assert format_count(number) == text
 
 
 def test_durations_and_sizes():
-    assert [duration(s) for s in (0, 42.4, 723, 10875)] == ["0:00", "0:42", "12:03", "3:01:15"]
-    assert [size(b) for b in (12e6, 3.44e9)] == ["12 MB", "3.4 GB"]
+    assert [format_duration(s) for s in (0, 42.4, 723, 10875)] == ["0:00", "0:42", "12:03", "3:01:15"]
+    assert [format_size(b) for b in (12e6, 3.44e9)] == ["12 MB", "3.4 GB"]
 
 
 def test_the_rate_is_that_of_the_last_seconds_and_counts_all_seeds():

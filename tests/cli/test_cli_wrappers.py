@@ -8,7 +8,7 @@ from shoal.cli.runs import TrainOptions
 from shoal.cli.targets import parse_target
 from shoal.core.env import describe
 from shoal.envs.wrappers import AgentIds, FrameStack, Pad, TimeLimit
-from shoal.training.experiment import Experiment, cast, make_world
+from shoal.training.experiment import Experiment, make_world
 
 from .conftest import SMALL, assert_refused
 
@@ -21,7 +21,7 @@ def test_wrappers_are_read_in_order():
     assert parse("mpe/simple_tag").wrappers == ()
     experiment = parse("mpe/simple_tag", "--wrap", "pad", "--wrap=time_limit:max-steps=1e2", "--sharing", "all")
     assert experiment.wrappers == (Pad(), TimeLimit(max_steps=100))
-    assert describe(cast(experiment).env).groups["shared"].size == 4  # which they could not share without padding
+    assert describe(experiment.setup.env).groups["shared"].size == 4  # which they could not share without padding
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from shoal.populations.league_oracle import League
+from shoal.populations.inspect_population import read_population_view
+from shoal.populations.league_oracle import LeagueOracle
 from shoal.populations.population import PopulationConfig, open_population, oracle_of
 from shoal.populations.psro import PSRO
-from shoal.populations.view import look
 from shoal.presets import resolve
 from shoal.training.run import create
 
@@ -29,7 +29,7 @@ def test_roles_of_every_second_iteration(shoal, tmp_path):
     assert json.loads(config.read_text())["psro"]["psro"]["solver_options"] == {"exploit_every": 2}
     config.write_text(config.read_text().replace('"iterations": 1', '"iterations": 3'))
     assert shoal("resume", tmp_path / "run", "--devices", "1").code == 0
-    for members in look(tmp_path / "run").members.values():
+    for members in read_population_view(tmp_path / "run").members.values():
         roles = [member.info.get("role") for member in members]
         assert roles == [None, "main", "main", "main_exploiter", "league_exploiter", "main"]
         assert [member.parent for member in members] == [None, 0, 1, 0, 0, 2]
@@ -64,5 +64,5 @@ def test_a_folder_goes_on_as_it_was_made(tmp_path, options, every):
     stored = json.loads((tmp_path / "run" / "config.json").read_text())["psro"]["psro"]
     assert stored["solver_options"] == options
     oracle = oracle_of(open_population(tmp_path / "run"))
-    assert isinstance(oracle, League)
+    assert isinstance(oracle, LeagueOracle)
     assert oracle.exploit_every == every

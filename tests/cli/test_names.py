@@ -12,7 +12,7 @@ import pytest
 import shoal as package
 from shoal import presets
 from shoal.algorithms import PPO
-from shoal.api.worlds import import_files
+from shoal.api.building import import_files
 from shoal.bridges.plain_policy import load
 from shoal.core import origin, registry
 from shoal.core.errors import OptionError, RunError
@@ -22,7 +22,7 @@ from shoal.networks.torsos import Network
 from shoal.populations.population import PopulationConfig
 from shoal.presets import _registry
 from shoal.training import checkpoint
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.run import create, open_run
 from shoal.training.runner import resume
 from tests.cli.conftest import assert_refused
@@ -52,7 +52,7 @@ def stored(folder: Path, learners: dict[str, Learner]) -> Path:
     run = create(folder, Experiment("test/tiny", learners=learners, num_envs=4, num_steps=2, total_env_steps=8))
     begun = {
         name: {"params": jax.eval_shape(lambda a=algorithm, s=spec: a.init(jax.random.key(0), s)).params}
-        for name, (algorithm, spec) in cast(run.experiment).learners.items()
+        for name, (algorithm, spec) in run.experiment.setup.learners.items()
     }
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), begun)
     meta = {"update": 0, "env_steps": 0, "devices": 1, "seconds": 0.0, "pending": []}

@@ -6,7 +6,7 @@ from shoal.api.seats import _divided, dealt_seats
 from shoal.cli import main
 from shoal.core.registry import import_file
 from shoal.presets import share
-from shoal.training.experiment import Experiment, cast
+from shoal.training.experiment import Experiment
 
 from .conftest import SMALL, assert_refused
 
@@ -57,9 +57,9 @@ def test_seats_that_there_are_not(shoal, choosers, who, words):
 
 def test_seats_are_dealt_by_hand(world):
     import_file(str(world))
-    roles = cast(share(Experiment(env="test/tiny", env_options={"hunters": 3}), "all"))
+    setup = share(Experiment(env="test/tiny", env_options={"hunters": 3}), "all").setup
     given = {("hunter", 1): "random", ("hunter", 2): "a", ("prey", 0): "random"}
-    divided, parts = _divided(roles, given)
+    divided, parts = _divided(setup, given)
     assert parts == {"shared": ("shared", None), "shared=random": ("shared", "random"), "shared=a": ("shared", "a")}
     assert dealt_seats(divided) == {
         "shared": [("hunter", 0)],
@@ -67,4 +67,4 @@ def test_seats_are_dealt_by_hand(world):
         "shared=a": [("hunter", 2)],
     }
     everybody = dict.fromkeys([("hunter", 0), ("hunter", 1), ("hunter", 2), ("prey", 0)], "b")
-    assert _divided(roles, everybody) == (roles, {"shared": ("shared", "b")})
+    assert _divided(setup, everybody) == (setup, {"shared": ("shared", "b")})

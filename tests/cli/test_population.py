@@ -17,11 +17,11 @@ from shoal.games.payoff import PayoffTable
 from shoal.networks.torsos import Network
 from shoal.populations.bank import Member
 from shoal.populations.game import Game
-from shoal.populations.oracles import Learned
+from shoal.populations.inspect_population import load_lineup, read_population_view
+from shoal.populations.oracles import LearnedOracle
 from shoal.populations.population import PopulationConfig, load, open_population, oracle_of
-from shoal.populations.psro import PSRO, begin
+from shoal.populations.psro import PSRO, begin_population
 from shoal.populations.responses import Responses
-from shoal.populations.view import look, seated
 from shoal.presets import resolve
 from shoal.training.run import create
 from tests.populations.folders import save
@@ -39,7 +39,7 @@ def made(path, table: PayoffTable, **plan):
     sizes = {"num_envs": 32, "num_steps": 4, "total_env_steps": 32 * 4 * 3}
     settings = PopulationConfig(dataclasses.replace(experiment, learners=learners, **sizes), PSRO(iterations=2, **plan))
     responses = Responses(Game(settings.experiment), 1, devices=1)
-    state = begin(responses.fresh(0), settings.psro.room_for())
+    state = begin_population(responses.fresh(0), settings.psro.room_for())
     for born in (1, 2):
         new = responses.fresh(10 * born)
         banks = {p: bank.add(new[p], Member(str(born), born - 1, born)) for p, bank in state.banks.items()}
@@ -71,7 +71,7 @@ def learnt(tmp_path_factory):
 @pytest.fixture(scope="module")
 def unplayed(tmp_path_factory):
     """The same without any payoffs."""
-    table = PayoffTable.empty(2).grown((3, 3))
+    table = PayoffTable.empty(2).grow((3, 3))
     return made(tmp_path_factory.mktemp("unplayed") / "run", table, meta_solver="uniform", episodes=0)
 
 
@@ -87,7 +87,7 @@ def test_a_finished_population_says_so(shoal, exact):
 def test_an_exact_population(shoal, exact):
     outcome = shoal("population", exact, "--json")
     assert outcome.code == 0, outcome.err
-    data, view = outcome.json, look(exact)
+    data, view = outcome.json, read_population_view(exact)
     assert data["sizes"] == [4, 4]
     np.testing.assert_array_equal(data["payoffs"], view.table.mean)
     last = json.loads((exact / "metrics.jsonl").read_text().splitlines()[-1])
@@ -114,7 +114,7 @@ def test_an_exact_population(shoal, exact):
 
 
 def test_looking_sees_what_a_restored_population_is(learnt):
-    view, settings = look(learnt), open_population(learnt)
+    view, settings = read_population_view(learnt), open_population(learnt)
     state = load(learnt, settings, oracle_of(settings))
     assert view.players == state.players
     assert view.members == {player: bank.members for player, bank in state.banks.items()}
@@ -128,7 +128,7 @@ def test_text_for_people(shoal, learnt, tmp_path):
     for words in ("cards/kuhn: 3 x 3 policies after 2 iterations", "NashConv", "value player_0", "by what they do"):
         assert words in outcome.out
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"population.html", "population.png"}
-    parents = [member.parent for member in look(learnt).members["player_0"]]
+    parents = [member.parent for member in read_population_view(learnt).members["player_0"]]
     assert parents == [None, 0, 1]  # a warm start is a lineage
 
 
@@ -142,7 +142,7 @@ def test_watching_a_line_up(shoal, learnt, tmp_path):
 def test_watched_policies_are_those_of_the_bank(learnt):
     settings = open_population(learnt)
     state = load(learnt, settings, oracle_of(settings))
-    _, policies, explore = seated(learnt, (2, 1))
+    _, policies, explore = load_lineup(learnt, (2, 1))
     assert explore
     for player, number in (("player_0", 2), ("player_1", 1)):
         jax.tree.map(np.testing.assert_array_equal, policies[player], state.banks[player][number])
@@ -178,7 +178,7 @@ def test_a_trained_response_gains_at_most_what_a_best_one_does(shoal, unplayed):
     settings = open_population(unplayed)
     oracle = oracle_of(settings, 1)
     state = load(unplayed, settings, oracle)
-    assert isinstance(oracle, Learned)
+    assert isinstance(oracle, LearnedOracle)
     tables = oracle.game.tables
     assert tables is not None
     value = expected(tables.payoff_table(oracle.plans(tables, state)), state.mixtures)

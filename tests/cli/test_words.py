@@ -15,13 +15,13 @@ import shoal as package
 from shoal.algorithms import A2C, ALGORITHMS, DDPG, DQN, NAMES, PPO, SAC, named
 from shoal.cli.arguments import whole_number
 from shoal.cli.commands import doctor
-from shoal.cli.commands.psro import PsroOptions, translated
+from shoal.cli.commands.psro import PsroOptions, translate_arguments
 from shoal.cli.runs import TrainOptions
 from shoal.cli.start import Hints
 from shoal.cli.targets import parse_target
 from shoal.core.errors import OptionError, UnknownNameError, shell_command
 from shoal.networks.torsos import Network
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.mismatch import differing_options, differing_shapes
 
 from .conftest import SMALL, assert_refused
@@ -79,7 +79,7 @@ def test_one_learner_where_an_algorithm_is_about_all():
 
 
 def test_an_oracle_may_be_named_so_too():
-    args = translated(["cards/kuhn", "--oracle", "mappo"])
+    args = translate_arguments(["cards/kuhn", "--oracle", "mappo"])
     experiment = parse_target(PsroOptions, args, "shoal psro").experiment
     assert {learner.algorithm.critic for learner in experiment.learners.values()} == {"global"}
 
@@ -257,8 +257,8 @@ def test_weights_of_another_world_or_algorithm_say_so():
 def policy(algorithm, **options):
     """The shapes of a policy in `mpe/simple_spread`."""
     learners = {"one": Learner(algorithm)}
-    roles = cast(Experiment("mpe/simple_spread", options, learners=learners, num_envs=2, num_steps=2))
-    algorithm, spec = roles.learners["one"]
+    setup = Experiment("mpe/simple_spread", options, learners=learners, num_envs=2, num_steps=2).setup
+    algorithm, spec = setup.learners["one"]
     return jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec).params)["agent"]
 
 

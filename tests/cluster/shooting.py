@@ -18,12 +18,12 @@ class Killer:
         self.name, self.updates = name, list(updates)
         self.committed = []
 
-    def __call__(self, site):
-        learner = site.status.get("learner", {})
+    def __call__(self, supervisor):
+        learner = supervisor.status.get("learner", {})
         self.committed.append(learner.get("committed", 0))
         if self.updates and learner.get("update", 0) >= self.updates[0]:
             self.updates.pop(0)
-            site.launcher.kill(self.name)
+            supervisor.launcher.kill(self.name)
 
 
 def disturbed(tmp_path, experiment, plan, *hooks, launcher=None):
@@ -32,9 +32,9 @@ def disturbed(tmp_path, experiment, plan, *hooks, launcher=None):
     runner.check(experiment, plan)
     entries = {"experiment": experiment.to_dict(), "cluster": runner.to_plain(plan)}
     runner.run_kinds.create(folder, runner.run_kinds.TRAINING, **entries)
-    site = runner.TrainingSupervisor(open_run(folder), plan, launcher or ThreadLauncher())
-    site.hooks += hooks
-    return site, site.run()
+    supervisor = runner.TrainingSupervisor(open_run(folder), plan, launcher or ThreadLauncher())
+    supervisor.hooks += hooks
+    return supervisor, supervisor.run()
 
 
 @contextlib.contextmanager

@@ -10,16 +10,16 @@ from shooting import Killer, disturbed
 
 from shoal.algorithms import A2C, DQN
 from shoal.cluster import training as runner
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.services.dataset import Item
 from shoal.cluster.services.parameters import ParameterService
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.gradient_workers import GradientActor
-from shoal.cluster.workers.gradients import WEIGHTS, Gradients, combined, without_optimisers
+from shoal.cluster.workers.gradients import WEIGHTS, Gradients, combine_gradients, without_optimisers
 from shoal.cluster.workers.learner import Learning
-from shoal.cluster.workers.rollouts import Copies, Share
+from shoal.cluster.workers.rollouts import EnvShare, Share
 from shoal.core.errors import OptionError
 from shoal.networks.torsos import Network
 from shoal.training.evaluate import evaluate
@@ -55,12 +55,12 @@ def test_a_gradient_that_travelled_makes_the_same_update():
     parameters.once.push(WEIGHTS, 0, leaves, 0)
     actor = GradientActor(experiment.to_dict(), 0, ENVS, {"parameters": parameters}, launcher.store)
     assert actor.weights.pull()
-    made, _ = Copies(rollouts.program_of(experiment), Share(0, ENVS)).roll(policies_of(actor.weights.value))
+    made, _ = EnvShare(rollouts.program_of(experiment), Share(0, ENVS)).roll(policies_of(actor.weights.value))
     gradients, metrics = actor._gradient(actor.weights.value, made)
     algorithm = experiment.learners["team"].algorithm
     applied = algorithm.count_update(algorithm.apply(learners["team"], gradients["team"]))  # pyright: ignore
     loss = float(metrics["loss/agent"])
-    whole, _, row = learning.learn(learners, tripped, np.int32(0), learning.placed(made))
+    whole, _, row = learning.learn(learners, tripped, np.int32(0), learning.put_on_devices(made))
     assert int(applied.updates) == int(whole["team"].updates) == 1
     for ours, theirs in zip(jax.tree.leaves(applied.params), jax.tree.leaves(whole["team"].params), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
@@ -72,7 +72,7 @@ def test_figures_of_rollouts_are_put_together():
         {"episodes": 2.0, "return/a": 10.0, "length": 4.0, "world/x": 1.0, "loss": 3.0},
         {"episodes": 1.0, "return/a": 5.0, "length": 2.0, "world/x": 2.0, "loss": 5.0},
     ]
-    assert combined(told) == {"episodes": 3.0, "return/a": 15.0, "length": 6.0, "world/x": 1.5, "loss": 4.0}
+    assert combine_gradients(told) == {"episodes": 3.0, "return/a": 15.0, "length": 6.0, "world/x": 1.5, "loss": 4.0}
 
 
 def test_the_queue_takes_gradients_only():
@@ -84,7 +84,7 @@ def test_the_queue_takes_gradients_only():
 
 
 def test_a3c_moves_gradients_and_no_rollouts(tmp_path):
-    updates, plan = 40, Plan("a3c", actors=2)
+    updates, plan = 40, ClusterPlan("a3c", actors=2)
     result, status = played(tmp_path, of(ROLLOUTS, updates), plan)
     assert result.update == updates
     messages, queue = status["messages"], status["services"]["dataset"]
@@ -102,7 +102,7 @@ def test_a3c_moves_gradients_and_no_rollouts(tmp_path):
 
 
 def test_gorila_moves_gradients_and_no_rollouts(tmp_path):
-    updates, plan = 40, Plan("gorila", actors=2, learners=2, shards=2)
+    updates, plan = 40, ClusterPlan("gorila", actors=2, learners=2, shards=2)
     result, status = played(tmp_path, of(WINDOWS, updates), plan)
     assert result.update == updates
     messages, queue = status["messages"], status["services"]["dataset"]
@@ -124,7 +124,7 @@ def test_gorila_moves_gradients_and_no_rollouts(tmp_path):
 
 @pytest.mark.parametrize("victim", ["actor-0", "learner-0", "dataset", "parameters"])
 def test_whoever_dies_a3c_ends_with_all_updates(tmp_path, victim):
-    plan = Plan("a3c", actors=2, commit_seconds=0.05)
+    plan = ClusterPlan("a3c", actors=2, commit_seconds=0.05)
     result, _ = played(tmp_path, of(ROLLOUTS, 80), plan, Killer(victim, 5, 40))
     assert result.update == 80
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
@@ -133,7 +133,7 @@ def test_whoever_dies_a3c_ends_with_all_updates(tmp_path, victim):
 
 @pytest.mark.parametrize("victim", ["replay-0", "learner-0", "learner-1", "actor-0", "dataset"])
 def test_whoever_dies_gorila_ends_with_all_updates(tmp_path, victim):
-    plan = Plan("gorila", actors=2, learners=2, commit_seconds=0.05)
+    plan = ClusterPlan("gorila", actors=2, learners=2, commit_seconds=0.05)
     result, _ = played(tmp_path, of(WINDOWS, 50), plan, Killer(victim, 5, 25))
     assert result.update == 50
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
@@ -142,16 +142,16 @@ def test_whoever_dies_gorila_ends_with_all_updates(tmp_path, victim):
 
 def test_running_statistics_are_refused():
     with pytest.raises(OptionError, match="normalise_values=True"):
-        runner.check(of(dataclasses.replace(ROLLOUTS, normalise_values=True)), Plan("a3c", actors=2))
+        runner.check(of(dataclasses.replace(ROLLOUTS, normalise_values=True)), ClusterPlan("a3c", actors=2))
     with pytest.raises(OptionError, match=r"SplitsUpdate \(.*prepare\), but dqn does not\. Choose --algo a2c, or"):
-        runner.check(of(WINDOWS), Plan("a3c", actors=2))
+        runner.check(of(WINDOWS), ClusterPlan("a3c", actors=2))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("recipe", "algorithm"), [("a3c", ROLLOUTS), ("gorila", WINDOWS)])
 def test_gradients_travel_on_ray(tmp_path, recipe, algorithm):
 
-    plan = Plan(recipe, actors=2)
+    plan = ClusterPlan(recipe, actors=2)
     result = run(of(algorithm, 20), tmp_path / "run", on=Cluster("local", plan))
     assert result.update == 20
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
@@ -172,6 +172,10 @@ LEARNS = DQN(learning_rate=5e-4, n_step=3, batch_size=128, gradient_steps=8, war
 )
 def test_cartpole_is_learnt_from_gradients(tmp_path, recipe, algorithm, steps, total, least):
     experiment = Experiment("control/cartpole", {}, (), {"team": Learner(algorithm)}, 16, steps, total)
-    run(experiment, tmp_path / "run", on=Cluster(plan=Plan(recipe, actors=2, learners=2), launcher=ThreadLauncher()))
-    roles, policies, _ = load_policies(tmp_path / "run")
-    assert evaluate(roles, policies, 256).total_mean_return > least
+    run(
+        experiment,
+        tmp_path / "run",
+        on=Cluster(plan=ClusterPlan(recipe, actors=2, learners=2), launcher=ThreadLauncher()),
+    )
+    setup, policies, _ = load_policies(tmp_path / "run")
+    assert evaluate(setup, policies, 256).total_mean_return > least

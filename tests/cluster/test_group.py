@@ -12,14 +12,14 @@ from shooting import Killer, disturbed
 
 from shoal.algorithms import A2C, DQN, PPO, PQN, Impala
 from shoal.cluster import training as runner
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.group import GroupLearning, Meeting
+from shoal.cluster.workers.group import GroupLearning, Rendezvous
 from shoal.cluster.workers.learner import Learning
-from shoal.cluster.workers.rollouts import Copies, Share
-from shoal.cluster.workers.segments import Segments, masked
+from shoal.cluster.workers.rollouts import EnvShare, Share
+from shoal.cluster.workers.segments import Segments, pad_rollout
 from shoal.core.errors import OptionError
 from shoal.networks.torsos import Network
 from shoal.presets import resolve
@@ -45,7 +45,7 @@ def weights(policies):
 
 
 def test_all_meet_and_a_newcomer_ends_the_group():
-    meeting, found = Meeting(2), {}
+    meeting, found = Rendezvous(2), {}
 
     def join(rank, token):
         found[token] = meeting.join(rank, token, f"address of {token}", 5.0)
@@ -65,14 +65,14 @@ def test_all_meet_and_a_newcomer_ends_the_group():
 
 
 def test_one_who_dies_while_waiting_is_replaced():
-    meeting = Meeting(2)
+    meeting = Rendezvous(2)
     assert meeting.join(0, "0a", "a", 0.0) is None
     assert meeting.join(0, "0b", "b", 0.0) is None
     assert meeting.join(1, "1a", "c", 0.0) == (1, "b")
 
 
 def test_a_meeting_that_died_learns_from_its_members():
-    meeting = Meeting(2)
+    meeting = Rendezvous(2)
     assert meeting.whole(7)
     assert meeting.join(0, "0c", "c", 0.0) is None
     assert not meeting.whole(7)
@@ -80,7 +80,7 @@ def test_a_meeting_that_died_learns_from_its_members():
 
 
 def test_enough_have_finished():
-    meeting = Meeting(3)
+    meeting = Rendezvous(3)
     assert not meeting.enough(0, 1, 0, False, 2)
     assert not meeting.enough(0, 1, 0, True, 2)
     assert not meeting.enough(0, 1, 0, True, 2)  # said twice, counted once
@@ -109,14 +109,14 @@ def test_a_rollout_that_ended_early_teaches_what_a_short_one_does(env, recurrent
     assert cut.steps.first.shape == (8, 8)
     assert not np.any(cut.steps.observation["agent"].active[4:])
     assert np.all(cut.steps.truncated[3])
-    whole, _ = Copies(rollouts.program_of(short), Share(0, 8)).roll(policies)
+    whole, _ = EnvShare(rollouts.program_of(short), Share(0, 8)).roll(policies)
     made = {}
     for name, experiment, rollout in (("cut", long, cut), ("whole", short, whole)):
         learning = Learning(experiment, 1)
         learners, tripped = learning.fresh()
         if name == "cut":
             rollout = junk_in_rows_not_made(rollout)
-        learners, _, _ = learning.learn(learners, tripped, np.int32(0), learning.placed(rollout))
+        learners, _, _ = learning.learn(learners, tripped, np.int32(0), learning.put_on_devices(rollout))
         made[name] = jax.device_get(policies_of(learners))
     assert largest_difference(weights(made["cut"]), weights(made["whole"])) < 1e-6
     assert largest_difference(weights(made["cut"]), weights(jax.device_get(policies))) > 1e-4  # it did learn
@@ -134,8 +134,8 @@ def junk_in_rows_not_made(made):
 def test_a_whole_rollout_is_not_changed_by_masks():
     experiment = of("control/cartpole")
     policies = policies_of(rollouts.program_of(experiment).init().learners)
-    whole, _ = Copies(rollouts.program_of(experiment), Share(0, 8)).roll(policies)
-    same = masked(whole, {}, 8)
+    whole, _ = EnvShare(rollouts.program_of(experiment), Share(0, 8)).roll(policies)
+    same = pad_rollout(whole, {}, 8)
     assert np.all(same.steps.observation["agent"].present)
     np.testing.assert_array_equal(same.steps.truncated, whole.steps.truncated)
     np.testing.assert_array_equal(same.steps.reward["agent"], whole.steps.reward["agent"])
@@ -151,7 +151,7 @@ def run_with_hooks(tmp_path, experiment, plan, *hooks, launcher=None):
 
 def test_one_learner_is_the_fused_runner(tmp_path):
     experiment = of("control/cartpole")
-    result, status = run_with_hooks(tmp_path, experiment, Plan("ddppo", learners=1))
+    result, status = run_with_hooks(tmp_path, experiment, ClusterPlan("ddppo", learners=1))
     assert largest_difference(result.policies, run(experiment, on=Local(devices=1)).policies) < 1e-6
     assert sorted(status["messages"]) == ["coordinator", "meeting"]  # no weights and no rollouts are sent anywhere
 
@@ -159,7 +159,7 @@ def test_one_learner_is_the_fused_runner(tmp_path):
 @pytest.mark.parametrize("victim", ["learner-0", "coordinator", "meeting"])
 def test_whoever_dies_the_run_ends_with_all_updates(tmp_path, victim):
     killer = Killer(victim, 3, 20)
-    plan = Plan("ddppo", learners=1, commit_seconds=0.05)
+    plan = ClusterPlan("ddppo", learners=1, commit_seconds=0.05)
     result, _ = run_with_hooks(tmp_path, of("control/cartpole", 60), plan, killer)
     assert result.update == 60
     assert not killer.updates
@@ -176,15 +176,15 @@ def test_what_cannot_work_is_refused(tmp_path):
         run(
             of("control/cartpole"),
             tmp_path / "a",
-            on=Cluster(plan=Plan("ddppo", learners=3), launcher=ThreadLauncher()),
+            on=Cluster(plan=ClusterPlan("ddppo", learners=3), launcher=ThreadLauncher()),
         )
     with pytest.raises(OptionError, match="backups must be less than the number of learners, 2, got 2"):
         run(
             of("control/cartpole"),
             tmp_path / "b",
-            on=Cluster(plan=Plan("ddppo", learners=2, backups=2), launcher=ThreadLauncher()),
+            on=Cluster(plan=ClusterPlan("ddppo", learners=2, backups=2), launcher=ThreadLauncher()),
         )
-    assert runner.needs(Plan("ddppo", actors=7, learners=3, backups=1)) == {"CPU": 3.0}
+    assert runner.needs(ClusterPlan("ddppo", actors=7, learners=3, backups=1)) == {"CPU": 3.0}
 
 
 @pytest.mark.slow
@@ -199,7 +199,7 @@ def test_two_learners_equal_one(tmp_path, monkeypatch):
     experiment = dataclasses.replace(resolve("mpe/simple_spread"), num_envs=16, num_steps=8, total_env_steps=5 * 128)
     made = {}
     for learners in (1, 2):
-        plan = Plan("ddppo", learners=learners)
+        plan = ClusterPlan("ddppo", learners=learners)
         launcher = RayLauncher("local", runner.needs(plan))
         result, _ = run_with_hooks(tmp_path / str(learners), experiment, plan, launcher=launcher)
         made[learners] = weights(result.policies)
@@ -211,7 +211,7 @@ def test_two_learners_equal_one(tmp_path, monkeypatch):
 def test_a_group_that_lost_a_member_begins_anew(tmp_path, victim):
     from shoal.cluster.transport.ray_launcher import RayLauncher
 
-    plan = Plan("ddppo", learners=2, backups=1, commit_seconds=0.2)
+    plan = ClusterPlan("ddppo", learners=2, backups=1, commit_seconds=0.2)
     launcher, killer = RayLauncher("local", runner.needs(plan)), Killer(victim, 5)
     result, status = run_with_hooks(tmp_path, of("control/cartpole", 190), plan, killer, launcher=launcher)
     assert result.update == 190
@@ -223,11 +223,13 @@ def test_a_group_that_lost_a_member_begins_anew(tmp_path, victim):
 @pytest.mark.parametrize("algorithm", [A2C, Impala, PQN])
 def test_whatever_learns_from_rollouts_alone_can_learn_in_a_group(tmp_path, algorithm):
     experiment = of("mpe/simple_spread", algorithm=algorithm)
-    result = run(experiment, tmp_path / "run", on=Cluster(plan=Plan("ddppo", learners=1), launcher=ThreadLauncher()))
+    result = run(
+        experiment, tmp_path / "run", on=Cluster(plan=ClusterPlan("ddppo", learners=1), launcher=ThreadLauncher())
+    )
     assert largest_difference(result.policies, run(experiment, on=Local(devices=1)).policies) < 1e-6
 
 
 @pytest.mark.parametrize("algorithm", [DQN, functools.partial(PQN, mixer="monotonic")])
 def test_who_needs_more_than_rollouts_is_refused(algorithm):
     with pytest.raises(OptionError, match=r"recipe ddppo needs .*, but \w+ does not. Choose --algo a2c or impala or"):
-        runner.check(of("mpe/simple_spread", algorithm=algorithm), Plan("ddppo", learners=1))
+        runner.check(of("mpe/simple_spread", algorithm=algorithm), ClusterPlan("ddppo", learners=1))

@@ -11,11 +11,11 @@ import pytest
 
 from shoal import Discrete, Env, Group, Observation, Outcome, register
 from shoal.algorithms import PPO, Impala
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.rollouts import Copies, Share
+from shoal.cluster.workers.rollouts import EnvShare, Share
 from shoal.networks.torsos import Network
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import policies_of
@@ -69,7 +69,7 @@ def test_a_world_that_gave_nan_begins_anew_and_is_learnt_from_again():
     plan = experiment(PPO)
     program = rollouts.program_of(plan)
     policies = jax.device_get(policies_of(program.init().learners))
-    held, learnt = Copies(program, Share(0, 8)), []
+    held, learnt = EnvShare(program, Share(0, 8)), []
     for _ in range(30):
         made, sound = held.roll(policies)
         whole = jax.tree.map(lambda leaf, sound=sound: leaf[:, sound], made.steps.replace(episodes=None, metrics={}))
@@ -83,7 +83,7 @@ def test_a_world_that_gave_nan_begins_anew_and_is_learnt_from_again():
 
 @pytest.mark.parametrize(("recipe", "algorithm"), [("sync", PPO), ("seed", Impala), ("ddppo", PPO)])
 def test_runs_in_worlds_that_give_nan_now_and_then_end_with_all_updates(tmp_path, recipe, algorithm):
-    plan = Plan(recipe) if recipe == "ddppo" else Plan(recipe, actors=1)
+    plan = ClusterPlan(recipe) if recipe == "ddppo" else ClusterPlan(recipe, actors=1)
     result = run(experiment(algorithm), tmp_path / "run", on=Cluster(plan=plan, launcher=ThreadLauncher()))
     assert result.update == 20
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.policies))

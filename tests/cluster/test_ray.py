@@ -19,7 +19,7 @@ from listening import listening
 
 from shoal.cli.app import main
 from shoal.cluster import training as runner
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.transport.service import WorkerError
 from shoal.training import checkpoint
@@ -50,10 +50,10 @@ def test_shot_processes_come_back_and_nobody_listens_but_on_loopback(tmp_path):
     module, found = faults(), {}
 
     def look_and_shoot(name, shoot=module.shoot):
-        def hit(site):
+        def hit(supervisor):
             family = module.family(os.getpid())
             found.update(listening=listening([pid for pid, _ in family]), agents=agents_among(family))
-            shoot(name)(site)
+            shoot(name)(supervisor)
 
         return hit
 
@@ -211,7 +211,7 @@ def test_status_advise_and_scale(tmp_path, capsys):
     experiment = faults().experiment_of(0, 12)
     from shoal.cluster.transport.launcher import ThreadLauncher
 
-    run(experiment, folder, on=Cluster(plan=Plan(actors=2), launcher=ThreadLauncher()))
+    run(experiment, folder, on=Cluster(plan=ClusterPlan(actors=2), launcher=ThreadLauncher()))
     assert main(["cluster", "status", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "update 12 of 12" in shown
@@ -373,21 +373,21 @@ def test_only_who_has_the_token_gets_in(tmp_path):
 def ray_launcher(address, plan=None, **more):
     from shoal.cluster.transport.ray_launcher import RayLauncher
 
-    return RayLauncher(address, runner.needs(plan or Plan(actors=1)), **more)
+    return RayLauncher(address, runner.needs(plan or ClusterPlan(actors=1)), **more)
 
 
 @pytest.mark.slow
 def test_learners_without_a_centre_meet_on_loopback(tmp_path):
     module, found = faults(), []
-    plan, experiment = Plan("ddppo", learners=2), module.experiment_of(0, 20)
-    site = module.begun(experiment, plan, tmp_path / "run", ray_launcher("local", plan))
+    plan, experiment = ClusterPlan("ddppo", learners=2), module.experiment_of(0, 20)
+    supervisor = module.begun(experiment, plan, tmp_path / "run", ray_launcher("local", plan))
 
-    def look(site):
-        if site.status.get("learner", {}).get("update", 0) >= 3 and not found:
+    def look(supervisor):
+        if supervisor.status.get("learner", {}).get("update", 0) >= 3 and not found:
             found.extend(listening([pid for pid, _ in module.family(os.getpid())]))
 
-    site.hooks.append(look)
-    assert site.run().update == 20
+    supervisor.hooks.append(look)
+    assert supervisor.run().update == 20
     assert len(found) >= 9  # with that of the first learner, where all meet
     assert [(who, str(at)) for who, at in found if not at.is_loopback] == []
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shoal.cluster.replay.ring import Ring, Table, places
-from shoal.cluster.replay.service import LIFE, Push, ReplayService
+from shoal.cluster.replay.service import LIFE, ReplayPush, ReplayService
 from shoal.cluster.replay.shards import Shards
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.errors import OptionError
@@ -23,9 +23,9 @@ def rows(start: int, maker: int = 0, count: int = T) -> list[np.ndarray]:
     return [(maker * 1000 + 10 * times + np.arange(E)).astype(np.float32), times.astype(np.int32)]
 
 
-def push(start: int, maker: int = 0, priority=None, version: int = 0, told=None, life: int = 0) -> Push:
+def push(start: int, maker: int = 0, priority=None, version: int = 0, told=None, life: int = 0) -> ReplayPush:
     steps = {"team": (rows(start, maker), priority)}
-    return Push(maker, life * LIFE + start, version, T * E, steps, told or {})
+    return ReplayPush(maker, life * LIFE + start, version, T * E, steps, told or {})
 
 
 def service(length: int = 9, window: int = 2, prioritised: bool = False, room: int = 10**9, **more) -> ReplayService:
@@ -193,7 +193,7 @@ def test_spills_by_itself(tmp_path):
 
 def test_an_unknown_table_is_named():
     with pytest.raises(OptionError, match="no table 'other', only team"):
-        service().push(Push(0, 0, 0, 6, {"other": (rows(0), None)}, {}))
+        service().push(ReplayPush(0, 0, 0, 6, {"other": (rows(0), None)}, {}))
 
 
 def started(prioritised: bool = True, shards: int = 2) -> tuple[ThreadLauncher, Shards]:

@@ -12,13 +12,13 @@ from shoal.algorithms import A2C, DQN
 from shoal.algorithms import q_learning as q
 from shoal.algorithms.registry import ALGORITHMS, register_algorithm
 from shoal.cluster import training as runner
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.replay.actor import PriorityEstimator, ladder, steps_by_learner
 from shoal.cluster.replay.learner import LEAD, ReplayLearning
 from shoal.cluster.run import Cluster
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.rollouts import Copies, Share
+from shoal.cluster.workers.rollouts import EnvShare, Share
 from shoal.core.algorithm import Algorithm, Prioritises
 from shoal.core.errors import OptionError
 from shoal.networks.torsos import Network
@@ -53,7 +53,7 @@ def rolled(algorithm, count):
     experiment = of(algorithm)
     learning = ReplayLearning(experiment)
     state = learning.fresh()[0]["team"]
-    copies = Copies(rollouts.program_of(experiment), Share(0, ENVS))
+    copies = EnvShare(rollouts.program_of(experiment), Share(0, ENVS))
     made = [copies.roll(policies_of({"team": state}))[0] for _ in range(count)]
     return learning, state, [steps_by_learner(one, learning.own)["team"] for one in made]
 
@@ -100,7 +100,7 @@ def test_every_actor_explores_to_its_own_degree():
 @pytest.mark.parametrize(("recipe", "algorithm"), [("apex", APEX), ("r2d2", R2D2)])
 def test_actors_set_priorities_and_the_learner_only_corrects_them(tmp_path, recipe, algorithm):
     updates = 40
-    result, status = played(tmp_path, of(algorithm, updates), Plan(recipe, actors=2, shards=2))
+    result, status = played(tmp_path, of(algorithm, updates), ClusterPlan(recipe, actors=2, shards=2))
     assert result.update == updates
     first = -(-algorithm.warm_up // (ENVS * STEPS))  # the first update that learns
     inserted = 0
@@ -128,7 +128,7 @@ VICTIMS = ("replay-0", "learner-0", "actor-0", "parameters", "coordinator")
 
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_whoever_dies_apex_ends_with_all_updates(tmp_path, victim):
-    plan = Plan("apex", actors=2, shards=2, commit_seconds=0.05)
+    plan = ClusterPlan("apex", actors=2, shards=2, commit_seconds=0.05)
     result, status = played(tmp_path, of(APEX, 60), plan, Killer(victim, 5, 30))
     assert result.update == 60
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
@@ -139,13 +139,13 @@ def test_whoever_dies_apex_ends_with_all_updates(tmp_path, victim):
 
 @pytest.mark.parametrize("victim", ["replay-0", "actor-0"])
 def test_whoever_dies_r2d2_ends_with_all_updates(tmp_path, victim):
-    plan = Plan("r2d2", actors=2, commit_seconds=0.05)
+    plan = ClusterPlan("r2d2", actors=2, commit_seconds=0.05)
     assert played(tmp_path, of(R2D2, 40), plan, Killer(victim, 10))[0].update == 40
 
 
 def test_a_mixer_reaches_the_actors(tmp_path):
     algorithm = dataclasses.replace(APEX, mixer="monotonic", mixer_hidden=8)
-    result, status = played(tmp_path, of(algorithm, 8, "mpe/simple_spread"), Plan("apex", actors=1))
+    result, status = played(tmp_path, of(algorithm, 8, "mpe/simple_spread"), ClusterPlan("apex", actors=1))
     assert result.update == 8
     assert status["services"]["parameters"]["shared"] == 8
 
@@ -165,7 +165,7 @@ def test_a_mixer_reaches_the_actors(tmp_path):
 )
 def test_what_does_not_fit_is_refused(recipe, algorithm, said):
     with pytest.raises(OptionError, match=said):
-        runner.check(of(algorithm), Plan(recipe, actors=2))
+        runner.check(of(algorithm), ClusterPlan(recipe, actors=2))
 
 
 def _ask(member):
@@ -190,14 +190,14 @@ def _registered():
 def test_whoever_has_the_protocol_is_welcome():
     assert not isinstance(Foreign(), DQN)
     for recipe in ("apex", "r2d2", "gorila"):
-        runner.check(of(Foreign()), Plan(recipe, actors=2))
+        runner.check(of(Foreign()), ClusterPlan(recipe, actors=2))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize("recipe", ["apex", "r2d2", "gorila"])
 def test_whoever_has_the_protocol_learns(tmp_path, recipe):
-    result, status = played(tmp_path, of(Foreign(), 12), Plan(recipe, actors=2))
+    result, status = played(tmp_path, of(Foreign(), 12), ClusterPlan(recipe, actors=2))
     assert result.update == 12
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert lines[-1]["loss"] > 0
@@ -208,7 +208,7 @@ def test_whoever_has_the_protocol_learns(tmp_path, recipe):
 def test_apex_on_ray(tmp_path):
     from shoal.cluster.transport.ray_launcher import RayLauncher
 
-    plan = Plan("apex", actors=2, shards=2)
+    plan = ClusterPlan("apex", actors=2, shards=2)
     launcher = RayLauncher("local", runner.needs(plan))
     result = run(of(APEX, 30), tmp_path / "run", on=Cluster(plan=plan, launcher=launcher))
     assert result.update == 30
@@ -239,16 +239,20 @@ SOLVES = DQN(
 )
 def test_cartpole_is_solved(tmp_path, recipe, algorithm, steps, total):
     experiment = Experiment("control/cartpole", {}, (), {"team": Learner(algorithm)}, 16, steps, total)
-    run(experiment, tmp_path / "run", on=Cluster(plan=Plan(recipe, actors=2, shards=2), launcher=ThreadLauncher()))
-    roles, policies, _ = load_policies(tmp_path / "run")
-    assert evaluate(roles, policies, 256).total_mean_return > 450
+    run(
+        experiment,
+        tmp_path / "run",
+        on=Cluster(plan=ClusterPlan(recipe, actors=2, shards=2), launcher=ThreadLauncher()),
+    )
+    setup, policies, _ = load_policies(tmp_path / "run")
+    assert evaluate(setup, policies, 256).total_mean_return > 450
 
 
 @pytest.mark.slow
 def test_a_team_learns_by_apex(tmp_path):
     algorithm = dataclasses.replace(SOLVES, learning_rate=1e-3, gamma=0.9, n_step=1, mixer="sum")
     experiment = Experiment("mpe/simple_spread", {}, (), {"team": Learner(algorithm)}, 64, 5, 100_000)
-    run(experiment, tmp_path / "run", on=Cluster(plan=Plan("apex", actors=2), launcher=ThreadLauncher()))
-    roles, policies, _ = load_policies(tmp_path / "run")
-    trained, chance = (evaluate(roles, one, 512).total_mean_return for one in (policies, None))
+    run(experiment, tmp_path / "run", on=Cluster(plan=ClusterPlan("apex", actors=2), launcher=ThreadLauncher()))
+    setup, policies, _ = load_policies(tmp_path / "run")
+    trained, chance = (evaluate(setup, one, 512).total_mean_return for one in (policies, None))
     assert trained > chance + 5

@@ -11,16 +11,16 @@ from shooting import Killer, disturbed
 
 from shoal.algorithms import Impala
 from shoal.cluster import training as runner
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.services.dataset import Queue
 from shoal.cluster.services.parameters import ParameterService
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.workers import inference, rollouts
-from shoal.cluster.workers.host_copies import HostCopies
+from shoal.cluster.workers.host_envs import HostEnvShare
 from shoal.cluster.workers.inference import InferenceServer
-from shoal.cluster.workers.rollouts import Copies, Share
-from shoal.cluster.workers.stepping import Halves, num_halves
+from shoal.cluster.workers.rollouts import EnvShare, Share
+from shoal.cluster.workers.stepping import EnvSlices, num_slices
 from shoal.cluster.workers.weights import POLICIES, policy_layout
 from shoal.core.errors import OptionError
 from shoal.networks.torsos import Network
@@ -86,14 +86,14 @@ def test_the_rollouts_are_those_that_actors_would_make(env, recurrent, anew):
     """Four rollouts of 8 steps go beyond simple_spread's 25, where episodes are cut and final views are valued."""
     experiment = of(env, num_steps=8, recurrent=recurrent, recurrent_size=8)
     alone = Alone(experiment)
-    own = Copies(alone.program, Share(0, 8, anew))
-    parts = Halves(alone.program, "actor-0", Share(0, 8, anew)).parts
+    own = EnvShare(alone.program, Share(0, 8, anew))
+    parts = EnvSlices(alone.program, "actor-0", Share(0, 8, anew)).parts
     for _ in range(4):
         alone.play(parts, 8)
         items = alone.taken(2)
         assert [(item.maker, item.share, item.version) for item in items] == [("actor-0", 0, 3), ("actor-0", 4, 3)]
         wanted, _ = own.roll(alone.policies)
-        found = rollouts.joined([item.ref for item in items])
+        found = rollouts.join_rollouts([item.ref for item in items])
         assert_same(without_episodes(found), without_episodes(wanted))
         assert found.steps.episodes.count.sum() == wanted.steps.episodes.count.sum()
     if env == "mpe/simple_spread":
@@ -106,11 +106,11 @@ def test_environments_of_the_host_too():
     pytest.importorskip("gymnasium")
     experiment = of("gymnasium:CartPole-v1", num_steps=16, recurrent="none")
     alone = Alone(experiment)
-    own = HostCopies(alone.program, Share(0, 8))
-    halves = Halves(alone.program, "actor-0", Share(0, 8))
+    own = HostEnvShare(alone.program, Share(0, 8))
+    halves = EnvSlices(alone.program, "actor-0", Share(0, 8))
     for _ in range(2):
         alone.play(halves.parts, 16)
-        found = rollouts.joined([item.ref for item in alone.taken(2)])
+        found = rollouts.join_rollouts([item.ref for item in alone.taken(2)])
         assert_same(without_episodes(found), without_episodes(own.roll(alone.policies)[0]))
     assert found.steps.terminated.any()
     own.close()
@@ -122,7 +122,7 @@ def test_requests_are_answered_together(monkeypatch):
     monkeypatch.setattr(inference, "PATIENCE", 5.0)
     monkeypatch.setattr(inference, "RECENT", 60.0)
     alone = Alone(of("control/cartpole", num_steps=6, recurrent="none"))
-    parts = [Halves(alone.program, f"actor-{i}", Share(i, 1)).parts[0] for i in range(3)]
+    parts = [EnvSlices(alone.program, f"actor-{i}", Share(i, 1)).parts[0] for i in range(3)]
     alone.play(parts, 12)
     figures = alone.handle.once.figures()
     assert figures["requests"] == 3 * 13
@@ -133,7 +133,7 @@ def test_requests_are_answered_together(monkeypatch):
 
 def test_a_request_that_comes_twice_counts_once_and_a_gap_begins_anew():
     alone = Alone(of("control/cartpole", num_steps=3, recurrent="none"))
-    part = Halves(alone.program, "actor-0", Share(0, 1)).parts[0]
+    part = EnvSlices(alone.program, "actor-0", Share(0, 1)).parts[0]
     for _ in range(3):
         first, again = (alone.handle.once.act(part.request) for _ in range(2))
         assert_same(first, again)
@@ -152,7 +152,7 @@ def test_a_request_that_comes_twice_counts_once_and_a_gap_begins_anew():
 
 def test_a_full_queue_holds_actors_up():
     alone = Alone(of("control/cartpole", num_steps=1, recurrent="none"))
-    part = Halves(alone.program, "actor-0", Share(0, 1)).parts[0]
+    part = EnvSlices(alone.program, "actor-0", Share(0, 1)).parts[0]
     for _ in range(8):
         part.step(alone.handle.once.act(part.request))
     alone.handle.once.act(part.request)  # the eighth rollout fills it
@@ -166,7 +166,7 @@ def test_a_full_queue_holds_actors_up():
 
 def test_copies_that_are_sick_are_replaced():
     alone = Alone(of("control/cartpole", num_steps=2, recurrent="none"))
-    part = Halves(alone.program, "actor-0", Share(0, 8)).parts[0]
+    part = EnvSlices(alone.program, "actor-0", Share(0, 8)).parts[0]
     part.sound[1] = False
     alone.play([part], 2)
     steps = alone.taken(1)[0].ref.steps
@@ -183,7 +183,7 @@ def run_with_hooks(tmp_path, experiment, plan, *hooks, launcher=None):
 
 def test_actors_pull_no_weights_and_staleness_is_measured(tmp_path):
     result, lines, status = run_with_hooks(
-        tmp_path, of("control/cartpole", 40, recurrent="none"), Plan("seed", actors=2)
+        tmp_path, of("control/cartpole", 40, recurrent="none"), ClusterPlan("seed", actors=2)
     )
     assert result.update == 40
     messages = status["messages"]
@@ -199,7 +199,7 @@ def test_actors_pull_no_weights_and_staleness_is_measured(tmp_path):
 def test_whoever_dies_the_run_ends_with_all_updates(tmp_path, victim):
     experiment = of("control/cartpole", 200, recurrent="none")
     killer = Killer(victim, 3, 40, 80)
-    plan = Plan("seed", actors=2, commit_seconds=0.05)
+    plan = ClusterPlan("seed", actors=2, commit_seconds=0.05)
     result, _, _ = run_with_hooks(tmp_path, experiment, plan, killer)
     assert result.update == 200
     assert not killer.updates
@@ -210,7 +210,7 @@ def test_whoever_dies_the_run_ends_with_all_updates(tmp_path, victim):
 def test_on_ray(tmp_path, victim):
     from shoal.cluster.transport.ray_launcher import RayLauncher
 
-    plan = Plan("seed", actors=2, commit_seconds=0.2)
+    plan = ClusterPlan("seed", actors=2, commit_seconds=0.2)
     launcher = RayLauncher("local", runner.needs(plan))
     experiment = dataclasses.replace(of("control/cartpole", 180, recurrent="none"), seed=1)
     killer = Killer(victim, 5, 60)
@@ -221,7 +221,7 @@ def test_on_ray(tmp_path, victim):
 
 
 def test_an_odd_number_of_copies_is_not_cut_in_halves():
-    assert [num_halves(copies) for copies in (1, 2, 3, 8)] == [1, 2, 1, 2]
+    assert [num_slices(copies) for copies in (1, 2, 3, 8)] == [1, 2, 1, 2]
 
 
 def test_it_is_for_those_who_correct_for_lag_alone(tmp_path):
@@ -229,4 +229,4 @@ def test_it_is_for_those_who_correct_for_lag_alone(tmp_path):
     with pytest.raises(
         OptionError, match=r"recipe seed needs .*traits\.corrects_lag\), but \w+ does not. Choose --algo impala"
     ):
-        run(experiment, tmp_path / "run", on=Cluster(plan=Plan("seed"), launcher=ThreadLauncher()))
+        run(experiment, tmp_path / "run", on=Cluster(plan=ClusterPlan("seed"), launcher=ThreadLauncher()))

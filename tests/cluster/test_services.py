@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.services.clock import Clock
 from shoal.cluster.services.coordinator import Coordinator
 from shoal.cluster.services.dataset import Item, Queue
@@ -15,7 +15,7 @@ from shoal.cluster.services.journal import Journal, read
 from shoal.cluster.services.parameters import ParameterService
 from shoal.cluster.transport.launcher import LocalStore, ThreadLauncher
 from shoal.cluster.transport.service import ServiceUnavailable, WorkerError
-from shoal.cluster.workers.learner import Learner
+from shoal.cluster.workers.learner import LearnerWorker
 from shoal.core.errors import OptionError, RunError, ShoalError, UnknownNameError
 from shoal.training.experiment import Experiment
 
@@ -105,8 +105,8 @@ class Holes:
 
 
 def test_a_learner_puts_back_what_is_whole_and_asks_for_the_rest(tmp_path):
-    learner = Learner.__new__(Learner)
-    queue, coordinator = Queue(8), Coordinator(str(tmp_path), Plan(actors=3), 10)
+    learner = LearnerWorker.__new__(LearnerWorker)
+    queue, coordinator = Queue(8), Coordinator(str(tmp_path), ClusterPlan(actors=3), 10)
     launcher = ThreadLauncher()
     learner.store = Holes()
     handles = {
@@ -133,8 +133,8 @@ def test_a_learner_puts_back_what_is_whole_and_asks_for_the_rest(tmp_path):
 @pytest.mark.parametrize(("recipe", "taken"), [("stale", ["2.0", "3.0"]), ("impala", ["0.0", "1.0"])])
 def test_a_learner_leaves_what_is_too_stale(recipe, taken):
     """At update 5, at most 2 behind: what was made by version 2 is dropped, and version 3 will do."""
-    learner, queue, launcher = Learner.__new__(Learner), Queue(8), ThreadLauncher()
-    learner.plan, learner.update = Plan(recipe=recipe, actors=2, max_staleness=2), 5
+    learner, queue, launcher = LearnerWorker.__new__(LearnerWorker), Queue(8), ThreadLauncher()
+    learner.plan, learner.update = ClusterPlan(recipe=recipe, actors=2, max_staleness=2), 5
     learner.dead, learner.clock = threading.Event(), Clock()
     learner.services = Services({"dataset": launcher.start("dataset", lambda: queue)}, "learner")
     for number, version in enumerate((1, 2, 3, 5)):
@@ -213,7 +213,7 @@ DONE = {"env_steps": 8, "seconds": {"roll": 1.0}, "sick": [], "resets": 0}
 
 class TestCoordinator:
     def test_synchronous_rounds_wait_for_the_update(self, tmp_path):
-        it = Coordinator(str(tmp_path), Plan(actors=2), 10)
+        it = Coordinator(str(tmp_path), ClusterPlan(actors=2), 10)
         assert it.next("actor-0", {}, 0.0) is None  # no weights yet
         it.began(0)
         assert it.next("actor-0", {}, 0.0) == {"kind": "rollout", "round": 0, "version": 0, "epoch": 0}
@@ -223,7 +223,7 @@ class TestCoordinator:
         assert it.next("actor-1", {}, 0.0) == {"kind": "rollout", "round": 1, "version": 1, "epoch": 0}
 
     def test_stale_ones_run_ahead_within_the_bound(self, tmp_path):
-        it = Coordinator(str(tmp_path), Plan("stale", actors=1, max_staleness=2), 10)
+        it = Coordinator(str(tmp_path), ClusterPlan("stale", actors=1, max_staleness=2), 10)
         it.began(0)
         given = []
         while (task := it.next("actor-0", {"round": len(given) - 1, **DONE} if given else {}, 0.0)) is not None:
@@ -238,13 +238,13 @@ class TestCoordinator:
         }
 
     def test_asynchronous_ones_never_wait(self, tmp_path):
-        it = Coordinator(str(tmp_path), Plan("impala", actors=1), 10)
+        it = Coordinator(str(tmp_path), ClusterPlan("impala", actors=1), 10)
         it.began(0)
         rounds = [it.next("actor-0", {"round": n - 1, **DONE} if n else {}, 0.0)["round"] for n in range(50)]
         assert rounds == list(range(50))
 
     def test_a_worker_that_died_makes_its_round_again(self, tmp_path):
-        it = Coordinator(str(tmp_path), Plan(actors=1), 10)
+        it = Coordinator(str(tmp_path), ClusterPlan(actors=1), 10)
         it.began(0)
         assert it.hello("actor-0") == 0
         assert it.next("actor-0", {}, 0.0)["round"] == 0
@@ -253,7 +253,7 @@ class TestCoordinator:
         assert it.status()["workers"]["actor-0"]["restarts"] == 1
 
     def test_what_was_lost_is_made_again(self, tmp_path):
-        it = Coordinator(str(tmp_path), Plan(actors=1), 10)
+        it = Coordinator(str(tmp_path), ClusterPlan(actors=1), 10)
         it.began(0)
         it.next("actor-0", {}, 0.0)
         assert it.next("actor-0", {"round": 0, **DONE}, 0.0) is None
@@ -261,7 +261,7 @@ class TestCoordinator:
         assert it.next("actor-0", {}, 0.0)["round"] == 0
 
     def test_a_learner_that_died_waits_for_its_round(self, tmp_path):
-        it = Coordinator(str(tmp_path), Plan(actors=1), 10)
+        it = Coordinator(str(tmp_path), ClusterPlan(actors=1), 10)
         it.began(0)
         for update in range(5):
             it.next("actor-0", {"round": update - 1, **DONE} if update else {}, 0.0)
@@ -270,7 +270,7 @@ class TestCoordinator:
         assert it.next("actor-0", {"round": 4, **DONE}, 0.0)["round"] == 3  # for the learner that died: not counted
 
     def test_a_learner_that_waits_brings_back_what_was_forgotten(self, tmp_path):
-        it = Coordinator(str(tmp_path), Plan(actors=2), 10)  # it died, and knows nothing of the run
+        it = Coordinator(str(tmp_path), ClusterPlan(actors=2), 10)  # it died, and knows nothing of the run
         assert it.next("actor-0", {}, 0.0) is None
         assert not it.standing("learner-0", 6, 2, [])
         assert it.next("actor-0", {}, 0.0) == {"kind": "rollout", "round": 6, "version": 6, "epoch": 2}
@@ -281,26 +281,26 @@ class TestCoordinator:
         assert it.next("actor-0", {}, 0.0)["round"] == 6
 
     def test_who_was_left_behind_goes_on_with_the_others(self, tmp_path):
-        it = Coordinator(str(tmp_path), Plan(actors=1, backups=1), 10)
+        it = Coordinator(str(tmp_path), ClusterPlan(actors=1, backups=1), 10)
         it.began(0)
         assert it.next("actor-1", {}, 0.0)["round"] == 0
         it.updated(4, {"staleness": [0.0, 0.0]})
         assert it.next("actor-1", {"round": 0, **DONE}, 0.0)["round"] == 4
 
     def test_it_remembers_what_counts(self, tmp_path):
-        it = Coordinator(str(tmp_path), Plan(actors=1), 10)
+        it = Coordinator(str(tmp_path), ClusterPlan(actors=1), 10)
         it.hello("actor-0")
         it.began(0)
         it.next("actor-0", {}, 0.0)
         it.next("actor-0", {"round": 0, **DONE, "sick": [3]}, 0.0)
         it.committed(7)
-        again = Coordinator(str(tmp_path), Plan(actors=1), 10)
+        again = Coordinator(str(tmp_path), ClusterPlan(actors=1), 10)
         assert again.hello("actor-0") == 1
         assert {"quarantine": "actor-0", "copies": [3]} in again.journal.entries
         assert {"committed": 7} in again.journal.entries
 
     def test_stop_and_slow(self, tmp_path):
-        it = Coordinator(str(tmp_path), Plan("impala", actors=3), 10)
+        it = Coordinator(str(tmp_path), ClusterPlan("impala", actors=3), 10)
         it.began(0)
         for number, seconds in enumerate((1.0, 1.1, 5.0)):
             it.next(f"actor-{number}", {}, 0.0)
@@ -399,16 +399,16 @@ class TestPlan:
     )
     def test_senseless_plans(self, options, said):
         with pytest.raises(OptionError, match=said):
-            Plan(**options)
+            ClusterPlan(**options)
 
     def test_unknown_recipe(self):
         with pytest.raises(UnknownNameError, match="Did you mean 'impala'"):
-            _ = Plan("impla").sync_mode
+            _ = ClusterPlan("impla").sync_mode
 
     def test_copies_are_dealt_evenly(self):
-        assert Plan(actors=4).share(Experiment("mpe/simple_spread", num_envs=64)) == 16
+        assert ClusterPlan(actors=4).share(Experiment("mpe/simple_spread", num_envs=64)) == 16
         with pytest.raises(OptionError, match=r"multiple of the number of actors, 3, got 64\. Try 66"):
-            Plan(actors=3).share(Experiment("mpe/simple_spread", num_envs=64))
+            ClusterPlan(actors=3).share(Experiment("mpe/simple_spread", num_envs=64))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, ValueError])
@@ -439,5 +439,5 @@ def test_whatever_is_raised_in_a_service_comes_to_the_caller_in_words(error):
 def test_a_forged_journal_is_refused_in_a_line(tmp_path, line):
     (tmp_path / "journal.jsonl").write_text(json.dumps({"committed": 3}) + "\n" + json.dumps(line) + "\n")
     with pytest.raises(RunError, match=r"journal\.jsonl is no journal of a run") as caught:
-        Coordinator(str(tmp_path), Plan(), 10)
+        Coordinator(str(tmp_path), ClusterPlan(), 10)
     assert "\n" not in str(caught.value)

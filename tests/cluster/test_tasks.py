@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.cluster.tasks.board import Result, Task, TaskBoard
+from shoal.cluster.tasks.board import Task, TaskBoard, TaskResult
 from shoal.cluster.tasks.ledger import Ledger
 from shoal.cluster.tasks.pool import PoolConfig, WorkerPool
 from shoal.cluster.transport.launcher import ThreadLauncher
@@ -21,7 +21,7 @@ from shoal.core.errors import OptionError, RunError
 
 
 def done(id, **figures):
-    return Result(id, figures)
+    return TaskResult(id, figures)
 
 
 def ids(tasks):
@@ -43,7 +43,7 @@ def test_a_result_counts_once_and_survives(tmp_path):
     board = TaskBoard(tmp_path)
     board.add([Task("a", "k"), Task("b", "k")])
     board.report_and_fetch("w", "1", (), count=2)
-    board.report("w", [Result("a", {"n": 0.1}, [np.arange(3, dtype=np.float32), np.array(True)])])
+    board.report("w", [TaskResult("a", {"n": 0.1}, [np.arange(3, dtype=np.float32), np.array(True)])])
     board.report("v", [done("a", n=7.0)])
     again = TaskBoard(tmp_path)
     for each in (board, again):
@@ -61,14 +61,14 @@ def test_the_first_result_of_a_task_is_the_one(tmp_path):
     """One who was given up may report as well, later and something else."""
     ledger = Ledger(tmp_path)
     for number in (1, 2):
-        ledger.count(ledger.write([Result("a", {"number": number})]))
+        ledger.count(ledger.write([TaskResult("a", {"number": number})]))
     assert ledger.read("a").figures == {"number": 1}
     assert Ledger(tmp_path).read("a").figures == {"number": 1}
 
 
 def test_what_is_forgotten_does_not_come_back_with_the_journal(tmp_path):
     ledger = Ledger(tmp_path)
-    ledger.count(ledger.write([Result("a", {}), Result("b", {})]))
+    ledger.count(ledger.write([TaskResult("a", {}), TaskResult("b", {})]))
     ledger.forget(["a"])
     again = Ledger(tmp_path)
     assert "a" not in again
@@ -77,7 +77,7 @@ def test_what_is_forgotten_does_not_come_back_with_the_journal(tmp_path):
 
 def test_no_pickle_and_no_half_line(tmp_path):
     board = TaskBoard(tmp_path)
-    board.report("w", [done("a", n=1), Result("b", {}, [np.ones(2)])])
+    board.report("w", [done("a", n=1), TaskResult("b", {}, [np.ones(2)])])
     path = tmp_path / "journal.jsonl"
     assert [json.loads(line)["done"] for line in path.read_text().splitlines()] == ["a", "b"]
     (file,) = tmp_path.glob("*.npz")
@@ -95,7 +95,7 @@ def test_types_that_came_from_elsewhere(tmp_path):
     sent = pickle.loads(pickle.dumps(np.arange(2.0), protocol=5, buffer_callback=(kept := []).append), buffers=kept)
     small = np.arange(2, dtype=jnp.bfloat16)
     board = TaskBoard(tmp_path)
-    board.report("w", [Result("a", {}, [sent, np.ones(2, np.dtype("float64", copy=True)), small])])
+    board.report("w", [TaskResult("a", {}, [sent, np.ones(2, np.dtype("float64", copy=True)), small])])
     (found,) = board.results(["a"])
     assert [leaf.dtype for leaf in found.leaves] == [np.float64, np.float64, jnp.bfloat16]
     np.testing.assert_array_equal(found.leaves[0], [0.0, 1.0])
@@ -103,7 +103,7 @@ def test_types_that_came_from_elsewhere(tmp_path):
 
 def test_arrays_that_the_journal_does_not_name_do_not_count(tmp_path):
     board = TaskBoard(tmp_path)
-    board.report("w", [Result("a", {}, [np.ones(2)])])
+    board.report("w", [TaskResult("a", {}, [np.ones(2)])])
     (tmp_path / "journal.jsonl").write_text("")
     assert TaskBoard(tmp_path).wait(["a"]).unknown == ["a"]
     assert not list(tmp_path.glob("*.npz"))
@@ -111,7 +111,7 @@ def test_arrays_that_the_journal_does_not_name_do_not_count(tmp_path):
 
 def test_what_is_forgotten_is_gone_for_good(tmp_path):
     board = TaskBoard(tmp_path)
-    board.report("w", [Result("a", {}, [np.ones(2)]), done("b")])
+    board.report("w", [TaskResult("a", {}, [np.ones(2)]), done("b")])
     board.forget(["a", "unheard of"])
     assert not list(tmp_path.glob("*.npz"))
     for each in (board, TaskBoard(tmp_path)):

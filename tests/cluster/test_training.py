@@ -10,7 +10,7 @@ from shooting import Killer, disturbed
 
 from shoal.algorithms import PQN
 from shoal.cluster import training as runner
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.transport.service import WorkerError
@@ -59,7 +59,7 @@ def alone():
 )
 def test_synchronous_equals_fused(tmp_path, alone, preset, actors):
     experiment = small(preset)
-    result = run(experiment, tmp_path / "run", on=Cluster(plan=Plan(actors=actors), launcher=ThreadLauncher()))
+    result = run(experiment, tmp_path / "run", on=Cluster(plan=ClusterPlan(actors=actors), launcher=ThreadLauncher()))
     assert result.update == 5
     assert largest_difference(result.policies, alone(experiment)) < 1e-6
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
@@ -73,7 +73,7 @@ def test_synchronous_equals_fused(tmp_path, alone, preset, actors):
 def test_synchronous_equals_fused_on_ray(tmp_path, alone, preset, actors):
     from shoal.cluster.transport.ray_launcher import RayLauncher
 
-    plan, experiment = Plan(actors=actors), small(preset)
+    plan, experiment = ClusterPlan(actors=actors), small(preset)
     launcher = RayLauncher("local", runner.needs(plan))
     result = run(experiment, tmp_path / "run", on=Cluster(plan=plan, launcher=launcher))
     assert largest_difference(result.policies, alone(experiment)) < 1e-6
@@ -87,24 +87,24 @@ ROLES = ("actor-0", "learner-0", "parameters", "dataset", "coordinator")
 def test_whoever_dies_the_run_ends_with_all_updates(tmp_path, recipe, victim):
     experiment = small("mpe/simple_spread", updates=60, num_envs=8, num_steps=4)
     killer = Killer(victim, 3, 20, 40)
-    site, result = disturbed(tmp_path, experiment, Plan(recipe, actors=2, commit_seconds=0.05), killer)
+    supervisor, result = disturbed(tmp_path, experiment, ClusterPlan(recipe, actors=2, commit_seconds=0.05), killer)
     assert result.update == 60
     assert not killer.updates  # it was killed every time
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines] == list(range(1, 61))
     if victim.startswith(("actor", "learner")):
-        assert sum(worker.restarts for worker in site.workers.values()) >= 3
+        assert sum(worker.restarts for worker in supervisor.workers.values()) >= 3
     if victim != "coordinator":  # which forgets what it only shows
         assert killer.committed == sorted(killer.committed)
 
 
 def test_asynchronous_ones_are_behind_and_stale_ones_within_the_bound(tmp_path):
     experiment = small("impala/simple_spread", updates=40, num_envs=8, num_steps=4)
-    _, result = disturbed(tmp_path / "a", experiment, Plan("impala", actors=2))
+    _, result = disturbed(tmp_path / "a", experiment, ClusterPlan("impala", actors=2))
     lines = read_metrics(tmp_path / "a" / "run" / "metrics.jsonl")
     assert result.update == 40
     assert max(line["staleness_max"] for line in lines) > 0
-    disturbed(tmp_path / "s", experiment, Plan("stale", actors=2, max_staleness=1))
+    disturbed(tmp_path / "s", experiment, ClusterPlan("stale", actors=2, max_staleness=1))
     lines = read_metrics(tmp_path / "s" / "run" / "metrics.jsonl")
     assert 0 < max(line["staleness_max"] for line in lines) <= 1
 
@@ -112,11 +112,11 @@ def test_asynchronous_ones_are_behind_and_stale_ones_within_the_bound(tmp_path):
 def test_stopped_and_resumed(tmp_path):
     experiment = small("mpe/simple_spread", updates=50, num_envs=8, num_steps=4)
 
-    def stop(site):
-        if site.status.get("learner", {}).get("update", 0) >= 10:
-            site.services["coordinator"].once.stop()
+    def stop(supervisor):
+        if supervisor.status.get("learner", {}).get("update", 0) >= 10:
+            supervisor.services["coordinator"].once.stop()
 
-    _, first = disturbed(tmp_path, experiment, Plan(actors=2), stop)
+    _, first = disturbed(tmp_path, experiment, ClusterPlan(actors=2), stop)
     assert first.interrupted
     assert 10 <= first.update < 50
     second = resume(tmp_path / "run", on=Cluster(launcher=ThreadLauncher()))
@@ -132,20 +132,20 @@ def test_actors_join_and_leave_while_it_runs(tmp_path):
     experiment = small("impala/simple_spread", updates=3000, num_envs=8, num_steps=4)
     seen = []
 
-    def change(site):
-        update = site.status.get("learner", {}).get("update", 0)
-        if update >= 5 and len(site.workers) == 3 and not seen:
-            runner.recipe_of("impala").actor(site, 2)
-        if site.status and site.status["workers"].get("actor-2", {}).get("rounds", 0) >= 3 and not seen:
+    def change(supervisor):
+        update = supervisor.status.get("learner", {}).get("update", 0)
+        if update >= 5 and len(supervisor.workers) == 3 and not seen:
+            runner.recipe_of("impala").actor(supervisor, 2)
+        if supervisor.status and supervisor.status["workers"].get("actor-2", {}).get("rounds", 0) >= 3 and not seen:
             seen.append(update)
-            site.remove(0)
+            supervisor.remove(0)
         if seen and update > seen[0] + 20:
-            site.services["coordinator"].once.stop()
+            supervisor.services["coordinator"].once.stop()
 
-    site, result = disturbed(tmp_path, experiment, Plan("impala", actors=2), change)
+    supervisor, result = disturbed(tmp_path, experiment, ClusterPlan("impala", actors=2), change)
     assert seen
     assert result.update > seen[0] + 20  # it went on with the new one
-    assert sorted(site.workers) == ["actor-1", "actor-2", "learner-0"]
+    assert sorted(supervisor.workers) == ["actor-1", "actor-2", "learner-0"]
 
 
 def test_what_cannot_work_is_refused_before_anything_starts(tmp_path):
@@ -153,12 +153,16 @@ def test_what_cannot_work_is_refused_before_anything_starts(tmp_path):
         OptionError,
         match=r"'agent': the recipe impala .* \(traits.corrects_lag\), but ppo does not. Choose --algo impala",
     ):
-        run(small("mpe/simple_spread"), tmp_path / "run", on=Cluster(plan=Plan("impala"), launcher=ThreadLauncher()))
+        run(
+            small("mpe/simple_spread"),
+            tmp_path / "run",
+            on=Cluster(plan=ClusterPlan("impala"), launcher=ThreadLauncher()),
+        )
     with pytest.raises(ShoalError, match="one seed"):
         run(
             small("mpe/simple_spread", num_seeds=2),
             tmp_path / "run",
-            on=Cluster(plan=Plan(), launcher=ThreadLauncher()),
+            on=Cluster(plan=ClusterPlan(), launcher=ThreadLauncher()),
         )
     assert not (tmp_path / "run").exists()
 
@@ -174,19 +178,19 @@ def test_a_full_disk_is_waited_for_then_said_and_nothing_committed_is_lost(tmp_p
         return save(*args, **options)
 
     monkeypatch.setattr(checkpoint, "save", full)
-    plan = Plan(actors=2, commit_seconds=0.02, retries=2)
+    plan = ClusterPlan(actors=2, commit_seconds=0.02, retries=2)
     with pytest.raises(WorkerError, match=r"learner-0 failed 3 times in a row.*No space left on device.*\n.*resume"):
         disturbed(tmp_path, experiment, plan)
     committed = checkpoint.read_meta(checkpoint.latest(tmp_path / "run" / "checkpoints"))["update"]
     room["left"] = 1
 
-    def make_room(site):
-        room["left"] += any("No space" in event["what"] for event in site.events) and 1000
+    def make_room(supervisor):
+        room["left"] += any("No space" in event["what"] for event in supervisor.events) and 1000
 
-    site = runner.TrainingSupervisor(open_run(tmp_path / "run"), plan, ThreadLauncher())
-    site.hooks.append(make_room)
-    assert site.run().update == 30
-    assert site.workers["learner-0"].restarts >= 1
+    supervisor = runner.TrainingSupervisor(open_run(tmp_path / "run"), plan, ThreadLauncher())
+    supervisor.hooks.append(make_room)
+    assert supervisor.run().update == 30
+    assert supervisor.workers["learner-0"].restarts >= 1
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines] == list(range(1, 31))
     assert committed > 0
@@ -194,8 +198,8 @@ def test_a_full_disk_is_waited_for_then_said_and_nothing_committed_is_lost(tmp_p
 
 def test_a_bound_on_divergence_is_for_those_who_can_estimate_it():
     pqn, frozen = Learner(PQN()), Learner(PQN(), frozen=True)
-    plan = Plan("stale", actors=2, max_divergence=0.1)
+    plan = ClusterPlan("stale", actors=2, max_divergence=0.1)
     with pytest.raises(OptionError, match=r"max_divergence needs an algorithm that has EstimatesKL.*which PQN has not"):
         runner.check(Experiment("mpe/simple_spread", learners={"l": pqn}, num_envs=8), plan)
     runner.check(Experiment("mpe/simple_spread", learners={"l": frozen}, num_envs=8), plan)
-    runner.check(Experiment("mpe/simple_spread", learners={"l": pqn}, num_envs=8), Plan("stale", actors=2))
+    runner.check(Experiment("mpe/simple_spread", learners={"l": pqn}, num_envs=8), ClusterPlan("stale", actors=2))

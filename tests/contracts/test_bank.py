@@ -13,7 +13,7 @@ import pytest
 import shoal
 from shoal.algorithms import PPO
 from shoal.batching.agents import AGENT_AXES
-from shoal.batching.rollout import Acts, Policies, experience, rollout
+from shoal.batching.rollout import ActorOutput, Policies, make_experience, rollout
 from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
@@ -52,10 +52,10 @@ class AgainstBank:
         own = jax.vmap(jax.vmap(lambda obs, key: algorithm.act(params["learner"], obs, (), key, True), (AGENT_AXES, 0)))
         learner = own(worlds.observation[self.learner], mine)
         extras = {self.learner: learner.extras, self.other: {"index": index}}
-        return Acts({self.learner: learner.action, self.other: out.action}, {"index": index}, extras)
+        return ActorOutput({self.learner: learner.action, self.other: out.action}, {"index": index}, extras)
 
     @property
-    def replayed(self):
+    def recorded_groups(self):
         return ()
 
     def final_value(self, params, rows):
@@ -117,7 +117,7 @@ def test_the_drawn_policy_is_the_one_that_acts(played):
 def test_the_learner_learns_from_its_own_seats_only(played):
     algorithm, state, worlds, _, steps = played
     memory = {"tagger": (), "runner": ()}
-    whole = experience(steps, memory, worlds.observation, memory)
+    whole = make_experience(steps, memory, worlds.observation, memory)
     own = whole.replace(trajectories={"tagger": whole.trajectories["tagger"]})
     updated, metrics = jax.jit(algorithm.update)(state, own, jax.random.key(0))
     assert set(updated.params) == {"tagger"}

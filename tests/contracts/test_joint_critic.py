@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from shoal.core.registry import register
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.runner import Local, run
 from tests.contracts.joint_critic import JointCritic
 from tests.worlds.two_teams import TwoTeams
@@ -18,7 +18,7 @@ def test_a_joint_critic_trains_two_different_groups():
     experiment = Experiment(
         "test/two_teams", learners={"team": Learner(JointCritic())}, num_envs=128, num_steps=20, total_env_steps=400_000
     )
-    _, spec = cast(experiment).learners["team"]
+    _, spec = experiment.setup.learners["team"]
     assert set(spec.groups) == {"scout", "carrier"}
     result = run(experiment, on=Local(devices=1))
     first, last = result.lines[0], result.lines[-1]

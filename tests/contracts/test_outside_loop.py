@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import PPO
-from shoal.batching.rollout import Policies, Step, experience, step
+from shoal.batching.rollout import Policies, Step, make_experience, step
 from shoal.networks.torsos import Network
-from shoal.training.experiment import Experiment, Learner, cast
-from shoal.training.fused import build
+from shoal.training.experiment import Experiment, Learner
+from shoal.training.fused import make_fused_program
 
 UPDATES = 5
 
@@ -44,9 +44,9 @@ def join_experience(a, b):
 class OutsideActor:
     """Half of the copies, one jitted step at a time, everything else on the host."""
 
-    def __init__(self, roles, key, ids, policies):
-        self.vectorised = roles.vectorised(len(ids))
-        self.actor = Policies(roles.algorithms, roles.spec.groups)
+    def __init__(self, setup, key, ids, policies):
+        self.vectorised = setup.vectorised(len(ids))
+        self.actor = Policies(setup.algorithms, setup.spec.groups)
         self.worlds = self.vectorised.reset(key, ids)
         self.memory = self.actor.initial_memory(policies, len(ids))
         self.step = jax.jit(
@@ -59,7 +59,7 @@ class OutsideActor:
             self.worlds, self.memory, record = self.step(policies, self.worlds, self.memory)
             steps.append(record)
         stacked: Step = stack(steps, 0)
-        return jax.device_get(experience(stacked, before, self.worlds.observation, self.memory))
+        return jax.device_get(make_experience(stacked, before, self.worlds.observation, self.memory))
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,16 @@ class OutsideActor:
 def test_outside_equals_fused(world, recurrent):
     algorithm = PPO(minibatches=2, epochs=2, network=Network(hidden=(16,), recurrent=recurrent, recurrent_size=8))
     experiment = Experiment(world, learners={"l": Learner(algorithm)}, num_envs=8, num_steps=32, seed=7)
-    program = build(experiment, devices=1)
+    program = make_fused_program(experiment, devices=1)
     carry = program.init()
     start = jax.device_get(carry.learners["l"])
     fused, _ = program.advance(carry, program.counts[UPDATES])
 
-    roles = cast(experiment)
+    setup = experiment.setup
     world_key, _, update_key = jax.random.split(jax.random.key(jnp.uint32(7)), 3)
     learner = jax.tree.map(jnp.asarray, start)
     halves = jnp.arange(8, dtype=jnp.uint32).reshape(2, 4)
-    actors = [OutsideActor(roles, world_key, ids, learner.params) for ids in halves]
+    actors = [OutsideActor(setup, world_key, ids, learner.params) for ids in halves]
     update = jax.jit(algorithm.update)
     for i in range(UPDATES):
         whole = join_experience(*(actor.collect(learner.params, 32) for actor in actors))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.cluster.transport.launcher import ThreadLauncher
@@ -70,9 +70,9 @@ def test_trained_resumed_and_evaluated(own, tmp_path):
     assert open_run(tmp_path / "run").experiment == kuhn(own, 2)
     resumed = resume(tmp_path / "run", on=HERE, total_env_steps=4 * 32)
     assert_close(resumed.policies, whole.policies)
-    roles, stored, _ = load_policies(tmp_path / "run")
+    setup, stored, _ = load_policies(tmp_path / "run")
     assert_close(stored, whole.policies)
-    played = [shoal.evaluate(roles, policies, episodes=16) for policies in (stored, whole.policies)]
+    played = [shoal.evaluate(setup, policies, episodes=16) for policies in (stored, whole.policies)]
     assert_close(played[0].returns, played[1].returns)
 
 
@@ -84,7 +84,7 @@ def test_swept(own, tmp_path):
 
 
 def test_synchronous_actors_make_the_same_weights(own, tmp_path):
-    on = Cluster(plan=Plan(actors=2), launcher=ThreadLauncher())
+    on = Cluster(plan=ClusterPlan(actors=2), launcher=ThreadLauncher())
     result = run(kuhn(own, 3), tmp_path / "run", on=on)
     assert_close(result.policies, train(kuhn(own, 3), devices=1).policies, 1e-6)
 

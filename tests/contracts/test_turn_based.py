@@ -6,14 +6,14 @@ import pytest
 
 from shoal import Observation
 from shoal.algorithms import PPO
-from shoal.batching.rollout import Policies, experience, rollout
+from shoal.batching.rollout import Policies, make_experience, rollout
 from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe
 from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.runner import Local, run
 from tests.worlds.last_card import FOLD, LastCard
 
@@ -31,7 +31,7 @@ def play(recurrent, steps=24, copies=32):
     memory = actor.initial_memory(state.params, copies)
     unroll = jax.jit(lambda params, worlds, memory: rollout(vectorised, actor, params, worlds, memory, steps))
     after, last, kept = unroll(state.params, worlds, memory)
-    return algorithm, state, experience(kept, memory, after.observation, last)
+    return algorithm, state, make_experience(kept, memory, after.observation, last)
 
 
 @pytest.fixture(scope="module", params=["none", "gru", "lstm"])
@@ -112,10 +112,10 @@ def test_it_learns_what_cards_are_worth():
         total_env_steps=800_000,
     )
     result = run(experiment, on=Local(devices=1))
-    roles = cast(experiment)
-    params = roles.env.default_params()
+    setup = experiment.setup
+    params = setup.env.default_params()
     keys = jax.random.split(jax.random.key(0), 256)
-    view = jax.vmap(lambda key: roles.env.observe(roles.env.reset(key, params), params)["player"].view[0])(keys)
+    view = jax.vmap(lambda key: setup.env.observe(setup.env.reset(key, params), params)["player"].view[0])(keys)
     policy = result.policies["player"]
     algorithm = experiment.learners["l"].algorithm
     logits, _ = jax.vmap(lambda view: policy.network.apply(policy.weights, view, (), method="actor"))(view)
@@ -126,4 +126,4 @@ def test_it_learns_what_cards_are_worth():
     assert fold[highest].max() < 0.1
     np.testing.assert_allclose(np.asarray(value)[lowest], -1.0, atol=0.3)
     assert np.asarray(value)[highest].min() > 1.0
-    assert abs(evaluate(roles, result.policies, 512).total_mean_return) < 1e-3, "the game is zero-sum"
+    assert abs(evaluate(setup, result.policies, 512).total_mean_return) < 1e-3, "the game is zero-sum"

@@ -11,8 +11,8 @@ from flax import struct
 from shoal.core.algorithm import ActOutput, Algorithm, ReplayTraits, Traits
 from shoal.core.contract import contract_problems
 from shoal.core.errors import AlgorithmError
-from shoal.training.experiment import Experiment, Learner, cast
-from shoal.training.fused import build
+from shoal.training.experiment import Experiment, Learner
+from shoal.training.fused import make_fused_program
 
 
 class State(struct.PyTreeNode):
@@ -109,9 +109,9 @@ def experiment(algorithm):
 
 
 def test_the_contract_can_be_kept():
-    ((algorithm, spec),) = cast(experiment(Right())).learners.values()
+    ((algorithm, spec),) = experiment(Right()).setup.learners.values()
     assert list(contract_problems(algorithm, spec)) == []
-    build(experiment(Right()), 1)
+    make_fused_program(experiment(Right()), 1)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_contract_can_be_kept():
 )
 def test_what_is_broken_is_said_before_anything_is_compiled(cls, why):
     with pytest.raises(AlgorithmError, match=f"{cls.__name__}: .*{why}"):
-        _ = build(experiment(cls()), 1).names
+        _ = make_fused_program(experiment(cls()), 1).names
 
 
 def test_keys_are_not_the_same_as_numbers():
@@ -153,4 +153,4 @@ def test_keys_are_not_the_same_as_numbers():
         def value(self, params, observation, memory):
             return jax.random.uniform(params)
 
-    build(experiment(Keyed()), 1)
+    make_fused_program(experiment(Keyed()), 1)

@@ -12,7 +12,7 @@ import shoal
 from shoal.algorithms import ALGORITHMS, DQN, PPO, find_name, register_algorithm
 from shoal.algorithms.registry import check_registered
 from shoal.cluster import training as cluster
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.core import extensions
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError, RunError, UnknownNameError
@@ -301,7 +301,7 @@ def test_what_cannot_be_imported_stands_in_nobodys_way(tmp_path, monkeypatch):
     assert Network(torso="mlp").torso == "mlp"
     assert find_name("ppo").cls is PPO
     with pytest.raises(OptionError, match=r"the recipe a3c needs an algorithm that implements .*Choose --algo a2c, or"):
-        cluster.check(Experiment("control/cartpole"), Plan("a3c"))
+        cluster.check(Experiment("control/cartpole"), ClusterPlan("a3c"))
     with pytest.raises(OptionError, match=r"the torso 'broken' of the package own_kit_d .* ImportError: gone"):
         Network(torso="broken")
 

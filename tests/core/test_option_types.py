@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import ALGORITHMS, DQN, PPO, SAC
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.core.errors import OptionError
 from shoal.core.options import check_types
 from shoal.envs.wrappers import WRAPPERS, FrameStack
@@ -21,7 +21,7 @@ from shoal.populations.psro import PSRO
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.sweep_plan import Range
 
-SETTINGS = [*ALGORITHMS.values(), Network, Learner, *WRAPPERS.values(), *STRATEGIES.values(), Plan, PSRO]
+SETTINGS = [*ALGORITHMS.values(), Network, Learner, *WRAPPERS.values(), *STRATEGIES.values(), ClusterPlan, PSRO]
 WRONG = {float: "fast", int: 2.5, bool: 1, str: 3}
 """For each kind of option, what it is not."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from shoal.cli.arguments import parse
 from shoal.cli.commands.cluster import ClusterOptions
 from shoal.cli.commands.evaluate import EvalOptions
-from shoal.cli.commands.psro import PsroOptions, translated
+from shoal.cli.commands.psro import PsroOptions, translate_arguments
 from shoal.cli.commands.sweep import SweepOptions
 from shoal.cli.commands.train import ResumeOptions
 from shoal.cli.targets import parse_target
@@ -63,7 +63,7 @@ def parse_command(words: list[str]) -> None:
         case ["sweep", *rest]:
             parse_target(SweepOptions, rest, "shoal sweep")
         case ["psro", *rest]:
-            parse_target(PsroOptions, translated(rest), "shoal psro")
+            parse_target(PsroOptions, translate_arguments(rest), "shoal psro")
         case ["eval", *rest]:
             parse(EvalOptions, rest, "shoal eval")
         case ["resume", *rest]:

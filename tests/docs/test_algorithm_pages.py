@@ -18,8 +18,7 @@ from shoal.cli.runs import TrainOptions
 from shoal.cli.targets import parse_target
 from shoal.networks.torsos import Network
 from shoal.ops.replay import num_bytes
-from shoal.training.experiment import cast
-from shoal.training.fused import build
+from shoal.training.fused import make_fused_program
 from shoal.training.run import load_policies
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +98,7 @@ def test_commands_make_experiments(command):
         words.remove("--help")
     options = {"train": TrainOptions, "sweep": SweepOptions}[verb]
     experiment = parse_target(options, words, f"shoal {verb}").experiment
-    for algorithm, spec in cast(experiment).learners.values():
+    for algorithm, spec in experiment.setup.learners.values():
         jax.eval_shape(lambda a=algorithm, s=spec: a.init(jax.random.key(0), s))
 
 
@@ -132,7 +131,7 @@ def test_other_code_builds(page, monkeypatch):
 
     def record(experiment, folder):
         long_enough = dataclasses.replace(experiment, total_env_steps=10_000)  # for any warm-up
-        built.append(build(long_enough).shapes())
+        built.append(make_fused_program(long_enough).shapes())
 
     monkeypatch.setattr(shoal, "train", record)
     for code in blocks(page):
@@ -149,7 +148,7 @@ def test_the_replay_is_as_large_as_the_page_says(capsys):
     gru = {"network": Network(recurrent="gru", recurrent_size=64), "sequence": 8, "burn_in": 4}
     said = {459: [DQN(), SAC()], 891: [DQN(mixer="monotonic"), SAC(critic="global")], 1227: [DQN(**gru)]}
     said[2763] = [SAC(**gru)]
-    _, spec = cast(presets.get("iql/simple_spread")).learners["team"]
+    _, spec = presets.get("iql/simple_spread").setup.learners["team"]
     for size, learners in said.items():
         assert f"| {size:,} |" in PAGES["replay"]
         assert [num_bytes(learner.replay_shape(spec)[0], 1, 1) for learner in learners] == [size] * len(learners)

@@ -330,7 +330,7 @@ def test_scene_of_the_acrobot_ends_on_the_goal_line():
 def test_presets_learn(id, env_steps, least):
     experiment = dataclasses.replace(presets.get(id), total_env_steps=env_steps)
     policies = shoal.train(experiment).policies
-    assert shoal.evaluate(shoal.cast(experiment), policies, episodes=256).mean_return["agent"] > least
+    assert shoal.evaluate(experiment.setup, policies, episodes=256).mean_return["agent"] > least
 
 
 @pytest.mark.parametrize(

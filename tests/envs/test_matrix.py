@@ -19,7 +19,7 @@ from shoal.core import registry
 from shoal.core.errors import OptionError
 from shoal.envs.tabular import tabulate
 from shoal.testing import check_env
-from shoal.training.experiment import Experiment, cast
+from shoal.training.experiment import Experiment
 
 CLASSICS = {
     "matrix/rock_paper_scissors": "matrix_rps",
@@ -240,7 +240,7 @@ def test_a_tensor_survives_the_run_folder():
     args = ["matrix/game", "--env.payoffs", json.dumps(THREE.tolist()), "--env.num-rounds", "2"]
     experiment, _ = parse_target(BenchTrainOptions, args, "shoal train")
     again = Experiment.from_dict(json.loads(json.dumps(experiment.to_dict())))
-    for roles in (cast(experiment), cast(again)):
-        assert roles.env == shoal.make("matrix/game", payoffs=THREE, num_rounds=2)
-        assert [group.action.n for group in roles.spec.groups.values()] == [2, 3, 4]
-        assert len(roles.algorithms) == 3
+    for setup in (experiment.setup, again.setup):
+        assert setup.env == shoal.make("matrix/game", payoffs=THREE, num_rounds=2)
+        assert [group.action.n for group in setup.spec.groups.values()] == [2, 3, 4]
+        assert len(setup.algorithms) == 3

@@ -316,7 +316,7 @@ def test_self_play_beats_chance(name, env_steps, least):
     policy = shoal.train(experiment).policies["shared"]
     algorithm = experiment.learners["shared"].algorithm
     sides = {side: shoal.Learner(algorithm, {side: (side,)}) for side in ("left", "right")}
-    apart = shoal.cast(dataclasses.replace(experiment, learners=sides))
+    apart = dataclasses.replace(experiment, learners=sides).setup
     for side in sides:
         assert shoal.evaluate(apart, {side: policy}, episodes=256).mean_return[side] > least
 

@@ -63,7 +63,7 @@ def _experiment(data: dict[str, Any]) -> Any:
 def _greedy(experiment: Any, policies: Any) -> Returns:
     import shoal
 
-    return shoal.evaluate(shoal.cast(experiment), policies, episodes=EPISODES, seed=1).mean_return
+    return shoal.evaluate(experiment.setup, policies, episodes=EPISODES, seed=1).mean_return
 
 
 def _run(config: Any, case: Case) -> Any:
@@ -132,13 +132,16 @@ def run_psro(case: Case) -> Outcome:
 
 
 def run_cluster(case: Case, on_ray: bool = False) -> Outcome:
-    from shoal.cluster.plan import Plan
+    from shoal.cluster.plan import ClusterPlan
     from shoal.cluster.run import Cluster
     from shoal.cluster.transport.launcher import ThreadLauncher
     from shoal.training.runner import run
     from shoal.training.serialise import from_plain
 
-    experiment, plan = _experiment(case.config["experiment"]), from_plain(Plan, case.config["cluster"], "cluster")
+    experiment, plan = (
+        _experiment(case.config["experiment"]),
+        from_plain(ClusterPlan, case.config["cluster"], "cluster"),
+    )
     on = Cluster("local", plan) if on_ray else Cluster(plan=plan, launcher=ThreadLauncher())
     with tempfile.TemporaryDirectory() as folder:
         policies = run(experiment, Path(folder) / "run", on=on).policies

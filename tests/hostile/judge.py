@@ -18,7 +18,7 @@ import matplotlib.font_manager  # noqa: F401, which makes folders of its own whe
 import numpy as np
 
 from shoal.cli import main
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.services.coordinator import Coordinator
 from shoal.cluster.tasks.ledger import Ledger
 from shoal.core.errors import ShoalError
@@ -95,8 +95,8 @@ def stub(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=Board))
     for where in (
         *("shoal.training.program.CompiledProgram.compiled", "shoal.training.host.HostProgram.compiled"),
-        *("shoal.training.fused.Program.init", "shoal.populations.evolution.program.Program.init"),
-        *("shoal.populations.pbt.program.Program.init", "shoal.populations.population.PopulationProgram.compiled"),
+        *("shoal.training.fused.FusedProgram.init", "shoal.populations.evolution.program.PBTProgram.init"),
+        *("shoal.populations.pbt.program.PBTProgram.init", "shoal.populations.population.PopulationProgram.compiled"),
         *("shoal.cli.commands.evaluate.evaluate", "shoal.api.replay.record", "shoal.cli.commands.population.record"),
         "shoal.populations.population.beginning",
     ):
@@ -129,7 +129,7 @@ def call(args):
         return main([str(arg) for arg in args])
     try:
         Ledger(args[1] / "tasks").close() if (args[1] / "tasks").exists() else None
-        Coordinator(str(args[1]), Plan(), 10).journal.close()
+        Coordinator(str(args[1]), ClusterPlan(), 10).journal.close()
     except ShoalError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2

@@ -7,20 +7,20 @@ import jax
 import numpy as np
 
 from shoal import algorithms
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.games.payoff import PayoffTable
 from shoal.networks.torsos import Network
 from shoal.populations.bank import Member, PolicyBank
 from shoal.populations.evolution.program import Evolution
-from shoal.populations.evolution.program import build as build_evolution
+from shoal.populations.evolution.program import make_evolution_program as build_evolution
 from shoal.populations.pbt.plan import PBT, Range
 from shoal.populations.population import PopulationConfig, beginning, oracle_of
-from shoal.populations.psro import PSRO, State, psro
+from shoal.populations.psro import PSRO, PSROState, psro
 from shoal.training import checkpoint
 from shoal.training import nan_guard as latch
 from shoal.training.experiment import Experiment, Learner, to_plain
-from shoal.training.fused import build as build_training
+from shoal.training.fused import make_fused_program as build_training
 from shoal.training.metrics import Aggregator
 from shoal.training.run import create
 from shoal.training.sweep import Sweep
@@ -45,15 +45,15 @@ def zeros(shapes):
     return jax.tree.map(one, shapes)
 
 
-def meta(names, lanes=()):
+def meta(names, metric_shape=()):
     aggregator = Aggregator(names, EVERY, 32)
-    aggregator.add(np.ones((UPDATE, *lanes, len(names)), np.float32), 1000)
+    aggregator.add(np.ones((UPDATE, *metric_shape, len(names)), np.float32), 1000)
     return {"update": UPDATE, "env_steps": UPDATE * 32, "devices": 1, "seconds": 1.5, "pending": aggregator.pending()}
 
 
-def metrics(path, names, lanes=()):
+def metrics(path, names, metric_shape=()):
     aggregator = Aggregator(names, 1, 32)
-    lines = aggregator.add(np.ones((LINES, *lanes, len(names)), np.float32), 1000)
+    lines = aggregator.add(np.ones((LINES, *metric_shape, len(names)), np.float32), 1000)
     text = "".join(json.dumps(line | {"update": 2 * line["update"], "seconds": 1.0}) + "\n" for line in lines)
     (path / "metrics.jsonl").write_text(text)
 
@@ -79,9 +79,8 @@ def evolution(path):
 
 
 def _policies():
-    from shoal.training.experiment import cast
 
-    return cast(EXPERIMENT).spec.groups
+    return EXPERIMENT.setup.spec.groups
 
 
 def pbt(path):
@@ -132,7 +131,7 @@ def population(path, solver="nash", oracle="learned"):
     half = np.array([0.5, 0.5])
     line = {"population": 2, "seconds": 1.0, "support": [2, 2], "mixtures": [[0.5, 0.5]] * 2, "value": 0.0}
     history = tuple(line | {"iteration": i, "gain": [0.0, 0.0]} for i in range(2))
-    save(path, State(banks, table, (half, half), 1, history))
+    save(path, PSROState(banks, table, (half, half), 1, history))
     return path
 
 
@@ -144,7 +143,7 @@ def cluster(path):
     """A training that was begun on a cluster."""
     training(path)
     config = json.loads((path / "config.json").read_text())
-    plan = Plan()
+    plan = ClusterPlan()
     (path / "config.json").write_text(json.dumps(config | {"cluster": to_plain(plan)}))
     program = build_training(EXPERIMENT, 1)
     learners = zeros(program.shapes().learners)

@@ -35,7 +35,7 @@ def with_priority(priority):
 
 def drawn_at(row, env, odds=None):
     row, env = jnp.array(row), jnp.array(env)
-    return buffers.Drawn(row, env, jnp.ones(row.shape) if odds is None else jnp.array(odds))
+    return buffers.ReplaySample(row, env, jnp.ones(row.shape) if odds is None else jnp.array(odds))
 
 
 def starts(replay, draws, window, seed=0):

@@ -11,12 +11,12 @@ from shoal.algorithms import PPO
 from shoal.core.errors import OptionError
 from shoal.games.payoff import PayoffTable
 from shoal.networks.torsos import Network
-from shoal.populations.anytime import held_down, worst_case
-from shoal.populations.anytime_oracle import Anytime, shares
+from shoal.populations.anytime import minimax_mixture, worst_case
+from shoal.populations.anytime_oracle import AnytimeOracle, split_updates
 from shoal.populations.bank import Member, PolicyBank
 from shoal.populations.game import Game
 from shoal.populations.population import PopulationConfig, load, oracle_of
-from shoal.populations.psro import PSRO, State, begin, psro
+from shoal.populations.psro import PSRO, PSROState, begin_population, psro
 from shoal.presets import resolve
 from shoal.training.run import create
 from shoal.training.runner import Local, run
@@ -42,35 +42,35 @@ def heavy_rock():
 
 
 def test_mixtures_by_hand():
-    np.testing.assert_allclose(held_down(-HEAVY), [0.2, 0.6, 0.2], atol=0.02)  # x A = 0
-    assert worst_case(-HEAVY, held_down(-HEAVY)) == pytest.approx(0.0, abs=0.02)
+    np.testing.assert_allclose(minimax_mixture(-HEAVY), [0.2, 0.6, 0.2], atol=0.02)  # x A = 0
+    assert worst_case(-HEAVY, minimax_mixture(-HEAVY)) == pytest.approx(0.0, abs=0.02)
     assert worst_case(-HEAVY, np.array([0.5, 0.5])) == pytest.approx(0.5)  # rock and paper: paper earns 1 and 0
     # the first policy holds both to 1, whatever part of the second lets the other earn more
-    np.testing.assert_allclose(held_down([[1.0, 1.0], [0.0, 3.0]]), [1.0, 0.0], atol=0.02)
-    np.testing.assert_allclose(held_down([[1.0, 0.0], [0.0, 3.0]]), [0.75, 0.25], atol=0.02)
-    assert held_down([[2.0]]).tolist() == [1.0]
+    np.testing.assert_allclose(minimax_mixture([[1.0, 1.0], [0.0, 3.0]]), [1.0, 0.0], atol=0.02)
+    np.testing.assert_allclose(minimax_mixture([[1.0, 0.0], [0.0, 3.0]]), [0.75, 0.25], atol=0.02)
+    assert minimax_mixture([[2.0]]).tolist() == [1.0]
     with pytest.raises(OptionError, match="play what is missing"):
-        held_down([[np.nan]])
+        minimax_mixture([[np.nan]])
 
 
 def test_the_last_quarter_stands_still():
-    assert shares(32, 8) == [3] * 8 + [8]
-    assert shares(7, 4) == [1, 2, 1, 2, 1]
-    assert shares(3, 8) == [1, 1, 1]
-    assert shares(1, 8) == [1]
+    assert split_updates(32, 8) == [3] * 8 + [8]
+    assert split_updates(7, 4) == [1, 2, 1, 2, 1]
+    assert split_updates(3, 8) == [1, 1, 1]
+    assert split_updates(1, 8) == [1]
 
 
-def by_hand(found: list[float], before: list[float], payoffs: np.ndarray) -> State:
+def by_hand(found: list[float], before: list[float], payoffs: np.ndarray) -> PSROState:
     """A population of four after its third iteration, with payoffs of player 0."""
     members = [Member(str(i)) for i in range(3)]
     bank = PolicyBank(np.zeros((4, 1)), (*members, Member("3", info={"mixture": found})))
     both, ones = np.stack([payoffs, -payoffs]), np.ones_like(payoffs)
     table = PayoffTable(ones, both, both**2)
-    return State({"player_0": bank, "player_1": bank}, table, (np.array(before),) * 2, 3)
+    return PSROState({"player_0": bank, "player_1": bank}, table, (np.array(before),) * 2, 3)
 
 
 def test_the_mixture_before_is_kept_if_less_is_earned_against_it():
-    oracle, even = Anytime(tiny()), [1 / 3, 1 / 3, 1 / 3]
+    oracle, even = AnytimeOracle(tiny()), [1 / 3, 1 / 3, 1 / 3]
     payoffs = np.zeros((4, 4))
     payoffs[:3, :3] = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])
     rock = by_hand([1.0, 0.0, 0.0], even, payoffs)
@@ -85,9 +85,9 @@ def test_the_mixture_before_is_kept_if_less_is_earned_against_it():
 
 def test_it_is_for_two_and_says_what_it_does_not_know():
     with pytest.raises(OptionError, match=r"solver_options must be rounds and episodes, got \['round'\]"):
-        Anytime(tiny(), options={"round": 3})
+        AnytimeOracle(tiny(), options={"round": 3})
     with pytest.raises(OptionError, match="rounds must be greater than 0"):
-        Anytime(tiny(), options={"rounds": 0})
+        AnytimeOracle(tiny(), options={"rounds": 0})
     with pytest.raises(OptionError, match="levels must be 1 for anytime"):
         PopulationConfig(tiny().experiment, PSRO("anytime"), levels=2)
 
@@ -97,12 +97,12 @@ def test_resume_to_the_bit_with_nothing_compiled_twice(tmp_path):
     plan = PSRO("anytime", iterations=2, episodes=64, solver_options={"rounds": 2})
     settings = PopulationConfig(tiny().experiment, plan)
     oracle = oracle_of(settings, devices=1)
-    assert isinstance(oracle, Anytime)
+    assert isinstance(oracle, AnytimeOracle)
 
     def grow(state):
         return list(psro(state, plan, oracle.respond, oracle.evaluate, oracle.measure, oracle.mix))
 
-    _, part, whole = grow(begin(oracle.first(), plan.room_for()))
+    _, part, whole = grow(begin_population(oracle.first(), plan.room_for()))
     create(tmp_path / "run", settings)
     save(tmp_path / "run", part)
     oracle._plans.clear()
@@ -118,7 +118,7 @@ def test_resume_to_the_bit_with_nothing_compiled_twice(tmp_path):
     assert oracle.matches.program._cache_size() == 1
 
 
-def curve(state: State) -> list[float]:
+def curve(state: PSROState) -> list[float]:
     return [line["nash_conv"] for line in state.history]
 
 

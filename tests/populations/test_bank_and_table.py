@@ -50,39 +50,39 @@ def test_what_a_bank_refuses():
 
 
 def test_means_and_standard_errors_by_hand():
-    table = PayoffTable.empty(2).grown((1, 2))
-    assert table.missing(4).tolist() == [[0, 0], [0, 1]]
+    table = PayoffTable.empty(2).grow((1, 2))
+    assert table.missing_lineups(4).tolist() == [[0, 0], [0, 1]]
     returns = np.array([1.0, 3.0, 2.0, 6.0])  # mean 3, variance 14 / 3
     sums = np.array([[returns.sum(), -returns.sum()]]), np.array([[(returns**2).sum()] * 2])
-    table = table.added(np.array([[0, 1]]), *sums, 4)
+    table = table.add_results(np.array([[0, 1]]), *sums, 4)
     np.testing.assert_allclose(table.mean[:, 0, 1], [3.0, -3.0])
     np.testing.assert_allclose(table.standard_error[:, 0, 1], np.sqrt(14 / 3 / 4))
     assert np.isnan(table.mean[0, 0, 0])
     assert np.isinf(table.standard_error[0, 0, 0])
-    assert table.missing(4).tolist() == [[0, 0]]
-    assert table.missing(4, error=0.5).tolist() == [[0, 0], [0, 1]]
-    bigger = table.grown((2, 2))
+    assert table.missing_lineups(4).tolist() == [[0, 0]]
+    assert table.missing_lineups(4, error=0.5).tolist() == [[0, 0], [0, 1]]
+    bigger = table.grow((2, 2))
     np.testing.assert_allclose(bigger.mean[:, 0, 1], [3.0, -3.0])
-    assert bigger.missing(4).tolist() == [[0, 0], [1, 0], [1, 1]]
+    assert bigger.missing_lineups(4).tolist() == [[0, 0], [1, 0], [1, 1]]
     with pytest.raises(OptionError, match=r"at least \(2, 2\)"):
-        bigger.grown((1, 2))
+        bigger.grow((1, 2))
 
 
 def test_a_symmetric_game_is_played_once():
-    table = PayoffTable.empty(2, symmetric=True).grown((2, 2))
-    lineups = table.missing(1)
+    table = PayoffTable.empty(2, symmetric=True).grow((2, 2))
+    lineups = table.missing_lineups(1)
     assert lineups.tolist() == [[0, 0], [0, 1], [1, 1]]
-    table = table.added(lineups, np.array([[0.0, 0.0], [5.0, -5.0], [0.0, 0.0]]), np.array([[1.0, 1.0]] * 3), 1)
+    table = table.add_results(lineups, np.array([[0.0, 0.0], [5.0, -5.0], [0.0, 0.0]]), np.array([[1.0, 1.0]] * 3), 1)
     np.testing.assert_allclose(table.mean[0], [[0, 5], [-5, 0]])
     np.testing.assert_allclose(table.mean[1], [[0, -5], [5, 0]])
-    assert not len(table.missing(1))
+    assert not len(table.missing_lineups(1))
 
 
 def test_three_players_symmetric():
-    table = PayoffTable.empty(3, symmetric=True).grown((2, 2, 2))
-    lineups = table.missing(1)
+    table = PayoffTable.empty(3, symmetric=True).grow((2, 2, 2))
+    lineups = table.missing_lineups(1)
     assert lineups.tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 1], [1, 1, 1]]
     earned = np.array([[1.0, 1.0, 1.0], [2.0, 2.0, 7.0], [3.0, 4.0, 4.0], [5.0, 5.0, 5.0]])
-    table = table.added(lineups, earned, earned**2, 1)
+    table = table.add_results(lineups, earned, earned**2, 1)
     assert table.mean[:, 1, 0, 0].tolist() == [7.0, 2.0, 2.0]
     assert table.mean[:, 1, 0, 1].tolist() == [4.0, 3.0, 4.0]

@@ -14,8 +14,8 @@ from shoal.populations.bank import Member
 from shoal.populations.behaviour import differences
 from shoal.populations.diversity import Behaviours, compare, mean_difference
 from shoal.populations.game import Game
-from shoal.populations.oracles import Exact, Learned
-from shoal.populations.psro import State, begin
+from shoal.populations.oracles import ExactOracle, LearnedOracle
+from shoal.populations.psro import PSROState, begin_population
 from shoal.presets import resolve
 
 TINY = PPO(minibatches=2, epochs=1, gamma=1.0, network=Network(hidden=(8,), share_torso=True))
@@ -28,18 +28,18 @@ def small(game: str) -> Game:
 
 
 def test_distances_by_hand():
-    chances = np.array(
+    probabilities = np.array(
         [
             [[1.0, 0.0], [0.5, 0.5], [1.0, 0.0]],
             [[0.5, 0.5], [0.5, 0.5], [0.0, 1.0]],
             [[0.0, 1.0], [0.5, 0.5], [0.0, 1.0]],
         ]
     )
-    every = differences(chances, np.ones((3, 3)))
+    every = differences(probabilities, np.ones((3, 3)))
     np.testing.assert_allclose(every, np.array([[0, 1.5, 2], [1.5, 0, 0.5], [2, 0.5, 0]]) / 3)
     # the third situation follows from the first action of the first: the last policy never gets there
     reach = np.array([[1, 1, 1], [1, 1, 0.5], [1, 1, 0]])
-    own = differences(chances, reach)
+    own = differences(probabilities, reach)
     np.testing.assert_allclose(own, [[0, 1.0 / 2.5, 0.5], [1.0 / 2.5, 0, 0.25], [0.5, 0.25, 0]])
     assert mean_difference(own) == pytest.approx((0.4 + 0.5 + 0.25) / 3)
     assert mean_difference(np.zeros((1, 1))) == 0.0
@@ -64,12 +64,12 @@ def test_plans_of_a_game_are_compared_where_both_lead():
     fold = np.zeros(sets.legal.shape)
     fold[:, 0] = 1.0
     plans = [tables.plan(0, policy) for policy in (bet, late, fold)]
-    state = begin({"player_0": plans[0], "player_1": tables.plan(1, tables.uniform(1))}, 4)
+    state = begin_population({"player_0": plans[0], "player_1": tables.plan(1, tables.uniform(1))}, 4)
     bank = state.banks["player_0"]
     for name, plan in zip("12", plans[1:], strict=True):
         bank = bank.add(plan, Member(name))
     state = dataclasses.replace(state, banks={**state.banks, "player_0": bank})
-    found = compare(Exact(tables), state)
+    found = compare(ExactOracle(tables), state)
     assert found is not None
     assert not found.sampled
     assert found.situations == {"player_0": 6, "player_1": 6}
@@ -91,16 +91,16 @@ def leaning(policy, actions: dict[int, float]):
 
 def test_situations_are_played_where_there_are_no_tables(monkeypatch):
     monkeypatch.setattr(measured, "STEPS", 8)
-    oracle = Learned(small("psro/pong"), devices=1)
+    oracle = LearnedOracle(small("psro/pong"), devices=1)
     first = oracle.first()
-    state = begin({player: leaning(policy, {}) for player, policy in first.items()}, 4)
+    state = begin_population({player: leaning(policy, {}) for player, policy in first.items()}, 4)
     banks = {}
     for player, bank in state.banks.items():
         for number, actions in enumerate(({0: 50.0}, {0: 50.0}, {1: 50.0})):
             bank = bank.add(leaning(first[player], actions), Member(str(number)))
         banks[player] = bank
     mixtures = (np.array([0.25, 0.25, 0.25, 0.25]),) * 2
-    found = compare(oracle, State(banks, state.table, mixtures, 3))
+    found = compare(oracle, PSROState(banks, state.table, mixtures, 3))
     assert found is not None
     assert found.sampled
     assert found.situations == {"left": 2048, "right": 2048}

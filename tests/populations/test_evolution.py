@@ -17,13 +17,13 @@ from shoal.core.errors import NonFiniteError, OptionError, RunError
 from shoal.core.registry import register
 from shoal.core.types import Observation
 from shoal.networks.torsos import Network
-from shoal.populations.evolution.hybrid import closed
+from shoal.populations.evolution.hybrid import close_trajectory
 from shoal.populations.evolution.members import play
-from shoal.populations.evolution.program import Evolution, build
+from shoal.populations.evolution.program import Evolution, make_evolution_program
 from shoal.populations.evolution.strategies import ARS, ERL, OpenES, SeedChainGA
 from shoal.training import checkpoint
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import policies_of
 from shoal.training.run import load_policies, open_run
 from shoal.training.runner import Local, resume, run
@@ -56,7 +56,7 @@ def two_teams(**learners):
 
 def test_members_play_what_their_weights_say():
     """Three members, each with a bias for another arm, are paid what the three arms pay."""
-    program = build(plan(population=2, normalise_views=False), devices=1)
+    program = make_evolution_program(plan(population=2, normalise_views=False), devices=1)
     policies = policies_of(program.init().learners)
     choices = []
     for arm in range(3):
@@ -66,15 +66,15 @@ def test_members_play_what_their_weights_say():
         choices.append(program.genome.vector({"agent": own}))
     ids = jnp.zeros(6, jnp.uint32)
     params = (jnp.stack(choices), policies)
-    played = play(program.cast.vectorised(6), program.actor, params, jax.random.key(0), ids, 100)
-    np.testing.assert_allclose(played.fitness, [0.1, 0.1, 0.9, 0.9, 0.5, 0.5], atol=1e-6)
-    assert played.length.tolist() == [1] * 6
-    assert played.over.all()
+    episode_stats = play(program.setup.vectorised(6), program.actor, params, jax.random.key(0), ids, 100)
+    np.testing.assert_allclose(episode_stats.fitness, [0.1, 0.1, 0.9, 0.9, 0.5, 0.5], atol=1e-6)
+    assert episode_stats.length.tolist() == [1] * 6
+    assert episode_stats.over.all()
 
 
 def test_fitness_is_the_mean_over_episodes():
     """What the target pays depends on where it is: the mean fitness is the mean return of all episodes."""
-    program = build(plan("test/target", population=2, episodes=4, normalise_views=False), devices=1)
+    program = make_evolution_program(plan("test/target", population=2, episodes=4, normalise_views=False), devices=1)
     _, table = program.advance(program.init(), program.counts[1])
     line = dict(zip(program.names, np.asarray(table)[0].tolist(), strict=True))
     assert line["episodes"] == 8
@@ -82,7 +82,7 @@ def test_fitness_is_the_mean_over_episodes():
 
 
 def test_only_the_actor_evolves():
-    program = build(plan())
+    program = make_evolution_program(plan())
     carry = program.init()
     before = policies_of(jax.device_get(carry.learners))["agent"]
     carry, _ = program.advance(carry, program.counts[2])
@@ -95,7 +95,7 @@ def test_only_the_actor_evolves():
 
 
 def test_one_compilation_and_a_donated_carry():
-    program = build(plan("test/target"), devices=1)
+    program = make_evolution_program(plan("test/target"), devices=1)
     carry, counts = program.init(), program.counts
     old = jax.tree.leaves(carry.learners)[0]
     with jax.transfer_guard("disallow"):
@@ -113,7 +113,7 @@ def test_common_starts_are_the_same_for_all_members():
     spread = {}
     for common in (True, False):
         strategy = SeedChainGA(std=0.0, parents=1)
-        program = build(plan("test/target", strategy, common_starts=common, episodes=1), devices=1)
+        program = make_evolution_program(plan("test/target", strategy, common_starts=common, episodes=1), devices=1)
         _, table = program.advance(program.init(), program.counts[2])
         spread[common] = np.asarray(table)[:2, program.names.index("fitness/std")]
     assert (spread[True] == 0.0).all()
@@ -122,10 +122,10 @@ def test_common_starts_are_the_same_for_all_members():
 
 def test_statistics_are_those_of_the_views():
     """Of the first generation: 8 members and the centre see the same 500 starts, uniform on [-1, 1]."""
-    program = build(plan("test/target", episodes=500), devices=1)
+    program = make_evolution_program(plan("test/target", episodes=500), devices=1)
     carry, _ = program.advance(program.init(), program.counts[1])
     stats = policies_of(carry.learners)["agent"].view_stats
-    starts = program.cast.vectorised(500).reset(
+    starts = program.setup.vectorised(500).reset(
         jax.random.split(jax.random.fold_in(program.init().key, 0), 4)[1], jnp.arange(500, dtype=jnp.uint32)
     )
     views = starts.observation["agent"].view
@@ -138,7 +138,7 @@ def test_devices_agree():
     """Each device plays half of the members; the rest is the same."""
     ends = []
     for devices in (1, 2):
-        program = build(plan("test/target", population=16), devices=devices)
+        program = make_evolution_program(plan("test/target", population=16), devices=devices)
         carry, table = program.advance(program.init(), program.counts[3])
         ends.append((np.asarray(program.plan.strategy.centre(carry.search)), np.asarray(table)[:3]))
     np.testing.assert_allclose(ends[0][0], ends[1][0], atol=1e-4)
@@ -154,7 +154,7 @@ def test_the_best_continuous_action_is_found(strategy):
     change = plan("test/target", strategy, population=64, generations=40, episodes=16)
     result = run(change, on=Local(devices=1))
     assert result.update == 40
-    found = evaluate(cast(change.played), result.policies, 512, seed=9).mean_return["agent"]
+    found = evaluate(change.played.setup, result.policies, 512, seed=9).mean_return["agent"]
     assert found > -0.01
     assert result.lines[-1]["fitness/best"] > result.lines[0]["fitness/best"]
     assert result.lines[-1]["env_steps"] == 64 * 16 * 40  # one step each
@@ -166,7 +166,7 @@ def test_es_solves_classic_control(world, enough, sizes):
     algorithm = PPO(network=Network(hidden=(16,)))
     change = plan(f"control/{world}", OpenES(), algorithm, population=512, generations=sizes[0], episodes=sizes[1])
     result = run(change)
-    assert evaluate(cast(change.played), result.policies, 512, seed=1000).mean_return["agent"] >= enough
+    assert evaluate(change.played.setup, result.policies, 512, seed=1000).mean_return["agent"] >= enough
 
 
 @pytest.mark.parametrize("others", ["random", pytest.param("frozen", marks=pytest.mark.slow)])
@@ -174,7 +174,7 @@ def test_one_side_evolves(others):
     """Fitness is the return of the side that evolves, the sum over its agents: 2 scouts, not 3 carriers."""
     frozen = two_teams(carrier=Learner(PPO(network=TINY), {"carrier": ("carrier",)}, frozen=True))
     change = plan(experiment=frozen) if others == "frozen" else plan(experiment=two_teams(), evolve=("scout",))
-    program = build(change, devices=1)
+    program = make_evolution_program(change, devices=1)
     assert program.evolving == ("scout",)
     _, table = program.advance(program.init(), program.counts[1])
     row = dict(zip(program.names, np.asarray(table)[0], strict=True))
@@ -198,14 +198,16 @@ def test_weights_of_another_run_are_where_it_starts(tmp_path):
     run(experiment, tmp_path / "run", on=Local(devices=1))
     _, policies, _ = load_policies(tmp_path / "run")
     learner = Learner(algorithm, weights=str(tmp_path / "run"))
-    program = build(plan(experiment=dataclasses.replace(experiment, learners={"l": learner})))
+    program = make_evolution_program(plan(experiment=dataclasses.replace(experiment, learners={"l": learner})))
     carry = program.init()
     np.testing.assert_array_equal(carry.search.mean, program.genome.vector(policies))
     np.testing.assert_array_equal(jax.tree.leaves(policies)[0], jax.tree.leaves(policies_of(carry.learners))[0])
 
 
 def test_episodes_that_do_not_end_are_cut_off():
-    program = build(plan("test/truncation", experiment=Experiment("test/truncation", {"length": 50}), max_steps=7))
+    program = make_evolution_program(
+        plan("test/truncation", experiment=Experiment("test/truncation", {"length": 50}), max_steps=7)
+    )
     _, table = program.advance(program.init(), program.counts[1])
     row = dict(zip(program.names, np.asarray(table)[0], strict=True))
     assert row["fitness/best"] == row["fitness/policy"] == 7.0
@@ -221,7 +223,7 @@ def erl_plan(**changes):
 
 @pytest.mark.slow
 def test_erl_trains_a_learner_and_takes_its_actor_in():
-    program = build(erl_plan())
+    program = make_evolution_program(erl_plan())
     carry = program.init()
     fresh = np.asarray(program.genome.vector(policies_of(carry.gradient)))
     carry, table = program.advance(carry, program.counts[1])
@@ -260,10 +262,10 @@ def test_what_is_cut_short_bootstraps_from_its_last_view():
     flags = jnp.zeros((2, 2), bool)
     whole = Experience({"a": track}, flags, flags.at[1, 0].set(True), flags)
     learning = {"l": (None, dataclasses.make_dataclass("Spec", ["groups"])({"a": None}))}
-    cut = closed(whole, jnp.bool_(True), learning)
+    cut = close_trajectory(whole, jnp.bool_(True), learning)
     assert cut.truncated.tolist() == [[False, False], [False, True]]
     assert cut.trajectories["a"].final_observation.view[..., 0, 0].tolist() == [[0.0, 0.0], [0.0, 9.0]]
-    same = closed(whole, jnp.bool_(False), learning)
+    same = close_trajectory(whole, jnp.bool_(False), learning)
     assert not same.truncated.any()
 
 
@@ -303,9 +305,9 @@ def test_resume_gives_the_same_bits(tmp_path, kind):
     folders = [tmp_path / name / "checkpoints" for name in ("whole", "parts")]
     jax.tree.map(np.testing.assert_array_equal, *(checkpoint.read_arrays(checkpoint.latest(f)) for f in folders))
     assert lines(tmp_path / "whole") == lines(tmp_path / "parts")
-    roles, policies, meta = load_policies(tmp_path / "parts")
+    setup, policies, meta = load_policies(tmp_path / "parts")
     assert meta["env_steps"] == lines(tmp_path / "parts")[-1]["env_steps"] > 0
-    assert evaluate(roles, policies, 8).episodes == 8
+    assert evaluate(setup, policies, 8).episodes == 8
 
 
 class Broken(Bandit):
@@ -335,11 +337,17 @@ def test_nan_is_reported_and_not_saved(tmp_path):
         (lambda: plan(population=10**18), r"population must be less than 2\^31, as all of its"),
         (lambda: plan(max_steps=10**18), r"max_steps must be less than 2\^31"),
         (lambda: plan(experiment=Experiment("test/bandit", num_seeds=2)), "num_seeds must be 1"),
-        (lambda: build(plan(evolve=("agnt",))), "unknown policy to evolve 'agnt'. Did you mean 'agent'"),
-        (lambda: build(plan(), devices=3), "multiple of the devices, 3, got 8"),
-        (lambda: build(plan(experiment=Experiment("matrix/matching_pennies"))), "the players compete"),
-        (lambda: build(plan(strategy=ERL())), "'ppo', which has no replay"),
-        (lambda: build(plan("test/two_teams", ERL(), DDPG_TINY, evolve=("scout",))), "all policies of 'l'"),
+        (
+            lambda: make_evolution_program(plan(evolve=("agnt",))),
+            "unknown policy to evolve 'agnt'. Did you mean 'agent'",
+        ),
+        (lambda: make_evolution_program(plan(), devices=3), "multiple of the devices, 3, got 8"),
+        (lambda: make_evolution_program(plan(experiment=Experiment("matrix/matching_pennies"))), "the players compete"),
+        (lambda: make_evolution_program(plan(strategy=ERL())), "'ppo', which has no replay"),
+        (
+            lambda: make_evolution_program(plan("test/two_teams", ERL(), DDPG_TINY, evolve=("scout",))),
+            "all policies of 'l'",
+        ),
         (lambda: from_plain(Evolution, {"populaton": 3}, "evolution"), "unknown entry 'populaton'"),
     ],
 )
@@ -351,7 +359,7 @@ def test_bad_input(make, words):
 def test_a_frozen_policy_does_not_evolve():
     frozen = two_teams(carrier=Learner(PPO(network=TINY), {"carrier": ("carrier",)}, frozen=True))
     with pytest.raises(OptionError, match="'carrier' belongs to a frozen learner"):
-        build(plan(experiment=frozen, evolve=("carrier",)))
+        make_evolution_program(plan(experiment=frozen, evolve=("carrier",)))
 
 
 @pytest.mark.slow

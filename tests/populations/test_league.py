@@ -21,15 +21,15 @@ def test_priorities_by_hand():
     np.testing.assert_allclose(priorities(won), np.array([0, 0.25, 1.0]) / 1.25)
     np.testing.assert_allclose(priorities(won, "variance"), [0, 1, 0])
     np.testing.assert_allclose(priorities(np.ones(4)), [0.25] * 4)
-    np.testing.assert_allclose(league.share_won(np.array([-2.0, 0.0, 2.0]), -2.0, 2.0), [0, 0.5, 1.0])
+    np.testing.assert_allclose(league.win_rate(np.array([-2.0, 0.0, 2.0]), -2.0, 2.0), [0, 0.5, 1.0])
 
 
 def test_main_meets_the_newest_main_everybody_and_the_past():
     others = bank("main", "main_exploiter")
     assert league.newest(others, "main") == 1
     assert league.newest(others, "league_exploiter") == 1  # there is none yet
-    chances = league.opponents("main", np.array([1.0, 1.0, 0.0]), others)
-    np.testing.assert_allclose(chances, [0.075, 0.35 + 0.075, 0.5])
+    probabilities = league.opponents("main", np.array([1.0, 1.0, 0.0]), others)
+    np.testing.assert_allclose(probabilities, [0.075, 0.35 + 0.075, 0.5])
 
 
 def test_main_exploiter_meets_the_newest_main_unless_it_is_hopeless():
@@ -40,10 +40,10 @@ def test_main_exploiter_meets_the_newest_main_unless_it_is_hopeless():
 
 
 def test_exploiters_begin_anew():
-    assert not league.begins_anew("main", 1.0, 100)
-    assert league.begins_anew("main_exploiter", 0.8, 1)
-    assert league.begins_anew("league_exploiter", 0.1, league.PATIENCE)
-    assert not league.begins_anew("league_exploiter", 0.5, 2)
+    assert not league.restarts_from_scratch("main", 1.0, 100)
+    assert league.restarts_from_scratch("main_exploiter", 0.8, 1)
+    assert league.restarts_from_scratch("league_exploiter", 0.1, league.PATIENCE)
+    assert not league.restarts_from_scratch("league_exploiter", 0.5, 2)
 
 
 @pytest.mark.parametrize("role", league.ROLES)
@@ -55,7 +55,7 @@ def test_chances_sum_to_one(role):
 
 def test_roles_of_an_iteration_by_hand():
     everybody, mains = ("main", "main_exploiter", "league_exploiter"), ("main",)
-    assert [league.trained(i, 1) for i in (1, 2, 3)] == [everybody] * 3
-    assert [league.trained(i, 2) for i in (1, 2, 3, 4)] == [mains, everybody, mains, everybody]
-    numbers = [i for i in range(1, 13) if league.trained(i, league.EXPLOIT_EVERY) == everybody]
+    assert [league.trained_roles(i, 1) for i in (1, 2, 3)] == [everybody] * 3
+    assert [league.trained_roles(i, 2) for i in (1, 2, 3, 4)] == [mains, everybody, mains, everybody]
+    numbers = [i for i in range(1, 13) if league.trained_roles(i, league.EXPLOIT_EVERY) == everybody]
     assert numbers == [4, 8, 12]

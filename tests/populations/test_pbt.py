@@ -13,7 +13,7 @@ from shoal.core.errors import NonFiniteError, OptionError, RunError
 from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.populations.pbt.plan import PBT, Range
-from shoal.populations.pbt.program import build
+from shoal.populations.pbt.program import make_pbt_program
 from shoal.training import checkpoint
 from shoal.training import program as programs
 from shoal.training.experiment import Experiment, Learner
@@ -75,12 +75,12 @@ def lane(tree, member):
 def program():
     """Five members of eight updates, compared after every second one."""
     register("test/bandit", Bandit)
-    return build(plan(), 1)
+    return make_pbt_program(plan(), 1)
 
 
 def test_copies_are_copies_and_all_else_is_left_alone(program):
     """After two updates the two worst take over all that was learnt by the two best, but for their own worlds."""
-    never = build(plan(interval=7), 1)
+    never = make_pbt_program(plan(interval=7), 1)
     assert not same(lane(program.init().learners["l"].params, 0), lane(program.init().learners["l"].params, 1))
     state, table = program.advance(program.init(), program.counts[2])
     alone, untouched = never.advance(never.init(), never.counts[2])
@@ -124,7 +124,7 @@ def test_one_compilation_a_donated_state_and_nothing_for_the_host(program):
 def test_it_finds_a_rate_that_learns():
     """All begin with a rate that learns nothing; uniform play of the bandit earns 0.5, the best arm 0.9."""
     over = {"learning_rate": Range(1e-6, 1e-1, log=True)}
-    found = build(plan(8, 5, 0.25, experiment=bandit(updates=160), over=over), 1)
+    found = make_pbt_program(plan(8, 5, 0.25, experiment=bandit(updates=160), over=over), 1)
     state, table = found.advance(with_rates(found.init(), [1e-6] * 8), found.counts[160])
     earned = column(found, table, "return/agent", 160)
     assert earned[:, :5].sum(1).max() / 320 < 0.65
@@ -199,7 +199,7 @@ def test_when_all_fail_it_says_so(program):
 @pytest.mark.slow
 def test_a_replay_stays_with_its_member_and_is_emptied_if_that_failed():
     learner = DQN(prioritised=True, **REPLAY)
-    program = build(plan(experiment=bandit(algorithm=learner, updates=9), interval=4), 1)
+    program = make_pbt_program(plan(experiment=bandit(algorithm=learner, updates=9), interval=4), 1)
     rates = np.full(5, 1e-2)
     rates[3] = 1e38
     state, table = program.advance(with_rates(program.init(), rates), program.counts[3])
@@ -220,7 +220,7 @@ def test_a_replay_stays_with_its_member_and_is_emptied_if_that_failed():
 def test_two_devices_agree_with_one():
     """In a world whose returns are hardly ever the same: a tie may be broken by rounding."""
     same_plan = plan(experiment=bandit(env="test/target"))
-    one, two = (build(same_plan, devices) for devices in (1, 2))
+    one, two = (make_pbt_program(same_plan, devices) for devices in (1, 2))
     results = [program.advance(program.init(), program.counts[4])[1] for program in (one, two)]
     np.testing.assert_allclose(*(np.asarray(table)[:, :4] for table in results), atol=1e-5)
 
@@ -263,9 +263,9 @@ def test_any_algorithm_nests(algorithm, env, over, tmp_path):
         (lambda: plan(factor=1.0), "factor must be greater than 1"),
         (lambda: plan(resample=1.5), "resample must be at least 0 and at most 1"),
         (lambda: plan(experiment=bandit(num_seeds=2)), "num_seeds must be 1"),
-        (lambda: build(plan(measure="return/agnt"), 1), "^pbt: unknown measure 'return/agnt'. Did you mean"),
+        (lambda: make_pbt_program(plan(measure="return/agnt"), 1), "^pbt: unknown measure 'return/agnt'. Did you mean"),
         (
-            lambda: build(PBT(Experiment("pong"), RATES, interval=1), 1),
+            lambda: make_pbt_program(PBT(Experiment("pong"), RATES, interval=1), 1),
             "the players compete.*return/left, return/right",
         ),
     ],

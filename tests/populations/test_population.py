@@ -14,10 +14,10 @@ from shoal.core.env import describe
 from shoal.networks.torsos import Network
 from shoal.populations.game import Game
 from shoal.populations.matches import Matches
-from shoal.populations.opponents import Opponents, Seated, draw
-from shoal.populations.oracles import Learned
+from shoal.populations.opponents import OpponentMemory, Opponents, draw
+from shoal.populations.oracles import LearnedOracle
 from shoal.populations.population import PopulationConfig, oracle_of, restore
-from shoal.populations.psro import PSRO, begin, psro
+from shoal.populations.psro import PSRO, begin_population, psro
 from shoal.populations.responses import Responses
 from shoal.presets import resolve
 from shoal.training import checkpoint
@@ -47,12 +47,12 @@ def test_opponents_are_drawn_per_copy_and_kept_for_the_episode():
     world = Game(tiny("psro/leduc")).world
     opponents = Opponents(TINY, 4)
     responses = Responses(Game(tiny("psro/leduc")), 4, devices=1)
-    _, spec = responses.programs["player_0"].cast.learners["player_1"]
+    _, spec = responses.programs["player_0"].setup.learners["player_1"]
     bank = opponents.init(jax.random.key(0), spec).params["player_1"]
     bank = bank.replace(mixture=jnp.array([0.25, 0.25, 0.5, 0.0]))
     copies = vectorise(world, 512)
     worlds = jax.jit(copies.reset)(jax.random.key(1))
-    memory = Seated(jnp.zeros((512, 1), jnp.int32), ())
+    memory = OpponentMemory(jnp.zeros((512, 1), jnp.int32), ())
     play = jax.jit(
         lambda observation, memory, keys, worlds: opponents.act_batch(bank, observation, memory, keys, worlds, 1)
     )
@@ -85,7 +85,7 @@ def test_seats_draw_apart():
     spec = LearnerSpec(describe(Bandit()).groups, None)
     bank = jax.jit(lambda key: opponents.init(key, spec).params["agent"])(jax.random.key(0))
     bank = bank.replace(mixture=jnp.array([0.5, 0.5]))
-    memory = Seated(jnp.zeros((64, 1), jnp.int32), ())
+    memory = OpponentMemory(jnp.zeros((64, 1), jnp.int32), ())
     play = jax.jit(opponents.act_batch, static_argnums=5)
     drawn = [np.asarray(play(bank, seen, memory, keys, worlds, seat)[1].index) for seat in range(3)]
     for one, other in ((0, 1), (0, 2), (1, 2)):
@@ -95,8 +95,8 @@ def test_seats_draw_apart():
 @pytest.mark.slow
 def test_sampled_payoffs_agree_with_exact_ones():
     game = Game(tiny())
-    oracle = Learned(game, episodes=4000)
-    state = begin(oracle.first())
+    oracle = LearnedOracle(game, episodes=4000)
+    state = begin_population(oracle.first())
     plan = PSRO(iterations=2, episodes=4000, meta_solver="uniform")
     *_, state = psro(state, plan, oracle.respond, oracle.evaluate, oracle.measure)
     assert game.tables is not None
@@ -121,8 +121,8 @@ def test_results_do_not_depend_on_batches():
 def test_a_long_psro_compiles_each_program_at_most_four_times():
     settings = PopulationConfig(tiny(total_env_steps=32 * 4), PSRO(iterations=40, episodes=4, meta_solver="uniform"))
     oracle = oracle_of(settings, devices=1)
-    *_, state = psro(begin(oracle.first()), settings.psro, oracle.respond, oracle.evaluate, oracle.measure)
-    assert isinstance(oracle, Learned)
+    *_, state = psro(begin_population(oracle.first()), settings.psro, oracle.respond, oracle.evaluate, oracle.measure)
+    assert isinstance(oracle, LearnedOracle)
     assert state.table.sizes == (41, 41)
     trainers = [trainer for trainer in oracle._responses.values() if "advance" in trainer.__dict__]
     assert 1 <= len(trainers) <= 4
@@ -175,8 +175,8 @@ def test_a_pipeline_trains_on_and_lets_go_of_one_policy_a_round(tmp_path):
 def test_a_league_keeps_snapshots_of_all_roles():
     settings = PopulationConfig(tiny(), PSRO(meta_solver="league", iterations=2, episodes=64))
     state = run(settings, on=Local(devices=1)).standing["state"]
-    roles = [member.info.get("role") for member in state.banks["player_0"].members]
-    assert roles == [None, "main", "main_exploiter", "league_exploiter", "main", "main_exploiter", "league_exploiter"]
+    setup = [member.info.get("role") for member in state.banks["player_0"].members]
+    assert setup == [None, "main", "main_exploiter", "league_exploiter", "main", "main_exploiter", "league_exploiter"]
     assert state.banks["player_0"].members[4].parent == 1
     assert [int(np.argmax(mixture)) for mixture in state.mixtures] == [4, 4]
 

@@ -8,12 +8,12 @@ import pytest
 
 from shoal.core.errors import OptionError
 from shoal.populations.population import PopulationConfig, oracle_of
-from shoal.populations.psro import PSRO, Response, State, begin, broadened, finished, psro
+from shoal.populations.psro import PSRO, PSROState, Response, begin_population, finished, mix_with_uniform, psro
 from shoal.presets import resolve
 from shoal.training.runner import run
 
 
-def grown(game, **plan) -> State:
+def grown(game, **plan) -> PSROState:
     return run(PopulationConfig(resolve(game), PSRO(**plan), "exact")).standing["state"]
 
 
@@ -35,7 +35,7 @@ def test_what_is_known_of_a_replaced_policy_is_forgotten():
     def respond(state):
         return {"a": [Response(np.array([3.0]), {}, replaces=0)], "b": [Response(np.array([1.0]), {})]}
 
-    state = begin({"a": np.array([0.0]), "b": np.array([0.0])})
+    state = begin_population({"a": np.array([0.0]), "b": np.array([0.0])})
     plan = PSRO(meta_solver="uniform", iterations=1, episodes=1)
     before, after = psro(state, plan, respond, evaluate, lambda state: {})
     assert before.table.mean[0].tolist() == [[0.0]]
@@ -71,12 +71,16 @@ def test_leduc_as_fast_as_published(solver, goal, at_most):
 
 def test_what_responses_meet():
     mixtures = (np.array([1.0, 0.0]), np.array([0.5, 0.5]))
-    met = broadened(mixtures, 0.2)
+    met = mix_with_uniform(mixtures, 0.2)
     np.testing.assert_allclose(met[0], [0.9, 0.1])
     np.testing.assert_allclose(met[1], [0.5, 0.5])
-    assert (PSRO().width(), PSRO(breadth=0.2).width(), PSRO(meta_solver="last").width()) == (0.4, 0.2, 0.0)
-    assert PSRO().width([{"gain": [0.0, -0.1], "breadth": 0.4}]) == 0.0
-    assert PSRO().width([{"gain": [0.0, 0.1], "breadth": 0.0}]) == 0.4
+    assert (PSRO().uniform_share(), PSRO(breadth=0.2).uniform_share(), PSRO(meta_solver="last").uniform_share()) == (
+        0.4,
+        0.2,
+        0.0,
+    )
+    assert PSRO().uniform_share([{"gain": [0.0, -0.1], "breadth": 0.4}]) == 0.0
+    assert PSRO().uniform_share([{"gain": [0.0, 0.1], "breadth": 0.0}]) == 0.4
     with pytest.raises(OptionError, match=r"breadth must be a share from 0 to 1, got 1\.5"):
         PSRO(breadth=1.5)
 
@@ -97,7 +101,7 @@ def test_nothing_known_is_played_again():
         played.extend(map(tuple, lineups.tolist()))
         return oracle.evaluate(state, lineups)
 
-    *_, last = psro(begin(oracle.first()), settings.psro, oracle.respond, evaluate, oracle.measure)
+    *_, last = psro(begin_population(oracle.first()), settings.psro, oracle.respond, evaluate, oracle.measure)
     assert last.table.sizes == (4, 4)
     assert sorted(played) == [(i, j) for i in range(4) for j in range(4)]
 

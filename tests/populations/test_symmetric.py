@@ -11,11 +11,11 @@ from shoal.core.errors import OptionError
 from shoal.envs.tabular import tabulate
 from shoal.networks.torsos import Network
 from shoal.populations.game import Game
-from shoal.populations.oracles import Learned
+from shoal.populations.inspect_population import exploit
+from shoal.populations.oracles import LearnedOracle
 from shoal.populations.population import PopulationConfig, beginning, oracle_of
-from shoal.populations.psro import PSRO, alike, psro
+from shoal.populations.psro import PSRO, average_mixtures, psro
 from shoal.populations.symmetry import _looks, check_symmetric, exchanges
-from shoal.populations.view import exploit
 from shoal.presets import resolve
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.runner import Local, resume, run
@@ -61,7 +61,7 @@ def test_rock_paper_scissors_with_one_exact_response_an_iteration():
 
 
 def test_the_mean_of_equilibria():
-    first, second = alike([np.array([1.0, 0.0]), np.array([0.5, 0.5])])
+    first, second = average_mixtures([np.array([1.0, 0.0]), np.array([0.5, 0.5])])
     assert first.tolist() == second.tolist() == [0.75, 0.25]
 
 
@@ -71,8 +71,10 @@ def test_plans_of_one_player_are_read_as_those_of_another():
     orders = exchanges(tables)
     np.testing.assert_array_equal(orders[0], np.arange(tables.sets[0].num_sequences))
     assert not np.array_equal(orders[0], orders[1])
-    chances = {look: i / 10 for i, look in enumerate(sorted(_looks(tables.sets[0])))}
-    one, other = (np.array([[chances[look], 1 - chances[look]] for look in _looks(sets)]) for sets in tables.sets)
+    probabilities = {look: i / 10 for i, look in enumerate(sorted(_looks(tables.sets[0])))}
+    one, other = (
+        np.array([[probabilities[look], 1 - probabilities[look]] for look in _looks(sets)]) for sets in tables.sets
+    )
     plans = [tables.plan(0, one), tables.plan(1, other)]
     np.testing.assert_allclose(plans[0][orders[1]], plans[1])
     values = tables.values([tables.plan(0, tables.uniform(0)), plans[1]])
@@ -88,7 +90,7 @@ RPS = PopulationConfig(
 @pytest.mark.slow
 def test_learnt_responses_of_one_player_serve_all():
     oracle = oracle_of(RPS, devices=1)
-    assert isinstance(oracle, Learned)
+    assert isinstance(oracle, LearnedOracle)
     *_, state = psro(beginning(RPS, oracle), RPS.psro, oracle.respond, oracle.evaluate, oracle.measure)
     assert all(list(trainer.programs) == ["player_0"] for trainer in oracle._responses.values())
     assert state.banks["player_0"] is state.banks["player_1"]

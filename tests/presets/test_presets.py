@@ -6,15 +6,15 @@ from shoal import presets
 from shoal.algorithms import A2C, PPO
 from shoal.core import registry
 from shoal.core.errors import OptionError, UnknownNameError
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 
 
 @pytest.mark.parametrize("name", presets.names())
 def test_every_preset_can_be_cast_and_written_down(name):
     experiment = presets.get(name)
     assert Experiment.from_dict(experiment.to_dict()) == experiment
-    roles = cast(experiment)
-    assert sum(group.size for group in roles.spec.groups.values()) > 0
+    setup = experiment.setup
+    assert sum(group.size for group in setup.spec.groups.values()) > 0
     for learner in experiment.learners.values():
         assert experiment.num_envs % getattr(learner.algorithm, "minibatches", 1) == 0
     assert presets.describe(name)
@@ -56,7 +56,7 @@ def test_the_ippo_reference():
     assert (algorithm.network.hidden, algorithm.network.activation) == ((64, 64), "tanh")
     assert (experiment.num_envs, experiment.num_steps) == (1024, 128)
     assert (algorithm.epochs, algorithm.minibatches, algorithm.learning_rate) == (4, 4, 2.5e-4)
-    assert list(cast(experiment).spec.groups) == ["agent"]
+    assert list(experiment.setup.spec.groups) == ["agent"]
 
 
 def test_the_tag_references():
@@ -65,7 +65,7 @@ def test_the_tag_references():
     assert isinstance(algorithm, A2C)
     assert (grid.num_envs, grid.num_steps, algorithm.network.hidden) == (2000, 100, (32, 32))
     assert (algorithm.learning_rate, algorithm.gamma, algorithm.max_grad_norm) == (1e-3, 0.98, 3.0)
-    assert cast(grid).spec.groups["shared"].size == 5
+    assert grid.setup.spec.groups["shared"].size == 5
     continuous = presets.get("reference/tag_continuous_a2c")
     assert (continuous.num_envs, continuous.num_steps) == (100, 250)
     tagger, runner = (continuous.learners[role].algorithm for role in ("tagger", "runner"))

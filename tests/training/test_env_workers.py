@@ -24,9 +24,9 @@ from shoal.core.errors import OptionError, WorldError
 from shoal.core.interrupts import listening
 from shoal.networks.torsos import Network
 from shoal.training import host
-from shoal.training.env_workers import InWorkers, Source
-from shoal.training.experiment import Experiment, Learner, cast
-from shoal.training.host_stages import Apart, Watchdog
+from shoal.training.env_workers import EnvSource, WorkerEnvs
+from shoal.training.experiment import Experiment, Learner
+from shoal.training.host_stages import SeparateEnvs, Watchdog
 from shoal.training.run import load_policies, weights_sha256
 from shoal.training.runner import Local, resume, run
 
@@ -52,7 +52,9 @@ def experiment(num_envs=4, num_steps=8, updates=4, **options):
 def staged(num_envs=4, workers=2, timeout=30.0, **options):
     """Stages of the same environments: in this process, and in others."""
     env, seeds = shoal.make(ID, **options), list(range(num_envs))
-    return Apart(env, env.open(num_envs).envs, seeds), InWorkers(env, Source.of(ID, options), seeds, workers, timeout)
+    return SeparateEnvs(env, env.open(num_envs).envs, seeds), WorkerEnvs(
+        env, EnvSource.of(ID, options), seeds, workers, timeout
+    )
 
 
 def actions(t, num_envs=4):
@@ -72,7 +74,7 @@ def test_they_tell_the_same_to_the_bit(workers):
             assert_same(here.step(actions(t)), there.step(actions(t)))
         assert there.restarts == 0
         assert there.sound.all()
-        assert not there.anew.any()
+        assert not there.cut_short.any()
     finally:
         there.close()
     assert there.workers == []
@@ -83,8 +85,8 @@ def test_the_weights_are_the_same_to_the_bit():
     alone, apart = run(plan), run(plan, on=Local(env_workers=2))
     assert weights_sha256(alone.policies) == weights_sha256(apart.policies)
     assert "env_restarts" not in apart.lines[-1]
-    roles = cast(plan)
-    found = [shoal.evaluate(roles, alone.policies, episodes=6, env_workers=workers) for workers in (0, 2)]
+    setup = plan.setup
+    found = [shoal.evaluate(setup, alone.policies, episodes=6, env_workers=workers) for workers in (0, 2)]
     np.testing.assert_array_equal(found[0].returns["agent"], found[1].returns["agent"])
 
 
@@ -93,12 +95,12 @@ def test_a_process_that_dies_or_hangs_is_replaced(fault, tmp_path, capfd):
     """Its copies are cut short where they were last seen and begin anew; nobody else notices."""
     timeout = 1.0 if fault == "hang" else 30.0
     here, there = staged(timeout=timeout, at=3)
-    there.source = Source.of(ID, {"fault": fault, "at": 3, "marker": str(tmp_path / "once")})
+    there.source = EnvSource.of(ID, {"fault": fault, "at": 3, "marker": str(tmp_path / "once")})
     try:
         assert_same(here.reset(), there.reset())
         before = [(here.step(actions(t)), there.step(actions(t))) for t in range(2)][-1][1]
         sound, told = here.step(actions(2)), there.step(actions(2))
-        lost = there.anew.copy()
+        lost = there.cut_short.copy()
         assert lost.tolist() in ([True, True, False, False], [False, False, True, True])
         assert told.outcome.truncated.tolist() == lost.tolist()
         assert not told.outcome.reward["agent"][lost].any()
@@ -107,7 +109,7 @@ def test_a_process_that_dies_or_hangs_is_replaced(fault, tmp_path, capfd):
         np.testing.assert_array_equal(told.observation["agent"].view[~lost], sound.observation["agent"].view[~lost])
         assert there.restarts == 1
         assert not there.step(actions(3)).outcome.truncated.any()
-        assert not there.anew.any()
+        assert not there.cut_short.any()
     finally:
         there.close()
     said = {"exit": "exit code 3", "abort": "SIGABRT", "hang": "did not come back from its step in 1 s"}[fault]
@@ -120,7 +122,7 @@ def test_an_environment_that_raises_is_replaced_alone(tmp_path, capfd):
         there.reset()
         there.step(actions(0))
         told = there.step(actions(1))
-        assert there.anew.sum() == told.outcome.truncated.sum() == there.restarts == 1
+        assert there.cut_short.sum() == told.outcome.truncated.sum() == there.restarts == 1
         there.step(actions(2))
         assert there.restarts == 1
     finally:
@@ -179,8 +181,8 @@ def test_a_hang_in_this_process_is_named(capfd):
 def test_the_host_runner_has_a_watchdog(monkeypatch):
     watched = []
     monkeypatch.setattr(host, "Watchdog", lambda *args: watched.append(args) or contextlib.nullcontext())
-    program = host.build(experiment(), stepping=host.Stepping(timeout=7.0))
-    stage = program.played._open(0)
+    program = host.make_host_program(experiment(), stepping=host.Stepping(timeout=7.0))
+    stage = program.host_stepper._open(0)
     assert watched == [(stage, 7.0)]
     stage.close()
 
@@ -195,7 +197,7 @@ def test_nan_cuts_an_episode_short_and_is_counted(number, tmp_path):
     for one in envs[:number]:
         inner = one.env.step
         one.env.step = lambda action, inner=inner: (np.full(3, np.nan, np.float32), *inner(action)[1:])
-    stage = Apart(env, envs, range(4))
+    stage = SeparateEnvs(env, envs, range(4))
     stage.reset()
     told = stage.step(actions(0))
     assert told.outcome.truncated.tolist() == [i < number for i in range(4)]
@@ -217,17 +219,17 @@ def test_a_run_outlives_nan(tmp_path):
 def test_others_stand_in_for_a_copy_that_is_left_out(monkeypatch):
     """What is learnt is what is learnt where the copy did what the one in its place did."""
     seen = []
-    program = host.build(experiment())
+    program = host.make_host_program(experiment())
     carry = program.init()
     advance = program.compiled(carry)
     with contextlib.closing(program):
-        program.played.stage.health.out[1] = True
-        learner = host.HostProgram._learnt
+        program.host_stepper.stage.health.out[1] = True
+        learner = host.HostProgram._learn
 
         def spied(self, learn, carry, worlds, memory, steps, sound):
             return learner(self, lambda *args: seen.append(args) or learn(*args), carry, worlds, memory, steps, sound)
 
-        monkeypatch.setattr(host.HostProgram, "_learnt", spied)
+        monkeypatch.setattr(host.HostProgram, "_learn", spied)
         after, _ = advance(carry, 1)
     steps = seen[0][3]
     np.testing.assert_array_equal(steps.reward["agent"][:, 1], steps.reward["agent"][:, 2])  # well[1 % 3]

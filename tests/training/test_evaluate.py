@@ -15,7 +15,7 @@ from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.training import evaluate as module
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 
 
 @struct.dataclass
@@ -47,19 +47,19 @@ class Uneven(Env):
 
 
 @pytest.fixture
-def roles(monkeypatch):
+def setup(monkeypatch):
     register("evaluate/uneven", Uneven)
     monkeypatch.setattr(module, "BATCH", 16)
     learner = Learner(PPO(network=Network(hidden=())))
-    return cast(Experiment("evaluate/uneven", learners={"learner": learner}, num_envs=4, num_steps=1))
+    return Experiment("evaluate/uneven", learners={"learner": learner}, num_envs=4, num_steps=1).setup
 
 
-def test_one_episode_a_copy_and_none_twice(roles):
+def test_one_episode_a_copy_and_none_twice(setup):
     """Thirty-two episodes in two batches, by policies that find both actions alike and so take the first."""
-    algorithm, spec = roles.learners["learner"]
+    algorithm, spec = setup.learners["learner"]
     policies = algorithm.init(jax.random.key(0), spec).params
     policies = {name: one.replace(weights=jax.tree.map(jnp.zeros_like, one.weights)) for name, one in policies.items()}
-    found = evaluate(roles, policies, 32)
+    found = evaluate(setup, policies, 32)
     assert set(found.lengths.tolist()) == {1, 2, 3, 4}
     np.testing.assert_array_equal(found.returns["busy"], 2 * found.lengths)  # two agents, paid 1 a step each
     luck = found.returns["lucky"] / found.lengths

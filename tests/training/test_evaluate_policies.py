@@ -21,14 +21,14 @@ EXPERIMENT = shoal.Experiment(
 
 
 @pytest.fixture(scope="module")
-def roles():
-    return shoal.cast(EXPERIMENT)
+def setup():
+    return EXPERIMENT.setup
 
 
 @pytest.fixture(scope="module")
-def seeds(roles):
+def seeds(setup):
     """The policies of three seeds, which play differently."""
-    algorithm, spec = roles.learners["both"]
+    algorithm, spec = setup.learners["both"]
 
     def trained(seed):
         params = algorithm.init(jax.random.key(seed), spec).params
@@ -37,17 +37,17 @@ def seeds(roles):
     return [trained(seed) for seed in range(3)]
 
 
-def test_a_mistyped_name_is_refused(roles, seeds):
+def test_a_mistyped_name_is_refused(setup, seeds):
     with pytest.raises(UnknownNameError, match=r"unknown policy 'agnet'. Did you mean 'agent'\?"):
-        shoal.evaluate(roles, {"agnet": seeds[0]["agent"]}, episodes=4)
+        shoal.evaluate(setup, {"agnet": seeds[0]["agent"]}, episodes=4)
     with pytest.raises(UnknownNameError, match="unknown policy 'agnet'"):
-        record(roles, {"agnet": seeds[0]["agent"]})
+        record(setup, {"agnet": seeds[0]["agent"]})
 
 
-def test_policies_of_several_seeds_are_played_each(roles, seeds):
+def test_policies_of_several_seeds_are_played_each(setup, seeds):
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *seeds)
-    together = shoal.evaluate(roles, stacked, episodes=16, explore=True)
-    alone = [shoal.evaluate(roles, one, episodes=16, explore=True) for one in seeds]
+    together = shoal.evaluate(setup, stacked, episodes=16, explore=True)
+    alone = [shoal.evaluate(setup, one, episodes=16, explore=True) for one in seeds]
     assert together.episodes == 16
     for name, returns in together.returns.items():
         assert returns.shape == (3, 16)
@@ -59,14 +59,14 @@ def test_policies_of_several_seeds_are_played_each(roles, seeds):
     assert len({one.returns["player_0"].tobytes() for one in alone}) > 1
 
 
-def test_one_seed_is_to_be_chosen_for_a_recording(roles, seeds):
+def test_one_seed_is_to_be_chosen_for_a_recording(setup, seeds):
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *seeds)
     with pytest.raises(OptionError, match=r"the policies of 3 seeds.*leaf\[0\]"):
-        record(roles, stacked)
+        record(setup, stacked)
 
 
-def test_policies_of_different_numbers_of_seeds(roles, seeds):
-    two = shoal.cast(shoal.Experiment("mpe/simple_tag", learners={"both": shoal.Learner(A2C())}))
+def test_policies_of_different_numbers_of_seeds(setup, seeds):
+    two = shoal.Experiment("mpe/simple_tag", learners={"both": shoal.Learner(A2C())}).setup
     algorithm, spec = two.learners["both"]
     params = algorithm.init(jax.random.key(0), spec).params
     params["agent"] = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), params["agent"])
@@ -74,11 +74,11 @@ def test_policies_of_different_numbers_of_seeds(roles, seeds):
         shoal.evaluate(two, params, episodes=1)
 
 
-def test_a_policy_of_another_world_does_not_fit(roles):
-    other = shoal.cast(shoal.Experiment("mpe/simple_spread", learners={"one": shoal.Learner(A2C())}))
+def test_a_policy_of_another_world_does_not_fit(setup):
+    other = shoal.Experiment("mpe/simple_spread", learners={"one": shoal.Learner(A2C())}).setup
     algorithm, spec = other.learners["one"]
     with pytest.raises(OptionError, match="a policy does not fit 'matrix/matching_pennies'"):
-        shoal.evaluate(roles, algorithm.init(jax.random.key(0), spec).params, episodes=1)
+        shoal.evaluate(setup, algorithm.init(jax.random.key(0), spec).params, episodes=1)
 
 
 def test_a_name_is_no_experiment():
@@ -86,5 +86,5 @@ def test_a_name_is_no_experiment():
         OptionError, match=r"train: experiment must be of the type Experiment .*got 'mpe/simple_spread'"
     ):
         train("mpe/simple_spread")
-    with pytest.raises(OptionError, match="evaluate: roles must be of the type Cast"):
+    with pytest.raises(OptionError, match="evaluate: setup must be of the type Setup"):
         evaluate("mpe/simple_spread", {})

@@ -22,8 +22,8 @@ from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner
-from shoal.training.fused import build, policies_of
-from shoal.training.run import create, held, load_policies, open_run, warn_of_devices, weights_sha256
+from shoal.training.fused import make_fused_program, policies_of
+from shoal.training.run import create, load_policies, lock_folder, open_run, warn_of_devices, weights_sha256
 from shoal.training.runner import Local, resume, run
 
 SMALL = Network(hidden=(16,))
@@ -36,7 +36,7 @@ def small(world="mpe/simple_spread", **changes):
 
 
 def weights_after(experiment, updates, devices):
-    program = build(experiment, devices)
+    program = make_fused_program(experiment, devices)
     carry, _ = program.advance(program.init(), program.counts[updates])
     return jax.device_get(policies_of(carry.learners))
 
@@ -58,7 +58,7 @@ def test_two_devices_agree_with_one(name):
     """The same global batch on one device and on two: within 1e-6 over the first five updates."""
     experiment = small(learners={"l": LEARNERS[name]})
     one, two = weights_after(experiment, 5, 1), weights_after(experiment, 5, 2)
-    start = jax.device_get(policies_of(build(experiment, 1).init().learners))
+    start = jax.device_get(policies_of(make_fused_program(experiment, 1).init().learners))
     moved = max(jax.tree.leaves(jax.tree.map(lambda a, b: float(np.abs(a - b).max()), start, one)))
     assert moved > 1e-4
     for name, policy in one.items():
@@ -70,7 +70,7 @@ def test_two_devices_agree_with_one(name):
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_nothing_crosses_to_the_host(devices):
-    program = build(small(), devices)
+    program = make_fused_program(small(), devices)
     carry = program.init()
     carry, table = program.advance(carry, program.counts[1])
     with jax.transfer_guard("disallow"):
@@ -99,7 +99,7 @@ def test_the_program_is_traced_and_compiled_once():
             return {"a": shoal.Observation(state.reshape(1, 1))}
 
     register("test/counting", Counting)
-    program = build(small("test/counting"), 1)
+    program = make_fused_program(small("test/counting"), 1)
     carry = program.init()
     assert program.names
     before = len(traces)
@@ -110,7 +110,7 @@ def test_the_program_is_traced_and_compiled_once():
 
 
 def test_the_carry_is_donated():
-    program = build(small(), 1)
+    program = make_fused_program(small(), 1)
     carry = program.init()
     held = carry.worlds.observation["agent"].view
     program.advance(carry, program.counts[1])
@@ -118,7 +118,7 @@ def test_the_carry_is_donated():
 
 
 def test_many_updates_in_one_call_are_the_same_bits():
-    program = build(small(), 2)
+    program = make_fused_program(small(), 2)
     one, _ = program.advance(program.init(), program.counts[4])
     many = program.init()
     for _ in range(4):
@@ -139,7 +139,7 @@ def test_frozen_groups_do_not_move():
         "runner": Learner(PPO(minibatches=2, network=SMALL), {"runner": ("runner",)}, frozen=True),
     }
     experiment = small("tag/grid", learners=learners)
-    start = jax.device_get(policies_of(build(experiment, 1).init().learners))
+    start = jax.device_get(policies_of(make_fused_program(experiment, 1).init().learners))
     end = weights_after(experiment, 3, 1)
     jax.tree.map(np.testing.assert_array_equal, start["runner"], end["runner"])
     assert weights_sha256({"a": start["tagger"]}) != weights_sha256({"a": end["tagger"]})
@@ -166,7 +166,7 @@ def test_weights_from_another_run(tmp_path):
 
 def test_copies_must_divide_into_minibatches():
     with pytest.raises(OptionError, match=r"multiple of the number of minibatches, 2, got 15\. Try 16"):
-        build(small(num_envs=15))
+        make_fused_program(small(num_envs=15))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +206,7 @@ register("test/poisoned", Poisoned)
 
 @pytest.mark.parametrize(("where", "devices"), [("view", 2), pytest.param("reward", 1, marks=pytest.mark.slow)])
 def test_nan_is_traced_to_its_source(tmp_path, where, devices):
-    clean = build(small("test/poisoned", env_options={"copy_start": -1.0}), 1)
+    clean = make_fused_program(small("test/poisoned", env_options={"copy_start": -1.0}), 1)
     number = float(np.asarray(clean.init().worlds.state["number"])[11])
     experiment = small("test/poisoned", env_options={"where": where, "copy_start": number}, num_envs=16)
     agent = {"view": 2, "reward": 1}[where]
@@ -266,9 +266,13 @@ def test_resume_gives_the_same_bits(tmp_path):
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path):
     begun = create(tmp_path / "run", small())
-    with held(begun.path), pytest.raises(RunError, match="another process is training in"), held(begun.path):
+    with (
+        lock_folder(begun.path),
+        pytest.raises(RunError, match="another process is training in"),
+        lock_folder(begun.path),
+    ):
         pass
-    with held(begun.path):
+    with lock_folder(begun.path):
         pass
 
 
@@ -290,11 +294,11 @@ def test_what_other_devices_change_is_said(tmp_path, algorithm, words):
 
 def test_devices_that_are_not_there():
     with pytest.raises(OptionError, match="devices must be between 1 and 2"):
-        build(small(), devices=3)
+        make_fused_program(small(), devices=3)
     with pytest.raises(OptionError, match=r"multiple of 4 \(2 devices x 2 minibatches\), got 18. Try 20"):
-        build(small(num_envs=18), devices=2)
-    assert build(small()).mesh.size == 1, "so few copies are not worth a second core"
-    assert build(small(num_envs=128)).mesh.size == 2
+        make_fused_program(small(num_envs=18), devices=2)
+    assert make_fused_program(small()).mesh.size == 1, "so few copies are not worth a second core"
+    assert make_fused_program(small(num_envs=128)).mesh.size == 2
 
 
 class Stopper:

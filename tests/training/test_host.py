@@ -14,10 +14,10 @@ from shoal.batching.vectorise import Vectorised
 from shoal.core import registry
 from shoal.core.env import describe
 from shoal.core.errors import OptionError, WorldError
-from shoal.core.host import StandIn, Told, check_told
+from shoal.core.host import HostEnvProxy, HostTimestep, check_observations
 from shoal.networks.torsos import Network
 from shoal.training import checkpoint, fused, host
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.run import load_policies
 from shoal.training.runner import resume, run
 
@@ -56,7 +56,7 @@ class Batch:
     def step(self, actions):
         self.state, told = self._step(self.state, actions)
         now, final, outcome = jax.device_get(told)
-        return Told(filled(now), filled(final), outcome)
+        return HostTimestep(filled(now), filled(final), outcome)
 
     def close(self):
         self.closed += 1
@@ -72,12 +72,12 @@ def filled(observations):
     }
 
 
-def stand_in(id, seed=0, **options):
+def proxy(id, seed=0, **options):
     env = shoal.make(id, **options)
     spec = describe(env)
     seen = next(iter(spec.observations.values()))
     metrics = tuple(jax.eval_shape(lambda: _first_outcome(env)).metrics)
-    return StandIn(
+    return HostEnvProxy(
         ID,
         spec.groups,
         env.players,
@@ -103,7 +103,7 @@ def on_host(monkeypatch):
     """Lets the id stand for a world of ours."""
 
     def put(id, seed=0, **options):
-        made = stand_in(id, seed, **options)
+        made = proxy(id, seed, **options)
         monkeypatch.setattr(registry, "_foreign", lambda id, options: made)
 
     return put
@@ -134,13 +134,13 @@ REPLAY = DQN(buffer_size=512, batch_size=4, warm_up=64, network=Network(hidden=(
 def test_learns_as_the_fused_runner_does(on_host, world, options, algorithm, policies):
     try:
         plain = dataclasses.replace(experiment(world, algorithm, policies), env_options=options)
-        cast(plain)
+        _ = plain.setup
     except OptionError as error:
         pytest.fail(str(error))
-    program = fused.build(plain, 1)
+    program = fused.make_fused_program(plain, 1)
     carry, table = program.advance(program.init(), program.counts[5])
     on_host(world, **options)
-    hosted = host.build(experiment(ID, algorithm, policies))
+    hosted = host.make_host_program(experiment(ID, algorithm, policies))
     start = hosted.init()
     after, rows = hosted.compiled(start)(start, 5)
     wanted, got = (jax.device_get(fused.policies_of(c.learners)) for c in (carry, after))
@@ -160,7 +160,7 @@ def test_trains_saves_and_goes_on(on_host, tmp_path):
 
 def test_evaluates_as_many_episodes_as_asked(on_host):
     on_host("mpe/simple_spread", max_steps=5)
-    found = shoal.evaluate(cast(experiment(ID, PPO_)), None, episodes=19, seed=1)  # which knows where they are
+    found = shoal.evaluate(experiment(ID, PPO_).setup, None, episodes=19, seed=1)  # which knows where they are
     assert found.episodes == 19
     assert set(found.lengths) == {5}
     assert found.mean_return["agent"] < 0
@@ -185,13 +185,13 @@ def test_environments_are_closed_when_training_ends(batches, tmp_path):
     run(experiment(ID, PPO_), tmp_path / "run")
     assert [batch.closed for batch in batches] == [1]
     resume(tmp_path / "run", total_env_steps=8 * 8 * 6)
-    host.evaluate(cast(experiment(ID, PPO_)), None, episodes=3)
+    host.evaluate(experiment(ID, PPO_).setup, None, episodes=3)
     assert [batch.closed for batch in batches] == [1, 1, 1]
 
 
 PLAYS = {
     "train": lambda folder: run(experiment(ID, PPO_), folder),
-    "evaluate": lambda folder: host.evaluate(cast(experiment(ID, PPO_)), None, episodes=100),
+    "evaluate": lambda folder: host.evaluate(experiment(ID, PPO_).setup, None, episodes=100),
 }
 
 
@@ -267,15 +267,15 @@ def test_what_cannot_be_closed_costs_no_training(batches, monkeypatch):
 def test_what_is_refused(on_host):
     on_host("mpe/simple_spread")
     with pytest.raises(OptionError, match="gymnasium:test runs on the host, in Python"):
-        fused.build(experiment(ID, PPO_))
+        fused.make_fused_program(experiment(ID, PPO_))
     with pytest.raises(OptionError, match="num_seeds must be 1, got 2"):
-        host.build(experiment(ID, PPO_, num_seeds=2))
+        host.make_host_program(experiment(ID, PPO_, num_seeds=2))
     made = shoal.make(ID)
     seen = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), made.blank().observation)
-    check_told(made, seen)
+    check_observations(made, seen)
     wrong = {"agent": seen["agent"].replace(view=seen["agent"].view[..., :-1])}
     with pytest.raises(WorldError, match=r"gymnasium:test: \['agent'\].view is .* was declared"):
-        check_told(made, wrong)
+        check_observations(made, wrong)
 
 
 @pytest.mark.parametrize(

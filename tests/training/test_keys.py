@@ -12,7 +12,7 @@ from tests.worlds.bandit import Bandit
 from shoal.core.algorithm import ActOutput, Algorithm
 from shoal.core.registry import register
 from shoal.training.experiment import Experiment, Learner
-from shoal.training.fused import build
+from shoal.training.fused import make_fused_program
 
 UPDATES = 3
 
@@ -70,7 +70,9 @@ class Pair(Bandit):
 def test_keys_are_used_once():
     register("keys/pair", Pair)
     learners = {name: Learner(Recorder(), {name: (name,)}) for name in "ab"}
-    program = build(Experiment("keys/pair", learners=learners, num_envs=2, num_steps=1, total_env_steps=6), 1)
+    program = make_fused_program(
+        Experiment("keys/pair", learners=learners, num_envs=2, num_steps=1, total_env_steps=6), 1
+    )
     carry, _ = program.advance(program.init(), program.counts[UPDATES])
     keys = np.concatenate([np.asarray(carry.learners[name].keys) for name in "ab"])
     assert len(np.unique(keys, axis=0)) == 2 * (UPDATES + 1)

@@ -10,7 +10,7 @@ import pytest
 
 from shoal import presets
 from shoal.core.errors import OptionError
-from shoal.core.host import Copies
+from shoal.core.host import SerialHostBatch
 from shoal.populations.evolution import program as evolution
 from shoal.populations.evolution.program import Evolution
 from shoal.presets import resolve
@@ -18,8 +18,8 @@ from shoal.training import evaluate as evaluating
 from shoal.training import host, memory
 from shoal.training.bench import bench_env
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import Experiment, cast
-from shoal.training.fused import build
+from shoal.training.experiment import Experiment
+from shoal.training.fused import make_fused_program
 from shoal.training.liveness import num_bytes, peak_bytes
 from shoal.training.memory import Need
 
@@ -71,7 +71,7 @@ def test_sizes_that_no_machine_has_do_not_overflow():
 @pytest.mark.slow
 def test_a_program_s_need_is_what_xla_plans():
     """Whatever XLA fuses: its own plan for an update of PPO, rollout included, is met within a third."""
-    program = build(Experiment("control/cartpole", num_envs=256, num_steps=32), 1)
+    program = make_fused_program(Experiment("control/cartpole", num_envs=256, num_steps=32), 1)
     placed = jax.tree.map(
         lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
         program.shapes(),
@@ -86,20 +86,22 @@ def test_a_program_s_need_is_what_xla_plans():
 def test_too_many_copies_are_refused_with_the_number_that_fits(eight):
     asked = dataclasses.replace(resolve("control/cartpole"), num_envs=100_000_000)
     with pytest.raises(OptionError) as refused:
-        build(asked, 1)
+        make_fused_program(asked, 1)
     words = str(refused.value)
     assert re.search(r"control/cartpole with 100,000,000 copies x 64 steps would take [\d,.]+ GiB", words)
     assert "this machine has 8.0 GiB free" in words
     fits = int(re.search(r"largest num_envs that fits is ([\d,]+)\.", words)[1].replace(",", ""))
     assert 100_000 < fits < 10_000_000
-    assert memory.lack(build(dataclasses.replace(asked, num_envs=fits), 1).need.times(2)) is not None
+    assert (
+        memory.find_shortage(make_fused_program(dataclasses.replace(asked, num_envs=fits), 1).need.times(2)) is not None
+    )
 
 
 def test_worlds_of_too_many_agents_are_refused_at_once(eight):
     """Pairs of agents are what fills the memory, not the worlds' states; and no list is walked for every agent."""
     asked = dataclasses.replace(resolve("mpe/simple_spread"), env_options={"num_agents": 20_000})
     with pytest.raises(OptionError, match=r"TiB of memory.*Not even 4 copies would fit.*fewer agents"):
-        build(asked, 1)
+        make_fused_program(asked, 1)
 
 
 def test_too_many_seeds_are_refused_with_the_number_that_fits(eight):
@@ -107,12 +109,12 @@ def test_too_many_seeds_are_refused_with_the_number_that_fits(eight):
     with pytest.raises(
         OptionError, match=r"1,000,000 trainings side by side.*At most [\d,]+ trainings side by side fit"
     ):
-        build(asked, 1)
+        make_fused_program(asked, 1)
 
 
 def test_numbers_beyond_32_bits_are_refused_in_words():
     with pytest.raises(OptionError, match="num_envs must be less than 2\\^31, 2,147,483,648, got 1099511627776"):
-        build(Experiment("control/cartpole", num_envs=2**40), 1)
+        make_fused_program(Experiment("control/cartpole", num_envs=2**40), 1)
 
 
 def test_the_largest_size_that_fits(monkeypatch):
@@ -145,12 +147,12 @@ def test_what_is_free_respects_the_limits_of_the_process(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", presets.names())
 def test_every_preset_is_accepted_with_a_wide_margin(name, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda: 2 * GIB)
-    build(presets.get(name), 1)
+    make_fused_program(presets.get(name), 1)
 
 
 def test_lists_of_seats_are_read_once():
     """Twenty thousand agents took half a minute, in which a list was searched for each of them."""
-    counted = cast(Experiment("swarm/rendezvous", env_options={"num_agents": 100_000}))
+    counted = Experiment("swarm/rendezvous", env_options={"num_agents": 100_000}).setup
     assert counted.spec.groups["agent"].size == 100_000
     assert np.isfinite(num_bytes(counted.spec.observations))
 
@@ -160,7 +162,7 @@ def test_a_population_that_is_too_large_is_refused(eight):
     with pytest.raises(
         OptionError, match=r"2,000,000,000 members.*TiB of memory.*largest population that fits is [\d,]+"
     ):
-        evolution.build(plan, 1)
+        evolution.make_evolution_program(plan, 1)
 
 
 def test_a_benchmark_that_is_too_large_is_refused(eight):
@@ -170,25 +172,25 @@ def test_a_benchmark_that_is_too_large_is_refused(eight):
 
 def test_episodes_are_played_in_batches_that_fit(monkeypatch):
     """Results do not depend on the batches; a world of which not one copy fits is refused."""
-    roles = cast(Experiment("control/cartpole", env_options={"max_steps": 5}))
-    whole = evaluate(roles, None, episodes=64)
+    setup = Experiment("control/cartpole", env_options={"max_steps": 5}).setup
+    whole = evaluate(setup, None, episodes=64)
     seen = []
     monkeypatch.setattr(memory, "free_bytes", lambda: memory.PROGRAM_BYTES + 2000)
-    monkeypatch.setattr(evaluating, "fitting", lambda *args: seen.append(memory.fitting(*args)) or seen[-1])
-    some = evaluate(roles, None, episodes=64)
+    monkeypatch.setattr(evaluating, "largest_count", lambda *args: seen.append(memory.largest_count(*args)) or seen[-1])
+    some = evaluate(setup, None, episodes=64)
     assert seen[0] < 64
     np.testing.assert_array_equal(some.returns["agent"], whole.returns["agent"])
     monkeypatch.setattr(memory, "free_bytes", lambda: memory.PROGRAM_BYTES)
     with pytest.raises(OptionError, match="an episode of control/cartpole in one copy would take"):
-        evaluate(roles, None, episodes=64)
+        evaluate(setup, None, episodes=64)
 
 
 def test_more_environments_than_fit_are_not_opened(eight, monkeypatch):
     monkeypatch.setattr(host, "check_memory", lambda program: None)
     pytest.importorskip("gymnasium")
     opened = []
-    real = Copies.__init__
-    monkeypatch.setattr(Copies, "__init__", lambda self, envs: (opened.append(len(envs)), real(self, envs))[1])
+    real = SerialHostBatch.__init__
+    monkeypatch.setattr(SerialHostBatch, "__init__", lambda self, envs: (opened.append(len(envs)), real(self, envs))[1])
     with pytest.raises(OptionError, match=r"1,000,000,000 environments of .*largest num_envs that fits is [\d,]+"):
-        host.build(dataclasses.replace(resolve("gymnasium:CartPole-v1"), num_envs=1_000_000_000))
+        host.make_host_program(dataclasses.replace(resolve("gymnasium:CartPole-v1"), num_envs=1_000_000_000))
     assert max(opened) <= host.MEASURED

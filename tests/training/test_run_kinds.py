@@ -21,7 +21,7 @@ from shoal.populations.psro import PSRO
 from shoal.presets import resolve
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment
-from shoal.training.run import create, default_path, held, open_run
+from shoal.training.run import create, default_path, lock_folder, open_run
 from shoal.training.run_kinds import KINDS, check_new, check_there, kind_of, open_entry
 from shoal.training.runner import resume, run
 from shoal.training.serialise import from_plain, to_plain
@@ -326,7 +326,7 @@ def test_a_population_whose_folder_is_removed(tmp_path):
 
 def test_a_population_grows_in_one_process_at_a_time(tmp_path):
     run(exact(), tmp_path / "run")
-    with held(tmp_path / "run"), pytest.raises(RunError, match="another process is training in"):
+    with lock_folder(tmp_path / "run"), pytest.raises(RunError, match="another process is training in"):
         resume(tmp_path / "run")
 
 

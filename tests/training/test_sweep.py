@@ -17,7 +17,7 @@ from shoal.networks.torsos import Network
 from shoal.training import checkpoint
 from shoal.training import sweep as sweeping
 from shoal.training.experiment import Experiment, Learner
-from shoal.training.fused import build, policies_of
+from shoal.training.fused import make_fused_program, policies_of
 from shoal.training.loop import Loop
 from shoal.training.runner import Local, resume, run
 from shoal.training.sweep import Range, Sweep, summarise
@@ -94,10 +94,10 @@ def test_a_point_is_the_training_it_would_be_alone(make, devices):
         name: {option: np.array([point[name][option] for point in points]) for option in points[0][name]}
         for name in experiment.learners
     }
-    swept = advanced(build(experiment, devices, overrides))
+    swept = advanced(make_fused_program(experiment, devices, overrides))
     for point, seed in ((0, 1), (1, 0)):
         lane = jax.tree.map(lambda leaf, i=2 * point + seed: leaf[i], swept)
-        alone = advanced(build(with_values(experiment, points[point], seed=seed, num_seeds=1), devices))
+        alone = advanced(make_fused_program(with_values(experiment, points[point], seed=seed, num_seeds=1), devices))
         assert greatest_difference(lane, alone) < 1e-6
     assert (
         greatest_difference(jax.tree.map(lambda leaf: leaf[0], swept), jax.tree.map(lambda leaf: leaf[2], swept)) > 1e-4
@@ -114,13 +114,13 @@ def test_every_float_of_every_algorithm_can_be_swept(name):
     for world in ("test/bandit", "test/target"):
         experiment = dataclasses.replace(bandit(algorithm=algorithm), env=world)
         try:
-            build(experiment, 1).shapes()
+            make_fused_program(experiment, 1).shapes()
         except ShoalError:  # not for such actions
             continue
         values = other_values(algorithm, 0.9)
         plan = Sweep(experiment, {option: (value,) for option, value in values.items()})
-        swept = advanced(build(experiment, 1, plan.overrides), updates=5)
-        program = build(with_values(experiment, {"l": values}), 1)
+        swept = advanced(make_fused_program(experiment, 1, plan.overrides), updates=5)
+        program = make_fused_program(with_values(experiment, {"l": values}), 1)
         alone = advanced(program, updates=5)
         assert greatest_difference(jax.device_get(policies_of(program.init().learners)), alone) > 1e-4
         assert greatest_difference(jax.tree.map(lambda leaf: leaf[0], swept), alone) < 1e-6
@@ -129,8 +129,8 @@ def test_every_float_of_every_algorithm_can_be_swept(name):
 
 
 def test_one_program_whatever_the_values_and_a_donated_carry():
-    program = build(bandit(), 1, {"l": {"learning_rate": np.array([1e-3, 1e-2])}})
-    other = build(bandit(), 1, {"l": {"learning_rate": np.array([1e-1, 1.0])}})
+    program = make_fused_program(bandit(), 1, {"l": {"learning_rate": np.array([1e-3, 1e-2])}})
+    other = make_fused_program(bandit(), 1, {"l": {"learning_rate": np.array([1e-1, 1.0])}})
     carry = program.init()
     held = jax.tree.leaves(carry.learners)[0]
     for first in (carry, other.init()):
@@ -286,7 +286,7 @@ def test_what_cannot_be_swept_is_explained(over, words):
 def test_the_return_that_counts_is_that_of_the_swept_side():
     def measured(over, measure=None):
         plan = Sweep(teams(), over, measure=measure)
-        return sweeping._measured(plan, build(plan.experiment, 1, plan.overrides))
+        return sweeping._measure(plan, make_fused_program(plan.experiment, 1, plan.overrides))
 
     assert measured({"scout.gamma": (0.9,)}) == ("return/scout",)
     assert measured({"gamma": (0.9,)}) == ("return/scout", "return/carrier")

@@ -67,12 +67,12 @@ def test_what_is_no_picture_is_refused(tmp_path):
 def test_an_environment_is_filmed_by_its_own_render(tmp_path, monkeypatch):
     pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
     from shoal.api.pictures import replay
-    from shoal.training.experiment import Experiment, cast
+    from shoal.training.experiment import Experiment
 
     monkeypatch.setattr(registry, "_files", {})
     registry.import_file(FILE)
-    roles = cast(Experiment("gymnasium:Drift-v0", {"length": 4}, num_envs=2, num_steps=2))
-    page, _ = replay(tmp_path / "replay.html", roles, None, update=3, seed=5, filmed=True)
+    setup = Experiment("gymnasium:Drift-v0", {"length": 4}, num_envs=2, num_steps=2).setup
+    page, _ = replay(tmp_path / "replay.html", setup, None, update=3, seed=5, filmed=True)
     assert page is not None
     data = payload(page.read_text())
     pictures = [decoded(base64.b64decode(text)) for text in data["frames"]]
@@ -81,17 +81,17 @@ def test_an_environment_is_filmed_by_its_own_render(tmp_path, monkeypatch):
     assert len(returns) == 5
     assert returns == sorted(returns, reverse=True)
     assert data["subtitle"] == "after 3 updates, 12 environment steps"
-    page, why = replay(tmp_path / "replay.html", roles, None, update=3)
+    page, why = replay(tmp_path / "replay.html", setup, None, update=3)
     assert (page, why) == (None, "gymnasium:Drift-v0 is drawn by its own library: `shoal watch` films it")
 
 
 def test_what_cannot_be_filmed_says_how():
     pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
-    from shoal.training.experiment import Experiment, cast
+    from shoal.training.experiment import Experiment
     from shoal.training.film import film
 
-    roles = cast(Experiment("gymnasium:CartPole-v1", {"vectorisation_mode": "sync"}, num_envs=2, num_steps=2))
+    setup = Experiment("gymnasium:CartPole-v1", {"vectorisation_mode": "sync"}, num_envs=2, num_steps=2).setup
     with pytest.raises(
         OptionError, match=r"cannot be filmed: it has no render. An environment .* render_mode='rgb_array'"
     ):
-        film(roles, None)
+        film(setup, None)

@@ -27,7 +27,7 @@ from shoal.algorithms import q_learning as q
 from shoal.algorithms.q_learning import QLearning, QPolicy
 from shoal.algorithms.replay import NextObservations, Replayed, Steps, split_windows
 from shoal.batching.agents import as_weight, keep_where
-from shoal.batching.masked import for_rows
+from shoal.batching.masked import masked_map
 from shoal.core.algorithm import Experience, LearnerSpec, Prioritises, Traits
 from shoal.core.checks import check_floats
 from shoal.core.spaces import Discrete, MultiDiscrete
@@ -244,5 +244,5 @@ def q_values(network: QNetwork, weights: PyTree, windows: Steps, name: str, step
 
     cut = (windows.truncated & ~windows.terminated)[burn_in:-1].reshape(-1)
     carried = jax.tree.map(lambda leaf: leaf[:-1], memories)
-    after = for_rows(value_rows, cut, fixed, flatten((following, carried)), flatten(values[1:]))
+    after = masked_map(value_rows, cut, fixed, flatten((following, carried)), flatten(values[1:]))
     return QValues(values[:-1], after.reshape(values[1:].shape))

@@ -28,7 +28,7 @@ from shoal.core.errors import OptionError
 from shoal.core.options import check_types
 from shoal.core.spaces import ActionSpace, Box, action_vector, action_width
 from shoal.core.types import Group, Observation, PyTree
-from shoal.networks.actors import Actor
+from shoal.networks.actors import ActorNetwork
 from shoal.networks.critics import CriticHead, CriticKind, CriticTorso, GroupSpec
 from shoal.networks.sequences import unroll_with_slow
 from shoal.networks.torsos import Network, initial_carry
@@ -48,7 +48,7 @@ class Policy(struct.PyTreeNode):
     weights: Weights
     warm: jax.Array
     noise: jax.Array
-    actor: Actor = struct.field(pytree_node=False)
+    actor: ActorNetwork = struct.field(pytree_node=False)
     critic: CriticTorso = struct.field(pytree_node=False)
     space: ActionSpace = struct.field(pytree_node=False)
 
@@ -170,7 +170,7 @@ class OffPolicy(Replayed, Evolves):
     def init_policy(self, key: jax.Array, group: Group, spec: LearnerSpec, noise: Any) -> tuple[Policy, jax.Array]:
         """A fresh policy for one group; and zeros in place of the features of one of its critics, `[n, f]`."""
         for_actor, *keys = jax.random.split(key, self.num_critics + 1)
-        actor, critic = Actor(self.network, self.actor_width(group.action)), CriticTorso(self.network)
+        actor, critic = ActorNetwork(self.network, self.actor_width(group.action)), CriticTorso(self.network)
         view, state = trees.zeros((group.observation, spec.state))
         seen, memory = (state, view) if self.critic == "global" else view, initial_carry(self.network)
         # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.

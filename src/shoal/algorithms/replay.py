@@ -127,7 +127,7 @@ class Replayed(Algorithm, Replays):
         """The state with the experience in its replay."""
         return state.replace(replay=buffers.add(state.replay, self.make_steps(experience), self.window))
 
-    def sample(self, state: Any, key: jax.Array, axis: str | None) -> tuple[buffers.Drawn, Steps]:
+    def sample(self, state: Any, key: jax.Array, axis: str | None) -> tuple[buffers.ReplaySample, Steps]:
         """Where this device's share of a batch begins in the replay, and the windows there, leaves `[W, B, ...]`."""
         share = max(1, self.batch_size // lax.axis_size(axis)) if axis else self.batch_size
         drawn = buffers.sample(state.replay, key, share, self.window)

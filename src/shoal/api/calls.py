@@ -13,13 +13,13 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
+from shoal.api.building import check_known, open_known, open_to_resume
 from shoal.api.pictures import keep_pictures, keep_sweep
 from shoal.api.population import Population
 from shoal.api.progress import show_progress
 from shoal.api.run import Run, read_lines
 from shoal.api.seats import RANDOM, Side, seat_sides
 from shoal.api.targets import Changes, Target, as_whole, change_options, make_experiment
-from shoal.api.worlds import check_known, open_known, open_to_resume
 from shoal.cluster.run import Cluster, pool_of
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.cluster.training import default_plan, plan_of
@@ -40,11 +40,11 @@ from shoal.training import run_kinds, runner
 from shoal.training.callbacks import Callback, Listener, Progress
 from shoal.training.devices import use_all_cores, use_compilation_cache
 from shoal.training.evaluate import Evaluation, Evaluator
-from shoal.training.experiment import Cast, Config, Experiment, Learner
+from shoal.training.experiment import Config, Experiment, Learner, Setup
 from shoal.training.host_stages import TIMEOUT
 from shoal.training.loggers import Logger, make_loggers
-from shoal.training.loop import Result
-from shoal.training.run import Run as RunFolder
+from shoal.training.loop import TrainingResult
+from shoal.training.run import RunFolder as RunFolder
 from shoal.training.run import default_path, load_policies
 from shoal.training.runner import Local
 from shoal.training.sweep import SweepResult, summarise
@@ -314,7 +314,7 @@ def resume(run: str | Path | Run | Population, total_env_steps: float | None = N
 
 
 def evaluate(
-    what: Run | Cast | Target,
+    what: Run | Setup | Target,
     policies: Mapping[str, PyTree] | None = None,
     episodes: int = 1024,
     seed: int = 0,
@@ -340,7 +340,7 @@ def evaluate(
         return run.evaluate(episodes, seed, explore, opponents, **stepping)
     if opponents or checkpoint is not None:
         raise OptionError("shoal.evaluate: opponents and checkpoint are for runs; give the policies of an experiment")
-    setup = what if isinstance(what, Cast) else make_experiment(what, Changes(), "shoal.evaluate").setup
+    setup = what if isinstance(what, Setup) else make_experiment(what, Changes(), "shoal.evaluate").setup
     return Evaluator(setup, episodes, seed, explore, **stepping)(dict(policies) if policies is not None else None)
 
 
@@ -446,7 +446,7 @@ def _run(config: Config, work: Work, by: str | None = None) -> Any:
     return _give(config, result, path)
 
 
-def _give(config: Config, result: Result, path: Path | None) -> Run | Population | SweepResult:
+def _give(config: Config, result: TrainingResult, path: Path | None) -> Run | Population | SweepResult:
     """What a call gives of a run that has ended. Its folder gets the pictures that the command line leaves there."""
     if isinstance(config, PopulationConfig):
         return Population(config, result.standing["state"], path, result.interrupted)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def count(number: float) -> str:
+def format_count(number: float) -> str:
     """A large number in few letters: 950, 12.3k, 4.56M, 1.2G."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= size:
@@ -12,19 +12,19 @@ def count(number: float) -> str:
     return f"{number:.0f}"
 
 
-def counted(number: int, one: str, many: str | None = None) -> str:
+def pluralise(number: int, one: str, many: str | None = None) -> str:
     """A number of things: 1 copy, 3 copies. `many` is the plural, unless it is the singular and an s."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds as 0:42, 12:03 or 3:01:15."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def size(bytes: float) -> str:
+def format_size(bytes: float) -> str:
     """Bytes as 12 MB or 3.4 GB."""
     return f"{bytes / 1e9:.1f} GB" if bytes >= 1e9 else f"{bytes / 1e6:.0f} MB"
 
@@ -39,7 +39,7 @@ def describe_iteration(line: Mapping[str, Any]) -> str:
     if "gain" in line:
         parts.append("gains " + ", ".join(f"{round(gain, 3) + 0.0:+.3f}" for gain in line["gain"]))
     parts.append(f"support {' x '.join(map(str, line['support']))}")
-    return "  ".join([*parts, duration(line["seconds"])])
+    return "  ".join([*parts, format_duration(line["seconds"])])
 
 
 def unsigned(number: float) -> str:

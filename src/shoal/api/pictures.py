@@ -4,31 +4,31 @@ import json
 from pathlib import Path
 from typing import Any
 
+from shoal.api.building import attributed_to
 from shoal.api.replay import NothingToSeeError, record_page
-from shoal.api.worlds import blame
-from shoal.batching.regroup import original
+from shoal.batching.regroup import unwrap_regrouped
 from shoal.core import trees
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError
 from shoal.core.files import write_atomically
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.types import PyTree
-from shoal.training.experiment import Cast, make_world
+from shoal.training.experiment import Setup, make_world
 from shoal.training.metrics import read_metrics
-from shoal.training.run import Run
+from shoal.training.run import RunFolder
 from shoal.training.run_kinds import PBT
 from shoal.viz import MissingMatplotlibError, draw_curves, draw_sweep
 from shoal.viz.palette import scene_colours
 from shoal.viz.replay import write_file
 
 
-def keep_pictures(run: Run, policies: dict[str, PyTree], update: int) -> dict[str, tuple[Path | None, str]]:
+def keep_pictures(run: RunFolder, policies: dict[str, PyTree], update: int) -> dict[str, tuple[Path | None, str]]:
     """Writes `curves.png` and `replay.html` into a run folder: of each its path, or None and why it is not there.
 
     policies: those after so many updates; of several seeds the first are played.
     """
     experiment = run.experiment
-    with blame(experiment.env, "scene"):
+    with attributed_to(experiment.env, "scene"):
         curves = draw(run)
         first = trees.row(policies) if experiment.num_seeds > 1 else policies
         page = replay(run.path / "replay.html", experiment.setup, first, update=update)
@@ -49,7 +49,7 @@ def keep_sweep(folder: Path, table: dict[str, Any]) -> tuple[Path | None, str]:
     return path, ""
 
 
-def draw(run: Run) -> tuple[Path | None, str]:
+def draw(run: RunFolder) -> tuple[Path | None, str]:
     """Writes `curves.png`; returns its path, or None and why it could not be drawn."""
     path = run.path / "curves.png"
     rows = read_metrics(run.metrics) if run.metrics.is_file() else []
@@ -69,7 +69,7 @@ def draw(run: Run) -> tuple[Path | None, str]:
 
 def colours(world: Env) -> dict[str, int]:
     """The colours of a world's groups in its own pictures; none for what another library draws."""
-    if isinstance(original(world), StandIn):
+    if isinstance(unwrap_regrouped(world), HostEnvProxy):
         return {}
     return scene_colours(world)
 
@@ -84,7 +84,7 @@ def player_colours(world: Env) -> dict[str, int]:
 
 def replay(
     path: Path,
-    roles: Cast,
+    setup: Setup,
     policies: dict[str, PyTree] | None,
     *,
     update: int,
@@ -97,7 +97,7 @@ def replay(
     filmed: whether an environment of another library is made to draw itself, which takes it long, or opens windows.
     """
     try:
-        write_file(path, record_page(roles, policies, update, seed, explore, filmed))
+        write_file(path, record_page(setup, policies, update, seed, explore, filmed))
     except NothingToSeeError as error:
         return None, str(error)
     return path, ""

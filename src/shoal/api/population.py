@@ -10,7 +10,7 @@ from shoal.api.figures import describe_iteration
 from shoal.core.errors import unknown_name
 from shoal.core.types import PyTree
 from shoal.populations.population import PopulationConfig
-from shoal.populations.psro import State
+from shoal.populations.psro import PSROState
 from shoal.viz.plot import Band, plot_curves
 
 
@@ -19,7 +19,7 @@ class Population:
     """Policies of each player, the payoffs between them, and the mixtures they are played with."""
 
     config: PopulationConfig
-    state: State
+    state: PSROState
     path: Path | None = None
     interrupted: bool = False
 

@@ -17,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from shoal.api.figures import count, describe_iteration, duration, size
+from shoal.api.figures import describe_iteration, format_count, format_duration, format_size
 from shoal.training.callbacks import Listener, Progress
 from shoal.training.devices import memory_in_use
 from shoal.training.experiment import Config, Experiment, make_world
@@ -93,7 +93,7 @@ def show_progress(config: Config, fresh: bool = True, out: Console | None = None
         return contextlib.nullcontext(
             lambda progress: out.print(describe_iteration(progress.line or {}), soft_wrap=True)
         )
-    return showing(out, experiment.env, config.trainings, agents_of(experiment), fresh, warm_up_of(experiment))
+    return showing(out, experiment.env, config.trainings, num_agents(experiment), fresh, warm_up_of(experiment))
 
 
 def make_console() -> Console:
@@ -103,7 +103,7 @@ def make_console() -> Console:
     return Console(file=stream, width=width, markup=False, highlight=False, emoji=False, force_jupyter=False)
 
 
-def agents_of(experiment: Experiment) -> int:
+def num_agents(experiment: Experiment) -> int:
     """How many agents one copy of the world has."""
     return sum(group.size for group in make_world(experiment).groups.values())
 
@@ -145,15 +145,16 @@ class _PlainLines(_View):
 
     def describe(self, progress: Progress, reading: Reading, line: dict[str, Any] | None) -> str:
         over = progress.update >= progress.num_updates
-        parts = [f"update {progress.update}/{progress.num_updates}", f"{count(progress.env_steps)} env steps"]
+        parts = [f"update {progress.update}/{progress.num_updates}", f"{format_count(progress.env_steps)} env steps"]
         if reading.env_rate is not None:
             parts.append(
-                f"{count(reading.env_rate)} env steps/s, {count(reading.env_rate * self.agents)} agent steps/s"
+                f"{format_count(reading.env_rate)} env steps/s, "
+                f"{format_count(reading.env_rate * self.agents)} agent steps/s"
             )
         if reading.eta is not None and not over:
-            parts.append(f"{duration(reading.eta)} left")
+            parts.append(f"{format_duration(reading.eta)} left")
         parts += [f"{name} {text}" for name, text in summary(line).items()]
-        return " | ".join([*parts, size(memory_in_use())])
+        return " | ".join([*parts, format_size(memory_in_use())])
 
     def show(self, progress: Progress, text: str) -> None:
         del progress
@@ -201,7 +202,7 @@ class _LiveTable(_View):
         table.add_column(justify="right", style="dim", no_wrap=True)
         table.add_column(no_wrap=True)
         if self.progress is None:
-            table.add_row("compiling", duration(time.monotonic() - self.began))
+            table.add_row("compiling", format_duration(time.monotonic() - self.began))
         else:
             self._fill(table, self.progress)
         return Panel(table, title=Text(self.title, style="bold"), title_align="left", border_style="cyan", expand=False)
@@ -210,15 +211,17 @@ class _LiveTable(_View):
         rate, eta = self.reading
         table.add_row("progress", ProgressBar(progress.num_updates, progress.update, width=40))
         table.add_row("update", f"{progress.update} of {progress.num_updates}")
-        table.add_row("env steps", count(progress.env_steps))
+        table.add_row("env steps", format_count(progress.env_steps))
         if rate is not None:
-            table.add_row("rate", f"{count(rate)} env steps/s   {count(rate * self.agents)} agent steps/s")
-        left = f"   {duration(eta)} left" if eta is not None else ""
-        table.add_row("time", duration(progress.seconds) + left)
+            table.add_row(
+                "rate", f"{format_count(rate)} env steps/s   {format_count(rate * self.agents)} agent steps/s"
+            )
+        left = f"   {format_duration(eta)} left" if eta is not None else ""
+        table.add_row("time", format_duration(progress.seconds) + left)
         for name, text in summary(self.ended(progress)).items():
             trend = sparkline(self.history.get(name, []))
             table.add_row(name, f"{text:<12}{trend}")
-        table.add_row("memory", size(memory_in_use()))
+        table.add_row("memory", format_size(memory_in_use()))
 
 
 def returns(line: dict[str, Any] | None) -> dict[str, float]:

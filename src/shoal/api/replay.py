@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from shoal.batching.regroup import original
+from shoal.batching.regroup import unwrap_regrouped
 from shoal.core.errors import WorldError
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.types import PyTree
 from shoal.training.evaluate import record
-from shoal.training.experiment import Cast
+from shoal.training.experiment import Setup
 from shoal.training.film import film
 from shoal.viz import film_page, replay_page
 
@@ -17,7 +17,7 @@ class NothingToSeeError(WorldError):
 
 
 def record_page(
-    roles: Cast,
+    setup: Setup,
     policies: dict[str, PyTree] | None,
     update: int,
     seed: int = 0,
@@ -28,21 +28,21 @@ def record_page(
 
     filmed: whether an environment of another library is made to draw itself, which takes it long, or opens windows.
     """
-    steps = update * roles.experiment.num_envs * roles.experiment.num_steps
+    steps = update * setup.experiment.num_envs * setup.experiment.num_steps
     look: dict[str, Any] = {
-        "title": roles.experiment.env,
+        "title": setup.experiment.env,
         "subtitle": f"after {update:,} updates, {steps:,} environment steps",
     }
-    if isinstance(original(roles.env), StandIn):
+    if isinstance(unwrap_regrouped(setup.env), HostEnvProxy):
         if not filmed:
-            raise NothingToSeeError(f"{roles.experiment.env} is drawn by its own library: `shoal watch` films it")
-        shown = film(roles, policies, seed=seed, explore=explore)
+            raise NothingToSeeError(f"{setup.experiment.env} is drawn by its own library: `shoal watch` films it")
+        shown = film(setup, policies, seed=seed, explore=explore)
         return film_page(shown.frames, series=_series(shown.returns), **look)
-    recording = record(roles, policies, seed=seed, explore=explore)
+    recording = record(setup, policies, seed=seed, explore=explore)
     frames = recording.frames
     if all(kind is None for kind in (frames.circles, frames.polygons, frames.lines, frames.labels)):
         raise NothingToSeeError(
-            f"the world {roles.experiment.env!r} does not define `scene`, so there is nothing to draw"
+            f"the world {setup.experiment.env!r} does not define `scene`, so there is nothing to draw"
         )
     return replay_page(frames, series=_series(recording.returns), **look)
 

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.api.building import attributed_to
 from shoal.api.replay import record_page
 from shoal.api.seats import seat_policies
-from shoal.api.worlds import blame
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.types import Observation, PyTree
@@ -85,7 +85,7 @@ class Run:
         plays otherwise, a policy, a player or seats such as `agent[1]`: as in another run, or "random".
         """
         setup = self.experiment.setup
-        with blame(self.experiment.env, "evaluation"):
+        with attributed_to(self.experiment.env, "evaluation"):
             if not opponents:
                 return Evaluator(setup, episodes, seed, explore, **stepping)(self.policies)
             seeds = [self.of_seed(i) for i in range(self.experiment.num_seeds)]
@@ -108,7 +108,7 @@ class Run:
 
         seed: of the episode. training: whose policies, of several seeds, counted from 0.
         """
-        with blame(self.experiment.env, "the episode"):
+        with attributed_to(self.experiment.env, "the episode"):
             page = record_page(self.experiment.setup, self.of_seed(training), self.update, seed, explore, filmed=True)
         return Replay(page)
 

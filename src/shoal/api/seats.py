@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.batching.regroup import Part, Regrouped, original, parse_seats
+from shoal.batching.regroup import Part, Regrouped, parse_seats, unwrap_regrouped
 from shoal.core.errors import OptionError, UnknownNameError, unknown_name
 from shoal.core.types import PyTree, Seat
-from shoal.training.experiment import Cast, Experiment, Learner
+from shoal.training.experiment import Experiment, Learner, Setup
 from shoal.training.run import weights_from
 
 RANDOM = "random"
@@ -16,28 +16,28 @@ RANDOM = "random"
 
 
 def seat_policies(
-    roles: Cast, trained: dict[str, PyTree], others: Mapping[str, str | Path], option: str
-) -> tuple[Cast, dict[str, PyTree]]:
+    setup: Setup, trained: dict[str, PyTree], others: Mapping[str, str | Path], option: str
+) -> tuple[Setup, dict[str, PyTree]]:
     """Trained policies, some of them, or some of their seats, given to other runs, or to random play.
 
     option: what a user calls it, for errors.
     """
     given: dict[Seat, str] = {}
     for who, other in others.items():
-        given |= dict.fromkeys(find_seats(who, roles, option), str(other))
-    roles, parts = _divided(roles, given)
+        given |= dict.fromkeys(find_seats(who, setup, option), str(other))
+    setup, parts = _divided(setup, given)
     policies = {}
     for name, (policy, other) in parts.items():
         if other is None:
             policies[name] = trained[policy]
         elif other != RANDOM:  # whoever has no policy plays at random
             policies[name] = weights_from(other, {policy: trained[policy]})[policy]
-    return roles, policies
+    return setup, policies
 
 
-def find_seats(who: str, roles: Cast, option: str) -> list[Seat]:
+def find_seats(who: str, setup: Setup, option: str) -> list[Seat]:
     """The seats of a policy, of a player of the world, or by their group: `agent`, `agent[1]`, `agent[1:3]`."""
-    world, dealt = original(roles.env), dealt_seats(roles)
+    world, dealt = unwrap_regrouped(setup.env), dealt_seats(setup)
     if who in dealt:
         return dealt[who]
     if who in world.players:
@@ -50,27 +50,27 @@ def find_seats(who: str, roles: Cast, option: str) -> list[Seat]:
     return [(part.group, i) for i in range(part.start, part.stop)]
 
 
-def dealt_seats(roles: Cast) -> dict[str, list[Seat]]:
+def dealt_seats(setup: Setup) -> dict[str, list[Seat]]:
     """The seats of the world that each policy plays."""
-    env = roles.env
+    env = setup.env
     plan = env.plan if isinstance(env, Regrouped) else [(n, (Part(n, 0, g.size),)) for n, g in env.groups.items()]
     return {name: [(part.group, i) for part in parts for i in range(part.start, part.stop)] for name, parts in plan}
 
 
-def _divided(roles: Cast, given: dict[Seat, str]) -> tuple[Cast, dict[str, tuple[str, str | None]]]:
+def _divided(setup: Setup, given: dict[Seat, str]) -> tuple[Setup, dict[str, tuple[str, str | None]]]:
     """Policies of which only some seats are given away are divided: the roles, and what each name then stands for."""
     parts: dict[str, tuple[str, str | None]] = {}
-    seats: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in roles.experiment.learners}
-    learner_of = {policy: name for name, (_, spec) in roles.learners.items() for policy in spec.groups}
-    for policy, own in dealt_seats(roles).items():
+    seats: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in setup.experiment.learners}
+    learner_of = {policy: name for name, (_, spec) in setup.learners.items() for policy in spec.groups}
+    for policy, own in dealt_seats(setup).items():
         sources = list(dict.fromkeys(given.get(seat) for seat in own))
         for other in sources:
             name = policy if len(sources) == 1 or other is None else f"{policy}={other}"
             parts[name] = (policy, other)
             seats[learner_of[policy]][name] = _texts(seat for seat in own if given.get(seat) == other)
-    if set(parts) == set(roles.algorithms):
-        return roles, parts
-    experiment = roles.experiment
+    if set(parts) == set(setup.algorithms):
+        return setup, parts
+    experiment = setup.experiment
     learners = {name: dataclasses.replace(one, policies=seats[name]) for name, one in experiment.learners.items()}
     return dataclasses.replace(experiment, learners=learners).setup, parts
 
@@ -79,13 +79,13 @@ def _divided(roles: Cast, given: dict[Seat, str]) -> tuple[Cast, dict[str, tuple
 class Side:
     """Those who play some seats: the roles of the run they come from, and its policies; None: random play."""
 
-    roles: Cast | None
+    setup: Setup | None
     policies: dict[str, PyTree]
 
 
-def seat_sides(sides: Mapping[str, Side]) -> tuple[Cast, dict[str, PyTree]]:
+def seat_sides(sides: Mapping[str, Side]) -> tuple[Setup, dict[str, PyTree]]:
     """Sides by what they play (see `find_seats`), at one table: each policy with the algorithm of its own run."""
-    first = next((side.roles for side in sides.values() if side.roles is not None), None)
+    first = next((side.setup for side in sides.values() if side.setup is not None), None)
     if first is None:
         raise OptionError("match: everybody plays at random. Name a run for at least one side.")
     learners: dict[str, Learner] = {}
@@ -97,14 +97,14 @@ def seat_sides(sides: Mapping[str, Side]) -> tuple[Cast, dict[str, PyTree]]:
             if seat in taken:
                 raise OptionError(f"match: {taken[seat]!r} and {who!r} both play {_text(seat)}; leave one out")
             taken[seat] = who
-        roles = side.roles or first
-        _check_same_world(first.experiment, roles.experiment, who)
-        for policy, own in dealt_seats(roles).items():
+        setup = side.setup or first
+        _check_same_world(first.experiment, setup.experiment, who)
+        for policy, own in dealt_seats(setup).items():
             if mine := [seat for seat in own if seat in seats]:
                 name = who if set(mine) == set(seats) else f"{who}: {policy}"
-                learners[name] = Learner(roles.algorithms[policy], {name: _texts(mine)})
-                policies |= {name: side.policies[policy]} if side.roles else {}
-    everybody = {(group, i) for group, own in original(first.env).groups.items() for i in range(own.size)}
+                learners[name] = Learner(setup.algorithms[policy], {name: _texts(mine)})
+                policies |= {name: side.policies[policy]} if side.setup else {}
+    everybody = {(group, i) for group, own in unwrap_regrouped(first.env).groups.items() for i in range(own.size)}
     if free := sorted(everybody - set(taken)):
         raise OptionError(f"match: nobody plays {', '.join(map(_text, free))}. Name a run, or {RANDOM!r}.")
     return dataclasses.replace(first.experiment, learners=learners, num_seeds=1).setup, policies

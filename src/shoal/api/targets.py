@@ -12,12 +12,12 @@ from typing import Any, get_args, get_type_hints
 
 from shoal.algorithms import find_name
 from shoal.algorithms.names import Named, with_options
+from shoal.api.building import attributed_to, check_world, open_known, options_of
 from shoal.api.synonyms import meant_by
-from shoal.api.worlds import blame, check_world, open_known, options_of
 from shoal.core.algorithm import Algorithm, Replays
 from shoal.core.env import Env
 from shoal.core.errors import AlgorithmError, OptionError, ShoalError, UnknownNameError, require, unknown_name
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.origin import trust
 from shoal.core.registry import WORLDS, is_foreign
 from shoal.envs.wrappers import NOTHING, Wrapper
@@ -56,7 +56,7 @@ class Changes:
 def make_experiment(target: Target, changes: Changes, owner: str, others: Iterable[str] = ()) -> Experiment:
     """The experiment that is meant. owner: the call, for errors. others: names of its further arguments."""
     env = dict(changes.env or {})
-    with blame(str(target), "groups"):
+    with attributed_to(str(target), "groups"):
         experiment = find_experiment(target, env)
         if env:
             experiment = dataclasses.replace(experiment, env_options={**experiment.env_options, **env})
@@ -64,7 +64,7 @@ def make_experiment(target: Target, changes: Changes, owner: str, others: Iterab
             experiment = dataclasses.replace(experiment, wrappers=(*experiment.wrappers, *changes.wrappers))
     if changes.algorithm is not None:
         experiment = change_algorithm(experiment, changes.algorithm)
-    with blame(experiment.env, "groups"):
+    with attributed_to(experiment.env, "groups"):
         if changes.sharing is not None:
             experiment = share(experiment, changes.sharing)
         experiment = change_options(experiment, changes.options, owner, others)
@@ -100,7 +100,7 @@ def _of_world(world: Any) -> Experiment:
     while isinstance(world, Wrapper):
         wrappers.insert(0, dataclasses.replace(world, env=NOTHING))
         world = world.env
-    if isinstance(world, StandIn):
+    if isinstance(world, HostEnvProxy):
         raise OptionError(
             f"{world.id} is an environment of another library, which a run makes by itself: name it, and give its "
             f"options, as in shoal.train({world.id!r}, env={{...}})"

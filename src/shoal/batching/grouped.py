@@ -19,7 +19,7 @@ BLOCK = 16
 """Copies of a block."""
 
 
-class Plan(NamedTuple):
+class BlockLayout(NamedTuple):
     """Where copies are computed. slot: of each copy, `[E]`. row: the copy in each slot, `[slots]`; in those that are
     left over, any. owner: the policy of each block, `[slots / BLOCK]`.
     """
@@ -29,7 +29,7 @@ class Plan(NamedTuple):
     owner: jax.Array
 
 
-def plan(index: jax.Array, policies: int) -> Plan:
+def lay_out_blocks(index: jax.Array, policies: int) -> BlockLayout:
     """How copies that are played by the policies `index` `[E]` are laid out in blocks."""
     copies = index.shape[0]
     blocks = -(-copies // BLOCK) + min(policies, copies) - 1
@@ -41,15 +41,15 @@ def plan(index: jax.Array, policies: int) -> Plan:
     slot = jnp.zeros(copies, jnp.int32).at[order].set(filled)
     row = jnp.zeros(blocks * BLOCK, jnp.int32).at[filled].set(order.astype(jnp.int32))
     owner = jnp.searchsorted(ends, jnp.arange(blocks), side="right")
-    return Plan(slot, row, jnp.minimum(owner, policies - 1))
+    return BlockLayout(slot, row, jnp.minimum(owner, policies - 1))
 
 
-def by_policy(
+def apply_grouped_by_policy(
     function: Callable[[PyTree, PyTree], Any],
     bank: PyTree,
     index: jax.Array,
     rows: PyTree,
-    laid_out: Plan | None = None,
+    layout: BlockLayout | None = None,
 ) -> Any:
     """`function(policy, rows)` where every row `[E, ...]` meets the policy `index` `[E]` of the bank `[K, ...]`.
 
@@ -58,7 +58,7 @@ def by_policy(
     policies = jax.tree.leaves(bank)[0].shape[0]
     if policies == 1:
         return function(trees.row(bank), rows)
-    where = plan(index, policies) if laid_out is None else laid_out
+    where = lay_out_blocks(index, policies) if layout is None else layout
     weights = jax.tree.map(lambda leaf: leaf[where.owner], bank)
     blocks = jax.tree.map(lambda leaf: leaf[where.row].reshape(-1, BLOCK, *leaf.shape[1:]), rows)
     out = jax.vmap(function)(weights, blocks)

@@ -16,7 +16,7 @@ from shoal.core import trees
 from shoal.core.types import PyTree
 
 
-def for_rows(
+def masked_map(
     work: Callable[[PyTree, PyTree], PyTree], mask: jax.Array, shared: PyTree, rows: PyTree, default: PyTree
 ) -> PyTree:
     """`work(shared, rows)` in the rows `[E, ...]` where `mask` holds, `default` in the others.
@@ -29,7 +29,7 @@ def for_rows(
 
     @custom_vmap
     def tiered(mask, shared, rows, default):
-        return _tiered(work, mask, shared, rows, default)
+        return _map_in_tiers(work, mask, shared, rows, default)
 
     @tiered.def_vmap
     def _mapped(size, mapped, mask, shared, rows, default):
@@ -42,39 +42,39 @@ def for_rows(
         mask, rows, default = batched(mask_in, mask), batched(rows_in, rows), batched(default_in, default)
         if any(jax.tree.leaves(shared_in)):
             axes = jax.tree.map(lambda flag: 0 if flag else None, shared_in)
-            out = jax.vmap(lambda *args: _dense(work, *args), (0, axes, 0, 0))(mask, shared, rows, default)
+            out = jax.vmap(lambda *args: _map_all(work, *args), (0, axes, 0, 0))(mask, shared, rows, default)
         else:
             flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (mask, rows, default))
-            out = for_rows(work, flat[0], shared, flat[1], flat[2])
+            out = masked_map(work, flat[0], shared, flat[1], flat[2])
             out = jax.tree.map(lambda leaf: leaf.reshape(size, -1, *leaf.shape[1:]), out)
         return out, jax.tree.map(lambda _: True, out)
 
     return tiered(mask, shared, rows, default)
 
 
-def _tiered(work, mask, shared, rows, default):
+def _map_in_tiers(work, mask, shared, rows, default):
     if not worth_branching(lambda rows: work(shared, rows), rows, default):
-        return _dense(work, mask, shared, rows, default)
+        return _map_all(work, mask, shared, rows, default)
     total = mask.shape[0]
     sizes = sorted({-(-total // 32), -(-total // 4)} - {total})
     count = jnp.sum(mask, dtype=jnp.int32)
     tier = (count > 0).astype(jnp.int32) + sum((count > size).astype(jnp.int32) for size in sizes)
     branches = [
         lambda *args: args[3],
-        *(lambda *args, size=size: _gathered(work, size, *args) for size in sizes),
-        lambda *args: _dense(work, *args),
+        *(lambda *args, size=size: _map_gathered(work, size, *args) for size in sizes),
+        lambda *args: _map_all(work, *args),
     ]
     return lax.switch(tier, branches, mask, shared, rows, default)
 
 
-def _gathered(work, size, mask, shared, rows, default):
+def _map_gathered(work, size, mask, shared, rows, default):
     index = jnp.nonzero(mask, size=size, fill_value=mask.shape[0])[0]
     picked = jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), rows)
     results = work(shared, picked)
     return jax.tree.map(lambda old, new: old.at[index].set(new, mode="drop"), default, results)
 
 
-def _dense(work, mask, shared, rows, default):
+def _map_all(work, mask, shared, rows, default):
     return trees.where(mask, work(shared, rows), default)
 
 

@@ -44,7 +44,7 @@ class Regrouped(EnvAround):
     @property
     def groups(self) -> Mapping[str, Group]:
         old = self.env.groups
-        return {name: self._merged(parts, old) for name, parts in self.plan}
+        return {name: self._merge(parts, old) for name, parts in self.plan}
 
     @property
     def players(self) -> dict[str, tuple[Seat, ...]]:
@@ -55,16 +55,16 @@ class Regrouped(EnvAround):
         return {player: tuple(seat_of[seat] for seat in seats) for player, seats in self.env.players.items()}
 
     def step(self, key: jax.Array, state: PyTree, actions: Actions, params: PyTree) -> tuple[PyTree, Outcome]:
-        state, outcome = self.env.step(key, state, _dealt_back(self, actions, 0), params)
+        state, outcome = self.env.step(key, state, _deal_back(self, actions, 0), params)
         return state, outcome.replace(reward={name: _deal(outcome.reward, parts) for name, parts in self.plan})
 
     def observe(self, state: PyTree, params: PyTree) -> dict[str, Observation]:
         seen = self.env.observe(state, params)
         masked = any(obs.legal is not None for obs in seen.values())
-        old = {name: _filled(obs, self.env.groups[name], masked) for name, obs in seen.items()}
+        old = {name: _fill(obs, self.env.groups[name], masked) for name, obs in seen.items()}
         return {name: _deal(old, parts) for name, parts in self.plan}
 
-    def _merged(self, parts: tuple[Part, ...], old: Mapping[str, Group]) -> Group:
+    def _merge(self, parts: tuple[Part, ...], old: Mapping[str, Group]) -> Group:
         size = sum(part.size for part in parts)
         movers = [old[part.group].movers for part in parts]
         known = [mover for mover in movers if mover is not None]
@@ -90,17 +90,17 @@ def regroup(env: Env, seats: Mapping[str, Sequence[str]]) -> Env:
     return Regrouped(env, plan)
 
 
-def original(env: Env) -> Env:
+def unwrap_regrouped(env: Env) -> Env:
     """The world itself, whoever plays for whom."""
     return env.env if isinstance(env, Regrouped) else env
 
 
-def sides(env: Env) -> dict[str, tuple[Seat, ...]]:
+def return_groups(env: Env) -> dict[str, tuple[Seat, ...]]:
     """For whom returns are counted: the world's groups; in place of one whose seats several players share, these.
 
     So both seats of a card game are counted apart, whose returns would cancel out in sum.
     """
-    world = original(env)
+    world = unwrap_regrouped(env)
     player_of = {seat: player for player, seats in world.players.items() for seat in seats}
     counted: dict[str, list[Seat]] = {}
     for group, spec in world.groups.items():
@@ -111,23 +111,23 @@ def sides(env: Env) -> dict[str, tuple[Seat, ...]]:
     return {name: tuple(seats) for name, seats in counted.items()}
 
 
-def side_rewards(env: Env, reward: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+def sum_rewards(env: Env, reward: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Rewards `[..., n]` by policy, summed over the seats of each side."""
-    by_group = _dealt_back(env, reward, -1) if isinstance(env, Regrouped) else reward
+    by_group = _deal_back(env, reward, -1) if isinstance(env, Regrouped) else reward
     totals = {}
-    for name, seats in sides(env).items():
+    for name, seats in return_groups(env).items():
         whole = len({group for group, _ in seats}) == 1 and len(seats) == by_group[seats[0][0]].shape[-1]
         parts = [jnp.sum(by_group[seats[0][0]], -1)] if whole else [by_group[group][..., i] for group, i in seats]
         totals[name] = functools.reduce(jnp.add, parts)
     return totals
 
 
-def own_actions(env: Env, actions: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+def to_env_actions(env: Env, actions: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     """Actions `[E, n, ...]` by policy as actions by the world's own groups."""
-    return _dealt_back(env, actions, 1) if isinstance(env, Regrouped) else dict(actions)
+    return _deal_back(env, actions, 1) if isinstance(env, Regrouped) else dict(actions)
 
 
-def _dealt_back(env: Regrouped, given: Mapping[str, jax.Array], axis: int) -> dict[str, jax.Array]:
+def _deal_back(env: Regrouped, given: Mapping[str, jax.Array], axis: int) -> dict[str, jax.Array]:
     """What policies have, by the world's own groups; `axis` is that of the agents."""
     pieces: dict[str, list[tuple[int, jax.Array]]] = {group: [] for group in env.env.groups}
     for name, parts in env.plan:
@@ -164,7 +164,7 @@ def _check_alike(name: str, groups: list[Group], parts: tuple[Part, ...]) -> Non
             )
 
 
-def _filled(obs: Observation, group: Group, masked: bool) -> Observation:
+def _fill(obs: Observation, group: Group, masked: bool) -> Observation:
     """Observations of groups that may be merged must have the same parts."""
     everyone = jnp.ones(group.size, bool)
     if masked and obs.legal is None and not isinstance(group.action, Box):

@@ -14,7 +14,7 @@ from flax import struct
 from jax import lax
 
 from shoal.batching.agents import mover_index, over_agents, pick, pick_observation, place
-from shoal.batching.masked import for_rows
+from shoal.batching.masked import masked_map
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.core import trees
 from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Trajectory
@@ -25,13 +25,13 @@ from shoal.core.types import Group, Observation, PyTree
 from shoal.ops.distributions import distribution, num_parameters
 
 
-class Acts(struct.PyTreeNode):
+class ActorOutput(struct.PyTreeNode):
     """What all agents do in one step, by group: actions `[E, n, ...]`, new memory, and what is to be recorded."""
 
     action: dict[str, jax.Array]
     memory: PyTree
     extras: dict[str, dict[str, jax.Array]]
-    held: dict[str, PyTree] = struct.field(default_factory=dict)
+    memory_before: dict[str, PyTree] = struct.field(default_factory=dict)
     """The memory that they acted with, of groups whose learners have a replay."""
 
 
@@ -57,7 +57,7 @@ class Step(struct.PyTreeNode):
     metrics: dict[str, jax.Array]
     episodes: Episodes
     final_observation: dict[str, Observation] = struct.field(default_factory=dict)
-    held: dict[str, PyTree] = struct.field(default_factory=dict)
+    memory_before: dict[str, PyTree] = struct.field(default_factory=dict)
 
 
 class Rollout(struct.PyTreeNode):
@@ -94,14 +94,14 @@ class Actor(Protocol):
 
     def initial_memory(self, params: PyTree, num_envs: int) -> PyTree: ...
 
-    def act(self, params: PyTree, memory: PyTree, worlds: Worlds) -> Acts: ...
+    def act(self, params: PyTree, memory: PyTree, worlds: Worlds) -> ActorOutput: ...
 
     def final_value(self, params: PyTree, rows: tuple[dict[str, Observation], PyTree]) -> dict[str, jax.Array]:
         """Values `[K, n]` by group of final observations, given them and the memory after the last step."""
         ...
 
     @property
-    def replayed(self) -> tuple[str, ...]:
+    def recorded_groups(self) -> tuple[str, ...]:
         """The groups whose final observations and memories are recorded."""
         ...
 
@@ -127,7 +127,7 @@ class Policies:
     explore: bool = True
 
     @property
-    def replayed(self) -> tuple[str, ...]:
+    def recorded_groups(self) -> tuple[str, ...]:
         return tuple(name for name, algorithm in self.algorithms.items() if algorithm.traits.records_final_observations)
 
     def initial_memory(self, params: dict[str, PyTree], num_envs: int) -> PyTree:
@@ -138,11 +138,11 @@ class Policies:
             memory[name] = jax.tree.map(lambda leaf, s=shape: jnp.broadcast_to(leaf, s + jnp.shape(leaf)), one)
         return memory
 
-    def act(self, params: dict[str, PyTree], memory: PyTree, worlds: Situation) -> Acts:
+    def act(self, params: dict[str, PyTree], memory: PyTree, worlds: Situation) -> ActorOutput:
         keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
         fresh = self.initial_memory(params, worlds.first.shape[0])
         memory = trees.where(worlds.first, fresh, memory)
-        acts = Acts({}, {}, {}, {name: memory[name] for name in self.replayed})
+        acts = ActorOutput({}, {}, {}, {name: memory[name] for name in self.recorded_groups})
         start = 0
         for number, (name, group) in enumerate(self.groups.items()):
             own = jax.vmap(lambda key, s=start, n=group.size: agent_keys(key, s, n))(keys)
@@ -230,16 +230,16 @@ def step(
 ) -> tuple[Worlds, PyTree, Step]:
     """One step of all copies: act, step, value the final views of truncated episodes, begin new ones."""
     acts = actor.act(params, memory, worlds)
-    following, record = carried_out(vectorised, actor, params, worlds, acts)
+    following, record = step_envs(vectorised, actor, params, worlds, acts)
     return following, acts.memory, record
 
 
-def carried_out(
-    vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, acts: Acts
+def step_envs(
+    vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, acts: ActorOutput
 ) -> tuple[Worlds, Step]:
     """The part of a step that comes after the decisions."""
     following, outcome, ended = vectorised.step(worlds, acts.action)
-    kept = {name: worlds.observation[name] for name in actor.replayed}
+    kept = {name: worlds.observation[name] for name in actor.recorded_groups}
     zeros = jax.tree.map(jnp.zeros_like, (outcome.reward, kept))
     cut = outcome.truncated & ~outcome.terminated
 
@@ -249,7 +249,7 @@ def carried_out(
         return actor.final_value(params, (observation, memory)), {name: observation[name] for name in kept}
 
     rows = (worlds.first, ended.params, ended.state, acts.memory)  # `first` only tells how many rows these are
-    final_value, final_observation = for_rows(final, cut, params, rows, zeros)
+    final_value, final_observation = masked_map(final, cut, params, rows, zeros)
     weight = ended.mask.astype(jnp.float32)
     episodes = Episodes(
         count=jnp.sum(weight),
@@ -268,7 +268,7 @@ def carried_out(
         metrics=outcome.metrics,
         episodes=episodes,
         final_observation=final_observation,
-        held=acts.held,
+        memory_before=acts.memory_before,
     )
     return following, record
 
@@ -293,14 +293,14 @@ def rollout(
     return worlds, memory, kept
 
 
-def experience(
+def make_experience(
     steps: Step, memory: PyTree, last_observation: Mapping[str, Observation], last_memory: PyTree
 ) -> Experience:
     """Stacked steps as learners want them.
 
     memory: before the first step; last_observation, last_memory: after the last one.
     """
-    tracks = {
+    trajectories = {
         name: Trajectory(
             observation=steps.observation[name],
             action=steps.action[name],
@@ -311,11 +311,11 @@ def experience(
             last_observation=last_observation[name],
             last_memory=last_memory[name],
             final_observation=steps.final_observation.get(name),
-            memories=steps.held.get(name, ()),
+            memories=steps.memory_before.get(name, ()),
         )
         for name in steps.reward
     }
-    return Experience(tracks, steps.first, steps.terminated, steps.truncated)
+    return Experience(trajectories, steps.first, steps.terminated, steps.truncated)
 
 
 def _keep_inactive(active: jax.Array | None, old: PyTree, new: PyTree) -> PyTree:

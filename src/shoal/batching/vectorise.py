@@ -1,6 +1,6 @@
 """Many copies of a world at once, with auto-reset: the one place where episodes end and begin.
 
-Only the copies whose episode ended are reset (see `rows.for_rows`), and every episode starts from an independent
+Only the copies whose episode ended are reset (see `masked.masked_map`), and every episode starts from an independent
 draw. Views are made once a step, after the resets. The final state of an ended episode is handed out beside the new
 one; `Vectorised.observe` makes its view where that is wanted, to bootstrap from its value.
 """
@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from shoal.batching.masked import for_rows
-from shoal.batching.regroup import side_rewards, sides
+from shoal.batching.masked import masked_map
+from shoal.batching.regroup import return_groups, sum_rewards
 from shoal.core.env import Env
 from shoal.core.errors import require_positive
 from shoal.core.keys import Use, copy_keys, use_key
@@ -26,7 +26,7 @@ class Worlds(struct.PyTreeNode):
 
     key: each copy's own chain. clock: uint32 steps since the start. params: each copy's own, or None when all have the
     default ones. first: an episode begins here. returns: rewards of the episode so far, summed over each side (see
-    `regroup.sides`). length: its steps so far.
+    `regroup.return_groups`). length: its steps so far.
     """
 
     key: jax.Array
@@ -81,7 +81,7 @@ class Vectorised:
             state=state,
             observation=self.observe(params, state, count),
             first=jnp.ones(count, bool),
-            returns={name: jnp.zeros(count) for name in sides(self.env)},
+            returns={name: jnp.zeros(count) for name in return_groups(self.env)},
             length=jnp.zeros(count, jnp.int32),
         )
 
@@ -90,10 +90,10 @@ class Vectorised:
         count = worlds.first.shape[0]
         keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.STEP))(worlds.key)
         state, outcome = self._each(self.env.step, count, worlds.params, keys, worlds.state, actions)
-        gained = side_rewards(self.env, outcome.reward)
+        gained = sum_rewards(self.env, outcome.reward)
         returns = {name: worlds.returns[name] + gained[name] for name in worlds.returns}
         ended = Ended(outcome.terminated | outcome.truncated, worlds.params, state, returns, worlds.length + 1)
-        params, state = self._renewed(worlds, ended)
+        params, state = self._renew(worlds, ended)
         worlds = Worlds(
             key=worlds.key,
             clock=worlds.clock + 1,
@@ -110,12 +110,12 @@ class Vectorised:
         """What `count` copies in these states see."""
         return self._each(self._observe, count, params, state)
 
-    def _renewed(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree]:
+    def _renew(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree]:
         """Params and state, those of a new episode in the copies that ended."""
         # The clock travels with the rows: it is the same for all, but a vmap over seeds would map it if it were shared.
         rows = (jnp.broadcast_to(worlds.clock, ended.mask.shape), worlds.key, worlds.params)
         default = (worlds.params, ended.state)
-        return for_rows(lambda _, rows: self._begin(rows), ended.mask, (), rows, default)
+        return masked_map(lambda _, rows: self._begin(rows), ended.mask, (), rows, default)
 
     def _begin(self, rows: tuple[jax.Array, jax.Array, PyTree]) -> tuple[PyTree, PyTree]:
         clock, keys, params = rows

@@ -17,13 +17,13 @@ import jax
 import numpy as np
 
 from shoal.bridges.plain_policy import Actions, NumpyPolicy, flat
-from shoal.bridges.plain_policy import Played as Played
+from shoal.bridges.plain_policy import PolicyOutput as PolicyOutput
 from shoal.bridges.plain_policy import load as load
 from shoal.core.errors import OptionError
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, num_logits
 from shoal.core.types import Observation, PyTree
 from shoal.networks.actor_critic import ActorCritic
-from shoal.networks.actors import Actor
+from shoal.networks.actors import ActorNetwork
 from shoal.networks.own_torsos import MLP
 from shoal.networks.q_network import QNetwork
 
@@ -51,7 +51,7 @@ def export(policy: Any, observation: Observation | PyTree) -> NumpyPolicy:
     arrays |= {"cell": torso["cell"]} if network.recurrent != "none" else {}
     arrays |= _convolutions(torso, leaves, len(network.filters)) | _statistics(policy, leaves)
     plain = {name: np.asarray(leaf, np.float32) for name, leaf in flat(arrays, "/").items()}
-    actions = _described(space)
+    actions = _describe(space)
     return NumpyPolicy(plain, actions, leaves, network.activation, network.recurrent, network.layer_norm, sampled)
 
 
@@ -65,14 +65,14 @@ def _actor(policy: Any) -> tuple[Any, dict[str, Any], ActionSpace, bool]:
         return module.config, {"torso": torso, "head": own["policy_head"]} | rest, module.action, True
     if isinstance(module, QNetwork):
         return module.config, policy.weights["params"], module.action, False
-    if isinstance(module, Actor):
+    if isinstance(module, ActorNetwork):
         space = policy.space
         width = 2 * math.prod(space.shape) if isinstance(space, Box) else num_logits(space)
         return module.config, policy.weights["actor"]["params"], space, module.width == width
     raise OptionError(f"export: a policy of {type(policy).__name__} has no actor that can be exported")
 
 
-def _described(space: ActionSpace) -> Actions:
+def _describe(space: ActionSpace) -> Actions:
     match space:
         case Discrete(n):
             return Actions("discrete", (n,))

@@ -22,7 +22,7 @@ _SMALL_SIDE = 8
 _NORM_EPS = 1e-6
 
 
-class Played(NamedTuple):
+class PolicyOutput(NamedTuple):
     """What a policy does, with the leading axes of the view.
 
     action: as the world takes it. numbers: logits or values of the choices (those of illegal ones are -1e9); of a box,
@@ -76,7 +76,7 @@ class NumpyPolicy:
         legal: np.ndarray | None = None,
         memory: tuple[np.ndarray, ...] = (),
         generator: np.random.Generator | None = None,
-    ) -> Played:
+    ) -> PolicyOutput:
         """The best action for a view `[..., *shape]`; with a generator, a draw from the policy.
 
         view: array, or dict of arrays with one key a part. legal: bool `[..., num_logits]`. memory: what the last call
@@ -95,11 +95,11 @@ class NumpyPolicy:
             x, memory = (self._gru if self.recurrent == "gru" else self._lstm)(x, memory)
         numbers = self._head(x)
         if self.actions.kind == "box":
-            return Played(self._point(numbers, generator), numbers, memory)
+            return PolicyOutput(self._point(numbers, generator), numbers, memory)
         numbers = numbers if legal is None else np.where(legal, numbers, np.float32(ILLEGAL))
         chosen = [self._choice(part, generator) for part in _split(self.actions, numbers)]
         action = chosen[0] if self.actions.kind == "discrete" else np.stack(chosen, -1)
-        return Played(action, numbers, memory)
+        return PolicyOutput(action, numbers, memory)
 
     def save(self, path: str | Path) -> Path:
         """Writes everything into one `.npz` file."""

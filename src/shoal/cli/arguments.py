@@ -29,7 +29,7 @@ Checkpoint = Annotated[DisallowNone[str | None], arg(metavar="N|best")]
 """Which checkpoint of a run: of an update, or the best in evaluation; by default the newest."""
 Logs = Annotated[UseAppendAction[tuple[str, ...]], arg(name="log", metavar="NAME[:OPTION=VALUE,...]")]
 """Loggers beside `metrics.jsonl`; may be repeated."""
-RunFolder = Annotated[Positional[str], arg(metavar="RUN")]
+RunArgument = Annotated[Positional[str], arg(metavar="RUN")]
 
 LIMIT = 10**30
 """No count is as large."""

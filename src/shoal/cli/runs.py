@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Protocol
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
+from shoal.api.building import import_files, open_to_resume
 from shoal.api.pictures import keep_pictures
 from shoal.api.progress import returns, show_progress, summary
-from shoal.api.worlds import import_files, open_to_resume
-from shoal.cli.arguments import RunFolder, parse, scan
+from shoal.cli.arguments import RunArgument, parse, scan
 from shoal.cli.start import (
     Folder,
     Hints,
@@ -22,9 +22,9 @@ from shoal.cli.start import (
     check_devices,
     imports_of,
     prepare,
-    stepping_of,
+    stepping_options,
 )
-from shoal.cli.terminal import console, count, counted, duration, emit, placed, say, shown
+from shoal.cli.terminal import console, display_path, emit, format_count, format_duration, pluralise, resolve_path, say
 from shoal.cluster.run import Cluster, pool_of
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.cluster.training import plan_of
@@ -34,9 +34,9 @@ from shoal.training import checkpoint, runner
 from shoal.training.callbacks import Listener
 from shoal.training.experiment import Experiment
 from shoal.training.loggers import make_loggers
-from shoal.training.loop import Result
+from shoal.training.loop import TrainingResult
 from shoal.training.metrics import read_metrics
-from shoal.training.run import Run, load_policies
+from shoal.training.run import RunFolder, load_policies
 from shoal.training.run_kinds import KINDS, TRAINING, kind_of
 from shoal.training.runner import Local
 
@@ -64,7 +64,7 @@ class TrainOptions(WorkOptions):
 class ResumeOptions(WorkOptions):
     """Go on with a run that was stopped, to the same bits as if it had not been."""
 
-    run: RunFolder  # folder of the run
+    run: RunArgument  # folder of the run
     checkpoint_minutes: Annotated[DisallowNone[float | None], arg(metavar="FLOAT")] = None
     """time between two checkpoints, by default 1; a population is saved after every iteration instead"""
     cluster: Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")] = None
@@ -123,9 +123,9 @@ def place_from(options: TeamOptions, prog: str) -> Local | Cluster:
     return Cluster(options.cluster, pool=PoolConfig(**given), imports=tuple(options.imports))
 
 
-def place_of(run: Run, options: ResumeOptions) -> Local | Cluster:
+def place_of(run: RunFolder, options: ResumeOptions) -> Local | Cluster:
     """Where a run goes on: where it was last, or on a cluster if one is named and its kind can be moved there."""
-    stepping = stepping_of(options.env_workers, options.env_timeout)
+    stepping = stepping_options(options.env_workers, options.env_timeout)
     if not isinstance(run.config, Experiment):
         moved = options.cluster is not None or pool_of(run.path) is not None
         if moved and options.devices is not None:
@@ -149,7 +149,7 @@ class RunView:
     done: ClassVar[str] = "updates are made"
     further: Sequence[str] = ()  # lines about what can be done with a finished run
 
-    def __init__(self, run: Run, on: Local | Cluster, options: WorkOptions, fresh: bool = True):
+    def __init__(self, run: RunFolder, on: Local | Cluster, options: WorkOptions, fresh: bool = True):
         self.run, self.on, self.options, self.fresh = run, on, options, fresh
         self.hints = Hints(run.path, imports_of(run.experiment, options.imports))
 
@@ -159,18 +159,18 @@ class RunView:
         if isinstance(self.on, Local):
             return "compiling ..."
         assert self.on.launcher is not None
-        workers = f", {counted(self.on.pool.workers, 'worker')}" if self.on.pool else ""
+        workers = f", {pluralise(self.on.pool.workers, 'worker')}" if self.on.pool else ""
         return f"on {self.on.launcher.where}{workers}"
 
     def opening(self) -> tuple[str, str]:
         """What is trained, and how."""
         raise NotImplementedError
 
-    def report(self, out: Console, result: Result) -> None:
+    def report(self, out: Console, result: TrainingResult) -> None:
         """Tells of a result."""
         raise NotImplementedError
 
-    def summary(self, result: Result) -> dict[str, Any]:
+    def summary(self, result: TrainingResult) -> dict[str, Any]:
         """A result as plain data."""
         raise NotImplementedError
 
@@ -178,7 +178,7 @@ class RunView:
         """A listener that shows how it goes."""
         return show_progress(self.run.config, self.fresh, out)
 
-    def finish(self, out: Console, result: Result) -> int:
+    def finish(self, out: Console, result: TrainingResult) -> int:
         """Tells of what came of it, and draws what there is to see."""
         self.report(out, result)
         pictures: dict[str, str | None] = {}
@@ -200,29 +200,29 @@ def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
     options = parse(ResumeOptions, args, prog)
     check_options(options, prog)
     import_files(options.imports)
-    run = open_to_resume(placed(options.run), options.total_env_steps)
+    run = open_to_resume(resolve_path(options.run), options.total_env_steps)
     kind = KINDS[run.config.kind]
-    if run.config.kind != TRAINING and stepping_of(options.env_workers, options.env_timeout):
+    if run.config.kind != TRAINING and stepping_options(options.env_workers, options.env_timeout):
         raise OptionError(f"{options.run} is {kind.what}: leave out --env-workers and --env-timeout")
-    return importlib.import_module(f"shoal.cli.commands.{kind.command}").go_on(run, options)
+    return importlib.import_module(f"shoal.cli.commands.{kind.command}").resume_run(run, options)
 
 
 def names_run(args: Sequence[str], kind: str) -> bool:
     """Whether one of the arguments is the folder of a run of that kind."""
     made = [*scan(args, "--run-dir"), *scan(args, "--out")]  # it is to be made, and refused if it is there
     named = (argument for argument in args if not argument.startswith("-") and argument not in made)
-    return any(kind_of(placed(argument)) == kind for argument in named)
+    return any(kind_of(resolve_path(argument)) == kind for argument in named)
 
 
-def go_on(view: RunView) -> int:
+def resume_and_report(view: RunView) -> int:
     """Carries on a run; of a finished one it says so, and draws what a kill at the very end may have left undrawn."""
     run, newest = view.run, checkpoint.latest(view.run.checkpoints)
     if not newest or not run.config.is_finished(run.config.read_meta(newest)):
-        return carry_out(view)
+        return run_and_report(view)
     out = console(view.options.json)
     _, policies, meta = load_policies(run.path, None)
     updates = run.experiment.num_updates
-    say(out, f"{shown(run.path)} is finished already: all of its {updates} {view.done}.", style="bold")
+    say(out, f"{display_path(run.path)} is finished already: all of its {updates} {view.done}.", style="bold")
     for line in view.further:
         say(out, line)
     files = {"curves": run.path / "curves.png", "replay": run.path / "replay.html"}
@@ -231,12 +231,12 @@ def go_on(view: RunView) -> int:
         pictures = _pictures(out, run, policies, meta["update"])
     if view.options.json:
         standing = meta.get(run.config.kind, {})
-        result = Result(policies, meta["update"], [], meta["seconds"], 0.0, standing=standing)
+        result = TrainingResult(policies, meta["update"], [], meta["seconds"], 0.0, standing=standing)
         emit(view.summary(result) | pictures)
     return 0
 
 
-def carry_out(view: RunView) -> int:
+def run_and_report(view: RunView) -> int:
     """Makes a run, from its start or from its newest checkpoint, and tells of it."""
     out, path = console(view.options.json), view.run.path
     view.on = view.on.prepare(view.run.config, None if view.fresh else path)
@@ -259,30 +259,30 @@ def carry_out(view: RunView) -> int:
     return view.finish(out, told)
 
 
-def _pictures(out: Console, run: Run, policies: dict[str, PyTree], update: int) -> dict[str, str | None]:
+def _pictures(out: Console, run: RunFolder, policies: dict[str, PyTree], update: int) -> dict[str, str | None]:
     """Writes `curves.png` and `replay.html` into the run folder, as far as it can be done, and says so."""
     found = keep_pictures(run, policies, update)
     for (name, (path, why)), file in zip(found.items(), ("curves.png", "replay.html"), strict=True):
-        say(out, f"{name}: {shown(path)}" if path else f"no {file}: {why}")
+        say(out, f"{name}: {display_path(path)}" if path else f"no {file}: {why}")
     return {name: path and str(path) for name, (path, _) in found.items()}
 
 
-def last_line(run: Run) -> dict[str, Any]:
+def last_line(run: RunFolder) -> dict[str, Any]:
     """The newest metrics of the whole run, also of what was done before it was resumed."""
     lines = read_metrics(run.metrics)
     return lines[-1] if lines else {}
 
 
-def ended_line(run: Run) -> dict[str, Any]:
+def ended_line(run: RunFolder) -> dict[str, Any]:
     """The newest metrics in which an episode ended, wherever between episodes the run has; empty if none has."""
     return next((line for line in reversed(read_metrics(run.metrics)) if returns(line)), {})
 
 
-def say_returns(out: Console, run: Run, result: Result) -> None:
+def say_returns(out: Console, run: RunFolder, result: TrainingResult) -> None:
     """One line: the newest returns that there are, or why there are none."""
     line = ended_line(run)
     if not line:
-        played = counted(result.update * run.experiment.num_steps, "step")
+        played = pluralise(result.update * run.experiment.num_steps, "step")
         say(out, f"no return yet: each copy has played {played}, and no episode has ended. Raise --total-env-steps.")
         return
     figures = " | ".join(f"{name} {text}" for name, text in summary(line).items())
@@ -290,15 +290,15 @@ def say_returns(out: Console, run: Run, result: Result) -> None:
     say(out, f"last: {figures}{since}")
 
 
-def say_speed(out: Console, steps: int, result: Result) -> None:
+def say_speed(out: Console, steps: int, result: TrainingResult) -> None:
     """One line: how much in how long."""
-    rate = f", {count(steps / result.seconds)} env steps/s" if result.seconds > 0 else ""
-    took = duration(result.seconds)
+    rate = f", {format_count(steps / result.seconds)} env steps/s" if result.seconds > 0 else ""
+    took = format_duration(result.seconds)
     compiled = f"; compiled in {result.compile_seconds:.1f} s" if result.compile_seconds else ""  # or others did
-    say(out, f"{count(steps)} env steps in {took}{rate}{compiled}")
+    say(out, f"{format_count(steps)} env steps in {took}{rate}{compiled}")
 
 
-def summary_of(run: Run, result: Result) -> dict[str, Any]:
+def summary_of(run: RunFolder, result: TrainingResult) -> dict[str, Any]:
     """The part of a summary that all kinds of runs have."""
     line = ended_line(run)
     return {

@@ -7,18 +7,18 @@ from typing import Annotated, Any
 
 from tyro.conf import DisallowNone, arg
 
-from shoal.api.worlds import open_known
+from shoal.api.building import open_known
 from shoal.cli.arguments import Flag, Imports, Logs
-from shoal.cli.terminal import counted, placed, shown
+from shoal.cli.terminal import display_path, pluralise, resolve_path
 from shoal.core.errors import OptionError, require_positive, shell_command
 from shoal.core.origin import claimed
 from shoal.training.devices import use_all_cores, use_compilation_cache
 from shoal.training.experiment import Experiment
-from shoal.training.run import Run
+from shoal.training.run import RunFolder
 
 Devices = Annotated[DisallowNone[int | None], arg(metavar="N")]
 Folder = Annotated[DisallowNone[str | None], arg(metavar="DIR")]
-"""A folder to be made. Its path is to be `placed`."""
+"""A folder to be made. Its path goes through `resolve_path`."""
 
 
 Workers = Annotated[DisallowNone[int | None], arg(metavar="N")]
@@ -47,18 +47,18 @@ def check_devices(devices: int | None) -> None:
         require_positive("run", devices=devices)
 
 
-def opened(run: str) -> Run:
+def open_known_run(run: str) -> RunFolder:
     """An existing run, by its folder; its world must be known."""
-    return open_known(placed(run))
+    return open_known(resolve_path(run))
 
 
-def stepping_of(env_workers: int | None, env_timeout: float | None) -> dict[str, Any]:
+def stepping_options(env_workers: int | None, env_timeout: float | None) -> dict[str, Any]:
     """How environments of other libraries are stepped, as far as it was said; for `train`, `resume`, `evaluate`."""
     given = {"env_workers": env_workers, "env_timeout": env_timeout}
     return {name: value for name, value in given.items() if value is not None}
 
 
-def pairs(texts: Sequence[str], option: str, meaning: str) -> dict[str, str]:
+def parse_pairs(texts: Sequence[str], option: str, meaning: str) -> dict[str, str]:
     """`NAME=VALUE` arguments as a dict."""
     found = {}
     for text in texts:
@@ -69,7 +69,7 @@ def pairs(texts: Sequence[str], option: str, meaning: str) -> dict[str, str]:
     return found
 
 
-def outline(experiment: Experiment) -> str:
+def describe_experiment(experiment: Experiment) -> str:
     """One line that says what is trained."""
     algorithms = {name: learner.algorithm.name for name, learner in experiment.learners.items()}  # pyright: ignore[reportAttributeAccessIssue]
     frozen = [name for name, learner in experiment.learners.items() if learner.frozen]
@@ -78,8 +78,8 @@ def outline(experiment: Experiment) -> str:
     parts = [f"{experiment.env}{f' ({around})' if around else ''}: {who}"]
     if frozen:
         parts.append(f"frozen: {', '.join(frozen)}")
-    copies, steps = counted(experiment.num_envs, "copy", "copies"), counted(experiment.num_steps, "step")
-    parts.append(f"{copies} x {steps}, {counted(experiment.num_updates, 'update')}")
+    copies, steps = pluralise(experiment.num_envs, "copy", "copies"), pluralise(experiment.num_steps, "step")
+    parts.append(f"{copies} x {steps}, {pluralise(experiment.num_updates, 'update')}")
     last = experiment.seed + experiment.num_seeds - 1
     parts.append(f"seed {experiment.seed}" if experiment.num_seeds == 1 else f"seeds {experiment.seed} to {last}")
     return "; ".join(parts)
@@ -100,4 +100,4 @@ class Hints:
 
     def __call__(self, command: str, *rest: str) -> str:
         files = [part for file in self.imports for part in ("--import", file)]
-        return shell_command(command, shown(self.run), *files, *rest)
+        return shell_command(command, display_path(self.run), *files, *rest)

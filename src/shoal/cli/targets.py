@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
 
+from shoal.api.building import OWN_FILE, attributed_to, build_world, has_options, import_files, options_of
 from shoal.api.targets import NOT_OPTIONS, change_algorithm, find_experiment, freeze_learners, give_weights
-from shoal.api.worlds import OWN_FILE, blame, build_world, has_options, import_files, options_of
 from shoal.cli.arguments import comments, parse, scan
-from shoal.cli.start import pairs
-from shoal.cli.terminal import placed
+from shoal.cli.start import parse_pairs
+from shoal.cli.terminal import resolve_path
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env
@@ -62,7 +62,7 @@ def parse_target(command: type, args: Sequence[str], prog: str) -> Parsed:
             f"{prog}: which world or preset? For instance `{prog} demo`. All: `shoal envs`, `shoal presets`."
         )
     algo = scan(rest, "--algo")
-    with blame(target, "groups"):
+    with attributed_to(target, "groups"):
         typed = parse_env_options(scan(rest, "--env-option")) if is_foreign(target) else {}
         own = find_experiment(target, typed, OWN_FILE)
     experiment = change_algorithm(own, algo[-1]) if algo else own
@@ -91,7 +91,7 @@ class _Words(NamedTuple):
 def parse_env_options(texts: Sequence[str]) -> dict[str, Any]:
     """`max_cycles=50`, `continuous_actions=true`, `render_mode=human`: values in JSON, or else text."""
     options = {}
-    for name, text in pairs(texts, "--env-option", "NAME=VALUE, such as max_cycles=50").items():
+    for name, text in parse_pairs(texts, "--env-option", "NAME=VALUE, such as max_cycles=50").items():
         try:
             options[name] = json.loads(text)
         except ValueError:
@@ -213,7 +213,7 @@ def _learners(experiment: Experiment, options: Any) -> dict[str, Learner]:
     changed, as_fields = {}, _identifiers(experiment.learners)
     for name, learner in experiment.learners.items():
         own = getattr(options.learners, as_fields[name])
-        weights = str(placed(own.weights)) if own.weights else None
+        weights = str(resolve_path(own.weights)) if own.weights else None
         if weights is not None and own.weights != learner.weights:
             trust(weights)
         changed[name] = dataclasses.replace(learner, algorithm=own.algorithm, frozen=own.frozen, weights=weights)
@@ -229,7 +229,7 @@ def _parse_weights(texts: Sequence[str], experiment: Experiment) -> dict[str, st
             name, run = next(iter(experiment.learners)), text
         if not run:
             raise OptionError(f"--weights must be NAME=RUN, a learner's name and a run folder, got {text!r}")
-        found[name] = placed(run)
+        found[name] = resolve_path(run)
     return found
 
 

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shoal.api.figures import count as count
-from shoal.api.figures import counted as counted
-from shoal.api.figures import duration as duration
-from shoal.api.figures import size as size
+from shoal.api.figures import format_count as format_count
+from shoal.api.figures import format_duration as format_duration
+from shoal.api.figures import format_size as format_size
+from shoal.api.figures import pluralise as pluralise
 
 PIPE_WIDTH = 160
 """Columns of a table that is not written to a terminal."""
@@ -35,12 +35,12 @@ def begin() -> None:
         _began_in = os.getcwd()
 
 
-def placed(path: str) -> Path:
+def resolve_path(path: str) -> Path:
     """The absolute path that was meant by what was typed."""
     return Path(_began_in, path).absolute()
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """A path as it would be typed where the command began."""
     inside = _began_in and path.is_relative_to(_began_in)
     return str(path.relative_to(_began_in) if inside else path)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.cluster import driver
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.supervisor import STATUS
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.core.errors import OptionError, RunError, UnknownNameError
@@ -102,16 +102,16 @@ def read_status(folder: Path) -> dict[str, Any]:
             if "capacity" in service:
                 check(service, QUEUE, f"the status.services.{name}")
         if team:
-            team_from(status["team"])
+            pool_from_status(status["team"])
         else:
-            from_plain(Plan, status["plan"], "plan")
+            from_plain(ClusterPlan, status["plan"], "plan")
     except (OSError, ValueError, UnknownNameError) as error:
         raise RunError(f"{path} is damaged: {error}. It is written again when the run goes on.") from error
     status["running"] = status["running"] and age < SILENT and not driver.is_gone(status.get("driver"))
     return status
 
 
-def team_from(data: Any) -> PoolConfig:
+def pool_from_status(data: Any) -> PoolConfig:
     """A team from plain data. Raises `ValueError` where it is none."""
     hints: dict[str, Any] = {"workers": Whole(1), "retries": Whole(), "devices": Maybe(Whole(1))}
     hints |= dict.fromkeys(("cpus", "gpus", "patience"), float)
@@ -147,7 +147,7 @@ def _measured(
     steps = status["copies"] * status["steps"]
     making = [steps / max(seconds["roll"] + seconds.get("pull", 0.0), 1e-9) for seconds in timed]
     busy = sum(seconds for name, seconds in spent.items() if name != "wait")
-    each = steps * from_plain(Plan, status["plan"], "plan").actors * made / max(busy, 1e-9)
+    each = steps * from_plain(ClusterPlan, status["plan"], "plan").actors * made / max(busy, 1e-9)
     rate = sum(making) / len(making)
     share = spent.get("wait", 0.0) / max(sum(spent.values()), 1e-9)
     return Advice(actors, rate, each, share, max(1, math.ceil(each / rate)))

@@ -12,7 +12,7 @@ Sync = Literal["sync", "async", "stale"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class ClusterPlan:
     """The cluster's side of an experiment. Round-trips to JSON, beside the experiment, in `config.json`."""
 
     recipe: str = "sync"  # the architecture; see `shoal.cluster.recipes`

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from shoal.cluster import training
-from shoal.cluster.advice import team_from
-from shoal.cluster.plan import Plan
-from shoal.cluster.services.scaling import check_told, wanted_of
+from shoal.cluster.advice import pool_from_status
+from shoal.cluster.plan import ClusterPlan
+from shoal.cluster.services.scaling import check_request, requested_workers
 from shoal.cluster.supervisor import STATUS
 from shoal.cluster.tasks.pool import LazyPool, PoolConfig
 from shoal.cluster.transport.launcher import Launcher
 from shoal.core.errors import OptionError, RunError, shell_command
 from shoal.core.files import read_json
 from shoal.training.experiment import Config, Experiment
-from shoal.training.loop import Result
+from shoal.training.loop import TrainingResult
 from shoal.training.run_kinds import EVOLUTION, KINDS, PBT, PSRO
 from shoal.training.runner import Job
 
@@ -47,7 +47,7 @@ class Cluster:
     """
 
     address: str = "auto"
-    plan: Plan | None = None
+    plan: ClusterPlan | None = None
     pool: PoolConfig | None = None
     imports: tuple[str, ...] = ()
     launcher: Launcher | None = None
@@ -61,7 +61,7 @@ class Cluster:
         pool = self.pool or (pool_of(resumed) if resumed else None) or PoolConfig()
         launcher = self.launcher or self._join(pool.needs)
         if resumed:
-            check_told(resumed, pool.workers, launcher.private)
+            check_request(resumed, pool.workers, launcher.private)
         return dataclasses.replace(self, pool=pool, launcher=launcher)
 
     def _join_training(self, experiment: Experiment, resumed: Path | None) -> Self:
@@ -72,7 +72,9 @@ class Cluster:
         training.check(experiment, plan)
         launcher = self.launcher or self._join(training.needs(plan))
         if resumed:
-            check_told(resumed, max(known.processes if known else 0, wanted_of(resumed) or 0), launcher.private)
+            check_request(
+                resumed, max(known.processes if known else 0, requested_workers(resumed) or 0), launcher.private
+            )
         return dataclasses.replace(self, plan=plan, launcher=launcher)
 
     def _join(self, needs: dict[str, float]) -> Launcher:
@@ -80,7 +82,7 @@ class Cluster:
 
         return RayLauncher(self.address, needs, setting_for(self.imports))
 
-    def execute(self, job: Job) -> Result:
+    def execute(self, job: Job) -> TrainingResult:
         if job.folder is None:
             raise OptionError("a run on a cluster is kept in a folder, where its driver can go on: name one")
         joined = self.prepare(job.config, job.folder if job.resumed else None)
@@ -88,7 +90,7 @@ class Cluster:
         assert launcher is not None
         if isinstance(job.config, Experiment):
             assert joined.plan is not None
-            return training.train(job, joined.plan, launcher)
+            return training.train_on_cluster(job, joined.plan, launcher)
         assert pool is not None
         workers, tasks = LazyPool(job.folder, pool, launcher), _tasks_of(job.config)
         try:
@@ -100,8 +102,8 @@ class Cluster:
 def pool_of(folder: Path) -> PoolConfig | None:
     """The pool that was last at work for a run; None if it was all done on one machine."""
     try:
-        known = team_from(read_json(folder / STATUS)["team"])
-        return dataclasses.replace(known, workers=wanted_of(folder) or known.workers)
+        known = pool_from_status(read_json(folder / STATUS)["team"])
+        return dataclasses.replace(known, workers=requested_workers(folder) or known.workers)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from shoal.cluster import driver
-from shoal.cluster.services.scaling import wanted_of
+from shoal.cluster.services.scaling import requested_workers
 from shoal.cluster.transport.launcher import Launcher
 from shoal.cluster.transport.service import Answer, Service, ServiceUnavailable, WorkerError
 from shoal.core.errors import ShoalError, shell_command
@@ -36,7 +36,7 @@ class Runs(Protocol):
 
 
 @dataclasses.dataclass
-class Watched:
+class WatchedWorker:
     """A worker, as its supervisor knows it."""
 
     service: Service[Any]
@@ -58,7 +58,7 @@ class Supervisor(abc.ABC):
     def __init__(self, folder: Path, launcher: Launcher, retries: int):
         self.folder, self.launcher, self.retries = folder, launcher, retries
         self.services: dict[str, Service[Any]] = {}
-        self.workers: dict[str, Watched] = {}
+        self.workers: dict[str, WatchedWorker] = {}
         self.status: dict[str, Any] = {}
         self.events: list[dict[str, Any]] = []
         self._began, self._written = time.monotonic(), 0.0
@@ -88,7 +88,7 @@ class Supervisor(abc.ABC):
         """A worker's loop is over."""
 
     @abc.abstractmethod
-    def on_death(self, name: str, watched: Watched) -> None:
+    def on_death(self, name: str, watched: WatchedWorker) -> None:
         """A worker was found to be dead; it is restarted."""
 
     @property
@@ -108,7 +108,7 @@ class Supervisor(abc.ABC):
 
     def worker(self, name: str, factory: Callable[..., Runs], *args: Any, cpus: float = 0.0, gpus: float = 0.0) -> None:
         """Starts a worker; its `run` is called, and called again whenever it died."""
-        self.workers[name] = Watched(self.launcher.start(name, factory, *args, cpus=cpus, gpus=gpus))
+        self.workers[name] = WatchedWorker(self.launcher.start(name, factory, *args, cpus=cpus, gpus=gpus))
 
     def remove(self, number: int) -> None:
         """One worker fewer; what it has not handed in yet is lost, and nothing else."""
@@ -130,7 +130,7 @@ class Supervisor(abc.ABC):
             self._scale()
             self.write_status()
 
-    def _look_after(self, name: str, watched: Watched) -> None:
+    def _look_after(self, name: str, watched: WatchedWorker) -> None:
         if watched.running is None:
             if time.monotonic() >= watched.wait_until:
                 with contextlib.suppress(ServiceUnavailable):
@@ -154,7 +154,7 @@ class Supervisor(abc.ABC):
         else:
             self.on_return(name, value)
 
-    def _count_failure(self, name: str, watched: Watched, error: WorkerError) -> None:
+    def _count_failure(self, name: str, watched: WatchedWorker, error: WorkerError) -> None:
         """A worker's own error: it may try again, with pauses that grow, unless that never helped."""
         watched.failures += 1
         watched.restarts += 1
@@ -165,7 +165,7 @@ class Supervisor(abc.ABC):
             raise WorkerError(f"{name} failed{times} ({task}): {error.text}\n{self.how_to_resume}")
         watched.wait_until = time.monotonic() + min(0.1 * 2**watched.failures, 5.0)
 
-    def _replace_if_hung(self, name: str, watched: Watched, told: dict[str, Any]) -> None:
+    def _replace_if_hung(self, name: str, watched: WatchedWorker, told: dict[str, Any]) -> None:
         finished = self.count_finished(told)
         if finished > watched.finished:
             watched.failures = 0
@@ -177,7 +177,7 @@ class Supervisor(abc.ABC):
 
     def _scale(self) -> None:
         """Adds or removes workers, if `wanted.json` in the run folder says another number (`shoal cluster scale`)."""
-        wanted = wanted_of(self.folder)
+        wanted = requested_workers(self.folder)
         if wanted is None or not self.scales:
             return
         there = sorted(int(name.split("-")[1]) for name in self.workers if name.split("-")[0] == self.role)

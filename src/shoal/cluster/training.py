@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.recipes import recipe_of
 from shoal.cluster.services import journal
-from shoal.cluster.services.coordinator import Coordinator, begun_of
-from shoal.cluster.supervisor import Runs, Supervisor, Watched
+from shoal.cluster.services.coordinator import Coordinator, count_restarts
+from shoal.cluster.supervisor import Runs, Supervisor, WatchedWorker
 from shoal.cluster.transport.launcher import ClusterGoneError, Launcher
 from shoal.cluster.transport.service import Service, ServiceUnavailable
 from shoal.core.algorithm import EstimatesKL, require_protocol
@@ -25,9 +25,9 @@ from shoal.core.stopping import stop_requested
 from shoal.training import checkpoint, records, run_kinds
 from shoal.training.callbacks import Observers, Progress
 from shoal.training.experiment import Experiment
-from shoal.training.loop import Result
+from shoal.training.loop import TrainingResult
 from shoal.training.metrics import read_metrics
-from shoal.training.run import Run, check_weights, create, held, load_policies
+from shoal.training.run import RunFolder, check_weights, create, load_policies, lock_folder
 from shoal.training.runner import Job
 from shoal.training.serialise import from_plain, to_plain
 
@@ -38,7 +38,7 @@ FIRST_TASK = 5.0
 Look = Callable[["TrainingSupervisor"], None]
 
 
-def train(job: Job, plan: Plan, launcher: Launcher) -> Result:
+def train_on_cluster(job: Job, plan: ClusterPlan, launcher: Launcher) -> TrainingResult:
     """Trains an experiment on a cluster, from the start or from what is committed; `plan` may differ then."""
     assert isinstance(job.config, Experiment)
     assert job.folder is not None
@@ -46,31 +46,31 @@ def train(job: Job, plan: Plan, launcher: Launcher) -> Result:
         check_weights(job.config)
         run = create(job.folder, job.config, cluster=to_plain(plan))
     else:
-        run = Run(job.folder, job.config)
+        run = RunFolder(job.folder, job.config)
         if records.newest_checkpoint(run.path) is None:
             check_weights(job.config)
     return TrainingSupervisor(run, plan, launcher, job.observers).run()
 
 
-def default_plan(experiment: Experiment) -> Plan:
+def default_plan(experiment: Experiment) -> ClusterPlan:
     """The plan for an experiment that names no recipe: asynchronous where the algorithm corrects for it."""
     names = {learner.algorithm.name for learner in experiment.learners.values() if not learner.frozen}
-    return Plan("impala" if names == {"impala"} else "sync")
+    return ClusterPlan("impala" if names == {"impala"} else "sync")
 
 
-def plan_of(folder: Path) -> Plan | None:
+def plan_of(folder: Path) -> ClusterPlan | None:
     """The plan that a run was begun with; None if it was not begun on a cluster."""
     try:
         data = read_json(folder / "config.json").get("cluster")
     except (OSError, ValueError, AttributeError):
         return None
     try:
-        return None if data is None else from_plain(Plan, data, "cluster")
+        return None if data is None else from_plain(ClusterPlan, data, "cluster")
     except (OptionError, UnknownNameError) as error:
         raise type(error)(f"{folder}/config.json: {error}") from None
 
 
-def check(experiment: Experiment, plan: Plan) -> None:
+def check(experiment: Experiment, plan: ClusterPlan) -> None:
     """Refuses what cannot work, before anything is started."""
     experiment.origin.admit(experiment.env, experiment.env_options)  # workers are told what is trusted here
     if experiment.num_seeds > 1:
@@ -81,7 +81,7 @@ def check(experiment: Experiment, plan: Plan) -> None:
             require_protocol(learner.algorithm, EstimatesKL, "cluster: max_divergence")
 
 
-def needs(plan: Plan) -> dict[str, float]:
+def needs(plan: ClusterPlan) -> dict[str, float]:
     """The resources that a plan asks for."""
     actors = plan.actors + plan.backups if recipe_of(plan.recipe).acts else 0
     cpus = actors * plan.actor_cpus + plan.learners * plan.learner_cpus
@@ -94,18 +94,18 @@ class TrainingSupervisor(Supervisor):
 
     role: ClassVar[str] = "actor"
 
-    def __init__(self, run: Run, plan: Plan, launcher: Launcher, observers: Observers | None = None):
+    def __init__(self, run: RunFolder, plan: ClusterPlan, launcher: Launcher, observers: Observers | None = None):
         super().__init__(run.path, launcher, plan.retries)
         self.experiment, self.plan, self.observers = run.experiment, plan, observers or Observers()
         self.told, self.newest = 0, None  # the update of the newest line, and the newest checkpoint, that were told of
         self.ended: dict[str, Any] | None = None
         self.hooks: list[Look] = []  # called at every look: for tests that inject faults
 
-    def run(self) -> Result:
-        with held(self.folder):
+    def run(self) -> TrainingResult:
+        with lock_folder(self.folder):
             try:
                 path = self.folder / journal.NAME
-                begun_of(journal.read(path), path)  # what is wrong with it is said here, not by whoever needs it
+                count_restarts(journal.read(path), path)  # what is wrong with it is said here, not by whoever needs it
                 self.newest = records.newest_checkpoint(self.folder)
                 meta = self.newest and records.read_progress(self.newest, self.experiment.num_updates)
                 self.told = meta["update"] if meta else 0
@@ -125,7 +125,9 @@ class TrainingSupervisor(Supervisor):
         _, policies, meta = load_policies(self.folder)
         update = int(meta["update"])
         interrupted = update < self.experiment.num_updates
-        return Result(policies, update, self._lines(), float(meta["seconds"]), self.ended["compile_s"], interrupted)
+        return TrainingResult(
+            policies, update, self._lines(), float(meta["seconds"]), self.ended["compile_s"], interrupted
+        )
 
     def _watch(self, stopped: threading.Event) -> None:
         while self.ended is None:
@@ -170,7 +172,12 @@ class TrainingSupervisor(Supervisor):
         return self.services["coordinator"]
 
     def learner(
-        self, factory: Callable[..., Runs], *more: Any, number: int = 0, plan: Plan | None = None, computes: bool = True
+        self,
+        factory: Callable[..., Runs],
+        *more: Any,
+        number: int = 0,
+        plan: ClusterPlan | None = None,
+        computes: bool = True,
     ) -> None:
         """Starts a worker that learns: `factory(experiment, folder, plan, services, store, *more)`.
 
@@ -197,7 +204,7 @@ class TrainingSupervisor(Supervisor):
         if name == "learner-0":
             self.ended = value
 
-    def on_death(self, name: str, watched: Watched) -> None:
+    def on_death(self, name: str, watched: WatchedWorker) -> None:
         """The coordinator hears of it when the worker is back."""
 
     def read_status(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Environments that live on the host: stateful, in numpy, stepped by Python. The contract, and how runners see them.
 
 A `HostEnv` is one environment, a `HostBatch` several that are stepped together and begin anew by themselves;
-`Copies` makes the one of the other. To everything else (seats dealt to policies, shapes, learners) a host environment
-is a `StandIn`: a world like any other, whose state is what the host last told. A runner for host environments
+`SerialHostBatch` makes the one of the other. To everything else (seats dealt to policies, shapes, learners) a host environment
+is a `HostEnvProxy`: a world like any other, whose state is what the host last told. A runner for host environments
 (`training.host`) puts that in; the fused runner has nothing to put in, and refuses.
 """
 
@@ -47,7 +47,7 @@ class HostEnv(Protocol):
     def close(self) -> None: ...
 
 
-class Told(NamedTuple):
+class HostTimestep(NamedTuple):
     """What a step of a `HostBatch` led to; leaves are numpy, `[E, ...]`.
 
     observation: what is seen now, in a new episode where one ended. final: what was seen at the end of those that
@@ -67,12 +67,12 @@ class HostBatch(Protocol):
 
     def reset(self, seed: int) -> Observations: ...
 
-    def step(self, actions: Mapping[str, np.ndarray]) -> Told: ...
+    def step(self, actions: Mapping[str, np.ndarray]) -> HostTimestep: ...
 
     def close(self) -> None: ...
 
 
-class Copies:
+class SerialHostBatch:
     """A `HostBatch` of environments that are stepped one after the other."""
 
     def __init__(self, envs: Sequence[HostEnv]):
@@ -84,26 +84,26 @@ class Copies:
 
     def reset(self, seed: int) -> Observations:
         seeds = np.random.SeedSequence(seed).generate_state(len(self.envs))
-        return _stacked([env.reset(int(own)) for env, own in zip(self.envs, seeds, strict=True)])
+        return _stack([env.reset(int(own)) for env, own in zip(self.envs, seeds, strict=True)])
 
-    def step(self, actions: Mapping[str, np.ndarray]) -> Told:
+    def step(self, actions: Mapping[str, np.ndarray]) -> HostTimestep:
         now, final, outcomes = [], [], []
         for i, env in enumerate(self.envs):
             observation, outcome = env.step({name: action[i] for name, action in actions.items()})
             final.append(observation)
             now.append(env.reset(None) if outcome.terminated or outcome.truncated else observation)
             outcomes.append(outcome)
-        observation = _stacked(now)
+        observation = _stack(now)
         ended = any(a is not b for a, b in zip(now, final, strict=True))
-        return Told(observation, _stacked(final) if ended else observation, _stacked(outcomes))
+        return HostTimestep(observation, _stack(final) if ended else observation, _stack(outcomes))
 
     def close(self) -> None:
         for env in self.envs:
             env.close()
 
 
-class Last(struct.PyTreeNode):
-    """State of a `StandIn`: what is seen; and, when a step has been made, what it led to and how the episode ended."""
+class HostState(struct.PyTreeNode):
+    """State of a `HostEnvProxy`: the observation and, after a step, its outcome and the episode's final observation."""
 
     observation: Observations
     final: Observations
@@ -111,7 +111,7 @@ class Last(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class StandIn(Env):
+class HostEnvProxy(Env):
     """A host environment as a world. It cannot be stepped by itself: `step` hands on what the host told.
 
     id: such as `gymnasium:CartPole-v1`. seats, owners: its groups and players. open: makes a batch of so many.
@@ -127,7 +127,7 @@ class StandIn(Env):
 
     def __eq__(self, other: object) -> bool:
         """Whether it stands for the same environment; what opens it cannot be compared, its spaces can."""
-        return isinstance(other, StandIn) and self._key == other._key
+        return isinstance(other, HostEnvProxy) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -144,23 +144,25 @@ class StandIn(Env):
     def players(self) -> dict[str, tuple[Seat, ...]]:
         return dict(self.owners)
 
-    def reset(self, key: jax.Array, params: PyTree) -> Last:
+    def reset(self, key: jax.Array, params: PyTree) -> HostState:
         """Zeros of the right shapes; the runner puts in what the host says."""
         return jax.tree.map(jnp.asarray, self.blank())
 
-    def step(self, key: jax.Array, state: Last, actions: dict[str, jax.Array], params: PyTree) -> tuple[Last, Outcome]:
+    def step(
+        self, key: jax.Array, state: HostState, actions: dict[str, jax.Array], params: PyTree
+    ) -> tuple[HostState, Outcome]:
         return state.replace(observation=state.final), state.outcome
 
-    def observe(self, state: Last, params: PyTree) -> Observations:
+    def observe(self, state: HostState, params: PyTree) -> Observations:
         return state.observation
 
-    def blank(self) -> Last:
+    def blank(self) -> HostState:
         """A state of zeros, in which everything is legal and everybody there."""
         seen = {name: self._blank(group) for name, group in self.seats.items()}
         reward: Any = {name: np.zeros(group.size, np.float32) for name, group in self.seats.items()}
         metrics: Any = {name: np.float32(0) for name in self.metrics}
         no: Any = np.bool_(False)
-        return Last(seen, seen, Outcome(reward, no, no, metrics))
+        return HostState(seen, seen, Outcome(reward, no, no, metrics))
 
     def _blank(self, group: Group) -> Observation:
         view = jax.tree.map(
@@ -175,20 +177,20 @@ class StandIn(Env):
         return Observation(view, legal, there, there)
 
 
-def check_told(stand_in: StandIn, observation: Observations) -> None:
+def check_observations(proxy: HostEnvProxy, observation: Observations) -> None:
     """Refuses observations `[E, ...]` whose groups, parts, shapes or dtypes are not those that were declared."""
-    wanted = stand_in.blank().observation
+    wanted = proxy.blank().observation
     have, got = jax.tree.structure(wanted), jax.tree.structure(observation)
     if have != got:
-        raise WorldError(f"{stand_in.id}: an observation has the parts {got}, but {have} were declared")
+        raise WorldError(f"{proxy.id}: an observation has the parts {got}, but {have} were declared")
     leaves = zip(jax.tree_util.tree_leaves_with_path(wanted), jax.tree.leaves(observation), strict=True)
     for (path, one), leaf in leaves:
         if leaf.shape[1:] != one.shape or leaf.dtype != one.dtype:
             raise WorldError(
-                f"{stand_in.id}: {jax.tree_util.keystr(path)} is {leaf.shape[1:]} {leaf.dtype}, but "
+                f"{proxy.id}: {jax.tree_util.keystr(path)} is {leaf.shape[1:]} {leaf.dtype}, but "
                 f"{one.shape} {one.dtype} was declared. The spaces of an environment must not change."
             )
 
 
-def _stacked(trees: Sequence[Any]) -> Any:
+def _stack(trees: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)

@@ -82,10 +82,10 @@ def names_library(text: str) -> bool:
 
 def make(id: str, /, **options: Any) -> "Env":
     """Builds a world by id: `make("tag/grid", num_taggers=8)`; or one of another library's: `gymnasium:CartPole-v1`."""
-    return build(USER, id, options)
+    return build_env(USER, id, options)
 
 
-def build(origin: Origin, id: str, options: Mapping[str, Any]) -> "Env":
+def build_env(origin: Origin, id: str, options: Mapping[str, Any]) -> "Env":
     """Builds a world. Every id passes here: one from a run folder that names code or files is refused."""
     if is_foreign(id):
         origin.admit(id, options)

@@ -49,7 +49,7 @@ class PayoffTable:
             error = np.sqrt(variance / self.count)
         return np.where(self.count > 1, error, np.inf)
 
-    def grown(self, sizes: tuple[int, ...]) -> "PayoffTable":
+    def grow(self, sizes: tuple[int, ...]) -> "PayoffTable":
         """With room for more policies; nothing known is forgotten."""
         require(len(sizes) == self.players, "PayoffTable", "sizes", sizes, f"{self.players} numbers, one a player")
         grow = [(0, new - old) for new, old in zip(sizes, self.sizes, strict=True)]
@@ -59,7 +59,7 @@ class PayoffTable:
             self, count=np.pad(self.count, grow), total=np.pad(self.total, wide), squares=np.pad(self.squares, wide)
         )
 
-    def forgotten(self, player: int, index: int) -> "PayoffTable":
+    def forget_policy(self, player: int, index: int) -> "PayoffTable":
         """Without what is known of one policy of a player, which is not what it was."""
         place = (*(slice(None) for _ in range(player)), index)
         count, total, squares = self.count.copy(), self.total.copy(), self.squares.copy()
@@ -68,7 +68,7 @@ class PayoffTable:
         squares[(slice(None), *place)] = 0.0
         return dataclasses.replace(self, count=count, total=total, squares=squares)
 
-    def missing(self, episodes: int, error: float | None = None) -> np.ndarray:
+    def missing_lineups(self, episodes: int, error: float | None = None) -> np.ndarray:
         """Line-ups `[M, players]` with fewer episodes than that, or with a larger standard error of any player's."""
         lacking = self.count < episodes
         if error is not None:
@@ -76,7 +76,9 @@ class PayoffTable:
         found = np.argwhere(lacking)
         return found[(np.diff(found, axis=1) >= 0).all(axis=1)] if self.symmetric else found
 
-    def added(self, lineups: np.ndarray, total: np.ndarray, squares: np.ndarray, episodes: float) -> "PayoffTable":
+    def add_results(
+        self, lineups: np.ndarray, total: np.ndarray, squares: np.ndarray, episodes: float
+    ) -> "PayoffTable":
         """With the sums `[M, players]` over so many more episodes of each line-up `[M, players]`."""
         count, sums, powers = self.count.copy(), self.total.copy(), self.squares.copy()
         seen: list[tuple[int, ...]] = []

@@ -8,7 +8,7 @@ from shoal.core.types import PyTree
 from shoal.networks.torsos import Network, Torso, initial_carry
 
 
-class Actor(nn.Module):
+class ActorNetwork(nn.Module):
     """From one agent's view to `width` numbers, from which its action is made. No batch axes; the caller vmaps."""
 
     config: Network

@@ -42,7 +42,7 @@ class Replay(struct.PyTreeNode):
         return jax.tree.leaves(self.store)[0].shape[1]
 
 
-class Drawn(struct.PyTreeNode):
+class ReplaySample(struct.PyTreeNode):
     """Where windows begin: row and copy `[B]`; and how probable each was, relative to a uniform draw."""
 
     row: jax.Array
@@ -98,7 +98,7 @@ def can_sample(replay: Replay, window: int, least: jax.Array | int = 1) -> jax.A
     return replay.written >= jnp.maximum(window, least)
 
 
-def sample(replay: Replay, key: jax.Array, count: int, window: int) -> Drawn:
+def sample(replay: Replay, key: jax.Array, count: int, window: int) -> ReplaySample:
     """Where `count` windows begin, drawn with replacement. There must be one (`can_sample`)."""
     if replay.priority is None:
         return _sample_uniform(replay, key, count, window)
@@ -117,33 +117,33 @@ def sample(replay: Replay, key: jax.Array, count: int, window: int) -> Drawn:
     lost = replay.priority[row, env] <= 0.0
     row, env = jnp.where(lost, best // replay.num_envs, row), jnp.where(lost, best % replay.num_envs, env)
     possible = jnp.sum((replay.priority > 0.0).astype(jnp.float32))
-    return Drawn(row, env, replay.priority[row, env] / total * possible)
+    return ReplaySample(row, env, replay.priority[row, env] / total * possible)
 
 
-def _sample_uniform(replay: Replay, key: jax.Array, count: int, window: int) -> Drawn:
+def _sample_uniform(replay: Replay, key: jax.Array, count: int, window: int) -> ReplaySample:
     # Two plain integers a draw; drawing one number for both would run out of bits in a large replay.
     for_row, for_env = jax.random.split(key)
     kept = jnp.minimum(replay.written, replay.length)
     oldest = replay.written - kept
     after = jax.random.randint(for_row, (count,), 0, jnp.maximum(kept - window + 1, 1))
     env = jax.random.randint(for_env, (count,), 0, replay.num_envs)
-    return Drawn((oldest + after) % replay.length, env, jnp.ones(count))
+    return ReplaySample((oldest + after) % replay.length, env, jnp.ones(count))
 
 
-def take(replay: Replay, drawn: Drawn, window: int) -> PyTree:
+def take(replay: Replay, drawn: ReplaySample, window: int) -> PyTree:
     """The windows that begin there: leaves `[W, B, ...]`."""
     rows = (drawn.row + jnp.arange(window)[:, None]) % replay.length
     return jax.tree.map(lambda leaf: leaf[rows, drawn.env], replay.store)
 
 
-def reprioritise(replay: Replay, drawn: Drawn, priority: jax.Array) -> Replay:
+def reprioritise(replay: Replay, drawn: ReplaySample, priority: jax.Array) -> Replay:
     """The replay with new priorities `[B]`, greater than 0, for windows that were drawn."""
     assert replay.priority is not None
     return replay.replace(priority=replay.priority.at[drawn.row, drawn.env].set(priority))
 
 
 def importance(odds: jax.Array, exponent: jax.Array | float) -> jax.Array:
-    """Weights `[B]` that undo the bias of prioritised sampling, the largest of them 1. odds: as in `Drawn`."""
+    """Weights `[B]` that undo the bias of prioritised sampling, the largest of them 1. odds: as in `ReplaySample`."""
     weight = jnp.power(jnp.maximum(odds, 1e-9), -exponent)
     return weight / jnp.max(weight)
 

@@ -8,7 +8,7 @@ Here each player's mixture w of its policies' plans X minimises what the best re
 As the population grows there are only more mixtures to choose from, so exploitability never rises. For games for two
 with exact tables this is one linear programme: with the constraints F y = f of plans, the inner maximum is, by duality,
 min f v over v with Fᵀ v >= Bᵀ Xᵀ w. Without tables y is whatever is known of the other player: the policies it has, and
-a best response that is still being trained. `held_down` is the mixture against those, found by a no-regret method.
+a best response that is still being trained. `minimax_mixture` is the mixture against those, by a no-regret method.
 """
 
 from typing import Any
@@ -44,20 +44,24 @@ def least_exploitable(game: TabularGame, player: int, plans: np.ndarray) -> np.n
     return weights / weights.sum()
 
 
-def held_down(earned: ArrayLike, steps: int = 2000) -> np.ndarray:
+def minimax_mixture(payoffs: ArrayLike, steps: int = 2000) -> np.ndarray:
     """The mixture `[m]` of a player's policies against which the best of the other's earns least.
 
-    earned[m, c] is what each known policy of the other player earns against each of one's own. Regret matching+
+    payoffs[m, c] is what each known policy of the other player earns against each of one's own. Regret matching+
     (Tammelin 2014) from equal weights, against an opponent that knows the mixture w:
 
-        c = argmax of w earned,    r = max(0, r + w earned[:, c] - earned[:, c]),    w = r / sum r
+        c = argmax of w payoffs,    r = max(0, r + w payoffs[:, c] - payoffs[:, c]),    w = r / sum r
 
     The answer is the mean of all w, the t-th counting t times. It is as far from the least as regret is from 0: of
     the order of the range of payoffs divided by the root of `steps`.
     """
-    table = np.asarray(earned, np.float64)
-    require(table.ndim == 2 and table.size > 0, "held_down", "earned's shape", table.shape, "[policies, opponents]")
-    require(bool(np.isfinite(table).all()), "held_down", "earned", "NaN or infinity", "finite: play what is missing")
+    table = np.asarray(payoffs, np.float64)
+    require(
+        table.ndim == 2 and table.size > 0, "minimax_mixture", "payoffs' shape", table.shape, "[policies, opponents]"
+    )
+    require(
+        bool(np.isfinite(table).all()), "minimax_mixture", "payoffs", "NaN or infinity", "finite: play what is missing"
+    )
     equal = np.full(len(table), 1 / len(table))
     weights, regret, total = equal, np.zeros(len(table)), np.zeros(len(table))
     for step in range(1, steps + 1):
@@ -68,9 +72,9 @@ def held_down(earned: ArrayLike, steps: int = 2000) -> np.ndarray:
     return total / total.sum()
 
 
-def worst_case(earned: ArrayLike, mixture: np.ndarray) -> float:
-    """The most that a known policy of the other player earns, `earned[m, c]`, against a mixture of the first ones."""
-    return float((mixture @ np.asarray(earned, np.float64)[: len(mixture)]).max())
+def worst_case(payoffs: ArrayLike, mixture: np.ndarray) -> float:
+    """The most that a known policy of the other player earns, `payoffs[m, c]`, against a mixture of the first ones."""
+    return float((mixture @ np.asarray(payoffs, np.float64)[: len(mixture)]).max())
 
 
 def plan_constraints(sets: InformationSets) -> csr_array:

@@ -2,7 +2,7 @@
 
 In each iteration training goes in rounds. After a round, the learner of each player plays every policy of the other
 player's bank; that player's mixture is made anew so that neither this learner, nor what it was in earlier rounds, nor
-any policy of the table earns much (`population.anytime.held_down`); the training goes on against it. In the last
+any policy of the table earns much (`population.anytime.minimax_mixture`); the training goes on against it. In the last
 quarter mixtures stand still, so that each is met by a response of its own. It becomes the mixture of the iteration,
 without the policy that has just been trained, if the most that any policy of the table earns against it, that response
 included, is not more than against the mixture before. Else the one before stays.
@@ -25,9 +25,9 @@ from shoal.core import trees
 from shoal.core.errors import require, require_positive
 from shoal.core.types import PyTree
 from shoal.populations import psro
-from shoal.populations.anytime import held_down, worst_case
+from shoal.populations.anytime import minimax_mixture, worst_case
 from shoal.populations.bank import Member
-from shoal.populations.oracles import Learned
+from shoal.populations.oracles import LearnedOracle
 from shoal.populations.responses import Responses
 from shoal.training.fused import Carry
 
@@ -37,7 +37,7 @@ STILL = 4
 
 
 @dataclasses.dataclass
-class Anytime(Learned):
+class AnytimeOracle(LearnedOracle):
     """Best responses and, at the same time, the least exploitable mixtures, of a game for two.
 
     options: `rounds` of a training after which mixtures are made anew; `episodes` of a line-up after a round.
@@ -54,20 +54,20 @@ class Anytime(Learned):
         self.probed: int = self.options.get("episodes", max(1, self.episodes // STILL))
         require_positive("anytime", rounds=self.rounds, episodes=self.probed)
 
-    def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
+    def respond(self, state: psro.PSROState) -> Mapping[str, list[psro.Response]]:
         trainer = self._trainer(max(bank.capacity for bank in state.banks.values()))
-        known = known_earnings(state)
-        mixtures = [held_down(table) for table in known]
-        given = self._given(dataclasses.replace(state, mixtures=tuple(mixtures)))
-        carries = trainer.begin(trainer.placed(given))
-        *rounds, still = shares(self.game.experiment.num_updates, self.rounds)
+        known = known_payoffs(state)
+        mixtures = [minimax_mixture(table) for table in known]
+        inputs = self._training_inputs(dataclasses.replace(state, mixtures=tuple(mixtures)))
+        carries = trainer.begin(trainer.put_on_devices(inputs))
+        *rounds, still = split_updates(self.game.experiment.num_updates, self.rounds)
         for number, updates in enumerate(rounds):
-            carries, _ = trainer.some(carries, updates)
+            carries, _ = trainer.run_updates(carries, updates)
             probed = self._probe(state, trainer.policies(carries), number)
             known = [np.column_stack([table, column]) for table, column in zip(known, probed, strict=True)]
-            mixtures = [held_down(table) for table in known]
-            carries = _facing(trainer, carries, state, mixtures)
-        carries, earned = trainer.some(carries, still)
+            mixtures = [minimax_mixture(table) for table in known]
+            carries = _set_opponents(trainer, carries, state, mixtures)
+        carries, earned = trainer.run_updates(carries, still)
         parents, policies = self._parents(state), trainer.policies(carries)
         news = {}
         for player, mixture in zip(state.players, mixtures, strict=True):
@@ -76,23 +76,23 @@ class Anytime(Learned):
             news[player] = [psro.Response(policy, info, parents[player])]
         return news
 
-    def mix(self, state: psro.State) -> list[np.ndarray]:
+    def mix(self, state: psro.PSROState) -> list[np.ndarray]:
         """Each player's mixture of this iteration, or the one before if against that less is known to be earned."""
-        tables, chosen = known_earnings(state), []
+        tables, chosen = known_payoffs(state), []
         if not state.mixtures:  # nobody has responded to anything yet
-            return [held_down(table) for table in tables]
+            return [minimax_mixture(table) for table in tables]
         for bank, table, before in zip(state.banks.values(), tables, state.mixtures, strict=True):
             found = np.array(bank.members[-1].info["mixture"])
             best = min(found, before, key=lambda mixture, table=table: worst_case(table, mixture))
             chosen.append(np.pad(best, (0, len(bank) - len(best))))
         return chosen
 
-    def measure(self, state: psro.State) -> dict[str, float]:
+    def measure(self, state: psro.PSROState) -> dict[str, float]:
         """NashConv where it is known; and the least that it can be, by the policies there are, up to sampling noise."""
-        worst = sum(map(worst_case, known_earnings(state), state.mixtures))
+        worst = sum(map(worst_case, known_payoffs(state), state.mixtures))
         return super().measure(state) | {"nash_conv_at_least": float(worst - state.values.sum())}
 
-    def _probe(self, state: psro.State, learners: Mapping[str, PyTree], number: int) -> list[np.ndarray]:
+    def _probe(self, state: psro.PSROState, learners: Mapping[str, PyTree], number: int) -> list[np.ndarray]:
         """What the other player's learner earns against each policy `[m]` of a player, for both players."""
         # as if they were in the banks already, for which there is a program sooner or later
         banks = {
@@ -107,25 +107,25 @@ class Anytime(Learned):
         return [mean[:rows, 1], mean[rows:, 0]]
 
 
-def known_earnings(state: psro.State) -> list[np.ndarray]:
+def known_payoffs(state: psro.PSROState) -> list[np.ndarray]:
     """For each player, what every policy of the other earns against every one of its own, `[own, other's]`."""
     mean = state.table.mean
     return [mean[1], mean[0].T]
 
 
-def shares(updates: int, rounds: int) -> list[int]:
+def split_updates(updates: int, rounds: int) -> list[int]:
     """Updates of each round of a training, as even as can be; the last is that in which mixtures stand still."""
     still = max(1, updates // STILL)
     rounds = min(rounds, updates - still)
     return [*((updates - still) * (k + 1) // rounds - (updates - still) * k // rounds for k in range(rounds)), still]
 
 
-def _facing(
-    trainer: Responses, carries: dict[str, Carry], state: psro.State, mixtures: list[np.ndarray]
+def _set_opponents(
+    trainer: Responses, carries: dict[str, Carry], state: psro.PSROState, mixtures: list[np.ndarray]
 ) -> dict[str, Carry]:
     """Trainings that go on against other mixtures, which are drawn from when an episode begins."""
     drawn = {
-        player: trainer.placed(bank.mixture(mixture))
+        player: trainer.put_on_devices(bank.mixture(mixture))
         for (player, bank), mixture in zip(state.banks.items(), mixtures, strict=True)
     }
     facing = {}

@@ -42,7 +42,7 @@ class PolicyBank:
     @staticmethod
     def of(policy: PyTree, member: Member, room: int = ROOM) -> "PolicyBank":
         """A bank of one."""
-        return PolicyBank(jax.tree.map(lambda leaf: _repeated(leaf, room), policy), (member,))
+        return PolicyBank(jax.tree.map(lambda leaf: _repeat(leaf, room), policy), (member,))
 
     def __len__(self) -> int:
         return len(self.members)
@@ -67,11 +67,11 @@ class PolicyBank:
         check_fits(self.policies, policy, member.name)
         policies, place = self.policies, len(self)
         if place == self.capacity:
-            policies = jax.tree.map(_doubled, policies)
+            policies = jax.tree.map(_double, policies)
         policies = jax.tree.map(lambda leaf, new: _with_row(leaf, place, new), policies, policy)
         return PolicyBank(policies, (*self.members, member))
 
-    def replaced(self, index: int, policy: PyTree, **info: Any) -> "PolicyBank":
+    def replace_policy(self, index: int, policy: PyTree, **info: Any) -> "PolicyBank":
         """With another policy in the place of one; what is known of it is added to."""
         if self.members[index].frozen:
             raise OptionError(f"policy {self.members[index].name!r} of the bank is frozen: nothing takes its place")
@@ -86,12 +86,12 @@ class PolicyBank:
         return jnp.zeros(self.capacity).at[: len(self)].set(jnp.asarray(weights, jnp.float32))
 
 
-def _repeated(leaf: Any, times: int) -> Any:
+def _repeat(leaf: Any, times: int) -> Any:
     space = np if isinstance(leaf, np.ndarray) else jnp  # exact plans stay in float64 on the host
     return space.broadcast_to(leaf, (times, *np.shape(leaf)))
 
 
-def _doubled(leaf: Any) -> Any:
+def _double(leaf: Any) -> Any:
     space = np if isinstance(leaf, np.ndarray) else jnp
     return space.concatenate([leaf, space.broadcast_to(leaf[:1], leaf.shape)])
 

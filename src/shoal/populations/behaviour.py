@@ -24,31 +24,33 @@ def behaviour(algorithm: Algorithm, policy: PyTree, sets: InformationSets, explo
             jax.tree.map(lambda leaf, s=stage: jnp.asarray(leaf[s]), sets.views), jnp.asarray(sets.legal[stage])
         )
         memory = _memory(algorithm, policy, sets, stage, memories)
-        chances, after = jax.vmap(
-            lambda seen, memory: action_chances(algorithm, policy, seen, memory, explore, actions)
+        probabilities, after = jax.vmap(
+            lambda seen, memory: action_probabilities(algorithm, policy, seen, memory, explore, actions)
         )(seen, memory)
-        rows.append(chances)
+        rows.append(probabilities)
         memories = after if memories is None else jax.tree.map(lambda a, b: jnp.concatenate([a, b]), memories, after)
     return jnp.concatenate(rows)
 
 
-def differences(chances: np.ndarray, reach: np.ndarray) -> np.ndarray:
+def differences(probabilities: np.ndarray, reach: np.ndarray) -> np.ndarray:
     """How far apart `n` policies are by what they do, `[n, n]`: 0 the same, 1 never the same action.
 
-    chances[n, I, A] is what each policy does in each situation, reach[n, I] how likely its own decisions lead there.
+    probabilities[n, I, A]: of actions, by policy and situation; reach[n, I]: how likely a policy's own decisions lead
+    there.
+
     In a situation, two policies P and Q are 1/2 Σ |P(a) - Q(a)| apart, their total variation: how often they choose
     differently at least. This is averaged over situations by how likely both get there, the lesser of their reaches.
     So what follows from a difference is not counted again, nor what a policy would do where it never comes.
     """
     rows = []
-    for own, reached in zip(chances, reach, strict=True):
-        apart = np.abs(chances - own).sum(axis=-1) / 2
+    for own, reached in zip(probabilities, reach, strict=True):
+        apart = np.abs(probabilities - own).sum(axis=-1) / 2
         both = np.minimum(reach, reached)
         rows.append((both * apart).sum(axis=-1) / np.maximum(both.sum(axis=-1), 1e-12))
     return np.array(rows)
 
 
-def action_chances(
+def action_probabilities(
     algorithm: Algorithm, policy: PyTree, seen: Observation, memory: PyTree, explore: bool, actions: int
 ) -> tuple[jax.Array, PyTree]:
     """Probabilities `[A]` of one agent's actions, and its memory after."""

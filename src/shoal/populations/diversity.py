@@ -18,11 +18,11 @@ from shoal.batching.rollout import Policies, rollout
 from shoal.core import trees
 from shoal.core.spaces import Discrete
 from shoal.core.types import Observation, PyTree
-from shoal.populations.behaviour import action_chances, differences
-from shoal.populations.opponents import Bank
-from shoal.populations.oracles import Exact, Learned
+from shoal.populations.behaviour import action_probabilities, differences
+from shoal.populations.opponents import OpponentBank
+from shoal.populations.oracles import ExactOracle, LearnedOracle
 from shoal.populations.population import load, open_population, oracle_of
-from shoal.populations.psro import State
+from shoal.populations.psro import PSROState
 
 STEPS = 128
 """Steps of the matches whose situations are compared."""
@@ -65,11 +65,11 @@ def behaviours(folder: Path) -> Behaviours | None:
     return compare(oracle, load(folder, settings, oracle))
 
 
-def compare(oracle: Learned | Exact, state: State) -> Behaviours | None:
+def compare(oracle: LearnedOracle | ExactOracle, state: PSROState) -> Behaviours | None:
     """How differently the policies of a population behave; None where actions are not discrete."""
-    tables = oracle.tables if isinstance(oracle, Exact) else oracle.game.tables
+    tables = oracle.tables if isinstance(oracle, ExactOracle) else oracle.game.tables
     if tables is None:
-        assert isinstance(oracle, Learned)
+        assert isinstance(oracle, LearnedOracle)
         return _by_playing(oracle, state)
     situations, distances = {}, {}
     for number, (player, plans) in enumerate(zip(state.players, oracle.plans(tables, state), strict=True)):
@@ -79,35 +79,35 @@ def compare(oracle: Learned | Exact, state: State) -> Behaviours | None:
     return Behaviours(False, situations, distances)
 
 
-def _by_playing(oracle: Learned, state: State) -> Behaviours | None:
-    groups = oracle.matches.roles.spec.groups
+def _by_playing(oracle: LearnedOracle, state: PSROState) -> Behaviours | None:
+    groups = oracle.matches.setup.spec.groups
     if not all(isinstance(group.action, Discrete) for group in groups.values()):
         return None
-    seen, first = _gathered(oracle, state)
+    seen, first = _gather(oracle, state)
     situations, distances = {}, {}
     for player, bank in state.banks.items():
-        chances = _replayed(oracle, player, bank.policies, seen[player], first)[: len(bank)]
+        probabilities = _replay(oracle, player, bank.policies, seen[player], first)[: len(bank)]
         active = seen[player].active
-        met = np.ones(chances.shape[1:-1], bool) if active is None else np.asarray(active)
-        rows = np.asarray(chances, np.float64)[:, met]  # [m, situations, A]
+        met = np.ones(probabilities.shape[1:-1], bool) if active is None else np.asarray(active)
+        rows = np.asarray(probabilities, np.float64)[:, met]  # [m, situations, A]
         situations[player] = rows.shape[1]
         distances[player] = differences(rows, np.ones(rows.shape[:2]))
     return Behaviours(True, situations, distances)
 
 
-def _gathered(oracle: Learned, state: State) -> tuple[dict[str, Observation], jax.Array]:
+def _gather(oracle: LearnedOracle, state: PSROState) -> tuple[dict[str, Observation], jax.Array]:
     """What each player sees, `[T, E, n, ...]`, when all play their mixtures, and where episodes begin, `[T, E]`."""
-    roles = oracle.matches.roles
-    largest = max(group.size for group in roles.spec.groups.values())
-    copies = roles.vectorised(max(1, VIEWS // STEPS // largest))
-    actor = Policies(roles.algorithms, roles.spec.groups, oracle.matches.explore)
+    setup = oracle.matches.setup
+    largest = max(group.size for group in setup.spec.groups.values())
+    copies = setup.vectorised(max(1, VIEWS // STEPS // largest))
+    actor = Policies(setup.algorithms, setup.spec.groups, oracle.matches.explore)
     banks = {
-        player: Bank(bank.policies, bank.mixture(mixture))
+        player: OpponentBank(bank.policies, bank.mixture(mixture))
         for (player, bank), mixture in zip(state.banks.items(), state.mixtures, strict=True)
     }
 
     @jax.jit
-    def play(banks: dict[str, Bank]) -> Any:
+    def play(banks: dict[str, OpponentBank]) -> Any:
         worlds = copies.reset(jax.random.key(oracle.game.experiment.seed + SEED))
         memory = actor.initial_memory(banks, copies.num_envs)
         return rollout(copies, actor, banks, worlds, memory, STEPS, lambda step: (step.observation, step.first))[2]
@@ -115,10 +115,10 @@ def _gathered(oracle: Learned, state: State) -> tuple[dict[str, Observation], ja
     return play(banks)
 
 
-def _replayed(oracle: Learned, player: str, policies: PyTree, seen: Observation, first: jax.Array) -> jax.Array:
+def _replay(oracle: LearnedOracle, player: str, policies: PyTree, seen: Observation, first: jax.Array) -> jax.Array:
     """How likely each policy `[K, ...]` takes each action in each situation, `[K, T, E, n, A]`."""
     algorithm = oracle.game.algorithms[player]
-    group = oracle.matches.roles.spec.groups[player]
+    group = oracle.matches.setup.spec.groups[player]
     assert isinstance(group.action, Discrete)
     actions, explore = group.action.n, oracle.matches.explore
 
@@ -128,9 +128,11 @@ def _replayed(oracle: Learned, player: str, policies: PyTree, seen: Observation,
         def step(memory: PyTree, now: tuple[Observation, jax.Array]) -> tuple[PyTree, jax.Array]:
             observation, begins = now
             memory = trees.where(begins, fresh, memory)
-            act = over_agents(lambda p, o, m: action_chances(algorithm, p, o, m, explore, actions))
-            chances, after = act(policy, observation, memory)
-            return after if observation.active is None else trees.where(observation.active, after, memory), chances
+            act = over_agents(lambda p, o, m: action_probabilities(algorithm, p, o, m, explore, actions))
+            probabilities, after = act(policy, observation, memory)
+            return after if observation.active is None else trees.where(
+                observation.active, after, memory
+            ), probabilities
 
         return lax.scan(step, fresh, (seen, first))[1]
 

@@ -11,7 +11,7 @@ from shoal.core.env import Env, describe
 from shoal.core.errors import OptionError
 from shoal.core.types import Seat
 from shoal.envs.tabular import TabularGame, tabulate
-from shoal.training.experiment import Cast, Experiment, Learner, cast, make_world
+from shoal.training.experiment import Experiment, Learner, Setup, make_world
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Game:
         return {player: tuple(f"{group}[{i}]" for group, i in seats) for player, seats in players.items()}
 
     @functools.cached_property
-    def setup(self) -> Cast:
+    def setup(self) -> Setup:
         """The experiment with one learner and one policy a player."""
         learners = {name: Learner(self.algorithms[name], {name: seats}) for name, seats in self.seats.items()}
-        return cast(self.experiment.replace(learners=learners, num_seeds=1))
+        return self.experiment.replace(learners=learners, num_seeds=1).setup
 
     @property
     def players(self) -> tuple[str, ...]:

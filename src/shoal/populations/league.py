@@ -31,7 +31,7 @@ EXPLOIT_EVERY = 4
 """Exploiters of a new league are trained in every fourth iteration, unless told otherwise."""
 
 
-def trained(iteration: int, exploit_every: int) -> tuple[str, ...]:
+def trained_roles(iteration: int, exploit_every: int) -> tuple[str, ...]:
     """The roles that are trained in an iteration; the first is number 1."""
     return ROLES if iteration % exploit_every == 0 else ROLES[:1]
 
@@ -47,7 +47,7 @@ def newest(bank: PolicyBank, role: str) -> int:
     return found[-1] if found else newest(bank, ROLES[0])
 
 
-def share_won(payoff: np.ndarray, low: float, high: float) -> np.ndarray:
+def win_rate(payoff: np.ndarray, low: float, high: float) -> np.ndarray:
     """Payoffs on a scale from 0, the least of the table, to 1, the most."""
     return (payoff - low) / max(high - low, 1e-12)
 
@@ -67,6 +67,6 @@ def opponents(role: str, won: np.ndarray, bank: PolicyBank) -> np.ndarray:
     return priorities(won)
 
 
-def begins_anew(role: str, won: float, age: int) -> bool:
+def restarts_from_scratch(role: str, won: float, age: int) -> bool:
     """Whether an exploiter has done its work, winning that share against whom it met, or had its time."""
     return role != "main" and (won > WINS or age >= PATIENCE)

@@ -10,41 +10,45 @@ import numpy as np
 from shoal.core import trees
 from shoal.core.types import PyTree
 from shoal.populations import league, psro
-from shoal.populations.oracles import Learned
-from shoal.populations.responses import Given
+from shoal.populations.oracles import LearnedOracle
+from shoal.populations.responses import TrainingInputs
 
 
 @dataclasses.dataclass
-class League(Learned):
+class LeagueOracle(LearnedOracle):
     """Snapshots of the roles that an iteration trains. The mixture of a league is its newest main agents."""
 
     exploit_every: int = dataclasses.field(default=1, kw_only=True)  # 1: all roles in every iteration
 
-    def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
+    def respond(self, state: psro.PSROState) -> Mapping[str, list[psro.Response]]:
         capacity = max(bank.capacity for bank in state.banks.values())
         number = state.iteration + 1
-        roles = league.trained(number, self.exploit_every)
-        meets, ages = {}, {}
+        roles = league.trained_roles(number, self.exploit_every)
+        opponent_mixtures, ages = {}, {}
         for player in state.learning:
-            meets[player], ages[player] = self._meets(state, player, roles)
-        given = Given(
+            opponent_mixtures[player], ages[player] = self._opponent_mixtures(state, player, roles)
+        inputs = TrainingInputs(
             banks={player: bank.policies for player, bank in state.banks.items()},
-            meets=meets,
+            opponent_mixtures=opponent_mixtures,
             seeds=jnp.arange(len(roles), dtype=jnp.uint32) * 100 + self.game.experiment.seed + 1000 * number,
-            starts={player: self._starts(state, player, roles, ages[player]) for player in state.learning},
-            warm=jnp.ones(len(roles), bool),
+            initial_policies={
+                player: self._initial_policies(state, player, roles, ages[player]) for player in state.learning
+            },
+            warm_start=jnp.ones(len(roles), bool),
         )
-        policies, earned = self.train(capacity, given)
+        policies, earned = self.train(capacity, inputs)
         return {
-            player: self._news(state, player, roles, policies[player], earned[player], ages[player])
+            player: self._responses_of(state, player, roles, policies[player], earned[player], ages[player])
             for player in policies
         }
 
-    def mix(self, state: psro.State) -> list[np.ndarray]:
+    def mix(self, state: psro.PSROState) -> list[np.ndarray]:
         """All weight on the newest mains."""
         return [np.eye(len(bank))[league.newest(bank, league.ROLES[0])] for bank in state.banks.values()]
 
-    def _meets(self, state: psro.State, player: str, roles: tuple[str, ...]) -> tuple[dict[str, jax.Array], list[int]]:
+    def _opponent_mixtures(
+        self, state: psro.PSROState, player: str, roles: tuple[str, ...]
+    ) -> tuple[dict[str, jax.Array], list[int]]:
         """Whom each role of a player meets, and how long each has been trained on since it began."""
         own, me = state.banks[player], state.players.index(player)
         payoff = state.table.mean[me]
@@ -59,14 +63,14 @@ class League(Learned):
             for other, bank in state.banks.items():
                 if other == player:
                     continue
-                won = league.share_won(self._against(payoff, me, index, state.players.index(other), state), low, high)
-                chances = league.opponents(role, won, bank)
-                share.append(float(won @ chances))
-                rows[other].append(np.asarray(bank.mixture(chances)))
-            ages.append(0 if league.begins_anew(role, float(np.mean(share)), age) else age + 1)
+                won = league.win_rate(self._against(payoff, me, index, state.players.index(other), state), low, high)
+                probabilities = league.opponents(role, won, bank)
+                share.append(float(won @ probabilities))
+                rows[other].append(np.asarray(bank.mixture(probabilities)))
+            ages.append(0 if league.restarts_from_scratch(role, float(np.mean(share)), age) else age + 1)
         return {other: jnp.asarray(np.stack(row), jnp.float32) for other, row in rows.items()}, ages
 
-    def _against(self, payoff: np.ndarray, me: int, index: int, other: int, state: psro.State) -> np.ndarray:
+    def _against(self, payoff: np.ndarray, me: int, index: int, other: int, state: psro.PSROState) -> np.ndarray:
         """What a policy earns against each policy of another player, everybody else playing their newest main."""
         rest = [
             index if p == me else slice(None) if p == other else league.newest(bank, league.ROLES[0])
@@ -74,7 +78,7 @@ class League(Learned):
         ]
         return payoff[tuple(rest)]
 
-    def _starts(self, state: psro.State, player: str, roles: tuple[str, ...], ages: list[int]):
+    def _initial_policies(self, state: psro.PSROState, player: str, roles: tuple[str, ...], ages: list[int]):
         """Each role goes on from its newest snapshot; who begins anew, and whoever has none, from the first policy."""
         bank = state.banks[player]
         chosen = [
@@ -85,9 +89,9 @@ class League(Learned):
         ]
         return trees.stack(chosen)
 
-    def _news(
+    def _responses_of(
         self,
-        state: psro.State,
+        state: psro.PSROState,
         player: str,
         roles: tuple[str, ...],
         policies: PyTree,
@@ -95,10 +99,10 @@ class League(Learned):
         ages: list[int],
     ) -> list[psro.Response]:
         bank, news = state.banks[player], []
-        for lane, role in enumerate(roles):
-            policy = jax.tree.map(lambda leaf, lane=lane: leaf[lane], policies)
+        for row, role in enumerate(roles):
+            policy = jax.tree.map(lambda leaf, row=row: leaf[row], policies)
             parent = league.newest(bank, role)
-            begun = ages[lane] == 0 or league.role_of(bank.members[parent]) != role
-            info = {"role": role, "age": ages[lane], "earned": float(earned[lane])}
+            begun = ages[row] == 0 or league.role_of(bank.members[parent]) != role
+            info = {"role": role, "age": ages[row], "earned": float(earned[row])}
             news.append(psro.Response(policy, info, parent=0 if begun else parent))
         return news

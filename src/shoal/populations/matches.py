@@ -22,10 +22,10 @@ from shoal.core.env import Env
 from shoal.core.errors import WorldError
 from shoal.core.types import PyTree
 from shoal.populations.game import Game
-from shoal.populations.opponents import Bank, Opponents
-from shoal.training.devices import AXIS, everywhere, make_mesh
+from shoal.populations.opponents import OpponentBank, Opponents
+from shoal.training.devices import AXIS, make_mesh, replicate
 from shoal.training.evaluate import MAX_STEPS, play
-from shoal.training.experiment import Cast, Learner, cast
+from shoal.training.experiment import Learner, Setup
 from shoal.training.memory import SMALLER, need_of, on_host, require_room
 
 ROOM = 256
@@ -55,12 +55,12 @@ class Matches:
     devices: int | None = None
 
     @functools.cached_property
-    def roles(self) -> Cast:
+    def setup(self) -> Setup:
         learners = {
             name: Learner(Opponents(self.game.algorithms[name], explore=self.explore), {name: seats}, frozen=True)
             for name, seats in self.game.seats.items()
         }
-        return cast(self.game.experiment.replace(learners=learners, num_envs=self.batch, num_seeds=1))
+        return self.game.experiment.replace(learners=learners, num_envs=self.batch, num_seeds=1).setup
 
     @functools.cached_property
     def mesh(self) -> Mesh:
@@ -73,8 +73,8 @@ class Matches:
         counted: how many of the line-ups are real. episodes: of each. first: id of the first episode.
         """
         mesh = self.mesh
-        actor = Policies(self.roles.algorithms, self.roles.spec.groups, self.explore)
-        games = play(self.roles, actor, _by_player)
+        actor = Policies(self.setup.algorithms, self.setup.spec.groups, self.explore)
+        games = play(self.setup, actor, _by_player)
 
         def some(banks: dict[str, PyTree], lineups, counted, episodes, key, first) -> Sums:
             share = self.batch // mesh.size
@@ -84,7 +84,9 @@ class Matches:
             def body(number, sums: Sums) -> Sums:
                 ids = number * self.batch + start + jnp.arange(share)
                 which = jnp.minimum(ids // episodes, counted - 1)
-                seated = {name: Bank(bank, seated=lineups[which, i]) for i, (name, bank) in enumerate(banks.items())}
+                seated = {
+                    name: OpponentBank(bank, seated=lineups[which, i]) for i, (name, bank) in enumerate(banks.items())
+                }
                 returns, _, ended = games(seated, key, first + ids.astype(jnp.uint32))
                 earned = jnp.stack([returns[name] for name in banks], axis=-1)
                 earned = jnp.where((ids < total)[:, None], earned, 0.0)
@@ -130,13 +132,13 @@ class Matches:
         first: the id of the first episode, so that no episode is ever played twice with the same draws.
         """
         self._check_memory(banks, lineups.shape[1])
-        played, banks = [], everywhere(self.mesh, dict(banks))
+        played, banks = [], replicate(self.mesh, dict(banks))
         for start in range(0, len(lineups), ROOM):
             some = lineups[start : start + ROOM]
             filled = np.zeros((ROOM, lineups.shape[1]), np.int32)
             filled[: len(some)] = some
             counts = jnp.int32(len(some)), jnp.int32(episodes), jax.random.key(seed), jnp.uint32(first % 2**32)
-            sums = self.program(banks, *everywhere(self.mesh, (filled, *counts)))
+            sums = self.program(banks, *replicate(self.mesh, (filled, *counts)))
             first += len(some) * episodes
             if not bool(sums.ended):
                 raise WorldError(f"world {self.game.env!r}: an episode did not end within {MAX_STEPS} steps")

@@ -1,7 +1,7 @@
 """Opponents from a bank: each copy, when an episode begins, draws the policy that plays a seat for that episode.
 
 `Opponents` stands where an algorithm stands, frozen, so that whatever trains or evaluates against fixed policies trains
-or evaluates against mixtures of many. It plays whole batches (see `core.by_policy`); which policy plays in a copy is
+or evaluates against mixtures of many. It plays whole batches (see `batching.grouped`); which policy plays in a copy is
 part of its memory.
 """
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from shoal.batching.agents import over_agents
-from shoal.batching.grouped import by_policy
+from shoal.batching.grouped import apply_grouped_by_policy
 from shoal.batching.rollout import Situation
 from shoal.core import trees
 from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Stochastic, supports
@@ -21,7 +21,7 @@ from shoal.core.keys import Use, use_key
 from shoal.core.types import Observation, PyTree
 
 
-class Bank(struct.PyTreeNode):
+class OpponentBank(struct.PyTreeNode):
     """Policies `[K, ...]` of a player, how likely each is drawn, `[K]`, or, fixed, which one plays each copy, `[E]`."""
 
     policies: PyTree
@@ -29,13 +29,13 @@ class Bank(struct.PyTreeNode):
     seated: jax.Array | None = None
 
 
-class State(struct.PyTreeNode):
+class OpponentState(struct.PyTreeNode):
     """As a learner's: what plays each group."""
 
-    params: dict[str, Bank]
+    params: dict[str, OpponentBank]
 
 
-class Seated(struct.PyTreeNode):
+class OpponentMemory(struct.PyTreeNode):
     """Memory of an agent: the policy that plays it in this episode, and that policy's own."""
 
     index: jax.Array
@@ -59,24 +59,34 @@ class Opponents(Algorithm):
         """Whether actions are drawn. A policy that is no distribution (values, noise) plays what it thinks best."""
         return self.explore and supports(self.algorithm, Stochastic)
 
-    def init(self, key: jax.Array, spec: LearnerSpec) -> State:
+    def init(self, key: jax.Array, spec: LearnerSpec) -> OpponentState:
         """Banks full of the same fresh policy; the first is drawn always."""
         fresh = self.algorithm.init(key, spec).params
         first = jnp.zeros(self.capacity).at[0].set(1.0)
-        return State({name: Bank(_repeated(policy, self.capacity), first) for name, policy in fresh.items()})
+        return OpponentState(
+            {name: OpponentBank(_repeat(policy, self.capacity), first) for name, policy in fresh.items()}
+        )
 
-    def initial_memory(self, params: Bank) -> Seated:
-        return Seated(jnp.int32(0), self.algorithm.initial_memory(trees.row(params.policies)))
+    def initial_memory(self, params: OpponentBank) -> OpponentMemory:
+        return OpponentMemory(jnp.int32(0), self.algorithm.initial_memory(trees.row(params.policies)))
 
-    def act(self, params: Bank, observation: Observation, memory: Seated, key: jax.Array, explore: bool) -> ActOutput:
+    def act(
+        self, params: OpponentBank, observation: Observation, memory: OpponentMemory, key: jax.Array, explore: bool
+    ) -> ActOutput:
         """One agent alone: weights are gathered for it."""
         policy = jax.tree.map(lambda leaf: leaf[memory.index], params.policies)
         out = self.algorithm.act(policy, observation, memory.carry, key, self._samples)
         return ActOutput(out.action, memory.replace(carry=out.memory))
 
     def act_batch(
-        self, params: Bank, observation: Observation, memory: Seated, keys: jax.Array, worlds: Situation, seat: int
-    ) -> tuple[jax.Array, Seated]:
+        self,
+        params: OpponentBank,
+        observation: Observation,
+        memory: OpponentMemory,
+        keys: jax.Array,
+        worlds: Situation,
+        seat: int,
+    ) -> tuple[jax.Array, OpponentMemory]:
         """Actions of all copies `[E, n, ...]`. All agents of a group are played by the same policy.
 
         seat: a number that tells the groups of a world apart, so that their draws are independent.
@@ -94,8 +104,8 @@ class Opponents(Algorithm):
             out = over_agents(one)(policy, seen, carry, keys)
             return out.action, out.memory
 
-        action, carry = by_policy(act, params.policies, index, (observation, memory.carry, keys))
-        return action, Seated(jnp.broadcast_to(index[:, None], memory.index.shape), carry)
+        action, carry = apply_grouped_by_policy(act, params.policies, index, (observation, memory.carry, keys))
+        return action, OpponentMemory(jnp.broadcast_to(index[:, None], memory.index.shape), carry)
 
     def _draw(self, mixture: jax.Array, worlds: Situation, seat: int) -> jax.Array:
         keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.DRAW))(worlds.key)
@@ -103,10 +113,10 @@ class Opponents(Algorithm):
             keys = jax.vmap(lambda key: jax.random.fold_in(key, seat))(keys)
         return draw(mixture, jax.vmap(jax.random.uniform)(keys))
 
-    def value(self, params: Bank, observation: Observation, memory: Seated) -> jax.Array:
+    def value(self, params: OpponentBank, observation: Observation, memory: OpponentMemory) -> jax.Array:
         return jnp.float32(0.0)
 
-    def update(self, state: State, experience: Experience, key: jax.Array, axis: str | None = None) -> Any:
+    def update(self, state: OpponentState, experience: Experience, key: jax.Array, axis: str | None = None) -> Any:
         return state, {}
 
 
@@ -117,5 +127,5 @@ def draw(mixture: jax.Array, uniform: jax.Array) -> jax.Array:
     return jnp.minimum(jnp.searchsorted(ends, uniform * ends[-1], side="right"), last).astype(jnp.int32)
 
 
-def _repeated(tree: PyTree, times: int) -> PyTree:
+def _repeat(tree: PyTree, times: int) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (times, *jnp.shape(leaf))), tree)

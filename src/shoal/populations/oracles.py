@@ -18,15 +18,17 @@ from shoal.populations.anytime import least_exploitable
 from shoal.populations.behaviour import behaviour
 from shoal.populations.game import Game
 from shoal.populations.matches import Matches
-from shoal.populations.responses import Given, Responses
+from shoal.populations.responses import Responses, TrainingInputs
 from shoal.populations.symmetry import check_symmetric, exchanges
 
 
-class Hands(Protocol):
+class OracleBackend(Protocol):
     """Who trains and plays for an oracle, if not this process itself."""
 
-    def train(self, game: Game, capacity: int, given: Given) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
-        """As `Responses.train`, of as many lanes as `given` has."""
+    def train(
+        self, game: Game, capacity: int, inputs: TrainingInputs
+    ) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
+        """As `Responses.train`, of as many num_parallel as `inputs` has."""
         ...
 
     def play(
@@ -37,7 +39,7 @@ class Hands(Protocol):
 
 
 @dataclasses.dataclass
-class Learned:
+class LearnedOracle:
     """Best responses by an algorithm, payoffs by playing. greedy: whether policies of the bank play greedily.
 
     A class with state only to keep what was compiled, and the plans of policies that are known already.
@@ -45,11 +47,13 @@ class Learned:
 
     game: Game
     episodes: int = 2000
-    warm: bool = False  # whether a response starts from the player's newest policy
+    warm_start: bool = False  # whether a response starts from the player's newest policy
     greedy: bool = False
     devices: int | None = None
     symmetric: bool = dataclasses.field(default=False, kw_only=True)  # one bank for all; the first player learns
-    hands: Hands | None = dataclasses.field(default=None, kw_only=True)  # who trains and plays; None: this process
+    backend: OracleBackend | None = dataclasses.field(
+        default=None, kw_only=True
+    )  # who trains and plays; None: this process
 
     def __post_init__(self):
         if self.symmetric:
@@ -66,74 +70,74 @@ class Learned:
         fresh = self._trainer(1).fresh(self.game.experiment.seed)
         return {player: fresh[player if player in fresh else self.game.players[0]] for player in self.game.players}
 
-    def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
+    def respond(self, state: psro.PSROState) -> Mapping[str, list[psro.Response]]:
         capacity = max(bank.capacity for bank in state.banks.values())
-        policies, earned = self.train(capacity, self._given(state))
+        policies, earned = self.train(capacity, self._training_inputs(state))
         parents = self._parents(state)
         return {
             player: [psro.Response(trees.row(policy), {"earned": float(earned[player][0])}, parents[player])]
             for player, policy in policies.items()
         }
 
-    def _given(self, state: psro.State) -> Given:
+    def _training_inputs(self, state: psro.PSROState) -> TrainingInputs:
         """What one best response of each player to the mixtures begins with."""
         mixed = dict(zip(state.players, state.mixtures, strict=True))
-        meets = {
+        opponent_mixtures = {
             player: {other: bank.mixture(mixed[other])[None] for other, bank in state.banks.items() if other != player}
             for player in state.learning
         }
-        starts = {player: state.banks[player][state.banks[player].newest] for player in state.learning}
-        return Given(
+        initial_policies = {player: state.banks[player][state.banks[player].newest] for player in state.learning}
+        return TrainingInputs(
             banks={player: bank.policies for player, bank in state.banks.items()},
-            meets=meets,
+            opponent_mixtures=opponent_mixtures,
             seeds=jnp.array([self.game.experiment.seed + 1000 * (state.iteration + 1)], jnp.uint32),
-            starts=jax.tree.map(lambda leaf: leaf[None], starts),
-            warm=jnp.array([self.warm]),
+            initial_policies=jax.tree.map(lambda leaf: leaf[None], initial_policies),
+            warm_start=jnp.array([self.warm_start]),
         )
 
-    def _parents(self, state: psro.State) -> dict[str, int | None]:
+    def _parents(self, state: psro.PSROState) -> dict[str, int | None]:
         """The policy that a response of each player starts from, if any."""
-        return {player: bank.newest if self.warm else None for player, bank in state.banks.items()}
+        return {player: bank.newest if self.warm_start else None for player, bank in state.banks.items()}
 
-    def evaluate(self, state: psro.State, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    def evaluate(self, state: psro.PSROState, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         banks = {player: bank.policies for player, bank in state.banks.items()}
         played = int(state.table.count.sum())
         return *self.play(banks, lineups, self.episodes, self.game.experiment.seed + 1, played), self.episodes
 
-    def train(self, capacity: int, given: Given) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
+    def train(self, capacity: int, inputs: TrainingInputs) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
         """Whole trainings, by whoever trains (see `Responses.train`)."""
-        if self.hands is not None:
-            return self.hands.train(self.game, capacity, given)
-        return self._trainer(capacity, len(given.seeds)).train(given)
+        if self.backend is not None:
+            return self.backend.train(self.game, capacity, inputs)
+        return self._trainer(capacity, len(inputs.seeds)).train(inputs)
 
     def play(
         self, banks: Mapping[str, PyTree], lineups: np.ndarray, episodes: int, seed: int, first: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """What line-ups earn, by whoever plays (see `Matches.play`)."""
-        return (self.hands or self.matches).play(banks, lineups, episodes, seed, first)
+        return (self.backend or self.matches).play(banks, lineups, episodes, seed, first)
 
-    def mix(self, state: psro.State) -> list[np.ndarray]:
+    def mix(self, state: psro.PSROState) -> list[np.ndarray]:
         raise OptionError(
             "anytime: a mixture of learnt responses is found while they are trained, see populations.anytime_oracle; "
             "this oracle only trains responses to mixtures that payoffs give"
         )
 
-    def measure(self, state: psro.State) -> dict[str, float]:
+    def measure(self, state: psro.PSROState) -> dict[str, float]:
         """NashConv and exploitability of the mixtures, where the game can be tabulated."""
         tables = self.game.tables
         if tables is None:
             return {}
         return distance(tables, self.plans(tables, state), state.mixtures)
 
-    def plans(self, tables: TabularGame, state: psro.State) -> list[np.ndarray]:
+    def plans(self, tables: TabularGame, state: psro.PSROState) -> list[np.ndarray]:
         """The plans `[m, S]` of the policies of every player's bank."""
         plans = []
         for player, bank in enumerate(state.banks.values()):
             for number in range(len(bank)):
                 if (player, number) not in self._plans:
                     policy = jax.device_put(jax.device_get(bank[number]), _host())
-                    chances = np.asarray(self._behaviours[player](policy), np.float64)
-                    self._plans[player, number] = tables.plan(player, chances)
+                    probabilities = np.asarray(self._behaviours[player](policy), np.float64)
+                    self._plans[player, number] = tables.plan(player, probabilities)
             plans.append(np.stack([self._plans[player, number] for number in range(len(bank))]))
         return plans
 
@@ -146,10 +150,12 @@ class Learned:
             for algorithm, sets in zip(self.game.algorithms.values(), self.game.tables.sets, strict=True)
         ]
 
-    def _trainer(self, capacity: int, lanes: int = 1) -> Responses:
-        if (capacity, lanes) not in self._responses:
-            self._responses[capacity, lanes] = Responses(self.game, capacity, lanes, self.devices, self._learning)
-        return self._responses[capacity, lanes]
+    def _trainer(self, capacity: int, num_parallel: int = 1) -> Responses:
+        if (capacity, num_parallel) not in self._responses:
+            self._responses[capacity, num_parallel] = Responses(
+                self.game, capacity, num_parallel, self.devices, self._learning
+            )
+        return self._responses[capacity, num_parallel]
 
     @property
     def _learning(self) -> tuple[str, ...]:
@@ -162,7 +168,7 @@ def _host() -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Exact:
+class ExactOracle:
     """Best responses and payoffs worked out from the exact tables of a game. Policies are realisation plans.
 
     orders: in a symmetric game, how plans of the bank, which are the first player's, are read as each player's.
@@ -172,7 +178,7 @@ class Exact:
     orders: Sequence[np.ndarray] | None = None
 
     @staticmethod
-    def of(game: Game, symmetric: bool = False) -> "Exact":
+    def of(game: Game, symmetric: bool = False) -> "ExactOracle":
         tables = game.tables
         if tables is None:
             raise OptionError(
@@ -181,14 +187,14 @@ class Exact:
             )
         if symmetric:
             check_symmetric(game)
-        return Exact(tables, exchanges(tables) if symmetric else None)
+        return ExactOracle(tables, exchanges(tables) if symmetric else None)
 
     def first(self) -> dict[str, PyTree]:
         """Uniform play; in a symmetric game, the first player's."""
         plans = [self.tables.plan(p, self.tables.uniform(p)) for p in range(len(self.tables.players))]
         return {name: plans[p if self.orders is None else 0] for p, name in enumerate(self.tables.players)}
 
-    def respond(self, state: psro.State) -> Mapping[str, list[psro.Response]]:
+    def respond(self, state: psro.PSROState) -> Mapping[str, list[psro.Response]]:
         mixed = [mixture @ plans for mixture, plans in zip(state.mixtures, self._banks(state), strict=True)]
         responses = {}
         for player, name in enumerate(state.learning):
@@ -196,7 +202,7 @@ class Exact:
             responses[name] = [psro.Response(plan, {"earned": value})]
         return responses
 
-    def evaluate(self, state: psro.State, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    def evaluate(self, state: psro.PSROState, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
         """Exact payoffs, as of so many episodes that none is ever played again."""
         reach = np.ones((len(lineups), len(self.tables.payoffs)))
         for player, bank in enumerate(self._banks(state)):
@@ -204,19 +210,19 @@ class Exact:
         value, many = reach @ self.tables.payoffs, 10**9
         return value * many, value**2 * many, many
 
-    def mix(self, state: psro.State) -> list[np.ndarray]:
+    def mix(self, state: psro.PSROState) -> list[np.ndarray]:
         """The least exploitable mixture of each player."""
         return [least_exploitable(self.tables, player, plans) for player, plans in enumerate(self._banks(state))]
 
-    def measure(self, state: psro.State) -> dict[str, float]:
+    def measure(self, state: psro.PSROState) -> dict[str, float]:
         return distance(self.tables, self._banks(state), state.mixtures)
 
-    def plans(self, tables: TabularGame, state: psro.State) -> list[np.ndarray]:
+    def plans(self, tables: TabularGame, state: psro.PSROState) -> list[np.ndarray]:
         """The plans `[m, S]` of the policies of every player's bank."""
         del tables  # its own
         return self._banks(state)
 
-    def _banks(self, state: psro.State) -> list[np.ndarray]:
+    def _banks(self, state: psro.PSROState) -> list[np.ndarray]:
         plans = [np.asarray(bank.policies, np.float64)[: len(bank)] for bank in state.banks.values()]
         return plans if self.orders is None else [own[:, order] for own, order in zip(plans, self.orders, strict=True)]
 

@@ -27,17 +27,23 @@ from shoal.core.files import write_atomically
 from shoal.core.options import check_types
 from shoal.core.types import PyTree
 from shoal.games.payoff import PayoffTable
-from shoal.populations.anytime_oracle import Anytime
+from shoal.populations.anytime_oracle import AnytimeOracle
 from shoal.populations.bank import PolicyBank
 from shoal.populations.game import Game
-from shoal.populations.imported import Found, gathered, joined, of_population, of_training
-from shoal.populations.league_oracle import League
-from shoal.populations.oracles import Exact, Learned
-from shoal.populations.pipeline import Pipelined
-from shoal.populations.psro import PSRO, State, begin, finished, iterate, shared
+from shoal.populations.league_oracle import LeagueOracle
+from shoal.populations.oracles import ExactOracle, LearnedOracle
+from shoal.populations.pipeline import PipelineOracle
+from shoal.populations.policy_import import (
+    ImportedPolicy,
+    add_imports,
+    import_from_population,
+    import_from_training,
+    merge_imports,
+)
+from shoal.populations.psro import PSRO, PSROState, begin_population, finished, iterate, share_first_bank
 from shoal.populations.records import read_population
 from shoal.training import checkpoint, records, run_kinds
-from shoal.training.experiment import Cast, Composed, Experiment
+from shoal.training.experiment import Composed, Experiment, Setup
 from shoal.training.program import Program, Tally
 from shoal.training.run import open_run
 
@@ -87,19 +93,19 @@ class PopulationConfig(Composed):
         return finished(meta["population"].history, self.psro)
 
 
-def oracle_of(config: PopulationConfig, devices: int | None = None) -> Learned | Exact:
+def oracle_of(config: PopulationConfig, devices: int | None = None) -> LearnedOracle | ExactOracle:
     """What trains and evaluates for a population."""
     game = Game(config.experiment)
     if config.oracle == "exact":
-        return Exact.of(game, config.symmetric)
+        return ExactOracle.of(game, config.symmetric)
     common = (game, config.psro.episodes, config.warm_start, config.greedy, devices)
     if config.psro.meta_solver == "league":
-        return League(*common, symmetric=config.symmetric, **_league_options(config))
+        return LeagueOracle(*common, symmetric=config.symmetric, **_league_options(config))
     if config.psro.meta_solver == "anytime":
-        return Anytime(*common, config.psro.solver_options)
+        return AnytimeOracle(*common, config.psro.solver_options)
     if config.levels > 1:
-        return Pipelined(*common, config.levels, config.psro, symmetric=config.symmetric)
-    return Learned(*common, symmetric=config.symmetric)
+        return PipelineOracle(*common, config.levels, config.psro, symmetric=config.symmetric)
+    return LearnedOracle(*common, symmetric=config.symmetric)
 
 
 def _league_options(config: PopulationConfig) -> dict[str, Any]:
@@ -132,7 +138,7 @@ def _check(config: PopulationConfig) -> None:
         )
 
 
-def beginning(config: PopulationConfig, oracle: Learned | Exact) -> State:
+def beginning(config: PopulationConfig, oracle: LearnedOracle | ExactOracle) -> PSROState:
     """The population to begin with: a fresh policy of each player, and after it those of other runs."""
     game = Game(config.experiment)
     for path in config.imports:
@@ -140,40 +146,40 @@ def beginning(config: PopulationConfig, oracle: Learned | Exact) -> State:
         if not Path(path).is_dir():
             raise RunError(f"policies to import: {path} is not a run folder: no such folder")
     runs = [_imported(Path(path), config, game) for path in config.imports]
-    found = gathered(runs, game.players, config.symmetric)
+    found = merge_imports(runs, game.players, config.symmetric)
     room = config.psro.room_for(max(map(len, found.values())))
-    return joined(begin(oracle.first(), room, config.symmetric), found)
+    return add_imports(begin_population(oracle.first(), room, config.symmetric), found)
 
 
-def _imported(path: Path, config: PopulationConfig, game: Game) -> dict[str, list[Found]]:
+def _imported(path: Path, config: PopulationConfig, game: Game) -> dict[str, list[ImportedPolicy]]:
     """The policies of another run, by player."""
     if run_kinds.kind_of(path) != run_kinds.PSRO:
         if config.oracle == "exact":
             raise RunError(f"{path}: exact responses are tables, not networks; only populations of --oracle exact fit")
-        return of_training(path, game)
+        return import_from_training(path, game)
     theirs = open_population(path)
     if theirs.oracle != config.oracle:
         raise RunError(f"{path} is a population of {theirs.oracle} responses, this one is of {config.oracle} ones")
     grown = load(path, theirs, oracle_of(theirs))
-    return of_population(path, grown, Game(theirs.experiment), game, theirs.oracle == "exact")
+    return import_from_population(path, grown, Game(theirs.experiment), game, theirs.oracle == "exact")
 
 
 @dataclasses.dataclass(frozen=True)
-class PopulationProgram(Program[State]):
+class PopulationProgram(Program[PSROState]):
     """A population that grows by one iteration a call: whatever trains and plays is the oracle's."""
 
     most: ClassVar[int] = 1
     saves_every_call: ClassVar[bool] = True
 
     config: PopulationConfig
-    oracle: Learned | Exact
+    oracle: LearnedOracle | ExactOracle
 
     @property
     def experiment(self) -> Experiment:
         return self.config.experiment
 
     @property
-    def cast(self) -> Cast:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def setup(self) -> Setup:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.experiment.setup
 
     @property
@@ -184,14 +190,14 @@ class PopulationProgram(Program[State]):
     def num_updates(self) -> int:
         return self.config.psro.iterations
 
-    def begin(self) -> State:
+    def begin(self) -> PSROState:
         return beginning(self.config, self.oracle)
 
-    def compiled(self, carry: State) -> Callable[[State, int], tuple[State, dict[str, Any]]]:
+    def compiled(self, carry: PSROState) -> Callable[[PSROState, int], tuple[PSROState, dict[str, Any]]]:
         del carry
         oracle, plan = self.oracle, self.config.psro
 
-        def advance(state: State, count: int) -> tuple[State, dict[str, Any]]:
+        def advance(state: PSROState, count: int) -> tuple[PSROState, dict[str, Any]]:
             assert count == 1
             state = iterate(state, plan, oracle.respond, oracle.evaluate, oracle.measure, oracle.mix)
             return state, state.history[-1]
@@ -201,23 +207,23 @@ class PopulationProgram(Program[State]):
     def tally(self) -> "PopulationTally":
         return PopulationTally(self)
 
-    def policies(self, carry: State) -> dict[str, PyTree]:
+    def policies(self, carry: PSROState) -> dict[str, PyTree]:
         """The banks: every player's policies along a leading axis."""
         return {
             player: jax.tree.map(lambda leaf, bank=bank: np.asarray(leaf)[: len(bank)], bank.policies)
             for player, bank in carry.banks.items()
         }
 
-    def fault(self, carry: State, tally: Tally) -> str | None:
+    def fault(self, carry: PSROState, tally: Tally) -> str | None:
         return None
 
-    def stored(self, carry: State) -> tuple[PyTree, dict[str, Any]]:
+    def stored(self, carry: PSROState) -> tuple[PyTree, dict[str, Any]]:
         return stored(carry)
 
-    def restore(self, path: Path, meta: dict[str, Any]) -> State:
+    def restore(self, path: Path, meta: dict[str, Any]) -> PSROState:
         return restore(path, self.config, self.oracle)
 
-    def standing(self, carry: State) -> dict[str, Any]:
+    def standing(self, carry: PSROState) -> dict[str, Any]:
         """`state`: banks, payoffs, mixtures and history."""
         return {"state": carry}
 
@@ -284,7 +290,7 @@ def open_population(folder: Path) -> PopulationConfig:
     return config
 
 
-def load(folder: Path, config: PopulationConfig, oracle: Learned | Exact) -> State:
+def load(folder: Path, config: PopulationConfig, oracle: LearnedOracle | ExactOracle) -> PSROState:
     """The population as the newest checkpoint of a folder holds it."""
     path = checkpoint.latest(folder / "checkpoints")
     if path is None:
@@ -292,7 +298,7 @@ def load(folder: Path, config: PopulationConfig, oracle: Learned | Exact) -> Sta
     return restore(path, config, oracle)
 
 
-def stored(state: State) -> tuple[PyTree, dict[str, Any]]:
+def stored(state: PSROState) -> tuple[PyTree, dict[str, Any]]:
     """What a checkpoint holds of a population: its arrays, and its meta data."""
     table = {"count": state.table.count, "total": state.table.total, "squares": state.table.squares}
     tree = {"banks": {name: bank.policies for name, bank in state.banks.items()}, "table": table}
@@ -308,7 +314,7 @@ def stored(state: State) -> tuple[PyTree, dict[str, Any]]:
     return tree, meta
 
 
-def restore(path: Path, config: PopulationConfig, oracle: Learned | Exact) -> State:
+def restore(path: Path, config: PopulationConfig, oracle: LearnedOracle | ExactOracle) -> PSROState:
     """The population as a checkpoint holds it."""
     found, exact = read_population(path), config.oracle == "exact"
     if tuple(found.members) != Game(config.experiment).players or found.symmetric != config.symmetric:
@@ -322,8 +328,8 @@ def restore(path: Path, config: PopulationConfig, oracle: Learned | Exact) -> St
         for name, policies in arrays["banks"].items()
     }
     table = PayoffTable(**arrays["table"], symmetric=found.symmetric)
-    banks = shared(banks) if table.symmetric else banks
-    return State(banks, table, found.mixtures, found.history[-1]["iteration"], found.history)
+    banks = share_first_bank(banks) if table.symmetric else banks
+    return PSROState(banks, table, found.mixtures, found.history[-1]["iteration"], found.history)
 
 
 def _stacked(policy: PyTree, room: int) -> PyTree:

@@ -38,13 +38,13 @@ class Response(NamedTuple):
     replaces: int | None = None
 
 
-Respond = Callable[["State"], Mapping[str, Sequence[Response]]]
+Respond = Callable[["PSROState"], Mapping[str, Sequence[Response]]]
 """New policies by player: best responses to the state's mixtures."""
-Evaluate = Callable[["State", np.ndarray], tuple[np.ndarray, np.ndarray, int]]
+Evaluate = Callable[["PSROState", np.ndarray], tuple[np.ndarray, np.ndarray, int]]
 """Sums of returns and of squares `[M, players]` of line-ups `[M, players]`, and over how many episodes of each."""
-Mix = Callable[["State"], Sequence[np.ndarray]]
+Mix = Callable[["PSROState"], Sequence[np.ndarray]]
 """One mixture for each player."""
-Measure = Callable[["State"], dict[str, float]]
+Measure = Callable[["PSROState"], dict[str, float]]
 """Figures such as `nash_conv` of the state's mixtures."""
 
 
@@ -82,7 +82,7 @@ class PSRO:
         """
         return min(MOST_ROOM, 1 << (self.iterations + more).bit_length())
 
-    def width(self, history: Sequence[Mapping[str, Any]] = ()) -> float:
+    def uniform_share(self, history: Sequence[Mapping[str, Any]] = ()) -> float:
         """The share of uniform play that the next responses meet; none after some that gained nothing.
 
         Only responses to the mixtures themselves tell whether anything is left to be gained.
@@ -119,7 +119,7 @@ class PSRO:
 
 
 @dataclasses.dataclass(frozen=True)
-class State:
+class PSROState:
     """A population and what is known of it. history: one record of figures for every iteration."""
 
     banks: Banks
@@ -146,7 +146,7 @@ class State:
         return value
 
 
-def begin(policies: Mapping[str, PyTree], room: int = ROOM, symmetric: bool = False) -> State:
+def begin_population(policies: Mapping[str, PyTree], room: int = ROOM, symmetric: bool = False) -> PSROState:
     """A population of one policy a player, with room for so many until banks grow.
 
     symmetric: all players share one bank, which begins with the first player's policy.
@@ -154,15 +154,15 @@ def begin(policies: Mapping[str, PyTree], room: int = ROOM, symmetric: bool = Fa
     if not policies:
         raise OptionError("a population needs a first policy for each player, got none")
     banks = {player: PolicyBank.of(policy, Member("0"), room) for player, policy in policies.items()}
-    return State(shared(banks) if symmetric else banks, PayoffTable.empty(len(banks), symmetric), (), 0)
+    return PSROState(share_first_bank(banks) if symmetric else banks, PayoffTable.empty(len(banks), symmetric), (), 0)
 
 
-def shared(banks: Banks) -> Banks:
+def share_first_bank(banks: Banks) -> Banks:
     """The first player's bank, for all players."""
     return dict.fromkeys(banks, next(iter(banks.values())))
 
 
-def alike(mixtures: Mixtures) -> tuple[np.ndarray, ...]:
+def average_mixtures(mixtures: Mixtures) -> tuple[np.ndarray, ...]:
     """The mean of the players' mixtures, for each of them.
 
     In a symmetric zero-sum game for two an equilibrium stays one: both players have the same set of optimal mixtures,
@@ -172,20 +172,20 @@ def alike(mixtures: Mixtures) -> tuple[np.ndarray, ...]:
     return tuple(mean for _ in mixtures)
 
 
-def solved(plan: "PSRO", payoffs: np.ndarray, symmetric: bool) -> tuple[np.ndarray, ...]:
+def solve_mixtures(plan: "PSRO", payoffs: np.ndarray, symmetric: bool) -> tuple[np.ndarray, ...]:
     """The mixtures that the plan's meta-solver makes of payoffs `[players, m0, m1, ...]`."""
     mixtures = tuple(solve(plan.meta_solver, payoffs, **plan.solver_options))
-    return alike(mixtures) if symmetric else mixtures
+    return average_mixtures(mixtures) if symmetric else mixtures
 
 
-def broadened(mixtures: Mixtures, share: float) -> tuple[np.ndarray, ...]:
+def mix_with_uniform(mixtures: Mixtures, share: float) -> tuple[np.ndarray, ...]:
     """Mixtures with that share of uniform play."""
     return tuple((1 - share) * mixture + share / len(mixture) for mixture in mixtures)
 
 
 def psro(
-    state: State, plan: PSRO, respond: Respond, evaluate: Evaluate, measure: Measure, mix: Mix | None = None
-) -> Iterator[State]:
+    state: PSROState, plan: PSRO, respond: Respond, evaluate: Evaluate, measure: Measure, mix: Mix | None = None
+) -> Iterator[PSROState]:
     """Grows the population; yields the state whenever its table, its mixtures and its figures are complete.
 
     mix: makes mixtures of more than payoffs, for plans that name `anytime` or `league`.
@@ -196,20 +196,22 @@ def psro(
 
 
 def iterate(
-    state: State, plan: PSRO, respond: Respond, evaluate: Evaluate, measure: Measure, mix: Mix | None = None
-) -> State:
+    state: PSROState, plan: PSRO, respond: Respond, evaluate: Evaluate, measure: Measure, mix: Mix | None = None
+) -> PSROState:
     """One iteration: the population with best responses; of a new one, what is known of how it begins."""
-    settle, began = _Settle(plan, evaluate, measure, mix), time.perf_counter()
+    complete_iteration, began = _CompleteIteration(plan, evaluate, measure, mix), time.perf_counter()
     if not state.history:
-        return settle(state, began, {})
-    width = plan.width(state.history)
-    responses = respond(dataclasses.replace(state, mixtures=broadened(state.mixtures, width)))
+        return complete_iteration(state, began, {})
+    share = plan.uniform_share(state.history)
+    responses = respond(dataclasses.replace(state, mixtures=mix_with_uniform(state.mixtures, share)))
     trained = time.perf_counter() - began
-    return settle(_grown(state, responses), began, {"breadth": width, "respond_s": round(trained, 3)})
+    return complete_iteration(
+        _add_responses(state, responses), began, {"breadth": share, "respond_s": round(trained, 3)}
+    )
 
 
 @dataclasses.dataclass(frozen=True)
-class _Settle:
+class _CompleteIteration:
     """Completes a state: its table, its mixtures, and a line of history."""
 
     plan: PSRO
@@ -217,9 +219,9 @@ class _Settle:
     measure: Measure
     mix: Mix | None
 
-    def __call__(self, state: State, began: float, figures: dict[str, Any]) -> State:
+    def __call__(self, state: PSROState, began: float, figures: dict[str, Any]) -> PSROState:
         start = time.perf_counter()
-        state = self._played(state)
+        state = self._play_missing(state)
         played = time.perf_counter() - start
         figures = figures | _gain(state)
         state = dataclasses.replace(state, mixtures=self._mixtures(state))
@@ -233,33 +235,33 @@ class _Settle:
         line |= {"evaluate_s": round(played, 3), "seconds": round(seconds, 3)}
         return dataclasses.replace(state, history=(*state.history, line))
 
-    def _played(self, state: State) -> State:
-        plan, table = self.plan, state.table.grown(tuple(len(bank) for bank in state.banks.values()))
-        while plan.episodes and len(lineups := table.missing(plan.episodes, plan.target_error)):
+    def _play_missing(self, state: PSROState) -> PSROState:
+        plan, table = self.plan, state.table.grow(tuple(len(bank) for bank in state.banks.values()))
+        while plan.episodes and len(lineups := table.missing_lineups(plan.episodes, plan.target_error)):
             total, squares, episodes = self.evaluate(dataclasses.replace(state, table=table), lineups)
             if table.symmetric:
-                total, squares = _exchanged(lineups, total), _exchanged(lineups, squares)
-            table = table.added(lineups, total, squares, episodes)
+                total, squares = _average_same_policy(lineups, total), _average_same_policy(lineups, squares)
+            table = table.add_results(lineups, total, squares, episodes)
         return dataclasses.replace(state, table=table)
 
-    def _mixtures(self, state: State) -> tuple[np.ndarray, ...]:
+    def _mixtures(self, state: PSROState) -> tuple[np.ndarray, ...]:
         plan = self.plan
         if plan.meta_solver in BEYOND_PAYOFFS:
             if self.mix is None:
                 raise OptionError(f"{plan.meta_solver} is not made of payoffs alone; give what mixes as `mix`")
             mixtures = tuple(self.mix(state))
-            return alike(mixtures) if state.table.symmetric else mixtures
+            return average_mixtures(mixtures) if state.table.symmetric else mixtures
         payoffs = state.table.mean if plan.episodes else np.zeros_like(state.table.total)
-        return solved(plan, payoffs, state.table.symmetric)
+        return solve_mixtures(plan, payoffs, state.table.symmetric)
 
 
-def _exchanged(lineups: np.ndarray, sums: np.ndarray) -> np.ndarray:
+def _average_same_policy(lineups: np.ndarray, sums: np.ndarray) -> np.ndarray:
     """Sums `[M, players]` in which those who play the same policy in a line-up share alike, as seats do not matter."""
     same = lineups[:, :, None] == lineups[:, None, :]
     return (same @ sums[:, :, None])[..., 0] / same.sum(axis=2)
 
 
-def _grown(state: State, responses: Mapping[str, Sequence[Response]]) -> State:
+def _add_responses(state: PSROState, responses: Mapping[str, Sequence[Response]]) -> PSROState:
     """With the new policies in the banks; what was known of those that they replace is forgotten."""
     banks, table = dict(state.banks), state.table
     for number, player in enumerate(state.learning):
@@ -268,15 +270,15 @@ def _grown(state: State, responses: Mapping[str, Sequence[Response]]) -> State:
             if replaces is None:
                 bank = bank.add(policy, Member(str(len(bank)), parent, state.iteration + 1, info=info))
                 continue
-            bank = bank.replaced(replaces, policy, **info)
+            bank = bank.replace_policy(replaces, policy, **info)
             for axis in range(table.players) if table.symmetric else (number,):
-                table = table.forgotten(axis, replaces)
+                table = table.forget_policy(axis, replaces)
         banks[player] = bank
-    banks = shared(banks) if table.symmetric else banks
+    banks = share_first_bank(banks) if table.symmetric else banks
     return dataclasses.replace(state, banks=banks, table=table, iteration=state.iteration + 1)
 
 
-def _gain(state: State) -> dict[str, Any]:
+def _gain(state: PSROState) -> dict[str, Any]:
     """How much more than its mixture the best new policy of each player earns against the others' mixtures.
 
     Those are the mixtures from before the population grew; as payoffs are means over episodes, a gain has errors, too.

@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.core import registry
 from shoal.core.errors import unknown_name
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.presets import _registry
 from shoal.presets.populations import FAMILY
 from shoal.presets.sharing import share
@@ -36,7 +36,7 @@ def response_preset(target: str) -> str | None:
 def foreign_experiment(env: str, options: Mapping[str, Any] | None = None) -> Experiment:
     """As `default_experiment`, for an environment of another library; those on the host are few and slow."""
     options = dict(options or {})
-    if not isinstance(registry.make(env, **options), StandIn):
+    if not isinstance(registry.make(env, **options), HostEnvProxy):
         return dataclasses.replace(default_experiment(env), env_options=options)
     return share(Experiment(env, options, num_envs=16, num_steps=64, total_env_steps=500_000), "group")
 

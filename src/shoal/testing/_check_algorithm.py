@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.algorithms.registry import check_class, check_registered
-from shoal.batching.rollout import Policies, experience, rollout
+from shoal.batching.rollout import Policies, make_experience, rollout
 from shoal.core.algorithm import Algorithm, Experience, LearnerSpec, float_options
 from shoal.core.contract import TRACED, contract_problems
 from shoal.core.env import Env
@@ -34,7 +34,7 @@ from shoal.testing.probes import Bandit, Memory, Target, Turns, TwoStep
 from shoal.testing.report import Findings, Report
 from shoal.training import checkpoint, fused
 from shoal.training.evaluate import play
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 
 SPACES = {"Discrete": Discrete(3), "MultiDiscrete": MultiDiscrete((2, 3)), "Box": Box((2,), -1.0, 1.0)}
 STEPS = 8
@@ -166,7 +166,7 @@ def _check(findings: Findings, algorithm: Algorithm, accepted: list[str], done: 
     """A few updates of one small program, and of others that must come to the same."""
     env = Turns if "Discrete" in accepted else Target
     experiment = _experiment(algorithm, env, updates=4)
-    program = attempt(findings, "training", fused.build, experiment, 1)
+    program = attempt(findings, "training", fused.make_fused_program, experiment, 1)
     if program is FAILED:
         return
     _check_traced(findings, program)
@@ -197,7 +197,7 @@ def _experiment(algorithm: Algorithm, env: type[Env], updates: int = 1, **sizes:
     return Experiment(name, learners={"learner": Learner(algorithm)}, **default | sizes)
 
 
-def _advance(program: fused.Program, carry: Any, count: int) -> Any:
+def _advance(program: fused.FusedProgram, carry: Any, count: int) -> Any:
     while count > 0:
         carry, _ = program.advance(carry, program.counts[min(count, program.most)])
         count -= program.most
@@ -208,9 +208,9 @@ def _weights(carry: Any) -> PyTree:
     return carry.learners["learner"].params
 
 
-def _check_traced(findings: Findings, program: fused.Program) -> None:
+def _check_traced(findings: Findings, program: fused.FusedProgram) -> None:
     """Float options must be read from the state: with others on the algorithm itself, the program must be the same."""
-    algorithm, spec = program.cast.learners["learner"]
+    algorithm, spec = program.setup.learners["learner"]
     whole = jax.eval_shape(_played(program), _weights(program.shapes()))
 
     def traced(*spoilt: str) -> str:
@@ -235,7 +235,7 @@ def _differs(trace: Callable[[], str], right: str) -> bool:
         return True
 
 
-def _check_repeats(findings: Findings, program: fused.Program, after: Any) -> None:
+def _check_repeats(findings: Findings, program: fused.FusedProgram, after: Any) -> None:
     """The same again, at once and with a stop in between, to the bit."""
     again = on_host(_advance(program, program.init(), 4))
     words = difference(after, again, "carry")
@@ -256,12 +256,12 @@ def _check_repeats(findings: Findings, program: fused.Program, after: Any) -> No
         findings.add("resume", "update", f"stopped and resumed, it goes on otherwise: {words}", fix)
 
 
-def _check_spread(findings: Findings, experiment: Experiment, program: fused.Program, done: list[str]) -> None:
+def _check_spread(findings: Findings, experiment: Experiment, program: fused.FusedProgram, done: list[str]) -> None:
     """Beside another seed, over two devices if there are so many: both at once, and apart if that goes wrong."""
     alone = on_host(_weights(_advance(program, program.init(), 2)))
 
     def differs(num_seeds: int, devices: int) -> str | None:
-        other = fused.build(dataclasses.replace(experiment, num_seeds=num_seeds), devices)
+        other = fused.make_fused_program(dataclasses.replace(experiment, num_seeds=num_seeds), devices)
         after = on_host(_weights(_advance(other, other.init(), 2)))
         first = after if num_seeds == 1 else jax.tree.map(lambda leaf: leaf[0], after)
         drawn_apart = devices > 1 and experiment.learners["learner"].algorithm.traits.replay is not None
@@ -283,23 +283,23 @@ def _check_spread(findings: Findings, experiment: Experiment, program: fused.Pro
         findings.add("devices", "update", f"over 2 devices it learns something else: {words}", fix)
 
 
-def _played(program: fused.Program, explore: bool = True) -> Callable[[PyTree], Experience]:
+def _played(program: fused.FusedProgram, explore: bool = True) -> Callable[[PyTree], Experience]:
     """From policies to the experience of one update."""
-    roles = program.cast
-    actor = Policies(roles.algorithms, roles.spec.groups, explore)
+    setup = program.setup
+    actor = Policies(setup.algorithms, setup.spec.groups, explore)
 
     def played(params: PyTree) -> Experience:
-        worlds = roles.vectorised().reset(jax.random.key(2))
-        memory = actor.initial_memory(params, roles.experiment.num_envs)
-        after, last, steps = rollout(roles.vectorised(), actor, params, worlds, memory, STEPS)
-        return experience(steps, memory, after.observation, last)
+        worlds = setup.vectorised().reset(jax.random.key(2))
+        memory = actor.initial_memory(params, setup.experiment.num_envs)
+        after, last, steps = rollout(setup.vectorised(), actor, params, worlds, memory, STEPS)
+        return make_experience(steps, memory, after.observation, last)
 
     return played
 
 
-def _check_turns(findings: Findings, program: fused.Program) -> None:
+def _check_turns(findings: Findings, program: fused.FusedProgram) -> None:
     """Nobody takes an illegal choice, and what those do who may not act, or see who are not there, changes nothing."""
-    algorithm, spec = program.cast.learners["learner"]
+    algorithm, spec = program.setup.learners["learner"]
     state = jax.jit(lambda: algorithm.init(jax.random.key(3), spec))()
     for explore in (False, True):
         whole = jax.jit(_played(program, explore))(state.params)
@@ -354,10 +354,10 @@ def _score(algorithm: Algorithm, probe: Probe, total: int, num_seeds: int) -> li
     sizes = {"num_envs": math.ceil(64 / unit) * unit, "num_steps": STEPS * (2 if probe.env is Memory else 1)}
     total = max(total, 2 * algorithm.traits.warm_up)
     experiment = _experiment(algorithm, probe.env, **sizes, total_env_steps=total, num_seeds=num_seeds)
-    program = fused.build(experiment, 1)
+    program = fused.make_fused_program(experiment, 1)
     params = _weights(_advance(program, program.init(), experiment.num_updates))
-    roles = cast(experiment)
-    judge = play(roles, Policies(roles.algorithms, roles.spec.groups, explore=False))
+    setup = experiment.setup
+    judge = play(setup, Policies(setup.algorithms, setup.spec.groups, explore=False))
     lanes = [params if num_seeds == 1 else jax.tree.map(lambda leaf, i=i: leaf[i], params) for i in range(num_seeds)]
     returns = [judge(one, jax.random.key(0), jnp.arange(256))[0] for one in lanes]
     return [sum(float(jnp.mean(value)) for value in one.values()) for one in returns]

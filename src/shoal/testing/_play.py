@@ -19,7 +19,7 @@ from shoal.testing.report import Findings
 
 
 @dataclasses.dataclass(frozen=True)
-class Played:
+class PlayCount:
     """How much was played, summed over copies."""
 
     num_steps: int
@@ -41,13 +41,13 @@ class Game:
     tolerance: float
     findings: Findings
 
-    def play(self, num_steps: int) -> Played:
+    def play(self, num_steps: int) -> PlayCount:
         """Plays so many steps of all copies."""
         rng = np.random.default_rng(np.asarray(jax.random.key_data(self.key)).ravel())
         keys = keys_of_step(self.key, 0, self.num_envs)
         carry = attempt(self.findings, "reset in a batch (vmap)", self.programs.begin, keys[0], keys[1])
         if carry is FAILED:
-            return Played(0, 0)
+            return PlayCount(0, 0)
         now = on_host(carry)
         check_seen(self.findings, self.groups, now, "after reset")
         num_episodes = 0
@@ -58,7 +58,7 @@ class Game:
             args = (keys[2], carry["state"], actions, carry["params"])
             results = attempt(self.findings, "step in a batch (vmap)", self.programs.advance, *args)
             if results is FAILED:
-                return Played(step * self.num_envs, num_episodes)
+                return PlayCount(step * self.num_envs, num_episodes)
             after = on_host(results)
             self._watch(step, now, actions, after)
             if not self.findings.has("hidden state", "mutation"):  # such a world differs from itself already
@@ -69,7 +69,7 @@ class Game:
             now = on_host(carry)
             if ended.any():
                 check_seen(self.findings, self.groups, now, f"after the reset that followed step {step}")
-        return Played(num_steps * self.num_envs, num_episodes)
+        return PlayCount(num_steps * self.num_envs, num_episodes)
 
     def _watch(self, step: int, now: dict[str, Any], actions: dict[str, np.ndarray], after: dict[str, Any]) -> None:
         check_seen(self.findings, self.groups, after, f"in step {step}")

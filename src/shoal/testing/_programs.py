@@ -39,7 +39,7 @@ def take_step(env: Env, key: jax.Array, state: PyTree, actions: dict[str, Any], 
     return {"state": state, "outcome": outcome, **look(env, state, params)}
 
 
-def build(env: Env) -> Programs:
+def make_programs(env: Env) -> Programs:
     """Compiles nothing yet."""
     traces: list[str] = []
 

@@ -13,8 +13,8 @@ from shoal.core.env import Env
 from shoal.core.errors import WorldError, require_positive
 from shoal.testing._agreement import check_agreement
 from shoal.testing._declarations import check_declarations
-from shoal.testing._play import Game, Played
-from shoal.testing._programs import build
+from shoal.testing._play import Game, PlayCount
+from shoal.testing._programs import make_programs
 from shoal.testing._shapes import check_shapes
 from shoal.testing.reference import Reference, as_function
 from shoal.testing.report import Findings, Report
@@ -51,15 +51,15 @@ def check_env(
 
 def _check(
     env: Env, reference: Any, num_steps: int, num_envs: int, key: jax.Array, tolerance: float, findings: Findings
-) -> Played:
-    nothing = Played(0, 0)
+) -> PlayCount:
+    nothing = PlayCount(0, 0)
     groups = check_declarations(env, findings)
     if groups is None:
         return nothing
     shapes = check_shapes(env, groups, findings)
     if shapes is None:
         return nothing
-    programs = build(env)
+    programs = make_programs(env)
     check_agreement(env, shapes, programs, jax.random.fold_in(key, 0), findings)
     if findings.has("raises", "host value"):
         return nothing

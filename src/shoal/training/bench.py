@@ -23,7 +23,7 @@ from shoal.core.version import VERSION
 from shoal.envs.wrappers import Wrapper
 from shoal.training.devices import AXIS, make_mesh
 from shoal.training.experiment import Experiment, make_world
-from shoal.training.fused import build
+from shoal.training.fused import make_fused_program
 from shoal.training.memory import SMALLER, Need, largest, need_of, require_counts, require_room
 from shoal.training.program import MAX_UPDATES
 
@@ -126,7 +126,7 @@ def _check_memory(experiment: Experiment, num_envs: int, num_steps: int, devices
 
 def bench_train(experiment: Experiment, *, devices: int | None = None, seconds: float = 10.0) -> dict[str, Any]:
     """Speed of training: rollouts and updates, as `shoal train` runs them."""
-    program = build(experiment, devices)
+    program = make_fused_program(experiment, devices)
     carry = program.init()
     began = time.perf_counter()
     compiled = program.advance.lower(carry, program.counts[1]).compile()
@@ -143,7 +143,7 @@ def bench_train(experiment: Experiment, *, devices: int | None = None, seconds: 
         return table
 
     timing = _time(call, seconds)
-    agents = sum(group.size for group in program.cast.spec.groups.values())
+    agents = sum(group.size for group in program.setup.spec.groups.values())
     steps = count * experiment.num_envs * experiment.num_steps * experiment.num_seeds
     result = _result(timing, steps, agents, compile_s, program.mesh)
     return {"experiment": experiment.to_dict()} | result | {"updates": count * timing["calls"]}

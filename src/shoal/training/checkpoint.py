@@ -115,7 +115,7 @@ def load(path: Path, like: PyTree, partial: bool = False) -> PyTree:
     with `partial`, it may hold others too.
     """
     path = Path(path)
-    with _opened(path) as archive:
+    with _open(path) as archive:
         stored = _entries(path, archive)
         wanted = _flatten(like)
         considered = {name: entry for name, entry in stored.items() if name in wanted} if partial else stored
@@ -127,14 +127,14 @@ def load(path: Path, like: PyTree, partial: bool = False) -> PyTree:
 def read_meta(path: Path) -> dict[str, Any]:
     """The `meta` that was handed to `save`."""
     path = Path(path)
-    with _opened(path) as archive:
+    with _open(path) as archive:
         return _read_manifest(path, archive)["meta"]
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Every leaf by its path in the tree; PRNG keys as their raw data. For looking into a file without its code."""
     path = Path(path)
-    with _opened(path) as archive:
+    with _open(path) as archive:
         return {name: _read_array(path, archive, entry) for name, entry in _entries(path, archive).items()}
 
 
@@ -249,19 +249,19 @@ def _remove(paths: Any) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open(path: Path) -> Iterator[zipfile.ZipFile]:
     """The archive, once its seal and its table of contents have been checked."""
     try:
         check_folder(path.parent)
         with open_file(path, "rb") as file:
             if not _seal_holds(cast(BinaryIO, file)):
-                raise _damaged(path)
+                raise _damage_error(path)
             _check_central(path, cast(BinaryIO, file))
             with zipfile.ZipFile(file) as archive:
                 _check_members(path, archive, os.fstat(file.fileno()).st_size)
                 yield archive
     except (zipfile.BadZipFile, EOFError, struct.error) as error:
-        raise _damaged(path) from error
+        raise _damage_error(path) from error
     except (NotImplementedError, UnicodeDecodeError) as error:  # of a zip that no version of Shoal writes
         raise _malformed(path, str(error)) from error
     except OSError as error:
@@ -318,7 +318,7 @@ def _seal_holds(file: BinaryIO) -> bool:
     return file.read() == _SEAL + digest.hexdigest().encode()
 
 
-def _damaged(path: Path) -> RunError:
+def _damage_error(path: Path) -> RunError:
     return RunError(
         f"the checkpoint {path} is damaged or cut short (its checksum does not match its content). {_advice(path)}"
     )

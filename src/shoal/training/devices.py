@@ -64,7 +64,7 @@ def make_mesh(num_envs: int, parts: int, count: int | None = None) -> Mesh:
     return Mesh(np.array(devices[:count]), (AXIS,), axis_types=(AxisType.Auto,))
 
 
-def everywhere(mesh: Mesh, tree: Any) -> Any:
+def replicate(mesh: Mesh, tree: Any) -> Any:
     """The arrays of a tree on every device of a mesh; programs whose arguments always lie there are compiled once."""
     return jax.device_put(tree, NamedSharding(mesh, PartitionSpec()))
 

@@ -1,8 +1,8 @@
 """Environments of the host in processes of their own, which may hang or die without taking the run along.
 
 The copies are dealt out to the processes in order. What they do and tell lies in memory that all share, so that a step
-is one short message to each process and one back. Inside, a process steps its copies as the host runner does (`Apart`),
-with the seeds that they have there: as long as nothing fails, the weights are the same to the bit.
+is one short message to each process and one back. Inside, a process steps its copies as the host runner does
+(`SeparateEnvs`), with the same seeds: as long as nothing fails, the weights are the same to the bit.
 
 A process that dies, or that takes longer than the time-out, is replaced: its copies are cut short where they were last
 seen, begin anew, and are counted. An environment that raises is replaced alone. Whoever keeps failing ends the run.
@@ -28,14 +28,14 @@ import jax
 import numpy as np
 
 from shoal.core.errors import OptionError, ShoalError, WorldError
-from shoal.core.host import Copies, HostEnv, Last, StandIn
+from shoal.core.host import HostEnv, HostEnvProxy, HostState, SerialHostBatch
 from shoal.core.interrupts import listening
 from shoal.core.processes import SAFE, away_from_current_folder
 from shoal.core.registry import import_file, imported_files, make
 from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import PyTree
 from shoal.training.health import Health
-from shoal.training.host_stages import Apart, tell
+from shoal.training.host_stages import SeparateEnvs, tell
 
 DEATHS, FORGIVEN = 3, 0.01
 """Deaths of a process that end the run, and how much of one every step without one makes up for."""
@@ -47,7 +47,7 @@ _ALIGNED = 64  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class EnvSource:
     """How environments are made in another process: by their id and options, with files imported before."""
 
     env: str
@@ -55,15 +55,15 @@ class Source:
     files: Sequence[str]
 
     @staticmethod
-    def of(env: str, options: Mapping[str, Any]) -> "Source":
-        return Source(env, dict(options), imported_files())
+    def of(env: str, options: Mapping[str, Any]) -> "EnvSource":
+        return EnvSource(env, dict(options), imported_files())
 
 
 @dataclasses.dataclass(frozen=True)
-class Post:
+class WorkerTask:
     """Which environments a process steps: its `rows` of `count` copies, as number `number` of so many workers."""
 
-    source: Source
+    source: EnvSource
     count: int
     workers: int
     number: int
@@ -71,18 +71,18 @@ class Post:
     seeds: tuple[int, ...]
 
 
-class Shared:
+class SharedArrays:
     """Arrays `[E, ...]` of what all copies do and tell, in memory that processes share.
 
-    told: observation, final observation (written where an episode ended) and outcome. out, anew `[E]`: as `Stage` has
-    them. restarts, at `[W]`: of each process, see `Apart`.
+    told: observation, final observation (written where an episode ended) and outcome. out, cut_short `[E]`: as in
+    `Stage`. restarts, at `[W]`: of each process, see `SeparateEnvs`.
     """
 
-    def __init__(self, stand_in: StandIn, count: int, workers: int, memory: Any):
-        last = stand_in.blank()
+    def __init__(self, proxy: HostEnvProxy, count: int, workers: int, memory: Any):
+        last = proxy.blank()
         actions = {
             name: np.zeros((group.size, *action_shape(group.action)), action_dtype(group.action))
-            for name, group in stand_in.groups.items()
+            for name, group in proxy.groups.items()
         }
         rows = jax.tree.map(lambda leaf: ((count, *np.shape(leaf)), np.asarray(leaf).dtype), (last, actions))
         flags, numbers = ((count,), np.dtype(bool)), ((workers,), np.dtype(np.int64))
@@ -92,10 +92,10 @@ class Shared:
         self.size = starts[-1]
         if memory is not None:
             views = [_view(memory, start, *leaf) for start, leaf in zip(starts, leaves, strict=False)]
-            told, self.actions, self.out, self.anew, self.restarts, self.at = structure.unflatten(views)
-            self.told: Last = told
+            told, self.actions, self.out, self.cut_short, self.restarts, self.at = structure.unflatten(views)
+            self.told: HostState = told
 
-    def put(self, told: Last, rows: slice) -> None:
+    def put(self, told: HostState, rows: slice) -> None:
         """Writes what some copies told."""
         final = told.final if told.final is not told.observation else None
         for mine, theirs in ((self.told.observation, told.observation), (self.told.outcome, told.outcome)):
@@ -103,23 +103,23 @@ class Shared:
         if final is not None:
             _write(self.told.final, final, rows)
 
-    def taken(self) -> Last:
+    def taken(self) -> HostState:
         """What all copies told, in memory that nobody writes to any more."""
         observation, outcome = jax.tree.map(np.copy, (self.told.observation, self.told.outcome))
         ended = outcome.terminated | outcome.truncated
         if not ended.any():
-            return Last(observation, observation, outcome)
+            return HostState(observation, observation, outcome)
 
         def final(now: np.ndarray, last: np.ndarray) -> np.ndarray:
             rows = now.copy()
             rows[ended] = last[ended]
             return rows
 
-        return Last(observation, jax.tree.map(final, observation, self.told.final), outcome)
+        return HostState(observation, jax.tree.map(final, observation, self.told.final), outcome)
 
 
 @dataclasses.dataclass
-class Worker:
+class EnvWorker:
     """A process and its copies."""
 
     number: int
@@ -132,27 +132,27 @@ class Worker:
         return f"copy {first}" if first == last else f"copies {first} to {last}"
 
 
-class Gone(Exception):
+class EnvWorkerGone(Exception):
     """A process has died or hangs; the text says how."""
 
 
-class InWorkers:
+class WorkerEnvs:
     """Environments in `workers` processes, as a `Stage`."""
 
-    def __init__(self, stand_in: StandIn, source: Source, seeds: Sequence[int], workers: int, timeout: float):
+    def __init__(self, proxy: HostEnvProxy, source: EnvSource, seeds: Sequence[int], workers: int, timeout: float):
         count = len(seeds)
-        self.stand_in, self.source, self.seeds, self.timeout = stand_in, source, list(seeds), timeout
+        self.proxy, self.source, self.seeds, self.timeout = proxy, source, list(seeds), timeout
         self.count = min(workers, count)
         self.context = _context()
-        self.memory = self.context.RawArray("b", Shared(stand_in, count, self.count, None).size)
-        self.shared = Shared(stand_in, count, self.count, self.memory)
+        self.memory = self.context.RawArray("b", SharedArrays(proxy, count, self.count, None).size)
+        self.shared = SharedArrays(proxy, count, self.count, self.memory)
         self.shared.at[:] = -1
         self.health = Health(self.count, FORGIVEN, DEATHS)  # of the processes
         self.before = 0  # environments that processes which are gone had replaced
         self.steps = 0
-        self.anew = np.zeros(count, bool)
+        self.cut_short = np.zeros(count, bool)
         self._last: PyTree = None
-        self.workers: list[Worker] = []
+        self.workers: list[EnvWorker] = []
 
     @property
     def num_envs(self) -> int:
@@ -170,7 +170,7 @@ class InWorkers:
     def restarts(self) -> int:
         return self.health.resets + self.before + int(self.shared.restarts.sum())
 
-    def reset(self) -> Last:
+    def reset(self) -> HostState:
         ends = np.linspace(0, self.num_envs, self.count + 1).astype(int).tolist()
         for number in range(self.count):
             rows = slice(ends[number], ends[number + 1])
@@ -179,9 +179,9 @@ class InWorkers:
             self._answered_or_replaced(number, opening=True)
         told = self.shared.taken()
         self._last = told.observation
-        return Last(told.observation, told.observation, told.outcome)
+        return HostState(told.observation, told.observation, told.outcome)
 
-    def step(self, actions: Mapping[str, np.ndarray]) -> Last:
+    def step(self, actions: Mapping[str, np.ndarray]) -> HostState:
         self.steps += 1
         for name, action in actions.items():
             self.shared.actions[name][:] = action
@@ -191,7 +191,7 @@ class InWorkers:
         for number in range(self.count):
             self._answered_or_replaced(number)
         self.health.turn(np.ones(self.count, bool))  # those that died have been noted
-        self.anew = self.shared.anew.copy()
+        self.cut_short = self.shared.cut_short.copy()
         told = self.shared.taken()
         self._last = told.observation
         return told
@@ -207,9 +207,9 @@ class InWorkers:
             _end(worker)
         self.workers = []
 
-    def _started(self, number: int, rows: slice, seeds: Sequence[int]) -> Worker:
+    def _started(self, number: int, rows: slice, seeds: Sequence[int]) -> EnvWorker:
         here, there = self.context.Pipe()
-        post = Post(self.source, self.num_envs, self.count, number, rows, tuple(seeds))
+        post = WorkerTask(self.source, self.num_envs, self.count, number, rows, tuple(seeds))
         process = self.context.Process(
             target=serve, args=(there, post, self.memory), name=f"environments {number}", daemon=True
         )
@@ -218,10 +218,10 @@ class InWorkers:
                 process.start()
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             raise OptionError(
-                f"{self.stand_in.id}: its options cannot be sent to other processes ({error}): leave out --env-workers"
+                f"{self.proxy.id}: its options cannot be sent to other processes ({error}): leave out --env-workers"
             ) from error
         there.close()  # or the end of the process would not be seen
-        return Worker(number, rows, process, here)
+        return EnvWorker(number, rows, process, here)
 
     def _answered_or_replaced(self, number: int, opening: bool = False) -> None:
         """Waits for a process to have done what it was asked for; one that is gone is replaced until one has."""
@@ -231,39 +231,41 @@ class InWorkers:
             try:
                 self._answered(worker, opening or lost)
                 break
-            except Gone as gone:
+            except EnvWorkerGone as gone:
                 self._replace(worker, str(gone))
                 lost = True
         if lost and self.steps:
             self._cut(worker.rows)
 
-    def _answered(self, worker: Worker, opening: bool) -> None:
+    def _answered(self, worker: EnvWorker, opening: bool) -> None:
         try:
             self._wait(worker, max(self.timeout, OPENING) if opening else self.timeout)
             error, said = worker.pipe.recv()
         except (EOFError, OSError):
             worker.process.join(1.0)
-            raise Gone(f"the process of {worker} died ({_ending(worker.process.exitcode)})") from None
+            raise EnvWorkerGone(f"the process of {worker} died ({_ending(worker.process.exitcode)})") from None
         for text in said:
             tell(text)
         if error is not None:
             raise WorldError(error)
 
-    def _wait(self, worker: Worker, seconds: float) -> None:
+    def _wait(self, worker: EnvWorker, seconds: float) -> None:
         """Until a process answers, or one environment has taken too long; others may have taken their time before."""
         before = int(self.shared.at[worker.number])
         while not worker.pipe.poll(seconds):
             at, seconds = int(self.shared.at[worker.number]), self.timeout
             if at == before:
                 which = f"copy {worker.rows.start + at}" if at >= 0 else str(worker)
-                raise Gone(f"{which} did not come back from its {'step' if self.steps else 'reset'} in {seconds:g} s")
+                raise EnvWorkerGone(
+                    f"{which} did not come back from its {'step' if self.steps else 'reset'} in {seconds:g} s"
+                )
             before = at
 
-    def _replace(self, worker: Worker, why: str) -> None:
+    def _replace(self, worker: EnvWorker, why: str) -> None:
         """Another process in place of one that is gone; an error, if it keeps happening."""
         _end(worker)
         number, rows = worker.number, worker.rows
-        said = f"{self.stand_in.id}, step {self.steps}: {why}"
+        said = f"{self.proxy.id}, step {self.steps}: {why}"
         self.health.fell(np.arange(self.count) == number)
         if self.health.out[number]:
             raise WorldError(f"{said}; it keeps happening")
@@ -275,13 +277,13 @@ class InWorkers:
 
     def _cut(self, rows: slice) -> None:
         """Episodes that were lost with their process end where they were last seen."""
-        blank = self.stand_in.blank().outcome.replace(truncated=np.bool_(True))  # pyright: ignore[reportArgumentType]
+        blank = self.proxy.blank().outcome.replace(truncated=np.bool_(True))  # pyright: ignore[reportArgumentType]
         _write(self.shared.told.outcome, jax.tree.map(lambda leaf: np.asarray(leaf)[None], blank), rows)
         _write(self.shared.told.final, jax.tree.map(lambda leaf: leaf[rows], self._last), rows)
-        self.shared.anew[rows] = True
+        self.shared.cut_short[rows] = True
 
 
-def serve(pipe: Any, post: Post, memory: Any) -> None:
+def serve(pipe: Any, post: WorkerTask, memory: Any) -> None:
     """What a process does."""
     os.environ.pop(SAFE, None)  # that was for this process: scripts that an environment starts are its own affair
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -296,14 +298,14 @@ def serve(pipe: Any, post: Post, memory: Any) -> None:
             pipe.send((str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}", ()))
 
 
-def _serve(pipe: Any, post: Post, memory: Any) -> None:
+def _serve(pipe: Any, post: WorkerTask, memory: Any) -> None:
     """Opens the environments, then carries out one message after the other."""
     said: list[str] = []
-    stage, shared = _opened(post, memory, said.append)
+    stage, shared = _open(post, memory, said.append)
     rows, told = post.rows, stage.reset()
     while True:
         shared.put(told, rows)
-        shared.out[rows], shared.anew[rows] = stage.out, stage.anew
+        shared.out[rows], shared.cut_short[rows] = stage.out, stage.cut_short
         shared.restarts[post.number] = stage.restarts
         pipe.send((None, tuple(said)))
         said.clear()
@@ -313,34 +315,36 @@ def _serve(pipe: Any, post: Post, memory: Any) -> None:
     stage.close()
 
 
-def _opened(post: Post, memory: Any, say: Callable[[str], None]) -> tuple[Apart, Shared]:
+def _open(post: WorkerTask, memory: Any, say: Callable[[str], None]) -> tuple[SeparateEnvs, SharedArrays]:
     for file in post.source.files:
         import_file(file)
-    stand_in = make(post.source.env, **post.source.options)  # whoever started this has asked who named it
-    assert isinstance(stand_in, StandIn)
-    shared = Shared(stand_in, post.count, post.workers, memory)
+    proxy = make(post.source.env, **post.source.options)  # whoever started this has asked who named it
+    assert isinstance(proxy, HostEnvProxy)
+    shared = SharedArrays(proxy, post.count, post.workers, memory)
     at = shared.at[post.number : post.number + 1]
-    envs = _apart(stand_in, post.rows.stop - post.rows.start)
-    return Apart(stand_in, envs, post.seeds, post.rows.start, lambda: _apart(stand_in, 1)[0], at, say), shared
+    envs = _open_separately(proxy, post.rows.stop - post.rows.start)
+    return SeparateEnvs(
+        proxy, envs, post.seeds, post.rows.start, lambda: _open_separately(proxy, 1)[0], at, say
+    ), shared
 
 
-def _apart(stand_in: StandIn, count: int) -> list[HostEnv]:
+def _open_separately(proxy: HostEnvProxy, count: int) -> list[HostEnv]:
     """Environments, open; refuses those that step themselves as one batch."""
-    batch = stand_in.open(count)
-    if isinstance(batch, Copies):
+    batch = proxy.open(count)
+    if isinstance(batch, SerialHostBatch):
         return batch.envs
     batch.close()
-    raise OptionError(f"{stand_in.id} steps its copies by itself, as one batch: leave out --env-workers")
+    raise OptionError(f"{proxy.id} steps its copies by itself, as one batch: leave out --env-workers")
 
 
-def check_workers(stand_in: StandIn) -> None:
+def check_workers(proxy: HostEnvProxy) -> None:
     """Refuses what cannot be stepped in processes of its own."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise OptionError(
             "environments in processes of their own import the script that starts them: put what trains under "
             "`if __name__ == '__main__':`"
         )
-    for env in _apart(stand_in, 1):
+    for env in _open_separately(proxy, 1):
         env.close()
 
 
@@ -361,7 +365,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _end(worker: Worker) -> None:
+def _end(worker: EnvWorker) -> None:
     worker.process.kill()
     worker.process.join()
     worker.pipe.close()

@@ -12,16 +12,16 @@ import numpy as np
 from flax.errors import FlaxError
 from jax import lax
 
-from shoal.batching.regroup import original, side_rewards, sides
+from shoal.batching.regroup import return_groups, sum_rewards, unwrap_regrouped
 from shoal.batching.rollout import Actor, Policies, Uniform, step
 from shoal.core import trees
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, ShoalError, WorldError, require_positive, require_type, unknown_name
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.types import PyTree, Scene
-from shoal.training.experiment import Cast
+from shoal.training.experiment import Setup
 from shoal.training.host_stages import TIMEOUT
-from shoal.training.memory import SMALLER, Need, fitting, need_of, require_counts, require_room
+from shoal.training.memory import SMALLER, Need, largest_count, need_of, require_counts, require_room
 from shoal.training.statistics import interval
 
 BATCH = 4096
@@ -82,7 +82,7 @@ class Evaluation:
 
 
 def evaluate(
-    roles: Cast,
+    setup: Setup,
     policies: dict[str, PyTree] | None,
     episodes: int = 1024,
     seed: int = 0,
@@ -95,8 +95,8 @@ def evaluate(
     Policies of several seeds, as `train` gives them, are played one seed after the other, each in the same episodes.
     env_workers, env_timeout: how environments of other libraries are stepped; as in `train`.
     """
-    require_type("evaluate", "roles", roles, Cast, "shoal.cast(experiment) gives one")
-    return Evaluator(roles, episodes, seed, explore, env_workers, env_timeout)(policies)
+    require_type("evaluate", "setup", setup, Setup, "experiment.setup gives one")
+    return Evaluator(setup, episodes, seed, explore, env_workers, env_timeout)(policies)
 
 
 class Evaluator:
@@ -104,7 +104,7 @@ class Evaluator:
 
     def __init__(
         self,
-        roles: Cast,
+        setup: Setup,
         episodes: int = 1024,
         seed: int = 0,
         explore: bool = False,
@@ -115,26 +115,26 @@ class Evaluator:
 
         require_positive("evaluate", episodes=episodes)
         require_counts("evaluate", episodes=episodes)
-        self.roles, self.episodes, self.seed, self.explore = roles, episodes, seed, explore
+        self.setup, self.episodes, self.seed, self.explore = setup, episodes, seed, explore
         self.stepping = host.Stepping(env_workers, env_timeout)
-        self.hosted = isinstance(original(roles.env), StandIn)
+        self.hosted = isinstance(unwrap_regrouped(setup.env), HostEnvProxy)
         if not self.hosted:
-            host.check_stepping(roles.experiment, self.stepping)
+            host.check_stepping(setup.experiment, self.stepping)
         self._programs: dict[tuple[str, ...], tuple[Callable, int]] = {}
 
     def __call__(self, policies: dict[str, PyTree] | None) -> Evaluation:
         from shoal.training import host
 
-        seeds = num_seeds(self.roles, policies)
+        seeds = num_seeds(self.setup, policies)
         if seeds is not None:
-            return _stacked([self(jax.tree.map(lambda leaf, i=i: leaf[i], policies)) for i in range(seeds)])
+            return _stack([self(jax.tree.map(lambda leaf, i=i: leaf[i], policies)) for i in range(seeds)])
         if self.hosted:
-            return host.evaluate(self.roles, policies, self.episodes, self.seed, self.explore, self.stepping)
+            return host.evaluate(self.setup, policies, self.episodes, self.seed, self.explore, self.stepping)
         return self._compiled(policies)
 
     def _compiled(self, policies: dict[str, PyTree] | None) -> Evaluation:
-        actor, given = seated(self.roles, policies, self.explore)
-        env, played = self.roles.experiment.env, []
+        actor, given = assign_policies(self.setup, policies, self.explore)
+        env, played = self.setup.experiment.env, []
         program, batch = self._program(tuple(policies or ()), actor, given)
         for start in range(0, self.episodes, batch):
             ids = jnp.arange(start, min(start + batch, self.episodes), dtype=jnp.uint32)
@@ -150,22 +150,22 @@ class Evaluator:
     def _program(self, names: tuple[str, ...], actor: Actor, given: dict[str, PyTree]) -> tuple[Callable, int]:
         """The program for policies of these names, and how many episodes it plays at once."""
         if names not in self._programs:
-            program = play(self.roles, actor)
+            program = play(self.setup, actor)
             try:
-                batch = _batch(self.roles, program, given, min(BATCH, self.episodes))
+                batch = _batch(self.setup, program, given, min(BATCH, self.episodes))
             except FlaxError as error:
-                env, reason = self.roles.experiment.env, str(error).partition(". (")[0]
+                env, reason = self.setup.experiment.env, str(error).partition(". (")[0]
                 raise OptionError(f"a policy does not fit {env!r} as it is here: {reason}") from error
             self._programs[names] = program, batch
         return self._programs[names]
 
 
-def _stacked(results: list[Evaluation]) -> Evaluation:
+def _stack(results: list[Evaluation]) -> Evaluation:
     returns = {name: np.stack([result.returns[name] for result in results]) for name in results[0].returns}
     return Evaluation(returns, np.stack([result.lengths for result in results]))
 
 
-def _batch(roles: Cast, program: Callable, policies: PyTree, asked: int) -> int:
+def _batch(setup: Setup, program: Callable, policies: PyTree, asked: int) -> int:
     """How many episodes are played at once: fewer where that many copies do not fit into memory."""
     key = jax.eval_shape(lambda: jax.random.key(0))
 
@@ -174,10 +174,10 @@ def _batch(roles: Cast, program: Callable, policies: PyTree, asked: int) -> int:
         ids = jax.ShapeDtypeStruct((copies,), jnp.uint32)
         return need_of(policies, jax.make_jaxpr(program)(policies, key, ids))
 
-    return fitting(f"an episode of {roles.experiment.env}", need, asked)
+    return largest_count(f"an episode of {setup.experiment.env}", need, asked)
 
 
-def play(roles: Cast, actor: Actor, gains: Callable[[Env, Mapping[str, jax.Array]], dict] = side_rewards):
+def play(setup: Setup, actor: Actor, gains: Callable[[Env, Mapping[str, jax.Array]], dict] = sum_rewards):
     """The compiled program `(policies, key, copy ids) -> returns by side [E], lengths [E], ended [E]`.
 
     gains: from the rewards of a step `[E, n]` by policy to those that are summed up, `[E]` by name.
@@ -185,7 +185,7 @@ def play(roles: Cast, actor: Actor, gains: Callable[[Env, Mapping[str, jax.Array
 
     @jax.jit
     def program(policies, key, ids):
-        vectorised = roles.vectorised(ids.shape[0])
+        vectorised = setup.vectorised(ids.shape[0])
         worlds = vectorised.reset(key, ids)
         memory = actor.initial_memory(policies, ids.shape[0])
 
@@ -195,13 +195,13 @@ def play(roles: Cast, actor: Actor, gains: Callable[[Env, Mapping[str, jax.Array
         def body(state):
             worlds, memory, returns, ended, lengths = state
             worlds, memory, record = step(vectorised, actor, policies, worlds, memory)
-            gained = gains(roles.env, record.reward)
+            gained = gains(setup.env, record.reward)
             returns = {name: value + jnp.where(ended, 0.0, gained[name]) for name, value in returns.items()}
             lengths = lengths + ~ended
             return worlds, memory, returns, ended | record.terminated | record.truncated, lengths
 
-        rewards = {name: jnp.zeros((ids.shape[0], group.size)) for name, group in roles.spec.groups.items()}
-        zeros = jax.tree.map(jnp.zeros_like, gains(roles.env, rewards))
+        rewards = {name: jnp.zeros((ids.shape[0], group.size)) for name, group in setup.spec.groups.items()}
+        zeros = jax.tree.map(jnp.zeros_like, gains(setup.env, rewards))
         start = (worlds, memory, zeros, jnp.zeros(ids.shape[0], bool), jnp.zeros(ids.shape[0], jnp.int32))
         _, _, returns, ended, lengths = lax.while_loop(unfinished, body, start)
         return returns, lengths, ended
@@ -218,21 +218,21 @@ class Recording:
 
 
 def record(
-    roles: Cast, policies: dict[str, PyTree] | None, seed: int = 0, explore: bool = False, max_steps: int = 2000
+    setup: Setup, policies: dict[str, PyTree] | None, seed: int = 0, explore: bool = False, max_steps: int = 2000
 ) -> Recording:
     """Plays one episode and keeps a picture of every step."""
-    seeds = num_seeds(roles, policies)
+    seeds = num_seeds(setup, policies)
     if seeds is not None:
         raise OptionError(
             f"these are the policies of {seeds} seeds, and one episode is to be recorded: take those of one seed, "
             "jax.tree.map(lambda leaf: leaf[0], policies)"
         )
-    actor, policies = seated(roles, policies, explore)
-    vectorised = roles.vectorised(1)
+    actor, policies = assign_policies(setup, policies, explore)
+    vectorised = setup.vectorised(1)
 
     def picture(state, params):
-        params = roles.env.default_params() if params is None else trees.row(params)
-        return roles.env.scene(trees.row(state), params)
+        params = setup.env.default_params() if params is None else trees.row(params)
+        return setup.env.scene(trees.row(state), params)
 
     @functools.partial(jax.jit, static_argnums=3)
     def some(policies, worlds, memory, length):
@@ -240,7 +240,7 @@ def record(
             worlds, memory = carry
             acts = actor.act(policies, memory, worlds)
             following, outcome, ended = vectorised.step(worlds, acts.action)
-            rewards = {name: value[0] for name, value in side_rewards(roles.env, outcome.reward).items()}
+            rewards = {name: value[0] for name, value in sum_rewards(setup.env, outcome.reward).items()}
             return (following, acts.memory), (picture(ended.state, worlds.params), rewards, ended.mask[0])
 
         return lax.scan(body, (worlds, memory), length=length)
@@ -248,10 +248,10 @@ def record(
     shapes = jax.eval_shape(vectorised.reset, jax.random.key(seed))
     memory = actor.initial_memory(policies, 1)
     traced = jax.make_jaxpr(some, static_argnums=3)(policies, shapes, memory, 50)
-    require_room(f"an episode of {roles.experiment.env}", need_of((policies, shapes), traced), lambda: SMALLER)
+    require_room(f"an episode of {setup.experiment.env}", need_of((policies, shapes), traced), lambda: SMALLER)
     worlds = jax.jit(vectorised.reset)(jax.random.key(seed))
     frames = [jax.tree.map(lambda leaf: np.asarray(leaf)[None], jax.jit(picture)(worlds.state, worlds.params))]
-    rewards = [{name: np.zeros(1) for name in sides(roles.env)}]
+    rewards = [{name: np.zeros(1) for name in return_groups(setup.env)}]
     over, played = False, 0
     while not over and played < max_steps:
         (worlds, memory), chunk = some(policies, worlds, memory, 50)
@@ -266,34 +266,34 @@ def record(
     return Recording(joined, returns)
 
 
-def seated(roles: Cast, policies: dict[str, PyTree] | None, explore: bool) -> tuple[Actor, dict[str, PyTree]]:
+def assign_policies(setup: Setup, policies: dict[str, PyTree] | None, explore: bool) -> tuple[Actor, dict[str, PyTree]]:
     """Who plays: the given policies, and uniformly random play for the groups that have none."""
     given = policies or {}
-    groups = roles.spec.groups
+    groups = setup.spec.groups
     for name in given:
         if name not in groups:
             raise unknown_name("policy", name, groups)
-    algorithms = {name: roles.algorithms[name] if name in given else Uniform(groups[name].action) for name in groups}
+    algorithms = {name: setup.algorithms[name] if name in given else Uniform(groups[name].action) for name in groups}
     return Policies(algorithms, groups, explore), {name: given.get(name, ()) for name in groups}
 
 
-def num_seeds(roles: Cast, policies: dict[str, PyTree] | None) -> int | None:
+def num_seeds(setup: Setup, policies: dict[str, PyTree] | None) -> int | None:
     """Of how many seeds these are the policies, stacked as `train` gives them; None if they are those of one."""
-    found = {name: _leading(name, policy, roles) for name, policy in (policies or {}).items()}
+    found = {name: _leading(name, policy, setup) for name, policy in (policies or {}).items()}
     if len(set(found.values())) > 1:
         told = ", ".join(f"{name} of {count or 'one'}" for name, count in found.items())
         raise OptionError(f"the policies must be those of one seed, or of as many seeds each: {told}")
     return next(iter(found.values()), None)
 
 
-def _leading(name: str, policy: PyTree, roles: Cast) -> int | None:
+def _leading(name: str, policy: PyTree, setup: Setup) -> int | None:
     """The size of the axis that all leaves have before those of the experiment's own network; None without one.
 
     A policy of another network brings it along, and is taken for that of one seed.
     """
-    if name not in roles.spec.groups:
-        raise unknown_name("policy", name, roles.spec.groups)
-    algorithm, spec = next(learner for learner in roles.learners.values() if name in learner[1].groups)
+    if name not in setup.spec.groups:
+        raise unknown_name("policy", name, setup.spec.groups)
+    algorithm, spec = next(learner for learner in setup.learners.values() if name in learner[1].groups)
     try:
         own = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec).params)[name]
     except ShoalError:  # the experiment could not be trained as it is, but its policies can be played

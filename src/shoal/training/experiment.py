@@ -13,10 +13,10 @@ from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import Algorithm, LearnerSpec
 from shoal.core.env import Env, Spec, describe, groups_of
 from shoal.core.errors import OptionError, require, require_positive
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.options import check_types
 from shoal.core.origin import DATA, USER, Origin
-from shoal.core.registry import build
+from shoal.core.registry import build_env
 from shoal.envs.wrappers import NOTHING, WRAPPERS, Wrapper, wrap
 from shoal.training import records
 from shoal.training.serialise import UNSTORED, from_plain, to_plain
@@ -145,8 +145,8 @@ class Experiment(Config):
     @functools.cached_property
     def world(self) -> Env:
         """The world, its wrappers included; built when first asked for."""
-        world = build(self.origin, self.env, self.env_options)
-        if self.wrappers and isinstance(world, StandIn):
+        world = build_env(self.origin, self.env, self.env_options)
+        if self.wrappers and isinstance(world, HostEnvProxy):
             raise OptionError(
                 f"{self.env} runs on the host, where wrappers of ours cannot reach: use its own library's, and leave "
                 "out --wrap"
@@ -161,9 +161,9 @@ class Experiment(Config):
         return changed
 
     @functools.cached_property
-    def setup(self) -> "Cast":
+    def setup(self) -> "Setup":
         """The world with its seats dealt to the policies, and who learns what; made when first asked for."""
-        return _set_up(self)
+        return _make_setup(self)
 
     @property
     def played(self) -> "Experiment":
@@ -181,10 +181,10 @@ class Experiment(Config):
         from shoal.training import fused, host  # which need experiments
 
         stepping = stepping or host.IN_THIS_PROCESS
-        if isinstance(self.world, StandIn):
-            return host.build(self, devices, stepping)
+        if isinstance(self.world, HostEnvProxy):
+            return host.make_host_program(self, devices, stepping)
         host.check_stepping(self, stepping)
-        return fused.build(self, devices)
+        return fused.make_fused_program(self, devices)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data; refuses algorithms, networks and wrappers that a run folder could not give back."""
@@ -197,7 +197,7 @@ class Experiment(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class Cast:
+class Setup:
     """An experiment's parts made real: the world with its seats dealt to policies, and who learns what."""
 
     experiment: Experiment
@@ -221,12 +221,7 @@ def make_world(experiment: Experiment) -> Env:
     return experiment.world
 
 
-def cast(experiment: Experiment) -> Cast:
-    """The experiment's world, with its seats dealt to the policies; made once for each experiment."""
-    return experiment.setup
-
-
-def _set_up(experiment: Experiment) -> Cast:
+def _make_setup(experiment: Experiment) -> Setup:
     world = make_world(experiment)
     groups = groups_of(world)
     seats: dict[str, tuple[str, ...]] = {}
@@ -246,4 +241,4 @@ def _set_up(experiment: Experiment) -> Cast:
         observations = {policy: spec.observations[policy] for policy in owned[name]}
         sizes = experiment.num_updates, observations, experiment.num_envs, experiment.num_steps
         learners[name] = (learner.algorithm, LearnerSpec(groups, spec.state, *sizes))
-    return Cast(experiment, env, spec, learners)
+    return Setup(experiment, env, spec, learners)

@@ -7,15 +7,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.batching.regroup import side_rewards
+from shoal.batching.regroup import sum_rewards
 from shoal.core.errors import OptionError, WorldError
-from shoal.core.host import Copies, HostEnv, Observations
+from shoal.core.host import HostEnv, Observations, SerialHostBatch
 from shoal.core.interrupts import listening
 from shoal.core.types import Outcome, PyTree
-from shoal.training.evaluate import seated
-from shoal.training.experiment import Cast, cast
-from shoal.training.host import Played
-from shoal.training.host_stages import Apart
+from shoal.training.evaluate import assign_policies
+from shoal.training.experiment import Setup
+from shoal.training.host import HostStepper
+from shoal.training.host_stages import SeparateEnvs
 
 RENDERED = {"render_mode": "rgb_array"}
 """The option with which environments of Gymnasium and PettingZoo give pictures as arrays."""
@@ -29,7 +29,7 @@ class Film:
     returns: dict[str, np.ndarray]
 
 
-class Filmed:
+class FilmedEnv:
     """A `HostEnv` of which every moment of its first episode is kept as a picture."""
 
     def __init__(self, env: HostEnv):
@@ -63,48 +63,54 @@ class Filmed:
 
 
 def film(
-    roles: Cast, policies: dict[str, PyTree] | None, seed: int = 0, explore: bool = False, max_steps: int = 2000
+    setup: Setup, policies: dict[str, PyTree] | None, seed: int = 0, explore: bool = False, max_steps: int = 2000
 ) -> Film:
     """Plays one episode, or its first `max_steps` steps, with the policies by name, and films it."""
-    roles = _rendering(roles)
-    actor, given = seated(roles, policies, explore)
-    played = Played(roles, actor, 1)
-    batch = played.stand_in.open(1)
-    if not isinstance(batch, Copies) or not callable(getattr(getattr(batch.envs[0], "env", None), "render", None)):
+    setup = _rendering(setup)
+    actor, given = assign_policies(setup, policies, explore)
+    host_stepper = HostStepper(setup, actor, 1)
+    batch = host_stepper.proxy.open(1)
+    if not isinstance(batch, SerialHostBatch) or not callable(
+        getattr(getattr(batch.envs[0], "env", None), "render", None)
+    ):
         batch.close()
-        raise _no_pictures(roles.experiment.env, "it has no render")
-    filmed = Filmed(batch.envs[0])
+        raise _no_pictures(setup.experiment.env, "it has no render")
+    filmed = FilmedEnv(batch.envs[0])
     seeds = np.random.SeedSequence(seed).generate_state(1).tolist()
     try:
         with listening():
-            return _filmed(played, Apart(played.stand_in, [filmed], seeds), filmed, given, seed, max_steps)
+            return _film(
+                host_stepper, SeparateEnvs(host_stepper.proxy, [filmed], seeds), filmed, given, seed, max_steps
+            )
     finally:
         filmed.close()
 
 
-def _filmed(played: Played, stage: Apart, filmed: Filmed, given: PyTree, seed: int, max_steps: int) -> Film:
-    worlds = played.begin(jax.jit(played.worlds.reset)(jax.random.key(seed)), seed, stage)
-    memory = played.actor.initial_memory(given, 1)
-    acts, actions = played.decide(given, memory, worlds)
-    buffer = played.buffer(given, worlds, memory, 1)
+def _film(
+    host_stepper: HostStepper, stage: SeparateEnvs, filmed: FilmedEnv, given: PyTree, seed: int, max_steps: int
+) -> Film:
+    worlds = host_stepper.begin(jax.jit(host_stepper.worlds.reset)(jax.random.key(seed)), seed, stage)
+    memory = host_stepper.actor.initial_memory(given, 1)
+    acts, actions = host_stepper.decide(given, memory, worlds)
+    buffer = host_stepper.buffer(given, worlds, memory, 1)
     gained: list[dict[str, float]] = []
     while not filmed.over and len(gained) < max_steps:
-        told = played.step(actions)
-        worlds, buffer, acts, actions = played.tick(given, worlds, acts, told, buffer, np.int32(0))
-        rewards = jax.device_get(side_rewards(played.cast.env, jax.tree.map(lambda rows: rows[0], buffer.reward)))
+        timestep = host_stepper.step(actions)
+        worlds, buffer, acts, actions = host_stepper.tick(given, worlds, acts, timestep, buffer, np.int32(0))
+        rewards = jax.device_get(sum_rewards(host_stepper.setup.env, jax.tree.map(lambda rows: rows[0], buffer.reward)))
         gained.append({name: float(reward[0]) for name, reward in rewards.items()})
     names = list(gained[0])
     return Film(filmed.frames, {name: np.cumsum([0.0, *(step[name] for step in gained)]) for name in names})
 
 
-def _rendering(roles: Cast) -> Cast:
+def _rendering(setup: Setup) -> Setup:
     """The same, with environments that give pictures."""
-    experiment = roles.experiment
+    experiment = setup.experiment
     if "render_mode" in experiment.env_options:
-        return roles
+        return setup
     options: dict[str, Any] = {**experiment.env_options, **RENDERED}
     try:
-        return cast(dataclasses.replace(experiment, env_options=options))
+        return dataclasses.replace(experiment, env_options=options).setup
     except (OptionError, WorldError) as error:
         raise _no_pictures(experiment.env, f"making it with render_mode='rgb_array' failed ({error})") from error
 

@@ -20,20 +20,20 @@ from flax import struct
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from shoal.batching.regroup import original
-from shoal.batching.rollout import Episodes, Policies, Rollout, experience, rollout
+from shoal.batching.regroup import unwrap_regrouped
+from shoal.batching.rollout import Episodes, Policies, Rollout, make_experience, rollout
 from shoal.batching.vectorise import Worlds
 from shoal.core.algorithm import Replays, require_protocol
 from shoal.core.contract import check_contract, checked_update, is_own
 from shoal.core.errors import OptionError
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
 from shoal.ops.replay import is_replay, num_bytes
 from shoal.training import checkpoint, records
 from shoal.training import nan_guard as nonfinite
 from shoal.training.devices import AXIS, make_mesh
-from shoal.training.experiment import Cast, Experiment, cast
+from shoal.training.experiment import Experiment, Setup
 from shoal.training.memory import Need, device_bytes, largest, need_of, on_host, require_counts, require_room, size
 from shoal.training.program import MAX_UPDATES, CompiledProgram, Tally
 from shoal.training.run import check_weights, weights_from
@@ -59,20 +59,20 @@ class Carry(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Program(CompiledProgram[Carry]):
+class FusedProgram(CompiledProgram[Carry]):
     """An experiment, compiled: `init` makes the carry, `advance` makes updates. Built by `build`.
 
     It is stacked if it holds several trainings side by side: `points` of overridden hyper-parameters, the seeds of one
     point next to each other. The values are data: other points, as many of them, are the same program.
     """
 
-    cast: Cast
+    setup: Setup
     mesh: jax.sharding.Mesh
     overrides: Overrides = dataclasses.field(default_factory=dict)
 
     @property
     def experiment(self) -> Experiment:
-        return self.cast.experiment
+        return self.setup.experiment
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -123,7 +123,7 @@ class Program(CompiledProgram[Carry]):
         return bool(self.overrides) or self.experiment.num_seeds > 1
 
     @property
-    def lanes(self) -> tuple[int, ...]:
+    def metric_shape(self) -> tuple[int, ...]:
         return (self.trainings,) if self.stacked else ()
 
     def step(self, carry: Carry, axis: str | None) -> tuple[Carry, jax.Array]:
@@ -137,7 +137,7 @@ class Program(CompiledProgram[Carry]):
         return jax.device_get(policies_of(carry.learners))
 
     def fault(self, carry: Carry, tally: Tally) -> str | None:
-        error = nonfinite.report(jax.device_get(carry.latch), self.experiment.env, list(self.cast.spec.groups))
+        error = nonfinite.report(jax.device_get(carry.latch), self.experiment.env, list(self.setup.spec.groups))
         return error and str(error)
 
     def stored(self, carry: Carry) -> tuple[PyTree, dict[str, Any]]:
@@ -200,14 +200,14 @@ class Program(CompiledProgram[Carry]):
     def _init(self, seed: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> Carry:
         keys = run_keys(seed)
         learners = self.init_learners(keys.learner, floats)
-        worlds = self.cast.vectorised().reset(keys.world)
+        worlds = self.setup.vectorised().reset(keys.world)
         memory = self._actor.initial_memory(policies_of(learners), self.experiment.num_envs)
         return Carry(worlds, memory, learners, keys.update, jnp.int32(0), nonfinite.clear(self.mesh.size))
 
     def init_learners(self, key: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> dict[str, Any]:
         """Learners before the first update. floats: options that are overridden, by learner."""
         learners = {}
-        for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
+        for i, (name, (algorithm, spec)) in enumerate(self.setup.learners.items()):
             if name in floats:  # before `init`, which may derive more from them than `hyper`
                 algorithm = dataclasses.replace(algorithm, **floats[name])  # pyright: ignore[reportArgumentType]
             learners[name] = algorithm.init(jax.random.fold_in(key, i), spec)
@@ -217,12 +217,12 @@ class Program(CompiledProgram[Carry]):
 
     @functools.cached_property
     def _actor(self) -> Policies:
-        return Policies(self.cast.algorithms, self.cast.spec.groups)
+        return Policies(self.setup.algorithms, self.setup.spec.groups)
 
     def _update(self, carry: Carry, axis: str | None) -> tuple[Carry, dict[str, jax.Array]]:
         """One rollout of all copies, then one update of every learner that learns."""
         share = carry.worlds.first.shape[0]
-        vectorised = self.cast.vectorised(share)
+        vectorised = self.setup.vectorised(share)
         policies = policies_of(carry.learners)
         worlds, memory, steps = rollout(
             vectorised, self._actor, policies, carry.worlds, carry.memory, self.experiment.num_steps
@@ -244,9 +244,9 @@ class Program(CompiledProgram[Carry]):
 
         key: of all updates of the run (`run_keys`); update: which one it is.
         """
-        whole = experience(made.steps, made.memory, made.last_observation, made.last_memory)
+        whole = make_experience(made.steps, made.memory, made.last_observation, made.last_memory)
         learners, metrics, key = dict(learners), {}, jax.random.fold_in(key, update)
-        for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
+        for i, (name, (algorithm, spec)) in enumerate(self.setup.learners.items()):
             if self.experiment.learners[name].frozen:
                 continue
             step = algorithm.update if is_own(algorithm) else functools.partial(checked_update, algorithm)
@@ -264,35 +264,35 @@ class Program(CompiledProgram[Carry]):
         return learners, latch, metrics
 
 
-def check_compiled(roles: Cast) -> None:
-    """Refuses environments that are stepped in Python: their stand-ins would play, and nothing would ever happen."""
-    if isinstance(original(roles.env), StandIn):
+def check_compiled(setup: Setup) -> None:
+    """Refuses environments that are stepped in Python: their proxies would play, and nothing would ever happen."""
+    if isinstance(unwrap_regrouped(setup.env), HostEnvProxy):
         raise OptionError(
-            f"{roles.experiment.env} runs on the host, in Python: it cannot be part of a compiled program. "
+            f"{setup.experiment.env} runs on the host, in Python: it cannot be part of a compiled program. "
             "`shoal train` and `shoal.training.host` train in it."
         )
 
 
-Built = TypeVar("Built", bound=Program)
+Built = TypeVar("Built", bound=FusedProgram)
 
 
-def build(
+def make_fused_program(
     experiment: Experiment,
     devices: int | None = None,
     overrides: Overrides | None = None,
-    kind: Callable[[Cast, jax.sharding.Mesh, Overrides], Built] = Program,
+    kind: Callable[[Setup, jax.sharding.Mesh, Overrides], Built] = FusedProgram,
 ) -> Built:
     """The program of an experiment, over all local devices or the first few; `overrides` make it a sweep."""
     require_counts("experiment", num_envs=experiment.num_envs, num_steps=experiment.num_steps)
-    roles = cast(experiment)
-    check_compiled(roles)
-    check_contracts(roles)
+    setup = experiment.setup
+    check_compiled(setup)
+    check_contracts(setup)
     mesh = mesh_of(experiment, devices)
     check_warm_up(experiment)
     # Cores are devices of their own here, but they share the memory of the machine.
     memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size
-    check_replays(roles, num_points(overrides or {}), memories)
-    program = kind(roles, mesh, overrides or {})
+    check_replays(setup, num_points(overrides or {}), memories)
+    program = kind(setup, mesh, overrides or {})
     check_memory(program, program.need)
     return program
 
@@ -308,9 +308,9 @@ def mesh_of(experiment: Experiment, devices: int | None = None) -> jax.sharding.
     return make_mesh(experiment.num_envs, parts, devices)
 
 
-def check_contracts(roles: Cast) -> None:
+def check_contracts(setup: Setup) -> None:
     """Refuses an algorithm that is not Shoal's own and breaks the contract, in words, before anything is compiled."""
-    for algorithm, spec in roles.learners.values():
+    for algorithm, spec in setup.learners.values():
         if not is_own(algorithm):
             check_contract(algorithm, spec)
 
@@ -327,7 +327,7 @@ def check_warm_up(experiment: Experiment) -> None:
             )
 
 
-def check_memory(program: Program, whole: Need) -> None:
+def check_memory(program: FusedProgram, whole: Need) -> None:
     """Refuses a program that does not fit into memory, before it is compiled, and says what would fit.
 
     whole: what it takes.
@@ -338,11 +338,11 @@ def check_memory(program: Program, whole: Need) -> None:
     def need(num_envs: int) -> Need:
         if num_envs == experiment.num_envs:
             return whole
-        smaller = cast(experiment.replace(num_envs=num_envs))
-        return dataclasses.replace(program, cast=smaller).need
+        smaller = experiment.replace(num_envs=num_envs).setup
+        return dataclasses.replace(program, setup=smaller).need
 
     def advice() -> str:
-        one = dataclasses.replace(whole, **_divided(whole, program.trainings))
+        one = dataclasses.replace(whole, **_divide(whole, program.trainings))
         most = largest(one.times, program.trainings, devices=devices)
         if most is not None:
             return f"At most {most:,} trainings side by side fit (num_seeds x points)."
@@ -359,7 +359,7 @@ def check_memory(program: Program, whole: Need) -> None:
     require_room(f"{experiment.env} with {copies}{many}", whole, advice, devices)
 
 
-def _divided(need: Need, count: int) -> dict[str, int]:
+def _divide(need: Need, count: int) -> dict[str, int]:
     return {name: value // count for name, value in dataclasses.asdict(need).items()}
 
 
@@ -368,26 +368,26 @@ def copies_unit(experiment: Experiment) -> int:
     return math.lcm(*(learner.algorithm.traits.minibatches for learner in experiment.learners.values()))
 
 
-def check_replays(roles: Cast, points: int = 1, memories: int = 1) -> None:
+def check_replays(setup: Setup, points: int = 1, memories: int = 1) -> None:
     """Refuses replays that, all together, take more than their share of memory.
 
     memories: of how many devices; the copies, and what is stored of their steps, are spread over them.
     """
     sizes = {}
-    for name, (algorithm, spec) in roles.learners.items():
+    for name, (algorithm, spec) in setup.learners.items():
         traits = algorithm.traits.replay
-        if traits and not roles.experiment.learners[name].frozen:
+        if traits and not setup.experiment.learners[name].frozen:
             example, rows, num_envs = require_protocol(algorithm, Replays, f"learner {name!r}").replay_shape(spec)
             priority = PRIORITY_BYTES if traits.prioritised else 0
             sizes[name] = num_bytes(example, 1, 1) + priority, rows * num_envs
-    trainings, room = roles.experiment.num_seeds * points, device_bytes()
+    trainings, room = setup.experiment.num_seeds * points, device_bytes()
     total = sum(step * steps for step, steps in sizes.values()) * trainings / memories
     if total <= REPLAY_SHARE * room:
         return
     each = ", ".join(f"{name!r}: {steps:,} steps of {step:,} bytes" for name, (step, steps) in sizes.items())
     many = f"; {trainings} trainings side by side" if trainings > 1 else ""
     spread = f"; spread over {memories} devices" if memories > 1 else ""
-    update = roles.experiment.num_envs * roles.experiment.num_steps  # sizes are rounded up to whole ones
+    update = setup.experiment.num_envs * setup.experiment.num_steps  # sizes are rounded up to whole ones
     fits = [int(REPLAY_SHARE * room / total * steps) // update * update for _, steps in sizes.values()]
     lower = f"Lower buffer_size to {' and '.join(f'{most:,}' for most in fits)} or less."
     raise OptionError(
@@ -402,7 +402,7 @@ def num_points(overrides: Overrides) -> int:
     return next(sizes, 1)
 
 
-def with_weights(program: Program, carry: Carry) -> Carry:
+def with_weights(program: FusedProgram, carry: Carry) -> Carry:
     """Replaces fresh policies by those of other runs, for the learners that say so."""
     check_weights(program.experiment)
     learners = dict(carry.learners)

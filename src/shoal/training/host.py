@@ -21,23 +21,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.batching.regroup import original, own_actions, side_rewards
-from shoal.batching.rollout import Actor, Acts, Rollout, Step, carried_out
+from shoal.batching.regroup import sum_rewards, to_env_actions, unwrap_regrouped
+from shoal.batching.rollout import Actor, ActorOutput, Rollout, Step, step_envs
 from shoal.batching.vectorise import Ended, Vectorised, Worlds
 from shoal.core.errors import NonFiniteWorldError, OptionError, WorldError, require, require_positive
-from shoal.core.host import Copies, Last, StandIn, check_told
+from shoal.core.host import HostEnvProxy, HostState, SerialHostBatch, check_observations
 from shoal.core.interrupts import is_users, listening
 from shoal.core.origin import claimed
 from shoal.core.registry import imported_files
 from shoal.core.types import PyTree
 from shoal.training.devices import memory_in_use
-from shoal.training.env_workers import InWorkers, Source, check_workers
-from shoal.training.evaluate import MAX_STEPS, Evaluation, seated
-from shoal.training.experiment import Cast, Experiment, cast
+from shoal.training.env_workers import EnvSource, WorkerEnvs, check_workers
+from shoal.training.evaluate import MAX_STEPS, Evaluation, assign_policies
+from shoal.training.experiment import Experiment, Setup
 from shoal.training.fused import (
     MAX_UPDATES,
     Carry,
-    Program,
+    FusedProgram,
     check_contracts,
     check_memory,
     check_replays,
@@ -46,7 +46,7 @@ from shoal.training.fused import (
     mesh_of,
     policies_of,
 )
-from shoal.training.host_stages import TIMEOUT, Apart, Stage, Together, Watchdog
+from shoal.training.host_stages import TIMEOUT, BatchedEnvs, SeparateEnvs, Stage, Watchdog
 from shoal.training.memory import Need, largest, require_counts, require_room, size
 
 MEASURED = 16
@@ -77,33 +77,33 @@ IN_THIS_PROCESS = Stepping()
 
 
 @dataclasses.dataclass(frozen=True)
-class Fed(Vectorised):
+class HostVectorised(Vectorised):
     """Copies of a stand-in. Where an episode ends, the next one has begun already: the host says with which view."""
 
-    def _renewed(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree]:
+    def _renew(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree]:
         del ended
         return worlds.params, worlds.state
 
 
 @dataclasses.dataclass(frozen=True)
-class Played:
+class HostStepper:
     """A cast whose environments are on the host: compiled decisions, and environments to carry them out."""
 
-    cast: Cast
+    setup: Setup
     actor: Actor
     num_envs: int
     stepping: Stepping = IN_THIS_PROCESS
 
     @property
-    def stand_in(self) -> StandIn:
-        env = original(self.cast.env)
-        assert isinstance(env, StandIn)
+    def proxy(self) -> HostEnvProxy:
+        env = unwrap_regrouped(self.setup.env)
+        assert isinstance(env, HostEnvProxy)
         return env
 
     @functools.cached_property
-    def worlds(self) -> Fed:
-        like = self.cast.vectorised(self.num_envs)
-        return Fed(like.env, like.num_envs, like.randomise, like.with_state)
+    def worlds(self) -> HostVectorised:
+        like = self.setup.vectorised(self.num_envs)
+        return HostVectorised(like.env, like.num_envs, like.randomise, like.with_state)
 
     @property
     def stage(self) -> Stage:
@@ -111,14 +111,18 @@ class Played:
         return self.__dict__["stage"]
 
     def _open(self, seed: int) -> Stage:
-        env, experiment = self.stand_in, self.cast.experiment
+        env, experiment = self.proxy, self.setup.experiment
         seeds = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
         if self.stepping.workers:
             check_workers(env)
-            source = Source.of(experiment.env, experiment.env_options)
-            return InWorkers(env, source, seeds, self.stepping.workers, self.stepping.timeout)
+            source = EnvSource.of(experiment.env, experiment.env_options)
+            return WorkerEnvs(env, source, seeds, self.stepping.workers, self.stepping.timeout)
         batch = env.open(self.num_envs)
-        stage = Apart(env, batch.envs, seeds) if isinstance(batch, Copies) else Together(env, batch, seed)
+        stage = (
+            SeparateEnvs(env, batch.envs, seeds)
+            if isinstance(batch, SerialHostBatch)
+            else BatchedEnvs(env, batch, seed)
+        )
         self.__dict__["watchdog"] = Watchdog(stage, self.stepping.timeout)
         return stage
 
@@ -133,7 +137,7 @@ class Played:
         except BaseException as error:  # the environment's own code may raise anything
             if is_users(error):
                 raise
-            name = self.cast.experiment.env
+            name = self.setup.experiment.env
             warnings.warn(f"{name}: its close raised {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
 
     @functools.cached_property
@@ -143,35 +147,37 @@ class Played:
 
     @functools.cached_property
     def tick(self):
-        """`tick(policies, worlds, acts, told, buffer, t) -> worlds, buffer, acts, actions`: one step recorded, the next
-        one decided. The buffer is donated.
+        """`tick(policies, worlds, acts, timestep, buffer, t) -> worlds, buffer, acts, actions`: records one step and
+        decides the next one. The buffer is donated.
         """
         return jax.jit(self._tick, donate_argnums=4)
 
-    def _decide(self, policies: PyTree, memory: PyTree, worlds: Worlds) -> tuple[Acts, dict[str, jax.Array]]:
+    def _decide(self, policies: PyTree, memory: PyTree, worlds: Worlds) -> tuple[ActorOutput, dict[str, jax.Array]]:
         acts = self.actor.act(policies, memory, worlds)
-        return acts, own_actions(self.cast.env, acts.action)
+        return acts, to_env_actions(self.setup.env, acts.action)
 
-    def _tick(self, policies: PyTree, worlds: Worlds, acts: Acts, told: Last, buffer: Step, t: jax.Array):
-        worlds, record = carried_out(self.worlds, self.actor, policies, worlds.replace(state=told), acts)
+    def _tick(
+        self, policies: PyTree, worlds: Worlds, acts: ActorOutput, timestep: HostState, buffer: Step, t: jax.Array
+    ):
+        worlds, record = step_envs(self.worlds, self.actor, policies, worlds.replace(state=timestep), acts)
         buffer = jax.tree.map(lambda rows, row: rows.at[t].set(row), buffer, record)
         return worlds, buffer, *self._decide(policies, acts.memory, worlds)
 
     def begin(self, worlds: Worlds, seed: int, stage: Stage | None = None) -> Worlds:
         """Fresh episodes in all environments, or in those of a stage; keys and the clock go on."""
         stage = self.__dict__["stage"] = stage or self._open(seed)
-        told = stage.reset()
-        check_told(self.stand_in, told.observation)
-        return self.fill_in(worlds, told)
+        timestep = stage.reset()
+        check_observations(self.proxy, timestep.observation)
+        return self.fill_in(worlds, timestep)
 
     @functools.cached_property
-    def fill_in(self) -> Callable[[Worlds, Last], Worlds]:
-        """`fill_in(worlds, told) -> worlds`: those of fresh episodes, of which the environments have told this."""
+    def fill_in(self) -> Callable[[Worlds, HostState], Worlds]:
+        """`fill_in(worlds, timestep) -> worlds`: those of fresh episodes, of which the environments have told this."""
 
-        def begun(worlds: Worlds, told: Last) -> Worlds:
+        def begun(worlds: Worlds, timestep: HostState) -> Worlds:
             return worlds.replace(
-                state=told,
-                observation=self.worlds.observe(worlds.params, told, self.num_envs),
+                state=timestep,
+                observation=self.worlds.observe(worlds.params, timestep, self.num_envs),
                 first=jnp.ones(self.num_envs, bool),
                 returns=jax.tree.map(jnp.zeros_like, worlds.returns),
                 length=jnp.zeros_like(worlds.length),
@@ -179,7 +185,7 @@ class Played:
 
         return jax.jit(begun)
 
-    def step(self, actions: dict[str, jax.Array]) -> Last:
+    def step(self, actions: dict[str, jax.Array]) -> HostState:
         """Carries decisions out on the host."""
         return self.stage.step(jax.device_get(actions))
 
@@ -188,14 +194,14 @@ class Played:
 
         def one(policies, worlds, memory):
             acts = self.actor.act(policies, memory, worlds)
-            return carried_out(self.worlds, self.actor, policies, worlds, acts)[1]
+            return step_envs(self.worlds, self.actor, policies, worlds, acts)[1]
 
         shapes = jax.eval_shape(one, policies, worlds, memory)
         return jax.tree.map(lambda leaf: jnp.zeros((rows, *leaf.shape), leaf.dtype), shapes)
 
 
 @dataclasses.dataclass(frozen=True)
-class HostProgram(Program):
+class HostProgram(FusedProgram):
     """An experiment in host environments: used as `Program` is, but `advance` runs on the host."""
 
     stepping: Stepping = IN_THIS_PROCESS
@@ -203,11 +209,11 @@ class HostProgram(Program):
     survives_errors: ClassVar[bool] = True
 
     @functools.cached_property
-    def played(self) -> Played:
-        return Played(self.cast, self._actor, self.experiment.num_envs, self.stepping)
+    def host_stepper(self) -> HostStepper:
+        return HostStepper(self.setup, self._actor, self.experiment.num_envs, self.stepping)
 
     def incidents(self) -> dict[str, int]:
-        restarts = self.played.stage.restarts if "stage" in self.played.__dict__ else 0
+        restarts = self.host_stepper.stage.restarts if "stage" in self.host_stepper.__dict__ else 0
         return {"env_restarts": restarts} if restarts else {}
 
     def resume_options(self) -> list[str]:
@@ -218,7 +224,7 @@ class HostProgram(Program):
 
     def close(self) -> None:
         """Closes the environments, if they are open; for whoever runs the program, when it is done with it."""
-        self.played.close()
+        self.host_stepper.close()
 
     @functools.cached_property
     def counts(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -226,33 +232,33 @@ class HostProgram(Program):
 
     def compiled(self, carry: Carry) -> Callable[[Carry, Any], tuple[Carry, jax.Array]]:
         """`advance`, ready to run: environments are open, a first episode has begun in each, programs are compiled."""
-        played, policies = self.played, policies_of(carry.learners)
+        host_stepper, policies = self.host_stepper, policies_of(carry.learners)
         seed = (self.experiment.seed + 7919 * int(carry.update)) % 2**32  # episodes of a resumed run are new ones
         with listening():
-            begun = [played.begin(carry.worlds, seed)]
+            begun = [host_stepper.begin(carry.worlds, seed)]
         worlds, memory = begun[0], carry.memory
-        buffers = [played.buffer(policies, worlds, memory, self.experiment.num_steps)]
-        decide = played.decide.lower(policies, memory, worlds).compile()
+        buffers = [host_stepper.buffer(policies, worlds, memory, self.experiment.num_steps)]
+        decide = host_stepper.decide.lower(policies, memory, worlds).compile()
         acts, _ = decide(policies, memory, worlds)
-        tick = played.tick.lower(policies, worlds, acts, worlds.state, buffers[0], np.int32(0)).compile()
+        tick = host_stepper.tick.lower(policies, worlds, acts, worlds.state, buffers[0], np.int32(0)).compile()
         learn = self._learner.lower(carry, worlds, acts.memory, buffers[0]).compile()
 
         def one(carry: Carry) -> tuple[Carry, jax.Array]:
             carry = carry.replace(worlds=begun.pop()) if begun else carry
             policies, buffer = policies_of(carry.learners), buffers.pop()
             while True:
-                worlds, memory, sound = carry.worlds, carry.memory, np.ones(played.num_envs, bool)
+                worlds, memory, sound = carry.worlds, carry.memory, np.ones(host_stepper.num_envs, bool)
                 acts, actions = decide(policies, memory, worlds)
                 with listening():
                     for t in range(self.experiment.num_steps):
-                        told = played.step(actions)
-                        sound &= played.stage.sound
+                        timestep = host_stepper.step(actions)
+                        sound &= host_stepper.stage.sound
                         memory = acts.memory
-                        worlds, buffer, acts, actions = tick(policies, worlds, acts, told, buffer, np.int32(t))
-                if sound.any() or played.stage.out.all():
+                        worlds, buffer, acts, actions = tick(policies, worlds, acts, timestep, buffer, np.int32(t))
+                if sound.any() or host_stepper.stage.out.all():
                     break
                 carry = carry.replace(worlds=worlds, memory=memory)  # nothing to learn from: once more
-            carry, row = self._learnt(learn, carry, worlds, memory, buffer, sound)
+            carry, row = self._learn(learn, carry, worlds, memory, buffer, sound)
             buffers.append(buffer)
             return carry, row
 
@@ -268,7 +274,7 @@ class HostProgram(Program):
 
         return advance
 
-    def _learnt(
+    def _learn(
         self,
         learn: Callable[..., tuple[Carry, jax.Array]],
         carry: Carry,
@@ -310,7 +316,7 @@ def _check_copies(program: HostProgram) -> None:
     if experiment.num_envs <= 16 * few:
         return
     before = memory_in_use()
-    with contextlib.closing(program.played.stand_in.open(few)):
+    with contextlib.closing(program.host_stepper.proxy.open(few)):
         each = max(LEAST_COPY, (memory_in_use() - before) // few)
     most = largest(Need(each, 0).times, experiment.num_envs, copies_unit(experiment))
     advice = f"The largest num_envs that fits is {most:,}." if most else "Use fewer copies (num_envs)."
@@ -318,7 +324,9 @@ def _check_copies(program: HostProgram) -> None:
     require_room(what, Need(each, 0).times(experiment.num_envs), lambda: advice)
 
 
-def build(experiment: Experiment, devices: int | None = None, stepping: Stepping = IN_THIS_PROCESS) -> HostProgram:
+def make_host_program(
+    experiment: Experiment, devices: int | None = None, stepping: Stepping = IN_THIS_PROCESS
+) -> HostProgram:
     """The program of an experiment in host environments, on the first device."""
     if devices is not None and devices > 1:
         raise OptionError(f"{experiment.env} runs on the host and learns on one device; leave out --devices")
@@ -330,11 +338,11 @@ def build(experiment: Experiment, devices: int | None = None, stepping: Stepping
     if experiment.randomise:
         raise OptionError(f"{experiment.env} has no sample_params to draw from: leave out --randomise")
     require_counts("experiment", num_envs=experiment.num_envs, num_steps=experiment.num_steps)
-    roles = cast(experiment)
-    check_contracts(roles)
+    setup = experiment.setup
+    check_contracts(setup)
     check_warm_up(experiment)
-    check_replays(roles)
-    program = HostProgram(roles, mesh_of(experiment, 1), stepping=stepping)
+    check_replays(setup)
+    program = HostProgram(setup, mesh_of(experiment, 1), stepping=stepping)
     _check_copies(program)
     check_memory(program, program.need)
     return program
@@ -350,7 +358,7 @@ def check_stepping(experiment: Experiment, stepping: Stepping) -> None:
 
 
 def evaluate(
-    roles: Cast,
+    setup: Setup,
     policies: dict[str, PyTree] | None,
     episodes: int = 1024,
     seed: int = 0,
@@ -359,37 +367,39 @@ def evaluate(
 ) -> Evaluation:
     """As `training.evaluate.evaluate`, in host environments: as many episodes in each, one after the other."""
     require_positive("evaluate", episodes=episodes)
-    actor, given = seated(roles, policies, explore)
-    with listening(), contextlib.closing(Played(roles, actor, min(EVALUATED, episodes), stepping)) as played:
-        return _evaluated(played, given, episodes, seed)
+    actor, given = assign_policies(setup, policies, explore)
+    with listening(), contextlib.closing(HostStepper(setup, actor, min(EVALUATED, episodes), stepping)) as host_stepper:
+        return _evaluate(host_stepper, given, episodes, seed)
 
 
-def _evaluated(played: Played, given: dict[str, PyTree], episodes: int, seed: int) -> Evaluation:
-    roles, count = played.cast, played.num_envs
-    worlds = jax.jit(played.worlds.reset)(jax.random.key(seed))
-    worlds = played.begin(worlds, seed)
-    memory = played.actor.initial_memory(given, count)
+def _evaluate(host_stepper: HostStepper, given: dict[str, PyTree], episodes: int, seed: int) -> Evaluation:
+    setup, count = host_stepper.setup, host_stepper.num_envs
+    worlds = jax.jit(host_stepper.worlds.reset)(jax.random.key(seed))
+    worlds = host_stepper.begin(worlds, seed)
+    memory = host_stepper.actor.initial_memory(given, count)
     quota = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
-    acts, actions = played.decide(given, memory, worlds)
-    buffer = played.buffer(given, worlds, memory, 1)
+    acts, actions = host_stepper.decide(given, memory, worlds)
+    buffer = host_stepper.buffer(given, worlds, memory, 1)
     returns: list[dict[str, float]] = []
     lengths: list[int] = []
     totals, steps = None, np.zeros(count, int)
     while quota.any():
-        told = played.step(actions)
-        worlds, buffer, acts, actions = played.tick(given, worlds, acts, told, buffer, np.int32(0))
-        gained = jax.device_get(side_rewards(roles.env, jax.tree.map(lambda rows: rows[0], buffer.reward)))
+        timestep = host_stepper.step(actions)
+        worlds, buffer, acts, actions = host_stepper.tick(given, worlds, acts, timestep, buffer, np.int32(0))
+        gained = jax.device_get(sum_rewards(setup.env, jax.tree.map(lambda rows: rows[0], buffer.reward)))
         totals = gained if totals is None else {name: totals[name] + gained[name] for name in gained}
         steps += 1
-        if played.stage.out.any():
-            raise NonFiniteWorldError(f"{roles.experiment.env}: a copy keeps telling NaN or infinity")
-        ended = np.asarray(told.outcome.terminated) | np.asarray(told.outcome.truncated)
-        for i in np.flatnonzero(ended & (quota > 0) & ~played.stage.anew):  # whoever failed has not played to an end
+        if host_stepper.stage.out.any():
+            raise NonFiniteWorldError(f"{setup.experiment.env}: a copy keeps telling NaN or infinity")
+        ended = np.asarray(timestep.outcome.terminated) | np.asarray(timestep.outcome.truncated)
+        for i in np.flatnonzero(
+            ended & (quota > 0) & ~host_stepper.stage.cut_short
+        ):  # whoever failed has not played to an end
             returns.append({name: float(total[i]) for name, total in totals.items()})
             lengths.append(int(steps[i]))
             quota[i] -= 1
         totals = {name: np.where(ended, 0.0, total) for name, total in totals.items()}
         steps[ended] = 0
         if steps.max() > MAX_STEPS:
-            raise WorldError(f"{roles.experiment.env}: an episode did not end within {MAX_STEPS} steps")
+            raise WorldError(f"{setup.experiment.env}: an episode did not end within {MAX_STEPS} steps")
     return Evaluation({name: np.array([one[name] for one in returns]) for name in returns[0]}, np.array(lengths))

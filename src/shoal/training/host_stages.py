@@ -5,7 +5,7 @@ only an environment that keeps doing so is left out (see `Health`): it is not st
 zeros.
 
 One that raises is an error that says which copy it was, and at which step. Where another can be made in its place
-(`Apart.renew`) it is replaced, cut short and counted as well, and is an error only if it keeps raising.
+(`SeparateEnvs.renew`) it is replaced, cut short and counted as well, and is an error only if it keeps raising.
 """
 
 import contextlib
@@ -20,32 +20,32 @@ import jax
 import numpy as np
 
 from shoal.core.errors import NonFiniteWorldError, ShoalError, WorldError
-from shoal.core.host import HostBatch, HostEnv, Last, Observations, StandIn
+from shoal.core.host import HostBatch, HostEnv, HostEnvProxy, HostState, Observations
 from shoal.core.interrupts import is_users
 from shoal.core.types import Observation, Outcome, PyTree
 from shoal.training.health import Health
 
-FORGIVEN = 0.05
+MAX_FAILURE_RATE = 0.05
 """An environment may fail in so much of its steps; above it, it is left out sooner or later."""
 TIMEOUT = 60.0
 """Seconds that one environment may take for a step or a reset before something is said or done about it."""
 
-Told = tuple[Observations, Observations, Outcome]
+EnvReport = tuple[Observations, Observations, Outcome]
 """What one environment tells of a step: what is seen now, what was seen at its end, and what it led to."""
 
 
 class Stage(Protocol):
     """Environments as a runner steps them.
 
-    sound `[E]`: whose last step is to be learnt from. anew `[E]`: whose episode was cut short in it by a failure. out
-    `[E]`: who is left out. restarts: how often one was begun anew after a failure.
+    sound `[E]`: whether the last step is to be learnt from. cut_short `[E]`: whether a failure ended the episode in it.
+    out `[E]`: which environments are left out. restarts: how often one was restarted after a failure.
     """
 
     @property
     def sound(self) -> np.ndarray: ...
 
     @property
-    def anew(self) -> np.ndarray: ...
+    def cut_short(self) -> np.ndarray: ...
 
     @property
     def out(self) -> np.ndarray: ...
@@ -56,22 +56,22 @@ class Stage(Protocol):
     @property
     def num_envs(self) -> int: ...
 
-    def reset(self) -> Last: ...
+    def reset(self) -> HostState: ...
 
-    def step(self, actions: Mapping[str, np.ndarray]) -> Last: ...
+    def step(self, actions: Mapping[str, np.ndarray]) -> HostState: ...
 
     def close(self) -> None: ...
 
 
 @dataclasses.dataclass
-class Apart:
+class SeparateEnvs:
     """Environments that are stepped one after the other.
 
     first: the global id of the first of them. renew: makes another in place of one that raised, which `say` tells of.
     at: an array of one number, the environment that is being stepped or reset, -1 while none is; for those who watch.
     """
 
-    stand_in: StandIn
+    proxy: HostEnvProxy
     envs: Sequence[HostEnv]
     seeds: Sequence[int]
     first: int = 0
@@ -81,9 +81,9 @@ class Apart:
 
     def __post_init__(self):
         self.envs = list(self.envs)
-        self.health = Health(self.num_envs, FORGIVEN)
+        self.health = Health(self.num_envs, MAX_FAILURE_RATE)
         self.seen: list[Observations] = []  # by each environment last
-        self.anew = np.zeros(self.num_envs, bool)
+        self.cut_short = np.zeros(self.num_envs, bool)
         self.steps = 0
         self._fresh: dict[int, int] = {}  # seeds of environments that have not begun yet
 
@@ -105,25 +105,25 @@ class Apart:
         return self.health.resets
 
     @functools.cached_property
-    def _blank(self) -> Last:
-        return self.stand_in.blank()
+    def _blank(self) -> HostState:
+        return self.proxy.blank()
 
-    def reset(self) -> Last:
+    def reset(self) -> HostState:
         self.seen = [self._begun(i, int(seed)) for i, seed in enumerate(self.seeds)]
-        return _told(self.seen, self.seen, [self._blank.outcome] * self.num_envs)
+        return _report(self.seen, self.seen, [self._blank.outcome] * self.num_envs)
 
-    def step(self, actions: Mapping[str, np.ndarray]) -> Last:
+    def step(self, actions: Mapping[str, np.ndarray]) -> HostState:
         self.steps += 1
         rows = [self._row(i, {name: action[i] for name, action in actions.items()}) for i in range(self.num_envs)]
-        told = _told(*(list(part) for part in zip(*(row or self._nothing for row in rows), strict=True)))
+        told = _report(*(list(part) for part in zip(*(row or self._nothing for row in rows), strict=True)))
         well = _well(told, self.num_envs) & np.array([row is not None for row in rows])
         self.health.turn(well | self.health.out)
-        self.anew = ~well
+        self.cut_short = ~well
         for i in np.flatnonzero(~well):
             rows[i] = self._cut(int(i))
         kept = [row or self._nothing for row in rows]
         self.seen = [now for now, _, _ in kept]
-        return told if well.all() else _told(*(list(part) for part in zip(*kept, strict=True)))
+        return told if well.all() else _report(*(list(part) for part in zip(*kept, strict=True)))
 
     def close(self) -> None:
         with contextlib.ExitStack() as stack:  # all of them, also where one cannot be closed
@@ -131,16 +131,16 @@ class Apart:
                 stack.callback(env.close)
 
     @property
-    def _nothing(self) -> Told:
+    def _nothing(self) -> EnvReport:
         return self._blank.observation, self._blank.observation, self._blank.outcome
 
-    def _row(self, i: int, actions: Mapping[str, np.ndarray]) -> Told | None:
+    def _row(self, i: int, actions: Mapping[str, np.ndarray]) -> EnvReport | None:
         """A step of one environment; None if it failed."""
         if self.health.out[i]:
             return self._nothing
-        return self._tried(i, "step", lambda env: _stepped(env, actions))
+        return self._tried(i, "step", lambda env: _step(env, actions))
 
-    def _cut(self, i: int) -> Told:
+    def _cut(self, i: int) -> EnvReport:
         """Instead of a step that failed: the episode ends with what was seen before it, and another one begins."""
         if self.health.out[i]:
             return self._nothing
@@ -178,7 +178,7 @@ class Apart:
         if isinstance(error, ShoalError):  # it says where and what, but not which of the copies
             said = type(error)(f"copy {self.first + i}: {error}")
         else:
-            where = f"{self.stand_in.id}, copy {self.first + i}, step {self.steps}"
+            where = f"{self.proxy.id}, copy {self.first + i}, step {self.steps}"
             said = WorldError(f"{where}: {what} raised {type(error).__name__}: {error}")
         said.__cause__ = error
         return said
@@ -190,26 +190,26 @@ class Apart:
         if self.health.level(i) >= self.health.limit - 1:
             raise type(error)(f"{error}; it keeps failing") from error
         self.say(f"{error}. It is begun anew.")
-        close_quietly(self.envs[i], self.stand_in.id)
+        close_quietly(self.envs[i], self.proxy.id)
         self.envs = [*self.envs[:i], self.renew(), *self.envs[i + 1 :]]
         sequence = np.random.SeedSequence((int(self.seeds[i]), self.steps, self.health.resets))
         self._fresh[i] = int(sequence.generate_state(1)[0])
 
 
 @dataclasses.dataclass
-class Together:
+class BatchedEnvs:
     """Environments that step themselves as one batch, and begin anew by themselves.
 
     One that told NaN is stepped with the others, but not listened to until its episode has ended.
     """
 
-    stand_in: StandIn
+    proxy: HostEnvProxy
     batch: HostBatch
     seed: int
     at: np.ndarray = dataclasses.field(default_factory=lambda: np.full(1, -1))
 
     def __post_init__(self):
-        self.health = Health(self.num_envs, FORGIVEN)
+        self.health = Health(self.num_envs, MAX_FAILURE_RATE)
         self.silent = np.zeros(self.num_envs, bool)  # until their episode has ended
         self.sound = np.ones(self.num_envs, bool)
         self.steps = 0
@@ -219,7 +219,7 @@ class Together:
         return self.batch.num_envs
 
     @property
-    def anew(self) -> np.ndarray:
+    def cut_short(self) -> np.ndarray:
         return ~self.sound
 
     @property
@@ -230,17 +230,17 @@ class Together:
     def restarts(self) -> int:
         return self.health.resets
 
-    def reset(self) -> Last:
-        seen, blank = self._tried("reset", lambda: self.batch.reset(self.seed)), self.stand_in.blank()
+    def reset(self) -> HostState:
+        seen, blank = self._tried("reset", lambda: self.batch.reset(self.seed)), self.proxy.blank()
         outcome = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (self.num_envs, *np.shape(leaf))), blank.outcome)
-        told = Last(seen, seen, outcome)
+        told = HostState(seen, seen, outcome)
         self.silent = ~_well(told, self.num_envs)
         self.health.turn(~self.silent)
         return _without(told, blank, self.silent) if self.silent.any() else told
 
-    def step(self, actions: Mapping[str, np.ndarray]) -> Last:
+    def step(self, actions: Mapping[str, np.ndarray]) -> HostState:
         self.steps += 1
-        told = Last(*self._tried("step", lambda: self.batch.step(actions)))
+        told = HostState(*self._tried("step", lambda: self.batch.step(actions)))
         well = _well(told, self.num_envs)
         self.health.turn(well | self.silent | self.health.out)
         away = self.silent | self.health.out | ~well
@@ -255,9 +255,9 @@ class Together:
     def close(self) -> None:
         self.batch.close()
 
-    def _quiet(self, told: Last, away: np.ndarray, back: np.ndarray) -> Last:
+    def _quiet(self, told: HostState, away: np.ndarray, back: np.ndarray) -> HostState:
         """What was told, with zeros for those that are not listened to; who is back begins an episode."""
-        quiet = _without(told, self.stand_in.blank(), away)
+        quiet = _without(told, self.proxy.blank(), away)
         seen = jax.tree.map(
             lambda own, zero: np.where(_rows(back, own), own, zero), told.observation, quiet.observation
         )
@@ -273,7 +273,7 @@ class Together:
         except BaseException as error:  # the environment's own code may raise anything
             if is_users(error):
                 raise
-            where = f"{self.stand_in.id}, step {self.steps}"
+            where = f"{self.proxy.id}, step {self.steps}"
             raise WorldError(f"{where}: {what} raised {type(error).__name__}: {error}") from error
         finally:
             self.at[0] = -1
@@ -282,7 +282,7 @@ class Together:
 class Watchdog:
     """Says so when an environment takes longer than `timeout` seconds for one step: nobody else can."""
 
-    def __init__(self, stage: Apart | Together, timeout: float):
+    def __init__(self, stage: SeparateEnvs | BatchedEnvs, timeout: float):
         self.stage, self.timeout = stage, timeout
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._watch, name="environments' watchdog", daemon=True)
@@ -305,11 +305,11 @@ class Watchdog:
 
     def _words(self, now: tuple[int, int], since: float) -> str:
         steps, i = now
-        one = isinstance(self.stage, Apart)
+        one = isinstance(self.stage, SeparateEnvs)
         which = f"copy {i}" if one else f"one of its {self.stage.num_envs} copies"
         doing = f"step {steps}" if steps else "its reset"
         cure = "--env-workers N steps environments in processes that are replaced when they hang"
-        stuck = f"{self.stage.stand_in.id}: {which} has been in {doing} for {since:.0f} s"
+        stuck = f"{self.stage.proxy.id}: {which} has been in {doing} for {since:.0f} s"
         return f"{stuck}. Ctrl-C twice ends the run; {cure}."
 
 
@@ -327,37 +327,37 @@ def close_quietly(env: Any, name: str) -> None:
         tell(f"{name}: its close raised {type(error).__name__}: {error}")
 
 
-def _stepped(env: HostEnv, actions: Mapping[str, np.ndarray]) -> Told:
+def _step(env: HostEnv, actions: Mapping[str, np.ndarray]) -> EnvReport:
     final, outcome = env.step(actions)
     return env.reset(None) if outcome.terminated or outcome.truncated else final, final, outcome
 
 
-def _told(now: list[Observations], final: list[Observations], outcomes: list[Outcome]) -> Last:
+def _report(now: list[Observations], final: list[Observations], outcomes: list[Outcome]) -> HostState:
     observation = _seen(now)
     ended = any(a is not b for a, b in zip(now, final, strict=True))
     parts: dict[str, Any] = {
-        part: _stacked([getattr(outcome, part) for outcome in outcomes])
+        part: _stack([getattr(outcome, part) for outcome in outcomes])
         for part in ("reward", "terminated", "truncated", "metrics")
     }
-    return Last(observation, _seen(final) if ended else observation, Outcome(**parts))
+    return HostState(observation, _seen(final) if ended else observation, Outcome(**parts))
 
 
 def _seen(rows: list[Observations]) -> Observations:
     parts = ("view", "legal", "active", "present")
     return {
-        name: Observation(*(_stacked([getattr(row[name], part) for row in rows]) for part in parts)) for name in rows[0]
+        name: Observation(*(_stack([getattr(row[name], part) for row in rows]) for part in parts)) for name in rows[0]
     }
 
 
-def _stacked(rows: list[Any]) -> Any:
+def _stack(rows: list[Any]) -> Any:
     """As `jax.tree.map(np.stack, ...)`, which would take most of its time for taking trees as small as these apart."""
     one = rows[0]
     if isinstance(one, dict):
-        return {name: _stacked([row[name] for row in rows]) for name in one}
+        return {name: _stack([row[name] for row in rows]) for name in one}
     return None if one is None else np.array(rows)
 
 
-def _well(told: Last, count: int) -> np.ndarray:
+def _well(told: HostState, count: int) -> np.ndarray:
     """Which copies `[E]` have told finite numbers only."""
     trees = (told.observation, told.outcome) + ((told.final,) if told.final is not told.observation else ())
     return _finite_rows(trees, count)
@@ -376,7 +376,7 @@ def _finite(tree: PyTree) -> bool:
     return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree) if np.asarray(leaf).dtype.kind == "f")
 
 
-def _without(told: Last, blank: Last, which: np.ndarray) -> Last:
+def _without(told: HostState, blank: HostState, which: np.ndarray) -> HostState:
     """What was told, with zeros for what these copies `[E]` told."""
 
     def put(leaf: np.ndarray, nothing: np.ndarray) -> np.ndarray:

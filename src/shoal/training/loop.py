@@ -24,7 +24,7 @@ from shoal.training import checkpoint, records
 from shoal.training.callbacks import Observers, Progress
 from shoal.training.evaluate import Evaluator
 from shoal.training.program import Log, Program
-from shoal.training.run import Run, held
+from shoal.training.run import RunFolder, lock_folder
 from shoal.training.run_kinds import check_there
 
 CALL_SECONDS = 0.5
@@ -34,7 +34,7 @@ C = TypeVar("C")
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
+class TrainingResult:
     """How a run ended. `interrupted`: stopped early by a signal, after saving.
 
     lines: of metrics, of the whole run. standing: what its kind of run has to say besides, see `Program.standing`.
@@ -52,7 +52,7 @@ class Result:
 class Loop(Generic[C]):
     """One run of a program on the host. A class only because the state of a loop is passed around its parts."""
 
-    def __init__(self, program: Program[C], run: Run | None, observers: Observers, checkpoint_seconds: float):
+    def __init__(self, program: Program[C], run: RunFolder | None, observers: Observers, checkpoint_seconds: float):
         self.program = program
         self.folder = run
         self.observers = observers
@@ -65,10 +65,10 @@ class Loop(Generic[C]):
         self.evaluated: dict[int, dict[str, Any]] = {}  # by update, until the line of that update is written
         self.best: float | None = None
 
-    def run(self, carry: C, meta: dict[str, Any] | None) -> Result:
+    def run(self, carry: C, meta: dict[str, Any] | None) -> TrainingResult:
         """Makes all updates that are left after the checkpoint that `meta` is of, if any."""
         program, tally = self.program, self.tally
-        with held(self.folder.path) if self.folder else contextlib.nullcontext(), contextlib.closing(program):
+        with lock_folder(self.folder.path) if self.folder else contextlib.nullcontext(), contextlib.closing(program):
             self._stand(meta)
             try:
                 if not meta or not (tally.finished or program.is_over(carry)):
@@ -81,7 +81,7 @@ class Loop(Generic[C]):
                     self.log.close()
             policies, standing = program.policies(carry), program.standing(carry)
         seconds, interrupted = self._seconds(), not tally.finished
-        return Result(policies, tally.update, self.lines, seconds, self.compile_seconds, interrupted, standing)
+        return TrainingResult(policies, tally.update, self.lines, seconds, self.compile_seconds, interrupted, standing)
 
     def _stand(self, meta: dict[str, Any] | None) -> None:
         """Goes to where a checkpoint stands; what the folder has of later updates is about to be written again."""
@@ -214,7 +214,7 @@ class Loop(Generic[C]):
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
         experiment = self.program.experiment
-        return Evaluator(self.program.cast, experiment.eval_episodes, experiment.seed)
+        return Evaluator(self.program.setup, experiment.eval_episodes, experiment.seed)
 
     def _evaluate(self, carry: C, update: int) -> tuple[bool, dict[str, Any]]:
         """Plays greedily; the line of metrics of that update will say how it went.
@@ -230,7 +230,7 @@ class Loop(Generic[C]):
         told = {"policies": policies, "evaluation": found}
         mean = float(np.mean(found.total_mean_return))
         better = math.isfinite(mean) and (self.best is None or mean > self.best)
-        if not better or self.program.cast.env.kind == "competitive":
+        if not better or self.program.setup.env.kind == "competitive":
             return False, told
         self.best = mean
         return True, told

@@ -73,7 +73,7 @@ def device_bytes() -> int:
     return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
 
 
-def lack(need: Need, devices: int = 1) -> tuple[int, int, str] | None:
+def find_shortage(need: Need, devices: int = 1) -> tuple[int, int, str] | None:
     """What would be taken, what there is, and of what, if that is too little; None if it is enough."""
     taken, room = need.taken(devices), device_bytes()
     if taken > room:
@@ -96,7 +96,7 @@ def require_counts(owner: str, **counts: int) -> None:
 
 def require_room(what: str, need: Need, advice: Callable[[], str], devices: int = 1) -> None:
     """Refuses what does not fit. what: what was asked for, as a sentence begins; advice: what would fit."""
-    short = lack(need, devices)
+    short = find_shortage(need, devices)
     if short is not None:
         taken, room, where = short
         raise OptionError(
@@ -105,9 +105,9 @@ def require_room(what: str, need: Need, advice: Callable[[], str], devices: int 
         )
 
 
-def fitting(what: str, need: Callable[[int], Need], asked: int, devices: int = 1) -> int:
+def largest_count(what: str, need: Callable[[int], Need], asked: int, devices: int = 1) -> int:
     """How many copies can be played at once: as many as asked for, or as fit. Refuses if not even one does."""
-    if lack(need(asked), devices) is None:
+    if find_shortage(need(asked), devices) is None:
         return asked
     most = largest(need, asked, devices=devices)
     if most is None:
@@ -120,17 +120,17 @@ def largest(need: Callable[[int], Need], asked: int, unit: int = 1, devices: int
 
     Needs grow in a straight line but for rounding, so few sizes are tried. What is returned has been tried.
     """
-    if asked <= unit or lack(need(unit), devices) is not None:
+    if asked <= unit or find_shortage(need(unit), devices) is not None:
         return None
     least, room = need(unit).taken(devices), device_bytes()
     each = max(1, need(asked).taken(devices) - least) / (asked - unit)
-    guess = _rounded(min(asked - 1, unit + int((room - least) / each)), unit)
-    while guess > unit and lack(need(guess), devices) is not None:
-        guess = _rounded(guess * 4 // 5, unit)
+    guess = _round(min(asked - 1, unit + int((room - least) / each)), unit)
+    while guess > unit and find_shortage(need(guess), devices) is not None:
+        guess = _round(guess * 4 // 5, unit)
     return guess
 
 
-def _rounded(number: int, unit: int) -> int:
+def _round(number: int, unit: int) -> int:
     """Two digits of a number, then down to a multiple of `unit`."""
     if number > 100:
         step = 10 ** (int(math.log10(number)) - 1)

@@ -19,7 +19,7 @@ from jax.sharding import PartitionSpec as P
 
 from shoal.core.types import PyTree
 from shoal.training.devices import AXIS
-from shoal.training.experiment import Cast, Experiment
+from shoal.training.experiment import Experiment, Setup
 from shoal.training.metrics import Aggregator, MetricsLog, read_metrics
 
 MAX_UPDATES = 256
@@ -45,7 +45,7 @@ class Tally:
     """
 
     def __init__(self, program: "Program[Any]"):
-        self.names, self.total, self.lanes = program.names, program.num_updates, program.lanes
+        self.names, self.total, self.metric_shape = program.names, program.num_updates, program.metric_shape
         self.steps_per_update = program.experiment.num_envs * program.experiment.num_steps
         self.eval_every = program.experiment.eval_every
         self.aggregator = Aggregator(self.names, max(1, self.total // LINES), self.steps_per_update)
@@ -82,7 +82,7 @@ class Tally:
     def restore(self, meta: dict[str, Any]) -> None:
         """Goes on where a checkpoint stands; raises `ValueError` where its figures do not fit."""
         self.update = meta["update"]
-        self.aggregator.restore(self.update, meta["pending"], self.total, self.lanes)
+        self.aggregator.restore(self.update, meta["pending"], self.total, self.metric_shape)
 
     def log(self, folder: Path) -> "Log":
         """Where lines go in a run folder that stands at this update."""
@@ -94,7 +94,7 @@ class Tally:
         return [line for line in lines if line["update"] <= self.update]
 
     def _rows(self, count: int, table: Any) -> np.ndarray:
-        """Rows `[updates, (lanes,) columns]` of a table `[(lanes,) updates, columns]`."""
+        """Rows `[updates, ..., columns]` of a table `[..., updates, columns]`."""
         return np.moveaxis(np.asarray(jax.device_get(table))[..., :count, :], -2, 0)
 
 
@@ -118,7 +118,7 @@ class Program(abc.ABC, Generic[C]):
     saves_every_call: ClassVar[bool] = False
     """Whether a checkpoint is made after every call. Such calls are long, so Ctrl-C does not wait for their end."""
 
-    cast: Cast
+    setup: Setup
     """The experiment's environment and learners."""
 
     @property
@@ -140,7 +140,7 @@ class Program(abc.ABC, Generic[C]):
         return 1
 
     @property
-    def lanes(self) -> tuple[int, ...]:
+    def metric_shape(self) -> tuple[int, ...]:
         """The shape of a metric: empty, or how many trainings there are side by side."""
         return ()
 
@@ -211,7 +211,7 @@ class Program(abc.ABC, Generic[C]):
 
 
 class CompiledProgram(Program[C]):
-    """A program whose updates are one compiled function over a mesh of devices. `lanes` lead all its metrics."""
+    """A program whose updates are one compiled function over a mesh of devices. `metric_shape` lead all its metrics."""
 
     mesh: jax.sharding.Mesh
 
@@ -233,7 +233,7 @@ class CompiledProgram(Program[C]):
 
     @abc.abstractmethod
     def step(self, carry: C, axis: str | None) -> tuple[C, jax.Array]:
-        """One update, and its row of metrics `[(lanes,) columns]`. axis: the mesh's, if it has several devices."""
+        """One update, and its row of metrics `[..., columns]`. axis: the mesh's, if it has several devices."""
 
     @property
     def shardings(self) -> C:
@@ -247,7 +247,7 @@ class CompiledProgram(Program[C]):
 
     @functools.cached_property
     def advance(self) -> Any:
-        """`advance(carry, count) -> carry, table [(lanes,) MAX_UPDATES, columns]`; donates the carry."""
+        """`advance(carry, count) -> carry, table [..., MAX_UPDATES, columns]`; donates the carry."""
         local = functools.partial(self._advance, axis=AXIS if self.mesh.size > 1 else None)
         specs = self.specs()
         spread = jax.shard_map(local, mesh=self.mesh, in_specs=(specs, P()), out_specs=(specs, P()), check_vma=False)
@@ -269,7 +269,7 @@ class CompiledProgram(Program[C]):
             carry, row = self.step(held[0], axis)
             return carry, held[1].at[..., i, :].set(row)
 
-        return lax.fori_loop(0, count, body, (carry, jnp.zeros((*self.lanes, MAX_UPDATES, len(self.names)))))
+        return lax.fori_loop(0, count, body, (carry, jnp.zeros((*self.metric_shape, MAX_UPDATES, len(self.names)))))
 
     def row(self, metrics: dict[str, jax.Array], axis: int = 0) -> jax.Array:
         """Metrics by name as a row of the table."""

@@ -23,7 +23,7 @@ from shoal.core.files import check_folder
 from shoal.core.origin import Origin
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, records, run_kinds
-from shoal.training.experiment import Cast, Config, Experiment, cast
+from shoal.training.experiment import Config, Experiment, Setup
 from shoal.training.mismatch import differing_options
 from shoal.training.run_kinds import TRAINING
 from shoal.training.serialise import from_plain, to_plain
@@ -35,7 +35,7 @@ except ImportError:  # not on this system: then nothing is held
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class RunFolder:
     """A run folder. Its path is absolute: the code of an environment may go to another folder at any time."""
 
     path: Path
@@ -74,9 +74,9 @@ def default_path(experiment: Experiment, root: str = "runs", by: str | None = No
     raise RunError(f"cannot find a free name for a run under {root}; pass --run-dir")
 
 
-def create(path: Path, config: Config, **more: Any) -> Run:
+def create(path: Path, config: Config, **more: Any) -> RunFolder:
     """Makes a new run folder; `more` are entries of its `config.json` besides, as plain data."""
-    run = Run(path, config.at_home())
+    run = RunFolder(path, config.at_home())
     *shared, own = run_kinds.KINDS[config.kind].entries
     plain = to_plain(run.config)
     entries = {name: plain.pop(name) for name in shared}  # what other commands read, too
@@ -84,7 +84,7 @@ def create(path: Path, config: Config, **more: Any) -> Run:
     return run
 
 
-def open_run(path: Path, kind: str | None = TRAINING) -> Run:
+def open_run(path: Path, kind: str | None = TRAINING) -> RunFolder:
     """An existing run of a kind; by default as a training, whose policies can be played. None: of whatever kind it is.
 
     What it names is not imported: see `core.origin`.
@@ -96,10 +96,10 @@ def open_run(path: Path, kind: str | None = TRAINING) -> Run:
     cls = run_kinds.config_class(kind)
     config: Config = run_kinds.open_entry(path, kind, lambda data: from_plain(cls, {**data, **given}, own, origin))
     origin.admit(config.played.env, config.played.env_options)
-    return Run(path, config)
+    return RunFolder(path, config)
 
 
-def extend(run: Run, total_env_steps: int) -> Run:
+def extend(run: RunFolder, total_env_steps: int) -> RunFolder:
     """The run with a larger total, which its folder keeps from now on; refused if that is no more than it has."""
     before = run.config
     if not isinstance(before, Experiment):
@@ -114,10 +114,10 @@ def extend(run: Run, total_env_steps: int) -> Run:
         )
     if longer.num_updates > before.num_updates:
         run_kinds.rewrite(run.path, TRAINING, longer.at_home().to_dict())
-    return Run(run.path, longer)
+    return RunFolder(run.path, longer)
 
 
-def devices_of(run: Run, devices: int | None = None) -> int | None:
+def devices_of(run: RunFolder, devices: int | None = None) -> int | None:
     """How many devices a run goes on with: `devices`, or else as many as before, if they are there."""
     newest = checkpoint.latest(run.checkpoints)
     if devices is not None or newest is None:
@@ -126,7 +126,7 @@ def devices_of(run: Run, devices: int | None = None) -> int | None:
     return before if before is not None and before <= len(jax.local_devices()) else None
 
 
-def warn_of_devices(run: Run, before: int, now: int) -> None:
+def warn_of_devices(run: RunFolder, before: int, now: int) -> None:
     """On another number of devices than before, results agree to rounding, or with a replay not even so."""
     if before == now:
         return
@@ -140,7 +140,7 @@ def warn_of_devices(run: Run, before: int, now: int) -> None:
 
 
 @contextlib.contextmanager
-def held(path: Path) -> Iterator[None]:
+def lock_folder(path: Path) -> Iterator[None]:
     """Keeps other processes from training in the same folder; let go when the process ends, however it ends."""
     if fcntl is None:
         yield
@@ -155,7 +155,7 @@ def held(path: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def latest_checkpoint(run: Run) -> Path:
+def latest_checkpoint(run: RunFolder) -> Path:
     """The newest checkpoint of a run."""
     path = checkpoint.latest(run.checkpoints)
     if path is None:
@@ -166,7 +166,7 @@ def latest_checkpoint(run: Run) -> Path:
     return path
 
 
-def find_checkpoint(run: Run, which: str | int | None = None) -> Path:
+def find_checkpoint(run: RunFolder, which: str | int | None = None) -> Path:
     """A checkpoint of a run: the newest, the one of an update, or `best`, that did best in evaluation."""
     if which is None:
         return latest_checkpoint(run)
@@ -188,14 +188,14 @@ def find_checkpoint(run: Run, which: str | int | None = None) -> Path:
 
 def load_policies(
     path: Path, seed_index: int | None = 0, which: str | int | None = None
-) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
+) -> tuple[Setup, dict[str, PyTree], dict[str, Any]]:
     """A run's world and roles, its trained policies by name (of one seed), and the meta data of their checkpoint.
 
     seed_index: None for those of all seeds, stacked as `train` gives them. which: see `find_checkpoint`.
     """
     run = open_run(path)
-    roles = cast(run.experiment)
-    like = {"learners": _policy_shapes(roles)}
+    setup = run.experiment.setup
+    like = {"learners": _policy_shapes(setup)}
     newest = find_checkpoint(run, which)
     meta = records.read_progress(newest, run.experiment.num_updates)
     learners = checkpoint.load(newest, like, partial=True)["learners"]
@@ -203,7 +203,7 @@ def load_policies(
     policies = {name: policy for state in learners.values() for name, policy in state["params"].items()}
     if run.experiment.num_seeds > 1 and seed_index is not None:
         policies = jax.tree.map(lambda leaf: leaf[seed_index], policies)
-    return roles, policies, meta
+    return setup, policies, meta
 
 
 def check_weights(experiment: Experiment) -> None:
@@ -239,8 +239,8 @@ def weights_sha256(policies: dict[str, PyTree]) -> str:
     return digest.hexdigest()
 
 
-def _policy_shapes(roles: Cast) -> dict[str, Any]:
-    seeds = roles.experiment.num_seeds
+def _policy_shapes(setup: Setup) -> dict[str, Any]:
+    seeds = setup.experiment.num_seeds
 
     def one(algorithm, spec):
         state = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec))
@@ -248,4 +248,4 @@ def _policy_shapes(roles: Cast) -> dict[str, Any]:
             return state.params
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), state.params)
 
-    return {name: {"params": one(algorithm, spec)} for name, (algorithm, spec) in roles.learners.items()}
+    return {name: {"params": one(algorithm, spec)} for name, (algorithm, spec) in setup.learners.items()}

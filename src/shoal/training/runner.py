@@ -21,9 +21,9 @@ from shoal.training.experiment import Config, Experiment
 from shoal.training.host import Stepping
 from shoal.training.host_stages import TIMEOUT
 from shoal.training.loggers import Logger, make_loggers
-from shoal.training.loop import Loop, Result
+from shoal.training.loop import Loop, TrainingResult
 from shoal.training.program import Program
-from shoal.training.run import Run, create, devices_of, extend, open_run, warn_of_devices
+from shoal.training.run import RunFolder, create, devices_of, extend, open_run, warn_of_devices
 from shoal.training.serialise import to_plain
 
 
@@ -40,11 +40,11 @@ class Job:
     observers: Observers = dataclasses.field(default_factory=Observers)
     checkpoint_seconds: float = 60.0
 
-    def drive(self, program: Program[Any]) -> Result:
+    def drive(self, program: Program[Any]) -> TrainingResult:
         """Runs a program by the loop of this process."""
         if self.resumed:
             assert self.folder is not None
-            run = Run(self.folder, self.config)
+            run = RunFolder(self.folder, self.config)
             newest = records.newest_checkpoint(run.path)
             meta = run.config.read_meta(newest) if newest else None
             if meta and "devices" in meta:
@@ -63,7 +63,7 @@ class Runner(Protocol):
         """Itself, ready for a run: whatever can be refused is refused. resumed: the folder of a run that goes on."""
         ...
 
-    def execute(self, job: Job) -> Result:
+    def execute(self, job: Job) -> TrainingResult:
         """Makes a run; prepares itself, if that has not been done."""
         ...
 
@@ -82,7 +82,7 @@ class Local:
     program: Program[Any] | None = dataclasses.field(default=None, repr=False, compare=False)  # see `prepare`
 
     def prepare(self, config: Config, resumed: Path | None = None) -> Self:
-        devices = devices_of(Run(resumed, config), self.devices) if resumed else self.devices
+        devices = devices_of(RunFolder(resumed, config), self.devices) if resumed else self.devices
         stepping = Stepping(self.env_workers, self.env_timeout)
         if isinstance(config, Experiment):
             return dataclasses.replace(self, program=config.program(devices, stepping))
@@ -90,7 +90,7 @@ class Local:
             raise OptionError(f"{config.kind}: env_workers and env_timeout are for trainings; leave them out")
         return dataclasses.replace(self, program=config.program(devices))
 
-    def execute(self, job: Job) -> Result:
+    def execute(self, job: Job) -> TrainingResult:
         ready = self if self.program else self.prepare(job.config, job.folder if job.resumed else None)
         assert ready.program is not None
         return job.drive(ready.program)
@@ -108,7 +108,7 @@ def run(
     callbacks: Sequence[Callback] = (),
     loggers: Sequence[str | Logger] = (),
     checkpoint_seconds: float = 60.0,
-) -> Result:
+) -> TrainingResult:
     """Runs a config from the start; with a new `folder`, metrics and checkpoints are kept there.
 
     listener: called with a `Progress` now and then. callbacks, loggers: see `training.callbacks`, `training.loggers`.
@@ -129,7 +129,7 @@ def train(
     checkpoint_seconds: float = 60.0,
     env_workers: int = 0,
     env_timeout: float = TIMEOUT,
-) -> Result:
+) -> TrainingResult:
     """Trains an experiment on this machine: `run`, its options spelt out; see `Local` for them."""
     require_type("train", "experiment", experiment, Experiment, "presets.get(NAME) gives one")
     on = Local(devices, env_workers, env_timeout)
@@ -145,7 +145,7 @@ def resume(
     callbacks: Sequence[Callback] = (),
     loggers: Sequence[str | Logger] = (),
     checkpoint_seconds: float = 60.0,
-) -> Result:
+) -> TrainingResult:
     """Continues a run of any kind from its newest checkpoint, to the same bits as if it had never stopped.
 
     Environments on the host keep their state to themselves: there, episodes begin anew. total_env_steps: a larger total

@@ -25,14 +25,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.batching.regroup import Regrouped, sides
+from shoal.batching.regroup import Regrouped, return_groups
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError, unknown_name
 from shoal.core.types import PyTree, Seat
 from shoal.training import checkpoint, nan_guard, records
 from shoal.training.bench import versions
-from shoal.training.fused import Carry, Program, build
-from shoal.training.loop import Result
+from shoal.training.fused import Carry, FusedProgram, make_fused_program
+from shoal.training.loop import TrainingResult
 from shoal.training.program import SeparateTally, Tally
 from shoal.training.serialise import to_plain
 from shoal.training.sweep_plan import Range, Sweep
@@ -118,7 +118,9 @@ class SweepTally(SeparateTally):
         expected = -(-self.update // every) if self.finished else self.update // every
         counted = [name for name in self.names if name == "episodes" or name.startswith("return/")]
         whole = all(
-            isinstance(line.get(name), list) and (len(line[name]),) == self.lanes for line in lines for name in counted
+            isinstance(line.get(name), list) and (len(line[name]),) == self.metric_shape
+            for line in lines
+            for name in counted
         )
         if len(lines) < expected or not whole:
             raise RunError(
@@ -129,7 +131,7 @@ class SweepTally(SeparateTally):
 
 
 @dataclasses.dataclass(frozen=True)
-class SweepProgram(Program):
+class SweepProgram(FusedProgram):
     """All points of a sweep side by side. A point that becomes NaN fails by itself; the others go on.
 
     measure: the columns whose sum is the return that counts.
@@ -150,7 +152,7 @@ class SweepProgram(Program):
         """Weights may hold NaN: those of points that have failed do."""
         shapes = self.shapes()
         stored = checkpoint.load(path, shapes.replace(latch=nan_guard.as_stored(shapes.latch)))
-        known = nan_guard.is_sound(stored.latch, self.cast.spec.groups)
+        known = nan_guard.is_sound(stored.latch, self.setup.spec.groups)
         if np.any(np.asarray(stored.update) != meta["update"]) or not known:
             raise records.forged(path, "its arrays are not from the update that its meta data name")
         faults = nan_guard.spread(stored.latch, self.mesh.size)
@@ -163,7 +165,7 @@ class SweepProgram(Program):
         """`failures`: why each training failed, or None. `measure`, and the `device` that it was on."""
         host = jax.device_get(carry.latch)
         each = (jax.tree.map(lambda leaf, i=i: leaf[i], host) for i in range(len(host.kind)))
-        groups = list(self.cast.spec.groups)
+        groups = list(self.setup.spec.groups)
         errors = (nan_guard.report(one, self.experiment.env, groups) for one in each)
         device = self.mesh.devices.flat[0]
         return {
@@ -175,11 +177,11 @@ class SweepProgram(Program):
 
 def build_sweep(plan: Sweep, devices: int | None = None, kind: type[SweepProgram] = SweepProgram) -> SweepProgram:
     """The program of a sweep; refuses what can be refused before anything is compiled."""
-    program = build(plan.experiment, devices, plan.overrides, kind)
-    return dataclasses.replace(program, measure=_measured(plan, program))
+    program = make_fused_program(plan.experiment, devices, plan.overrides, kind)
+    return dataclasses.replace(program, measure=_measure(plan, program))
 
 
-def summarise(plan: Sweep, result: Result) -> SweepResult:
+def summarise(plan: Sweep, result: TrainingResult) -> SweepResult:
     """What came of the points, from the lines of metrics and from why some of them failed."""
     columns, failures = result.standing["measure"], result.standing["failures"]
     scores = [None if failure else _score(result.lines, columns, lane) for lane, failure in enumerate(failures)]
@@ -202,10 +204,10 @@ def summarise(plan: Sweep, result: Result) -> SweepResult:
     )
 
 
-def _measured(plan: Sweep, program: Program) -> tuple[str, ...]:
+def _measure(plan: Sweep, program: FusedProgram) -> tuple[str, ...]:
     """The columns whose sum is the return that counts."""
-    env, learners = program.cast.env, program.cast.learners
-    all_sides = sides(env)
+    env, learners = program.setup.env, program.setup.learners
+    all_sides = return_groups(env)
     known = tuple(f"return/{side}" for side in all_sides)
     if plan.measure is None:
         swept = {

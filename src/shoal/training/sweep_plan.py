@@ -109,7 +109,7 @@ class Sweep(Composed):
     @functools.cached_property
     def points(self) -> tuple[dict[str, float], ...]:
         """The value of each name of `over`, for every point."""
-        lists = {name: _checked(name, values) for name, values in self.over.items()}
+        lists = {name: _check(name, values) for name, values in self.over.items()}
         if self.random is None:
             return _product(lists)
         _check_count(self.random)
@@ -209,7 +209,7 @@ def _product(lists: Mapping[str, Range | tuple[float, ...]]) -> tuple[dict[str, 
     return tuple(dict(zip(lists, point, strict=True)) for point in itertools.product(*grids))
 
 
-def _checked(name: str, values: Range | Sequence[float]) -> Range | tuple[float, ...]:
+def _check(name: str, values: Range | Sequence[float]) -> Range | tuple[float, ...]:
     if isinstance(values, Range):
         return values
     got = tuple(values)

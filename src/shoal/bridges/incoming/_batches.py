@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from shoal.bridges.outgoing._worlds import checked
+from shoal.bridges.outgoing._worlds import check_action
 from shoal.core.errors import OptionError, WorldError, require
-from shoal.core.host import Copies, HostEnv, Observations, StandIn, Told
+from shoal.core.host import HostEnv, HostEnvProxy, HostTimestep, Observations, SerialHostBatch
 from shoal.core.spaces import Box, action_shape
 from shoal.core.types import Group
 
@@ -57,7 +57,7 @@ class Gate:
             space = group.action
             harmless = min(max(0.0, space.low), space.high) if isinstance(space, Box) else 0
             meant = np.where(rows, array, np.asarray(harmless).astype(array.dtype))
-        checked(self.name, f"group {name!r}", group.action, meant, lead)
+        check_action(self.name, f"group {name!r}", group.action, meant, lead)
         return array
 
     def _open(self, what: str) -> None:
@@ -65,7 +65,7 @@ class Gate:
             raise WorldError(f"{self.name}: it is closed: no {what} is possible any more; open it again")
 
 
-class GatedCopies(Copies):
+class GatedCopies(SerialHostBatch):
     """Environments that are stepped one after the other, behind a gate."""
 
     def __init__(self, envs: Sequence[HostEnv]):
@@ -76,7 +76,7 @@ class GatedCopies(Copies):
         self.gate.begin(seed)
         return self.gate.told(super().reset(seed))
 
-    def step(self, actions: Mapping[str, np.ndarray]) -> Told:
+    def step(self, actions: Mapping[str, np.ndarray]) -> HostTimestep:
         told = super().step(self.gate.taken(actions))
         self.gate.told(told.observation)
         return told
@@ -88,14 +88,14 @@ class GatedCopies(Copies):
             super().close()
 
 
-def stand_in_for(env: HostEnv, make: Callable[[], HostEnv]) -> StandIn:
-    """A stand-in for environments like `env`, each made anew and behind a gate; refuses to open fewer than one."""
+def stand_in_for(env: HostEnv, make: Callable[[], HostEnv]) -> HostEnvProxy:
+    """A proxy for environments like `env`, each made anew and behind a gate; refuses to open fewer than one."""
 
     def opened(count: int) -> GatedCopies:
         check_count(env.name, count)
         return GatedCopies([make() for _ in range(count)])
 
-    return StandIn(env.name, dict(env.groups), dict(env.players), opened, env.masked, env.leaving)
+    return HostEnvProxy(env.name, dict(env.groups), dict(env.players), opened, env.masked, env.leaving)
 
 
 def check_count(name: str, count: Any) -> None:

@@ -15,12 +15,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from shoal.bridges.incoming._batches import Gate
+from shoal.bridges.incoming._conversion import legal_row, make_observation, make_outcome, map_view
 from shoal.bridges.incoming._parts import Misfit
 from shoal.bridges.incoming._reports import CHECKED_STEPS, Place
 from shoal.bridges.incoming._spaces import Spaces
-from shoal.bridges.incoming._told import legal_row, mapped, observation, outcome
 from shoal.core.errors import OptionError
-from shoal.core.host import Observations, Told
+from shoal.core.host import HostTimestep, Observations
 from shoal.core.types import Group, Observation, Outcome
 
 AGENT = "agent"
@@ -66,12 +66,12 @@ class Vector:
         self.place.begin()
         self._ended = np.zeros_like(self._ended)
         with self.place.inside("reset"):
-            # Those that `Copies` gives. An environment with its own entry point may take a single one only.
+            # Those that `SerialHostBatch` gives. An environment with its own entry point may take a single one only.
             value, info = self.env.reset(seed=seeds if self.seeded else seeds[0])  # pyright: ignore[reportArgumentType]
             self._before = self._seen(value, info)
         return self._before
 
-    def step(self, actions: Mapping[str, np.ndarray]) -> Told:
+    def step(self, actions: Mapping[str, np.ndarray]) -> HostTimestep:
         taken = self.gate.taken(actions)[AGENT][:, 0]
         self.place.advance()
         with self.place.inside("step"):
@@ -82,10 +82,10 @@ class Vector:
                 return self._next_step(value, info, reward, now)
             if self.mode == AutoresetMode.SAME_STEP:
                 seen = self._seen(value, info)
-                return Told(seen, self._final(seen, info, ended), self._outcome(reward, now))
+                return HostTimestep(seen, self._final(seen, info, ended), self._outcome(reward, now))
             final = self._seen(value, info)
             seen = self._seen(*self.env.reset(options={"reset_mask": ended})) if ended.any() else final
-            return Told(seen, final, self._outcome(reward, now))
+            return HostTimestep(seen, final, self._outcome(reward, now))
 
     def close(self) -> None:
         """Closes all copies; a second time nothing happens. If a process died, the others are ended."""
@@ -115,14 +115,14 @@ class Vector:
             process.join()
         self.env.unwrapped.closed = True  # their own way to close would wait for those that died
 
-    def _next_step(self, value: Any, info: Any, reward: Any, now: np.ndarray) -> Told:
+    def _next_step(self, value: Any, info: Any, reward: Any, now: np.ndarray) -> HostTimestep:
         """Where an episode had ended before, this step began the next: only now is there something to see in it."""
         told, before = self._ended, self._before
         over = told[0] | told[1]
         self._ended = now & ~over
         self._before = seen = self._seen(value, info)
         final = jax.tree.map(lambda was, is_: _where(over, was, is_), before, seen) if over.any() else seen
-        return Told(seen, final, self._outcome(reward, told))
+        return HostTimestep(seen, final, self._outcome(reward, told))
 
     def _final(self, seen: Observations, info: Any, ended: np.ndarray) -> Observations:
         """What was seen last in the episodes that ended; elsewhere as `seen`."""
@@ -139,8 +139,8 @@ class Vector:
         return {AGENT: final}
 
     def _seen(self, value: Any, info: Any) -> Observations:
-        view = mapped(lambda leaf: leaf[:, None], self.spaces.see(value, lead=1, check=self._checked))
-        seen = observation(view, self._legal(value, info) if self.masked else None)
+        view = map_view(lambda leaf: leaf[:, None], self.spaces.see(value, lead=1, check=self._checked))
+        seen = make_observation(view, self._legal(value, info) if self.masked else None)
         if self.leaving:
             active, present = ~(self._ended[0] | self._ended[1]), ~self._ended[0]
             seen = seen.replace(active=active[:, None], present=present[:, None])
@@ -155,7 +155,7 @@ class Vector:
         paid = np.array(reward, np.float32)
         if paid.shape != (self.num_envs,) or not np.isfinite(paid).all():
             raise Misfit(f"the rewards are {reward!r}, not a finite number for each of {self.num_envs} copies")
-        return outcome({AGENT: paid[:, None]}, ends[0], ends[1])
+        return make_outcome({AGENT: paid[:, None]}, ends[0], ends[1])
 
     @property
     def _checked(self) -> bool:

@@ -20,7 +20,7 @@ from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import PyTree
 
 
-class Held(NamedTuple):
+class WrappedState(NamedTuple):
     """Their state, and what is seen in it, by group. legal and active are None where theirs do not tell."""
 
     inner: PyTree
@@ -37,7 +37,7 @@ class Actions(NamedTuple):
 
 
 @contextlib.contextmanager
-def silenced() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Without what is printed meanwhile. Also from modules that put the streams of Python's start back."""
     first, now = sys.__stdout__, (sys.stdout, sys.stderr)
     nothing: Any = io.StringIO()
@@ -49,7 +49,7 @@ def silenced() -> Iterator[None]:
         sys.stdout, sys.stderr = now
 
 
-def firm(tree: PyTree, like: PyTree = None) -> PyTree:
+def strengthen_dtypes(tree: PyTree, like: PyTree = None) -> PyTree:
     """A state without Python numbers and weak types; with `like`, of the same types as it: else it would be recompiled.
 
     Keys are left as they are.

@@ -1,7 +1,7 @@
 """What other libraries' spaces are made of, and how their values become ours and ours theirs.
 
-A space of theirs is a tree: dicts and tuples whose leaves are arrays of `Numbers` or of `Choices`. `View` turns
-observations into one array or a flat dict of arrays, `Acts` turns our actions into theirs. Both take values with
+A space of theirs is a tree: dicts and tuples whose leaves are arrays of `Numbers` or of `Choices`. `ViewEncoder` turns
+observations into one array or a flat dict of arrays, `ActionDecoder` turns our actions into theirs. Both take values with
 leading axes (a batch of environments) as well as without.
 """
 
@@ -57,15 +57,15 @@ class Numbers:
         """The value as a new array of ours. Refuses what has another shape or is not finite."""
         array = _array(value, self.path)
         if array.shape[lead:] != self.shape:
-            raise Misfit(f"{said(self.path)} has the shape {array.shape[lead:]}, but its space {self.shape}")
+            raise Misfit(f"{show_path(self.path)} has the shape {array.shape[lead:]}, but its space {self.shape}")
         if self.dtype == np.uint8:
             if array.dtype != np.uint8 and ((array < 0) | (array > 255) | (array != np.floor(array))).any():
-                raise Misfit(f"{said(self.path)} is of the type {array.dtype}, but its space of uint8")
+                raise Misfit(f"{show_path(self.path)} is of the type {array.dtype}, but its space of uint8")
             return array.astype(np.uint8)
         array = array.astype(np.float32)
         if not np.isfinite(array).all():
             where, wrong = self._first(array, ~np.isfinite(array))
-            raise NotFinite(f"{said(self.path)} is {'NaN' if np.isnan(wrong) else wrong}{where}")
+            raise NotFinite(f"{show_path(self.path)} is {'NaN' if np.isnan(wrong) else wrong}{where}")
         return array
 
     def check(self, encoded: np.ndarray) -> None:
@@ -77,7 +77,7 @@ class Numbers:
         if outside.any():
             where, wrong = self._first(encoded, outside)
             low, high = (np.broadcast_to(bound, encoded.shape)[outside][0] for bound in (self.low, self.high))
-            raise Misfit(f"{said(self.path)} is {wrong:g}{where}, outside of its space: {low:g} to {high:g}")
+            raise Misfit(f"{show_path(self.path)} is {wrong:g}{where}, outside of its space: {low:g} to {high:g}")
 
     def _first(self, array: np.ndarray, wrong: np.ndarray) -> tuple[str, Any]:
         """The first value that is wrong, and where it is."""
@@ -109,11 +109,11 @@ class Choices:
         """One-hot vectors. Refuses what is not one of the choices."""
         array = _array(value, self.path)
         if array.shape[lead:] != self.shape:
-            raise Misfit(f"{said(self.path)} has the shape {array.shape[lead:]}, but its space {self.shape}")
+            raise Misfit(f"{show_path(self.path)} has the shape {array.shape[lead:]}, but its space {self.shape}")
         index = array - self.starts
         if ((index < 0) | (index >= self.sizes) | (index != np.floor(index))).any():
             choices = [f"{a} to {a + n - 1}" for a, n in zip(self.starts.flat, self.sizes.flat, strict=True)]
-            raise Misfit(f"{said(self.path)} is {array.tolist()}, but the choices are {', '.join(choices)}")
+            raise Misfit(f"{show_path(self.path)} is {array.tolist()}, but the choices are {', '.join(choices)}")
         ahead = np.cumsum(self.sizes) - self.sizes.ravel()
         at = index.astype(np.int64).reshape((*array.shape[:lead], -1)) + ahead
         hot = np.zeros((*array.shape[:lead], int(self.sizes.sum())), np.float32)
@@ -124,7 +124,7 @@ class Choices:
         """Nothing is left to check: `encode` refuses what lies outside."""
 
 
-def said(path: Path) -> str:
+def show_path(path: Path) -> str:
     """`observation['camera']['label']`."""
     return "observation" + keys(path)
 
@@ -146,16 +146,16 @@ def leaves(tree: Tree) -> list[Numbers | Choices]:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class View:
+class ViewEncoder:
     """How observations of a space become views. parts: by the names of the view, or the only one under `None`."""
 
     parts: dict[str | None, Numbers | Choices]
 
     @staticmethod
-    def of(tree: Tree, owner: str) -> "View":
+    def of(tree: Tree, owner: str) -> "ViewEncoder":
         """The view of a tree of parts; refuses one without parts, or with two of the same name."""
         if isinstance(tree, Numbers | Choices):
-            return View({None: tree})
+            return ViewEncoder({None: tree})
         parts: dict[str | None, Numbers | Choices] = {}
         for leaf in leaves(tree):
             name = "/".join(str(key) for key in leaf.path)
@@ -164,7 +164,7 @@ class View:
             parts[name] = leaf
         if not parts:
             raise OptionError(f"{owner}: the observation space is empty")
-        return View(parts)
+        return ViewEncoder(parts)
 
     @property
     def observation(self) -> Any:
@@ -205,14 +205,14 @@ class View:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Acts:
+class ActionDecoder:
     """Our actions as theirs. space: ours. decode: an action, or a batch of them, of ours to one of theirs."""
 
     space: ActionSpace
     decode: Callable[[np.ndarray], Any]
 
     @staticmethod
-    def of(tree: Tree, owner: str) -> "Acts":
+    def of(tree: Tree, owner: str) -> "ActionDecoder":
         """Choices become `Discrete` or `MultiDiscrete`, numbers a `Box`; refuses a mixture."""
         parts = leaves(tree)
         choices = [part for part in parts if isinstance(part, Choices)]
@@ -227,10 +227,12 @@ class Acts:
         return _choosing(tree, choices) if choices else _scaling(tree, numbers)
 
 
-def _choosing(tree: Tree, parts: list[Choices]) -> Acts:
+def _choosing(tree: Tree, parts: list[Choices]) -> ActionDecoder:
     sizes = tuple(int(n) for part in parts for n in part.sizes.flat)
     if isinstance(tree, Choices) and not tree.shape:
-        return Acts(Discrete(sizes[0]), lambda action: (np.asarray(action) + tree.starts).astype(tree.dtype)[()])
+        return ActionDecoder(
+            Discrete(sizes[0]), lambda action: (np.asarray(action) + tree.starts).astype(tree.dtype)[()]
+        )
     ends = np.cumsum([part.sizes.size for part in parts])[:-1]
 
     def decode(action: np.ndarray) -> Any:
@@ -241,12 +243,12 @@ def _choosing(tree: Tree, parts: list[Choices]) -> Acts:
             piece = next(pieces)
             return (piece.reshape((*flat.shape[:-1], *part.shape)) + part.starts).astype(part.dtype)[()]
 
-        return _rebuilt(tree, leaf)
+        return _rebuild(tree, leaf)
 
-    return Acts(MultiDiscrete(sizes), decode)
+    return ActionDecoder(MultiDiscrete(sizes), decode)
 
 
-def _scaling(tree: Tree, parts: list[Numbers]) -> Acts:
+def _scaling(tree: Tree, parts: list[Numbers]) -> ActionDecoder:
     """One box. Our boxes have one low and one high: where theirs differ, -1 to 1 stands for each element's own range.
 
     With a side that is open, nothing can be scaled: actions are then unbounded, and cut off at the bounds there are.
@@ -272,16 +274,16 @@ def _scaling(tree: Tree, parts: list[Numbers]) -> Acts:
             piece = next(pieces).reshape((*lead, *part.shape))
             return np.asarray(np.clip(piece.astype(part.dtype), part.low, part.high), part.dtype)
 
-        return _rebuilt(tree, leaf)
+        return _rebuild(tree, leaf)
 
-    return Acts(Box(shape, *bounds), decode)
+    return ActionDecoder(Box(shape, *bounds), decode)
 
 
-def _rebuilt(tree: Tree, leaf: Callable[[Any], Any]) -> Any:
+def _rebuild(tree: Tree, leaf: Callable[[Any], Any]) -> Any:
     if isinstance(tree, dict):
-        return {key: _rebuilt(part, leaf) for key, part in tree.items()}
+        return {key: _rebuild(part, leaf) for key, part in tree.items()}
     if isinstance(tree, tuple):
-        return tuple(_rebuilt(part, leaf) for part in tree)
+        return tuple(_rebuild(part, leaf) for part in tree)
     return leaf(tree)
 
 
@@ -302,7 +304,7 @@ def _at(value: Any, path: Path) -> Any:
         try:
             value = value[key]
         except (KeyError, IndexError, TypeError):
-            raise Misfit(f"{said(path[:depth])} has no part {key!r}, which its space has") from None
+            raise Misfit(f"{show_path(path[:depth])} has no part {key!r}, which its space has") from None
     return value
 
 
@@ -310,7 +312,7 @@ def _array(value: Any, path: Path) -> np.ndarray:
     try:
         array = np.asarray(value)
     except ValueError:
-        raise Misfit(f"{said(path)} is not an array but {type(value).__name__}") from None
+        raise Misfit(f"{show_path(path)} is not an array but {type(value).__name__}") from None
     if array.dtype.kind not in "biuf":
-        raise Misfit(f"{said(path)} is not numbers but {type(value).__name__} {str(value)[:60]!r}")
+        raise Misfit(f"{show_path(path)} is not numbers but {type(value).__name__} {str(value)[:60]!r}")
     return array

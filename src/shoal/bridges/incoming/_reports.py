@@ -76,7 +76,7 @@ class Place:
             raise self.error(f"{what} raised {type(error).__name__}: {error}") from error
 
 
-def found(scheme: str, path: str) -> Any:
+def import_object(scheme: str, path: str) -> Any:
     """The module `path`. One that does not exist suggests the nearest, one that lacks a package how to install it."""
     try:
         with warnings.catch_warnings():
@@ -100,7 +100,7 @@ def missing_package(owner: str, package: str) -> OptionError:
     return OptionError(f"{owner}: needs the package {root!r}: pip install {_INSTALLED_AS.get(root, _dashed(root))}")
 
 
-def called(owner: str, function: Callable[..., Any], options: dict[str, Any]) -> Any:
+def call_maker(owner: str, function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """`function(**options)`; what it raises names the environment and the options."""
     with listening():
         try:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from shoal.bridges.incoming._conversion import make_observation, make_outcome, to_reward
 from shoal.bridges.incoming._parts import Misfit
 from shoal.bridges.incoming._reports import CHECKED_STEPS, Place
 from shoal.bridges.incoming._spaces import Spaces, same_space
-from shoal.bridges.incoming._told import observation, one_reward, outcome
 from shoal.core.errors import OptionError
 from shoal.core.host import Observations
 from shoal.core.spaces import Discrete
@@ -67,7 +67,7 @@ class Roster:
         return {group: tuple((group, i) for i in range(len(own))) for group, own in self.members.items()}
 
 
-class Seated:
+class SeatedEnv:
     """An environment of PettingZoo's: what both of their interfaces share. gone: when each agent was done."""
 
     def __init__(self, env: Any, roster: Roster, check: bool):
@@ -129,7 +129,7 @@ class Seated:
             acting = np.array([agent in active for agent in own])
             view = None if check or legal is not None else spaces.view.rows([values.get(agent) for agent in own])
             if view is not None:  # nothing is amiss, and there is nothing else to look at
-                observations[group] = observation(view, None, acting, there)
+                observations[group] = make_observation(view, None, acting, there)
                 continue
             view = spaces.view.blank(len(own))
             for i, agent in enumerate(own):
@@ -137,14 +137,14 @@ class Seated:
                     self._put(view, legal, i, agent, values[agent], infos, check)
                 elif agent in present:
                     raise Misfit(f"agent {agent!r} is alive, but has no observation")
-            observations[group] = observation(view, legal, acting, there)
+            observations[group] = make_observation(view, legal, acting, there)
         return observations
 
     def outcome(self, gains: Mapping[Any, Any], over: bool, cut: Collection[Any]) -> Outcome:
         """What a step led to. An episode that is over was cut short if anybody in it was, else it terminated."""
         reward = {group: np.zeros(len(own), np.float32) for group, own in self.roster.members.items()}
         for agent, gain in gains.items():
-            amount = one_reward(gain, f"the reward of agent {agent!r}")
+            amount = to_reward(gain, f"the reward of agent {agent!r}")
             if agent in self.gone:
                 if amount and self.check:
                     raise Misfit(f"agent {agent!r} was done at step {self.gone[agent]}, but is still paid ({amount:g})")
@@ -152,7 +152,7 @@ class Seated:
                 group, i = self.seats[agent]
                 reward[group][i] = amount
         truncated = over and bool(cut)
-        return outcome(reward, over and not truncated, truncated)
+        return make_outcome(reward, over and not truncated, truncated)
 
     def _put(self, view: Any, legal: Any, i: int, agent: Any, value: Any, infos: Mapping, check: bool) -> None:
         spaces = self.roster.spaces[self.seats[agent][0]]

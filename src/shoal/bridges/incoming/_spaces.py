@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from shoal.bridges.incoming._conversion import legal_row
 from shoal.bridges.incoming._parts import (
     WIDEST,
-    Acts,
+    ActionDecoder,
     Choices,
     Misfit,
     Numbers,
     Path,
     Tree,
-    View,
+    ViewEncoder,
     place_of,
     seen_or_chosen,
 )
-from shoal.bridges.incoming._told import legal_row
 from shoal.core.errors import OptionError
 from shoal.core.spaces import Box, num_logits
 
@@ -37,8 +37,8 @@ class Spaces:
 
     observation: Any
     action: Any
-    view: View
-    acts: Acts
+    view: ViewEncoder
+    acts: ActionDecoder
     carried: bool
     alone: bool
 
@@ -49,8 +49,10 @@ class Spaces:
         tree = _tree(observation, owner, "observation", ())
         if carried:
             tree = {key: part for key, part in tree.items() if key != _MASK}
-        view = View.of(tree["observation"] if alone else tree, owner)
-        return Spaces(observation, action, view, Acts.of(_tree(action, owner, "action", ()), owner), carried, alone)
+        view = ViewEncoder.of(tree["observation"] if alone else tree, owner)
+        return Spaces(
+            observation, action, view, ActionDecoder.of(_tree(action, owner, "action", ()), owner), carried, alone
+        )
 
     @property
     def width(self) -> int:

@@ -18,21 +18,21 @@ import numpy as np
 from dm_env import specs
 
 from shoal.bridges.incoming._batches import stand_in_for
+from shoal.bridges.incoming._conversion import make_observation, make_outcome, map_view, to_reward
 from shoal.bridges.incoming._makers import Kind, check_maker
 from shoal.bridges.incoming._parts import (
     WIDEST,
-    Acts,
+    ActionDecoder,
     Choices,
     Misfit,
     Numbers,
     Path,
     Tree,
-    View,
+    ViewEncoder,
     place_of,
     seen_or_chosen,
 )
-from shoal.bridges.incoming._reports import CHECKED_STEPS, Place, called, found
-from shoal.bridges.incoming._told import mapped, observation, one_reward, outcome
+from shoal.bridges.incoming._reports import CHECKED_STEPS, Place, call_maker, import_object
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require
 from shoal.core.host import Observations
@@ -45,12 +45,12 @@ _SUPPORTED = "Array, BoundedArray, DiscreteArray, and dicts, tuples and lists of
 
 
 def make(name: str, *, check: bool = True, **options: Any) -> Env:
-    """A stand-in for the dm_env environment that the function `name`, `module:function`, makes."""
+    """A proxy for the dm_env environment that the function `name`, `module:function`, makes."""
     owner = f"dm_env:{name}"
     require(isinstance(check, bool), owner, "check", check, "true or false")
     path, _, wanted = name.partition(":")
     require(bool(path and wanted), owner, "the name", name, "module:function, such as my.module:make_catch")
-    function = getattr(found("dm_env", path), wanted, None)
+    function = getattr(import_object("dm_env", path), wanted, None)
     if not callable(function):
         raise OptionError(f"{owner}: the module {path!r} has no function {wanted!r}")
     check_maker(owner, function, _KIND)
@@ -58,25 +58,25 @@ def make(name: str, *, check: bool = True, **options: Any) -> Env:
 
     def build(seed: int | None) -> dm_env.Environment:
         given = {**options, "seed": seed} if seeded and seed is not None else options
-        env = called(owner, function, given)
+        env = call_maker(owner, function, given)
         if not hasattr(env, "observation_spec") or not hasattr(env, "action_spec"):
             raise OptionError(f"{owner}: it made {type(env).__name__}, which is not a dm_env.Environment")
         return env
 
-    first = Hosted(owner, build, seeded, check)
+    first = DmHostEnv(owner, build, seeded, check)
     first.close()
-    return stand_in_for(first, lambda: Hosted(owner, build, seeded, check))
+    return stand_in_for(first, lambda: DmHostEnv(owner, build, seeded, check))
 
 
-class Hosted:
+class DmHostEnv:
     """A dm_env environment as a `HostEnv`."""
 
     def __init__(self, name: str, build: Callable[[int | None], dm_env.Environment], seeded: bool, check: bool):
         self.name, self.build, self.seeded, self.check = name, build, seeded, check
         self.env = build(None)
         self.observation_spec, self.action_spec = self.env.observation_spec(), self.env.action_spec()
-        self.view = View.of(_tree(self.observation_spec, name, "observation", ()), name)
-        self.acts = Acts.of(_tree(self.action_spec, name, "action", ()), name)
+        self.view = ViewEncoder.of(_tree(self.observation_spec, name, "observation", ()), name)
+        self.acts = ActionDecoder.of(_tree(self.action_spec, name, "action", ()), name)
         self.groups: Mapping[str, Group] = {_AGENT: Group(1, self.acts.space, self.view.observation)}
         self.players: dict[str, tuple[Seat, ...]] = {_AGENT: ((_AGENT, 0),)}
         self.masked = self.leaving = False
@@ -94,15 +94,15 @@ class Hosted:
         self.place.advance()
         with self.place.inside("step"):
             told = self.env.step(self.acts.decode(actions[_AGENT][0]))
-            discount = 1.0 if told.discount is None else one_reward(told.discount, "the discount")
+            discount = 1.0 if told.discount is None else to_reward(told.discount, "the discount")
             if told.first():
                 raise Misfit("a step of the type FIRST came out of `step`: its last one was not said to be the LAST")
             if self.check and told.mid() and discount != 1.0:
                 raise Misfit(f"the discount of a step within the episode is {discount:g}: it cannot be handed on")
-            reward = np.array([one_reward(told.reward)], np.float32)
+            reward = np.array([to_reward(told.reward)], np.float32)
             terminated = told.last() and discount == 0.0
             ends = terminated, told.last() and not terminated
-            return self._seen(told.observation), outcome({_AGENT: reward}, *ends)
+            return self._seen(told.observation), make_outcome({_AGENT: reward}, *ends)
 
     def close(self) -> None:
         self.env.close()
@@ -112,7 +112,7 @@ class Hosted:
         if check and self.env.observation_spec() != self.observation_spec:
             now = self.env.observation_spec()
             raise Misfit(f"the observation spec was {self.observation_spec} and is {now} now: specs must not change")
-        return {_AGENT: observation(mapped(lambda leaf: leaf[None], self.view.encode(value, check=check)))}
+        return {_AGENT: make_observation(map_view(lambda leaf: leaf[None], self.view.encode(value, check=check)))}
 
 
 def _tree(spec: Any, owner: str, role: str, path: Path) -> Tree:

@@ -18,13 +18,13 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from shoal.bridges.incoming._batches import check_count, stand_in_for
+from shoal.bridges.incoming._conversion import make_observation, make_outcome, map_view, to_reward
 from shoal.bridges.incoming._gymnasium_vector import AGENT, Vector, has_masks
-from shoal.bridges.incoming._reports import CHECKED_STEPS, Place, called, found
+from shoal.bridges.incoming._reports import CHECKED_STEPS, Place, call_maker, import_object
 from shoal.bridges.incoming._spaces import Spaces, same_space
-from shoal.bridges.incoming._told import mapped, observation, one_reward, outcome
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, UnknownNameError, require
-from shoal.core.host import Observations, StandIn
+from shoal.core.host import HostEnvProxy, Observations
 from shoal.core.processes import away_from_current_folder
 from shoal.core.types import Group, Outcome, Seat
 
@@ -40,7 +40,7 @@ _OURS = {
 
 
 def make(name: str, *, check: bool = True, vectorisation_mode: str | None = None, **options: Any) -> Env:
-    """A stand-in for the Gymnasium environment `name`."""
+    """A proxy for the Gymnasium environment `name`."""
     owner = f"gymnasium:{name}"
     require(isinstance(check, bool), owner, "check", check, "true or false")
     known = vectorisation_mode in (None, *_MODES)
@@ -50,7 +50,7 @@ def make(name: str, *, check: bool = True, vectorisation_mode: str | None = None
     kwargs = options.get("vector_kwargs", {})
     require(isinstance(kwargs, dict), owner, "vector_kwargs", kwargs, "an object of options by name")
     if ":" in name:
-        found("gymnasium", name.partition(":")[0])
+        import_object("gymnasium", name.partition(":")[0])
     if vectorisation_mode is not None:
         return _vector(name, check, vectorisation_mode, options)
     if "vector_kwargs" in options:
@@ -61,7 +61,7 @@ def make(name: str, *, check: bool = True, vectorisation_mode: str | None = None
     creator = functools.partial(gymnasium.make, name, disable_env_checker=True)
 
     def build(masked: bool | None) -> "Single":
-        return Single(owner, _made(owner, creator, options), check, masked)
+        return Single(owner, _make(owner, creator, options), check, masked)
 
     first = build(None)
     first.close()
@@ -88,8 +88,8 @@ class Single:
         self.place.advance()
         with self.place.inside("step"):
             value, reward, terminated, truncated, info = self.env.step(self.spaces.acts.decode(actions[AGENT][0]))
-            paid = np.array([one_reward(reward)], np.float32)
-            return self._seen(value, info), outcome({AGENT: paid}, terminated, truncated)
+            paid = np.array([to_reward(reward)], np.float32)
+            return self._seen(value, info), make_outcome({AGENT: paid}, terminated, truncated)
 
     def close(self) -> None:
         self.env.close()
@@ -99,8 +99,8 @@ class Single:
         if check:
             same_space("observation", self.spaces.observation, self.env.observation_space)
             same_space("action", self.spaces.action, self.env.action_space)
-        view = mapped(lambda leaf: leaf[None], self.spaces.see(value, check=check))
-        return {AGENT: observation(view, self.spaces.legal(value, info)[None] if self.masked else None)}
+        view = map_view(lambda leaf: leaf[None], self.spaces.see(value, check=check))
+        return {AGENT: make_observation(view, self.spaces.legal(value, info)[None] if self.masked else None)}
 
 
 def _vector(name: str, check: bool, mode: str, options: dict[str, Any]) -> Env:
@@ -114,7 +114,7 @@ def _vector(name: str, check: bool, mode: str, options: dict[str, Any]) -> Env:
     def build(count: int, mode: str, kwargs: dict[str, Any], masked: bool | None = None) -> Vector:
         wanted = functools.partial(creator, num_envs=count, vectorization_mode=mode, vector_kwargs=kwargs)
         with away_from_current_folder():  # there may be processes
-            made = _made(owner, wanted, options)
+            made = _make(owner, wanted, options)
         return Vector(owner, made, check, not own, masked, workers=mode == "async")
 
     def opened(count: int) -> Vector:
@@ -127,12 +127,12 @@ def _vector(name: str, check: bool, mode: str, options: dict[str, Any]) -> Env:
     masked, leaving = first.masked, first.leaving
     first.close()
     seats = {AGENT: ((AGENT, 0),)}
-    return StandIn(owner, {AGENT: group}, seats, opened, masked, leaving)
+    return HostEnvProxy(owner, {AGENT: group}, seats, opened, masked, leaving)
 
 
-def _made(owner: str, function: Any, options: dict[str, Any]) -> Any:
+def _make(owner: str, function: Any, options: dict[str, Any]) -> Any:
     try:
-        return called(owner, function, options)
+        return call_maker(owner, function, options)
     except Exception as error:
         if isinstance(error.__cause__, gymnasium.error.UnregisteredEnv):
             raise UnknownNameError(f"{owner}: {error.__cause__}") from error.__cause__

@@ -13,7 +13,7 @@ import gymnax
 import jax
 import jax.numpy as jnp
 
-from shoal.bridges.incoming._jax_worlds import Actions, Held, firm, gym_like_actions, tidy
+from shoal.bridges.incoming._jax_worlds import Actions, WrappedState, gym_like_actions, strengthen_dtypes, tidy
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, unknown_name
 from shoal.core.types import Group, Observation, Outcome, PyTree
@@ -45,22 +45,22 @@ class Gymnax(Env):
         values = {field.name: getattr(self.settings, field.name) for field in dataclasses.fields(self.settings)}
         return {name: jnp.float32(value) for name, value in values.items() if isinstance(value, float)}
 
-    def reset(self, key: jax.Array, params: dict[str, jax.Array]) -> Held:
+    def reset(self, key: jax.Array, params: dict[str, jax.Array]) -> WrappedState:
         observation, state = self.env.reset_env(key, self.settings.replace(**params))
-        return Held(firm(state), self._view(observation))
+        return WrappedState(strengthen_dtypes(state), self._view(observation))
 
     def step(
-        self, key: jax.Array, state: Held, actions: dict[str, jax.Array], params: dict[str, jax.Array]
-    ) -> tuple[Held, Outcome]:
+        self, key: jax.Array, state: WrappedState, actions: dict[str, jax.Array], params: dict[str, jax.Array]
+    ) -> tuple[WrappedState, Outcome]:
         settings = self.settings.replace(**params)
         action = self.actions.theirs(actions[GROUP][0])
         observation, inner, reward, terminated, _ = self.env.step_env(key, state.inner, action, settings)
         truncated = jnp.asarray(self.env.is_truncated(inner, settings), bool)
         reward = jnp.asarray(reward, jnp.float32).reshape(1)
         outcome = Outcome({GROUP: reward}, jnp.asarray(terminated, bool), truncated)
-        return Held(firm(inner, state.inner), self._view(observation)), outcome
+        return WrappedState(strengthen_dtypes(inner, state.inner), self._view(observation)), outcome
 
-    def observe(self, state: Held, params: PyTree) -> dict[str, Observation]:
+    def observe(self, state: WrappedState, params: PyTree) -> dict[str, Observation]:
         return {GROUP: Observation(state.view[GROUP])}
 
     def _view(self, observation: PyTree) -> dict[str, PyTree]:

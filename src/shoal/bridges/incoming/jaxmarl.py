@@ -21,13 +21,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shoal.bridges.incoming._jax_worlds import silenced
+from shoal.bridges.incoming._jax_worlds import silence
 
-with silenced():  # it prints which packages it lacks
+with silence():  # it prints which packages it lacks
     import jaxmarl
     from jaxmarl.registration import registered_envs
 
-from shoal.bridges.incoming._jax_worlds import Actions, Held, firm, gym_like_actions, some_legal, tidy
+from shoal.bridges.incoming._jax_worlds import (
+    Actions,
+    WrappedState,
+    gym_like_actions,
+    some_legal,
+    strengthen_dtypes,
+    tidy,
+)
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, unknown_name
 from shoal.core.spaces import Box, num_logits
@@ -52,12 +59,14 @@ class JaxMarl(Env):
     def groups(self) -> dict[str, Group]:
         return {name: Group(len(agents), self.actions[name].space) for name, agents in self.members.items()}
 
-    def reset(self, key: jax.Array, params: PyTree) -> Held:
+    def reset(self, key: jax.Array, params: PyTree) -> WrappedState:
         observation, state = self.env.reset(key)
         everyone = {name: jnp.ones(len(agents), bool) for name, agents in self.members.items()}
-        return Held(firm(state), self._views(observation), self._legal(state), everyone)
+        return WrappedState(strengthen_dtypes(state), self._views(observation), self._legal(state), everyone)
 
-    def step(self, key: jax.Array, state: Held, actions: dict[str, jax.Array], params: PyTree) -> tuple[Held, Outcome]:
+    def step(
+        self, key: jax.Array, state: WrappedState, actions: dict[str, jax.Array], params: PyTree
+    ) -> tuple[WrappedState, Outcome]:
         chosen = {
             agent: self.actions[name].theirs(actions[name][i])
             for name, agents in self.members.items()
@@ -73,10 +82,12 @@ class JaxMarl(Env):
             for name, agents in self.members.items()
         }
         over, late = jnp.asarray(dones["__all__"], bool), self._out_of_time(inner)
-        following = Held(firm(inner, state.inner), self._views(observation), self._legal(inner), active)
+        following = WrappedState(
+            strengthen_dtypes(inner, state.inner), self._views(observation), self._legal(inner), active
+        )
         return following, Outcome(reward, over & ~late, over & late)
 
-    def observe(self, state: Held, params: PyTree) -> dict[str, Observation]:
+    def observe(self, state: WrappedState, params: PyTree) -> dict[str, Observation]:
         legal, active = state.legal or {}, state.active or {}
         return {name: Observation(view, legal.get(name), active[name]) for name, view in state.view.items()}
 
@@ -113,11 +124,11 @@ def make(name: str, **options: Any) -> Env:
     except Exception as error:  # a constructor may need other packages, and checks what it likes
         raise OptionError(f"{title}: JaxMARL cannot make it: {type(error).__name__}: {error}") from error
     observation, state = jax.eval_shape(env.reset, jax.eval_shape(lambda: jax.random.key(0)))
-    members, actions = _grouped(title, env, observation)
+    members, actions = _group(title, env, observation)
     return JaxMarl(title, tuple(sorted(options.items())), env, members, actions, _masks(env, state, members, actions))
 
 
-def _grouped(title: str, env: Any, observation: Any) -> tuple[dict[str, tuple], dict[str, Actions]]:
+def _group(title: str, env: Any, observation: Any) -> tuple[dict[str, tuple], dict[str, Actions]]:
     """Agents by group, in order; those that share a name but not their spaces are kept apart."""
     if not isinstance(observation, Mapping) or not set(env.agents) <= set(observation):
         raise OptionError(

@@ -22,7 +22,15 @@ import numpy as np
 from jumanji.registration import make as make_theirs
 from jumanji.registration import registered_environments
 
-from shoal.bridges.incoming._jax_worlds import Actions, Held, box_actions, choices, firm, some_legal, tidy
+from shoal.bridges.incoming._jax_worlds import (
+    Actions,
+    WrappedState,
+    box_actions,
+    choices,
+    some_legal,
+    strengthen_dtypes,
+    tidy,
+)
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.spaces import Box, Discrete, num_logits
@@ -51,28 +59,30 @@ class Jumanji(Env):
     def groups(self) -> dict[str, Group]:
         return {GROUP: Group(self.size, self.actions.space)}
 
-    def reset(self, key: jax.Array, params: PyTree) -> Held:
+    def reset(self, key: jax.Array, params: PyTree) -> WrappedState:
         state, step = self.env.reset(key)
-        return self._held(firm(state), step.observation)
+        return self._held(strengthen_dtypes(state), step.observation)
 
-    def step(self, key: jax.Array, state: Held, actions: dict[str, jax.Array], params: PyTree) -> tuple[Held, Outcome]:
+    def step(
+        self, key: jax.Array, state: WrappedState, actions: dict[str, jax.Array], params: PyTree
+    ) -> tuple[WrappedState, Outcome]:
         chosen = jax.vmap(self.actions.theirs)(actions[GROUP])
         inner, step = self.env.step(state.inner, chosen[0] if self.alone else chosen)
         reward = jnp.broadcast_to(jnp.asarray(step.reward, jnp.float32), (self.size,))
         over, gone = step.last(), jnp.all(step.discount == 0)
-        return self._held(firm(inner, state.inner), step.observation), Outcome(
+        return self._held(strengthen_dtypes(inner, state.inner), step.observation), Outcome(
             {GROUP: reward}, over & gone, over & ~gone
         )
 
-    def observe(self, state: Held, params: PyTree) -> dict[str, Observation]:
+    def observe(self, state: WrappedState, params: PyTree) -> dict[str, Observation]:
         return {GROUP: Observation(state.view[GROUP], state.legal[GROUP] if state.legal else None)}
 
-    def _held(self, inner: PyTree, observation: PyTree) -> Held:
+    def _held(self, inner: PyTree, observation: PyTree) -> WrappedState:
         legal = None
         if self.masked:
             width = num_logits(self.actions.space)  # pyright: ignore[reportArgumentType]
             legal = {GROUP: some_legal(getattr(observation, MASK).reshape(self.size, width))}
-        return Held(inner, {GROUP: self._view(observation)}, legal)
+        return WrappedState(inner, {GROUP: self._view(observation)}, legal)
 
     def _view(self, observation: PyTree) -> PyTree:
         seen = tidy(observation)

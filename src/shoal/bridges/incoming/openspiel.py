@@ -115,8 +115,8 @@ class OpenSpiel:
 
     def _past_chance(self, state: pyspiel.State) -> pyspiel.State:
         while state.is_chance_node():
-            outcomes, chances = zip(*state.chance_outcomes(), strict=True)
-            place = np.searchsorted(np.cumsum(chances), self._random.random() * sum(chances), side="right")
+            outcomes, probabilities = zip(*state.chance_outcomes(), strict=True)
+            place = np.searchsorted(np.cumsum(probabilities), self._random.random() * sum(probabilities), side="right")
             state.apply_action(outcomes[min(int(place), len(outcomes) - 1)])
         return state
 
@@ -192,16 +192,16 @@ class _Bot(pyspiel.Bot):
         said = np.asarray(self._decide(self._view(state, self._player), legal), np.float64)
         allowed = f"a chance for each of {self._num_actions} actions"
         require(said.shape == legal.shape, "bot", "what decide returns", said.tolist(), allowed)
-        chances = np.where(legal, said, 0.0)
-        total = chances.sum()
-        ok = (chances >= 0).all() and 0 < total < np.inf
-        require(bool(ok), "bot", "policy", chances.tolist(), "a chance for every action, some of them above 0")
-        return [(int(action), float(chances[action] / total)) for action in np.flatnonzero(legal)]
+        probabilities = np.where(legal, said, 0.0)
+        total = probabilities.sum()
+        ok = (probabilities >= 0).all() and 0 < total < np.inf
+        require(bool(ok), "bot", "policy", probabilities.tolist(), "a chance for every action, some of them above 0")
+        return [(int(action), float(probabilities[action] / total)) for action in np.flatnonzero(legal)]
 
     def step_with_policy(self, state: pyspiel.State) -> tuple[list[tuple[int, float]], int]:
         policy = self.get_policy(state)
-        actions, chances = zip(*policy, strict=True)
-        return policy, int(self._random.choice(actions, p=np.array(chances) / sum(chances)))
+        actions, probabilities = zip(*policy, strict=True)
+        return policy, int(self._random.choice(actions, p=np.array(probabilities) / sum(probabilities)))
 
     def step(self, state: pyspiel.State) -> int:
         return self.step_with_policy(state)[1]

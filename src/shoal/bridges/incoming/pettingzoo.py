@@ -40,8 +40,8 @@ from pettingzoo.utils.wrappers import AssertOutOfBoundsWrapper, OrderEnforcingWr
 from shoal.bridges.incoming._batches import stand_in_for
 from shoal.bridges.incoming._makers import Kind, check_maker
 from shoal.bridges.incoming._parts import Misfit
-from shoal.bridges.incoming._reports import Place, called, found, nearest, nearest_function
-from shoal.bridges.incoming._roster import Roster, Seated
+from shoal.bridges.incoming._reports import Place, call_maker, import_object, nearest, nearest_function
+from shoal.bridges.incoming._roster import Roster, SeatedEnv
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.host import Observations
@@ -52,13 +52,13 @@ _KIND = Kind((ParallelEnv, AECEnv), _PARTS, ("pettingzoo",), "a ParallelEnv or a
 
 
 def make(name: str, *, check: bool = True, players: str | None = None, **options: Any) -> Env:
-    """A stand-in for the PettingZoo environment `name`."""
+    """A proxy for the PettingZoo environment `name`."""
     owner = f"pettingzoo:{name}"
     require(isinstance(check, bool), owner, "check", check, "true or false")
     require(players in (None, "group", "agent"), owner, "players", players, "group or agent")
     function = _function(name)
     options = _with_roms(name, options)
-    first = called(owner, function, options)
+    first = call_maker(owner, function, options)
     turns = isinstance(first, AECEnv) or hasattr(first, "agent_iter")
     if not all(hasattr(first, part) for part in _PARTS):
         raise OptionError(f"{owner}: {type(first).__name__} is neither a ParallelEnv nor an AECEnv of PettingZoo's")
@@ -68,11 +68,11 @@ def make(name: str, *, check: bool = True, players: str | None = None, **options
     first = _unguarded(first)
     first.close()
     return stand_in_for(
-        kind(first, roster, check), lambda: kind(_unguarded(called(owner, function, options)), roster, check)
+        kind(first, roster, check), lambda: kind(_unguarded(call_maker(owner, function, options)), roster, check)
     )
 
 
-class Parallel(Seated):
+class Parallel(SeatedEnv):
     """A `ParallelEnv` as a `HostEnv`."""
 
     def reset(self, seed: int | None) -> Observations:
@@ -106,7 +106,7 @@ class Parallel(Seated):
                 raise Misfit(f"agent {agent!r} is no longer among the agents, but neither terminated nor truncated")
 
 
-class Turns(Seated):
+class Turns(SeatedEnv):
     """An `AECEnv` as a `HostEnv`: one agent acts at a time."""
 
     def reset(self, seed: int | None) -> Observations:
@@ -180,7 +180,7 @@ def _function(name: str) -> Any:
     if "/" in name:
         return _registered(name)
     path, _, wanted = name.partition(":")
-    module = found("pettingzoo", path)
+    module = import_object("pettingzoo", path)
     names = [wanted] if wanted else ["parallel_env", "env"]
     for function in names:
         maker = getattr(module, function, None)

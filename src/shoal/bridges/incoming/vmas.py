@@ -20,7 +20,7 @@ import numpy as np
 
 from shoal.bridges.incoming._batches import Gate, check_count
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
-from shoal.core.host import Observations, StandIn, Told
+from shoal.core.host import HostEnvProxy, HostTimestep, Observations
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import Group, Observation, Outcome, Seat
 
@@ -46,7 +46,7 @@ class Options:
         require(not clash, "vmas", "multidiscrete_actions", True, "False unless continuous_actions is")
 
 
-def make(name: str, **options: Any) -> StandIn:
+def make(name: str, **options: Any) -> HostEnvProxy:
     """A VMAS scenario as a world for the host runner."""
     own = {field.name for field in dataclasses.fields(Options)}
     ours = Options(**{option: value for option, value in options.items() if option in own})
@@ -62,7 +62,7 @@ def make(name: str, **options: Any) -> StandIn:
         check_count(title, count)
         return VmasBatch(_open(name, count, ours, theirs), Gate(title, groups, count))
 
-    return StandIn(title, groups, players, opened)
+    return HostEnvProxy(title, groups, players, opened)
 
 
 class VmasBatch:
@@ -80,16 +80,16 @@ class VmasBatch:
         self.gate.begin(seed)
         return self._seen(self.env.reset(seed=seed))
 
-    def step(self, actions: Mapping[str, np.ndarray]) -> Told:
+    def step(self, actions: Mapping[str, np.ndarray]) -> HostTimestep:
         views, rewards, terminated, truncated, _ = self.env.step(self._dealt(self.gate.taken(actions)))
         final = self._seen(views)
         reward = {
-            name: _handed(torch.stack([rewards[i] for i in seat.agents], 1).float())
+            name: _hand_over(torch.stack([rewards[i] for i in seat.agents], 1).float())
             for name, seat in self.seats.items()
         }
         outcome = Outcome(reward, terminated.cpu().numpy(), truncated.cpu().numpy())
         ended = terminated | truncated
-        return Told(self._seen(self._renewed(ended, views)) if bool(ended.any()) else final, final, outcome)
+        return HostTimestep(self._seen(self._renewed(ended, views)) if bool(ended.any()) else final, final, outcome)
 
     def close(self) -> None:
         """Nothing more is possible; else there is nothing to close: VMAS opens a window only when it draws."""
@@ -118,7 +118,7 @@ class VmasBatch:
         return [_where(ended, new, old) for new, old in zip(after, views, strict=True)]
 
     def _seen(self, views: list[Any]) -> Observations:
-        return {name: Observation(_stacked([views[i] for i in seat.agents])) for name, seat in self.seats.items()}
+        return {name: Observation(_stack([views[i] for i in seat.agents])) for name, seat in self.seats.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,10 +184,10 @@ def _boxes(view: Any) -> Any:
     return Box(tuple(view.shape[1:]), dtype=str(view.dtype).removeprefix("torch."))
 
 
-def _stacked(views: list[Any]) -> Any:
+def _stack(views: list[Any]) -> Any:
     if isinstance(views[0], Mapping):
-        return {name: _stacked([view[name] for view in views]) for name in views[0]}
-    return _handed(torch.stack(views, 1))
+        return {name: _stack([view[name] for view in views]) for name in views[0]}
+    return _hand_over(torch.stack(views, 1))
 
 
 def _where(mask: torch.Tensor, new: Any, old: Any) -> Any:
@@ -196,7 +196,7 @@ def _where(mask: torch.Tensor, new: Any, old: Any) -> Any:
     return torch.where(mask.reshape(-1, *[1] * (new.ndim - 1)), new, old)
 
 
-def _handed(tensor: torch.Tensor) -> Any:
+def _hand_over(tensor: torch.Tensor) -> Any:
     """The tensor's own memory: as numpy, or on a GPU that JAX uses too, as a JAX array."""
     if tensor.is_cuda and jax.default_backend() == "gpu":
         return jax.dlpack.from_dlpack(tensor)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.bridges.outgoing._worlds import missing
+from shoal.bridges.outgoing._worlds import missing_package_error
 from shoal.core.errors import WorldError
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import Group, Observation, PyTree
@@ -13,7 +13,7 @@ from shoal.core.types import Group, Observation, PyTree
 try:
     from gymnasium import spaces
 except ImportError as error:
-    raise missing("gymnasium") from error
+    raise missing_package_error("gymnasium") from error
 
 
 def action_space(space: ActionSpace) -> spaces.Space[Any]:

@@ -30,14 +30,14 @@ class ResetNeeded(ShoalError, RuntimeError):
     """A step was asked for where there is no episode."""
 
 
-class Seen(NamedTuple):
+class SingleStep(NamedTuple):
     """What a reset or a step led to, in numpy; flags and legal actions are int8. After a reset all rewards are 0."""
 
     observation: dict[str, Observation]
     outcome: Outcome
 
 
-class One:
+class SingleEnv:
     """One copy of a world. `name` is what errors call it."""
 
     def __init__(self, env: Env, name: str):
@@ -50,7 +50,7 @@ class One:
         self._began = False
         self.over = True
 
-    def reset(self, seed: int | None = None) -> Seen:
+    def reset(self, seed: int | None = None) -> SingleStep:
         """Begins an episode. A seed begins a new chain of episodes, else the next one of the chain begins."""
         check_seed(self.name, seed)
         if seed is not None or self._key is None:
@@ -61,7 +61,7 @@ class One:
         self._state, packed = self._programs.begin(self._key, np.uint32(self._clock))
         return self._programs.unpacked(packed)
 
-    def step(self, actions: dict[str, np.ndarray]) -> Seen:
+    def step(self, actions: dict[str, np.ndarray]) -> SingleStep:
         """One step. Actions are `[n, ...]` by group, checked by the caller."""
         self._clock += 1
         self._began = False
@@ -89,14 +89,14 @@ class One:
 
 
 class Programs(NamedTuple):
-    """A world's compiled parts; `begin` and `advance` return the state and the packed `Seen`."""
+    """A world's compiled parts; `begin` and `advance` return the state and the packed `SingleStep`."""
 
     spec: Spec
     begin: Callable[..., tuple[PyTree, jax.Array]]
     advance: Callable[..., tuple[PyTree, jax.Array]]
     whole: Callable[[PyTree], jax.Array]
     scene: Callable[[PyTree], Scene]
-    unpacked: Callable[[jax.Array], Seen]
+    unpacked: Callable[[jax.Array], SingleStep]
 
 
 @functools.lru_cache(maxsize=128)  # a process that makes many wrappers of a world compiles it once
@@ -104,21 +104,21 @@ def programs(env: Env) -> Programs:
     """A world's compiled parts. Its default params are constants in them."""
     params = env.default_params()
 
-    def begin(key: jax.Array, clock: jax.Array) -> tuple[PyTree, Seen]:
+    def begin(key: jax.Array, clock: jax.Array) -> tuple[PyTree, SingleStep]:
         state = env.reset(use_key(jax.random.wrap_key_data(key), clock, Use.RESET), params)
         _, said = jax.eval_shape(env.step, jax.random.key(0), state, _no_actions(spec), params)
         outcome = trees.zeros(said)
-        return state, Seen(env.observe(state, params), outcome)
+        return state, SingleStep(env.observe(state, params), outcome)
 
-    def advance(key: jax.Array, clock: jax.Array, state: PyTree, actions: PyTree) -> tuple[PyTree, Seen]:
+    def advance(key: jax.Array, clock: jax.Array, state: PyTree, actions: PyTree) -> tuple[PyTree, SingleStep]:
         key = use_key(jax.random.wrap_key_data(key), clock, Use.STEP)
         state, outcome = env.step(key, state, actions, params)
-        return state, Seen(env.observe(state, params), outcome)
+        return state, SingleStep(env.observe(state, params), outcome)
 
-    def packing(program: Callable[..., tuple[PyTree, Seen]]) -> Callable[..., tuple[PyTree, jax.Array]]:
+    def packing(program: Callable[..., tuple[PyTree, SingleStep]]) -> Callable[..., tuple[PyTree, jax.Array]]:
         def packed(*args: Any) -> tuple[PyTree, jax.Array]:
             state, seen = program(*args)
-            return state, _packed(seen)
+            return state, _pack(seen)
 
         return jax.jit(packed)
 
@@ -142,7 +142,7 @@ def _no_actions(spec: Spec) -> dict[str, jax.ShapeDtypeStruct]:
     }
 
 
-def _packed(tree: PyTree) -> jax.Array:
+def _pack(tree: PyTree) -> jax.Array:
     """All leaves as one array of bytes: the widest numbers first, so that all are aligned."""
     leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(tree)]
     leaves = [leaf.astype(jnp.int8) if leaf.dtype == bool else leaf for leaf in leaves]
@@ -151,7 +151,7 @@ def _packed(tree: PyTree) -> jax.Array:
 
 
 def _unpacker(shapes: PyTree) -> Callable[[jax.Array], Any]:
-    """The way back from `_packed`: leaves are views of one array that belongs to the caller and may be written to."""
+    """The way back from `_pack`: leaves are views of one array that belongs to the caller and may be written to."""
     leaves, structure = jax.tree.flatten(shapes)
     slots: list[Any] = [None] * len(leaves)
     start = 0
@@ -179,7 +179,7 @@ def _key_data(seed: int) -> jax.Array:
     cpu = jax.local_devices(backend="cpu")[0]
     with jax.default_device(cpu):
         # A compiled seed has 32 bits; it is worth it for those who seed every episode.
-        data = _seeded(np.int32(seed)) if 0 <= seed < 2**31 else jax.random.key_data(_copy_key(seed))
+        data = _check_seeded(np.int32(seed)) if 0 <= seed < 2**31 else jax.random.key_data(_copy_key(seed))
     return jax.device_put(data, cpu)
 
 
@@ -188,7 +188,7 @@ def _copy_key(seed: int | jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _seeded(seed: jax.Array) -> jax.Array:
+def _check_seeded(seed: jax.Array) -> jax.Array:
     return jax.random.key_data(_copy_key(seed))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.core.env import Env, Spec
 from shoal.core.errors import OptionError, require
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.registry import make
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, action_dtype, action_shape
 from shoal.core.types import Observation, PyTree, Seat
@@ -18,7 +18,7 @@ Draw = Callable[[Any], np.ndarray]
 """Turns a `Scene` into a picture `[height, width, 3]` of uint8."""
 
 
-def world_of(owner: str, world: str | Env, options: dict[str, Any]) -> tuple[Env, str]:
+def make_env_of(owner: str, world: str | Env, options: dict[str, Any]) -> tuple[Env, str]:
     """The world, and what to call it: an id with its options, or a world that is already made."""
     if isinstance(world, str):
         env, name = make(world, **options), world
@@ -27,7 +27,7 @@ def world_of(owner: str, world: str | Env, options: dict[str, Any]) -> tuple[Env
         if options:
             raise OptionError(f"{owner}: the world is made already, so it takes no options; got {', '.join(options)}")
         env, name = world, type(world).__name__
-    if isinstance(env, StandIn):
+    if isinstance(env, HostEnvProxy):
         raise OptionError(f"{owner}: {env.id} is an environment of another library already; use it there without Shoal")
     return env, name
 
@@ -50,7 +50,7 @@ def seat_names(spec: Spec) -> dict[str, Seat]:
     return {f"{name}_{i}": (name, i) for name, group in spec.groups.items() for i in range(group.size)}
 
 
-def checked(owner: str, whose: str, space: ActionSpace, action: Any, lead: tuple[int, ...] = ()) -> np.ndarray:
+def check_action(owner: str, whose: str, space: ActionSpace, action: Any, lead: tuple[int, ...] = ()) -> np.ndarray:
     """Actions as the world takes them, `[*lead, ...]`; refuses those outside the space."""
     dtype = action_dtype(space)
     array = np.asarray(action)
@@ -83,11 +83,11 @@ def illegal(space: Discrete | MultiDiscrete, action: Any, legal: Any) -> bool:
 
 
 def choice(owner: str, whose: str, space: Discrete, action: Any) -> int:
-    """One action of a `Discrete` space, quicker than `checked`."""
+    """One action of a `Discrete` space, quicker than `check_action`."""
     try:
         index = operator.index(action)
     except TypeError:
-        return int(checked(owner, whose, space, action))
+        return int(check_action(owner, whose, space, action))
     if not 0 <= index < space.n:
         raise OptionError(f"{owner}: an action of {whose} is outside its space {space}: got {index}")
     return index
@@ -114,7 +114,7 @@ def their_mask(space: ActionSpace, legal: Any) -> Any:
     return tuple(np.split(legal, np.cumsum(space.sizes)[:-1]))
 
 
-def missing(package: str) -> OptionError:
+def missing_package_error(package: str) -> OptionError:
     """The error for a package that is not installed."""
     return OptionError(f"this bridge needs the package {package}, which is not installed: pip install {package}")
 

@@ -15,8 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.bridges.outgoing._single import One, Seen
-from shoal.bridges.outgoing._worlds import check_seed, checked, missing, world_of
+from shoal.bridges.outgoing._single import SingleEnv, SingleStep
+from shoal.bridges.outgoing._worlds import check_action, check_seed, make_env_of, missing_package_error
 from shoal.core.env import Env
 from shoal.core.errors import OptionError
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, num_logits
@@ -26,12 +26,12 @@ try:
     import dm_env
     from dm_env import specs
 except ImportError as error:
-    raise missing("dm_env") from error
+    raise missing_package_error("dm_env") from error
 
 
 def make_env(world: str | Env, *, seed: int | None = None, **options: Any) -> "ShoalDmEnv":
     """One copy of a world; `options` are the world's own. A seed makes its episodes repeatable."""
-    env, name = world_of("to_dm_env.make_env", world, options)
+    env, name = make_env_of("to_dm_env.make_env", world, options)
     return ShoalDmEnv(env, name, seed)
 
 
@@ -39,7 +39,7 @@ class ShoalDmEnv(dm_env.Environment):
     """One copy; see the module."""
 
     def __init__(self, env: Env, name: str, seed: int | None = None):
-        self._one = One(env, name)
+        self._one = SingleEnv(env, name)
         check_seed(name, seed)
         self._seed = seed
         self._groups = self._one.spec.groups
@@ -89,7 +89,7 @@ class ShoalDmEnv(dm_env.Environment):
             return jax.tree.map(lambda leaf: leaf[0], next(iter(by_group.values())))
         return by_group
 
-    def _sees(self, seen: Seen) -> Any:
+    def _sees(self, seen: SingleStep) -> Any:
         masked = {
             name: obs.view if obs.legal is None else {"observation": obs.view, "action_mask": obs.legal}
             for name, obs in seen.observation.items()
@@ -100,11 +100,11 @@ class ShoalDmEnv(dm_env.Environment):
         owner = self._one.name
         if self._alone:
             name, group = next(iter(self._groups.items()))
-            return {name: checked(owner, "the agent", group.action, action)[None]}
+            return {name: check_action(owner, "the agent", group.action, action)[None]}
         if not isinstance(action, Mapping) or set(action) != set(self._groups):
             raise OptionError(f"{owner}: actions must be a dict with the keys {sorted(self._groups)}, got {action!r}")
         return {
-            name: checked(owner, f"group {name}", group.action, action[name], (group.size,))
+            name: check_action(owner, f"group {name}", group.action, action[name], (group.size,))
             for name, group in self._groups.items()
         }
 

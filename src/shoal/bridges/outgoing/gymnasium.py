@@ -24,16 +24,16 @@ import numpy as np
 from flax import struct
 
 from shoal.batching.vectorise import Vectorised, Worlds
-from shoal.bridges.outgoing._single import One, ResetNeeded, Seen
+from shoal.bridges.outgoing._single import ResetNeeded, SingleEnv, SingleStep
 from shoal.bridges.outgoing._worlds import (
     Draw,
+    check_action,
     check_seed,
-    checked,
-    missing,
+    make_env_of,
+    missing_package_error,
     only_group,
     own_part,
     their_mask,
-    world_of,
 )
 from shoal.core import trees
 from shoal.core.env import Env, describe
@@ -46,14 +46,14 @@ try:
     from gymnasium.vector import AutoresetMode, VectorEnv
     from gymnasium.vector.utils import batch_space
 except ImportError as error:
-    raise missing("gymnasium") from error
+    raise missing_package_error("gymnasium") from error
 
 from shoal.bridges.outgoing._gymnasium_spaces import action_space, view_space
 
 
 def make_env(world: str | Env, *, draw: Draw | None = None, **options: Any) -> "ShoalEnv":
     """One copy of a world of one agent; `options` are the world's own. `draw` turns a `shoal.Scene` into a picture."""
-    env, name = world_of("make_env", world, options)
+    env, name = make_env_of("make_env", world, options)
     return ShoalEnv(env, name, draw)
 
 
@@ -61,7 +61,7 @@ def make_vec(
     world: str | Env, num_envs: int, *, autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP, **options: Any
 ) -> "ShoalVectorEnv":
     """`num_envs` copies of a world of one agent, stepped as one; `options` are the world's own."""
-    env, name = world_of("make_vec", world, options)
+    env, name = make_env_of("make_vec", world, options)
     return ShoalVectorEnv(env, name, num_envs, autoreset_mode)
 
 
@@ -69,7 +69,7 @@ class ShoalEnv(gymnasium.Env):
     """One copy; see the module."""
 
     def __init__(self, env: Env, name: str, draw: Draw | None = None):
-        self._one = One(env, name)
+        self._one = SingleEnv(env, name)
         self._group = only_group("make_env", name, self._one.spec)
         self._draw = draw
         self._space = self._one.spec.groups[self._group].action
@@ -86,7 +86,7 @@ class ShoalEnv(gymnasium.Env):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self._one.require_episode()
-        action = checked(self._one.name, "the agent", self._space, action)
+        action = check_action(self._one.name, "the agent", self._space, action)
         seen = self._one.step({self._group: action[None]})
         view, info = self._told(seen)
         outcome = seen.outcome
@@ -95,13 +95,13 @@ class ShoalEnv(gymnasium.Env):
     def render(self) -> Any:
         return None if self._draw is None else self._draw(self._one.scene())
 
-    def _told(self, seen: Seen) -> tuple[Any, dict[str, Any]]:
+    def _told(self, seen: SingleStep) -> tuple[Any, dict[str, Any]]:
         view, legal = own_part(seen.observation[self._group], 0)
         info = {name: value.item() for name, value in seen.outcome.metrics.items()}
         return view, info if legal is None else {**info, "action_mask": their_mask(self._space, legal)}
 
 
-class Held(struct.PyTreeNode):
+class VectorState(struct.PyTreeNode):
     """The copies, and which of them wait with their next episode for the next step."""
 
     worlds: Worlds
@@ -116,7 +116,7 @@ class Final(NamedTuple):
     length: jax.Array
 
 
-class Stepped(NamedTuple):
+class VectorStep(NamedTuple):
     """What a step of all copies led to, `[E, ...]`."""
 
     view: PyTree
@@ -146,7 +146,7 @@ class ShoalVectorEnv(VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._same_step = autoreset_mode is AutoresetMode.SAME_STEP
         self._begin, self._advance = _programs(Vectorised(env, num_envs), self._group, self._same_step)
-        self._state: Held | None = None
+        self._state: VectorState | None = None
         self._key: jax.Array | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -157,20 +157,20 @@ class ShoalVectorEnv(VectorEnv):
         if seed is None:
             seed = int(self.np_random.integers(2**31))
         self._state, obs = self._begin(jax.random.key(int(seed)))
-        return _owned(_views(obs)), _with_masks(_mask_info(self._space, obs.legal), np.ones(self.num_envs, bool))
+        return _own_arrays(_views(obs)), _with_masks(_mask_info(self._space, obs.legal), np.ones(self.num_envs, bool))
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         if self._state is None:
             raise ResetNeeded(f"{self._name}: no episode has begun: call reset() before step()")
-        actions = checked(self._name, "the copies", self._space, actions, (self.num_envs,))
+        actions = check_action(self._name, "the copies", self._space, actions, (self.num_envs,))
         self._state, told = self._advance(self._state, actions)
-        view, reward, terminated, truncated, metrics = _owned(
+        view, reward, terminated, truncated, metrics = _own_arrays(
             (told.view, told.reward, told.terminated, told.truncated, told.metrics)
         )
         infos = _with_masks({**metrics, **_mask_info(self._space, told.legal)}, np.ones(self.num_envs, bool))
         ended = terminated | truncated
         if self._same_step and ended.any():
-            infos |= _with_masks(_last_words(told.final, ended), ended)
+            infos |= _with_masks(_final_info(told.final, ended), ended)
         return view, reward, terminated, truncated, infos
 
 
@@ -178,25 +178,25 @@ class ShoalVectorEnv(VectorEnv):
 def _programs(worlds: Vectorised, group: str, same_step: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """How all copies begin, and how they move on."""
 
-    def begin(key: jax.Array) -> tuple[Held, Observation]:
+    def begin(key: jax.Array) -> tuple[VectorState, Observation]:
         state = worlds.reset(key)
-        return Held(state, jnp.zeros(worlds.num_envs, bool)), state.observation[group]
+        return VectorState(state, jnp.zeros(worlds.num_envs, bool)), state.observation[group]
 
-    def advance(state: Held, actions: jax.Array) -> tuple[Held, Stepped]:
+    def advance(state: VectorState, actions: jax.Array) -> tuple[VectorState, VectorStep]:
         moved, outcome, ended = worlds.step(state.worlds, {group: actions[:, None]})
         shown, last = moved.observation[group], worlds.observe(ended.params, ended.state, worlds.num_envs)[group]
         final = Final(_views(last), next(iter(ended.returns.values())), ended.length)
         reward, terminated, truncated = outcome.reward[group][:, 0], outcome.terminated, outcome.truncated
         if same_step:
-            told = Stepped(_views(shown), shown.legal, final, reward, terminated, truncated, outcome.metrics)
-            return Held(moved, state.held), told
+            told = VectorStep(_views(shown), shown.legal, final, reward, terminated, truncated, outcome.metrics)
+            return VectorState(moved, state.held), told
         # A copy that ended in the last step stands still in this one, and shows where its new episode begins.
         held = state.held
         kept = trees.where(held, state.worlds, moved)
         shown = trees.where(held, state.worlds.observation[group], last)
         reward, metrics = jax.tree.map(lambda leaf: jnp.where(held, 0.0, leaf), (reward, outcome.metrics))
-        told = Stepped(_views(shown), shown.legal, final, reward, terminated & ~held, truncated & ~held, metrics)
-        return Held(kept.replace(clock=moved.clock), ended.mask & ~held), told
+        told = VectorStep(_views(shown), shown.legal, final, reward, terminated & ~held, truncated & ~held, metrics)
+        return VectorState(kept.replace(clock=moved.clock), ended.mask & ~held), told
 
     return jax.jit(begin), jax.jit(advance)
 
@@ -206,7 +206,7 @@ def _views(obs: Observation) -> PyTree:
     return jax.tree.map(lambda leaf: (leaf.astype(jnp.int8) if leaf.dtype == bool else leaf)[:, 0], obs.view)
 
 
-def _owned(tree: PyTree) -> Any:
+def _own_arrays(tree: PyTree) -> Any:
     """Numpy arrays that the caller may write to."""
     return jax.tree.map(np.array, tree)
 
@@ -223,9 +223,9 @@ def _mask_info(space: ActionSpace, legal: jax.Array | None) -> dict[str, np.ndar
     return {"action_mask": by_copy}
 
 
-def _last_words(final: "Final", ended: np.ndarray) -> dict[str, Any]:
+def _final_info(final: "Final", ended: np.ndarray) -> dict[str, Any]:
     """Final views as Gymnasium wants them, one object a copy, None where no episode ended; returns and lengths."""
-    views = _owned(final.view)
+    views = _own_arrays(final.view)
     by_copy = np.full(len(ended), None, dtype=object)
     for i in np.flatnonzero(ended):
         by_copy[i] = jax.tree.map(lambda leaf, i=i: leaf[i], views)

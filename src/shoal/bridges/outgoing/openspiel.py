@@ -24,7 +24,7 @@ from shoal.core.types import PyTree, Seat
 from shoal.envs._tree import walk
 
 _Kind = pyspiel.GameType
-_registered: "dict[str, Plan]" = {}
+_registered: "dict[str, CompiledGame]" = {}
 
 
 def as_game(
@@ -52,7 +52,7 @@ def as_game(
         name += "_" + hashlib.sha256(repr(details).encode()).hexdigest()[:8]
     short = "shoal_" + "".join(letter if letter.isalnum() else "_" for letter in name.lower())
     if short not in _registered:
-        plan = _plan(env, short, name, num_seeds, max_length, utility)
+        plan = _compile_game(env, short, name, num_seeds, max_length, utility)
         # A class of its own, like every Python game of OpenSpiel's: a function would be freed too late at the exit.
         pyspiel.register_game(plan.kind, type("ShoalGame", (ShoalGame,), {"plan": plan}))
         _registered[short] = plan
@@ -62,7 +62,7 @@ def as_game(
 class Node:
     """A place in the tree of histories; never changed, but for the children it remembers."""
 
-    def __init__(self, state: PyTree, seen: "Seen", total: np.ndarray):
+    def __init__(self, state: PyTree, seen: "NodeView", total: np.ndarray):
         self.state, self.seen, self.total = state, seen, total
         self.children: dict[tuple[int, ...], Node] = {}
 
@@ -70,7 +70,7 @@ class Node:
         return self  # OpenSpiel copies states all the time
 
 
-class Seen(NamedTuple):
+class NodeView(NamedTuple):
     """What is known at a node: rewards `[seats]` of the step to it, whether it is the end, and what each seat sees."""
 
     reward: Any
@@ -81,7 +81,7 @@ class Seen(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Plan:
+class CompiledGame:
     """All that is the same in every history of a game."""
 
     kind: Any  # pyspiel.GameType
@@ -93,11 +93,11 @@ class Plan:
     begin: Any
     advance: Any
 
-    def __deepcopy__(self, memo: dict) -> "Plan":
+    def __deepcopy__(self, memo: dict) -> "CompiledGame":
         return self
 
     def __reduce__(self) -> Any:
-        return _registered_plan, (self.kind.short_name,)
+        return _register_game, (self.kind.short_name,)
 
     @functools.cached_property
     def roots(self) -> dict[int, Node]:
@@ -124,7 +124,9 @@ class Plan:
         return child
 
 
-def _plan(env: Env, short: str, name: str, num_seeds: int, max_length: int, utility: tuple[float, float]) -> Plan:
+def _compile_game(
+    env: Env, short: str, name: str, num_seeds: int, max_length: int, utility: tuple[float, float]
+) -> CompiledGame:
     spec = describe(env)
     seats = [(group, i) for group, entry in spec.groups.items() for i in range(entry.size)]
     counts = [
@@ -134,8 +136,8 @@ def _plan(env: Env, short: str, name: str, num_seeds: int, max_length: int, util
     num_deals = int(env.num_deals) if dealt else num_seeds  # pyright: ignore[reportAttributeAccessIssue]
     in_turn = len(spec.groups) == 1 and next(iter(spec.groups.values())).movers == 1
     begin, advance = _programs(env, seats, dealt)
-    known = _measured(env, in_turn) if dealt else None
-    found = known or Measured(*utility, max_length, None)
+    known = _measure_game(env, in_turn) if dealt else None
+    found = known or GameExtent(*utility, max_length, None)
     kind = _Kind(
         short_name=short,
         long_name=f"Shoal: {name}",
@@ -162,10 +164,10 @@ def _plan(env: Env, short: str, name: str, num_seeds: int, max_length: int, util
     )
     _, shapes = jax.eval_shape(begin, jax.ShapeDtypeStruct((), jnp.uint32))
     sizes = tuple(view.shape[0] for view in shapes.view)
-    return Plan(kind, info, num_deals, in_turn, known is not None, sizes, begin, advance)
+    return CompiledGame(kind, info, num_deals, in_turn, known is not None, sizes, begin, advance)
 
 
-class Measured(NamedTuple):
+class GameExtent(NamedTuple):
     """What playing every history of a small game tells."""
 
     least: float
@@ -174,7 +176,7 @@ class Measured(NamedTuple):
     utility_sum: float | None
 
 
-def _measured(env: Any, in_turn: bool) -> Measured | None:
+def _measure_game(env: Any, in_turn: bool) -> GameExtent | None:
     """None if the game is too large, its players have several seats, or its views forget the past."""
     try:
         tree = walk(env)
@@ -191,7 +193,7 @@ def _measured(env: Any, in_turn: bool) -> Measured | None:
         depths.append(depth[tree.ends[:, player]])
     length = np.sum(depths, axis=0) if in_turn else np.max(depths, axis=0)
     constant = float(sums[0]) if np.ptp(sums) == 0 else None
-    return Measured(float(payoffs.min()), float(payoffs.max()), int(length.max()), constant)
+    return GameExtent(float(payoffs.min()), float(payoffs.max()), int(length.max()), constant)
 
 
 def _programs(env: Any, seats: list[Seat], dealt: bool) -> tuple[Any, Any]:
@@ -201,7 +203,7 @@ def _programs(env: Any, seats: list[Seat], dealt: bool) -> tuple[Any, Any]:
     def key(deal: jax.Array, move: Any) -> jax.Array:
         return jax.random.fold_in(jax.random.fold_in(jax.random.key(0), deal), move)
 
-    def seen(state: PyTree, reward: jax.Array, over: jax.Array) -> Seen:
+    def seen(state: PyTree, reward: jax.Array, over: jax.Array) -> NodeView:
         said = env.observe(state, params)
         active, legal, views = [], [], []
         for group, i in seats:
@@ -209,13 +211,13 @@ def _programs(env: Any, seats: list[Seat], dealt: bool) -> tuple[Any, Any]:
             active.append(jnp.bool_(True) if obs.active is None else obs.active[i])
             legal.append(jnp.ones(count, bool) if obs.legal is None else obs.legal[i])
             views.append(jnp.concatenate([leaf[i].ravel().astype(jnp.float32) for leaf in jax.tree.leaves(obs.view)]))
-        return Seen(reward, over, jnp.stack(active), legal, views)
+        return NodeView(reward, over, jnp.stack(active), legal, views)
 
-    def begin(deal: jax.Array) -> tuple[PyTree, Seen]:
+    def begin(deal: jax.Array) -> tuple[PyTree, NodeView]:
         state = env.deal(deal.astype(jnp.int32)) if dealt else env.reset(key(deal, 0), params)
         return state, seen(state, jnp.zeros(len(seats)), jnp.bool_(False))
 
-    def advance(deal: jax.Array, move: jax.Array, state: PyTree, chosen: jax.Array) -> tuple[PyTree, Seen]:
+    def advance(deal: jax.Array, move: jax.Array, state: PyTree, chosen: jax.Array) -> tuple[PyTree, NodeView]:
         places = {
             name: jnp.array([seats.index((name, i)) for i in range(group.size)]) for name, group in groups.items()
         }
@@ -236,7 +238,7 @@ def _num_actions(name: str, group: str, action: Any) -> int:
     return action.n
 
 
-def _registered_plan(short: str) -> Plan:
+def _register_game(short: str) -> CompiledGame:
     if short not in _registered:
         raise OptionError(f"the game {short!r} is not known in this process: call as_game for its world first")
     return _registered[short]
@@ -245,7 +247,7 @@ def _registered_plan(short: str) -> Plan:
 class ShoalGame(pyspiel.Game):
     """The game of a plan."""
 
-    plan: Plan
+    plan: CompiledGame
 
     def __init__(self, params: Any = None):
         super().__init__(self.plan.kind, self.plan.info, params or {})
@@ -346,7 +348,7 @@ class ShoalState(pyspiel.State):
 class Observer:
     """What a player sees, as OpenSpiel asks for it; seats with smaller views have zeros behind them."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: CompiledGame):
         self._sizes = plan.sizes
         self.tensor = np.zeros(max(plan.sizes), np.float32)
         self.dict = {"view": self.tensor}

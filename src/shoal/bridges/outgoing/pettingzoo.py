@@ -20,18 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from shoal.bridges.outgoing._single import One, ResetNeeded, Seen
+from shoal.bridges.outgoing._single import ResetNeeded, SingleEnv, SingleStep
 from shoal.bridges.outgoing._worlds import (
     Draw,
-    checked,
+    check_action,
     choice,
     illegal,
-    missing,
+    make_env_of,
+    missing_package_error,
     no_actions,
     own_part,
     seat_names,
     their_mask,
-    world_of,
 )
 from shoal.core.env import Env
 from shoal.core.errors import OptionError
@@ -40,20 +40,20 @@ from shoal.core.spaces import Box, Discrete
 try:
     from pettingzoo import AECEnv, ParallelEnv
 except ImportError as error:
-    raise missing("pettingzoo") from error
+    raise missing_package_error("pettingzoo") from error
 
 from shoal.bridges.outgoing._gymnasium_spaces import action_space, masked_space
 
 
 def parallel_env(world: str | Env, *, draw: Draw | None = None, **options: Any) -> "ShoalParallelEnv":
     """A world in which all agents act at once; `options` are the world's own."""
-    env, name = world_of("parallel_env", world, options)
+    env, name = make_env_of("parallel_env", world, options)
     return ShoalParallelEnv(env, name, draw)
 
 
 def aec_env(world: str | Env, *, draw: Draw | None = None, **options: Any) -> "ShoalAECEnv":
     """A world in which agents act one after the other; `options` are the world's own."""
-    env, name = world_of("aec_env", world, options)
+    env, name = make_env_of("aec_env", world, options)
     return ShoalAECEnv(env, name, draw)
 
 
@@ -61,7 +61,7 @@ class _Table:
     """What both forms share: the world, the agents' names and spaces, how actions are put together."""
 
     def __init__(self, env: Env, name: str, draw: Draw | None):
-        self._one = One(env, name)
+        self._one = SingleEnv(env, name)
         self._seats = seat_names(self._one.spec)
         self._space_of = {name: group.action for name, group in self._one.spec.groups.items()}
         self._draw = draw
@@ -93,17 +93,17 @@ class _Table:
     def close(self) -> None:
         """There is nothing to close."""
 
-    def _sees(self, seen: Seen, agent: str) -> Any:
+    def _sees(self, seen: SingleStep, agent: str) -> Any:
         group, i = self._seats[agent]
         view, legal = own_part(seen.observation[group], i)
         return view if legal is None else {"observation": view, "action_mask": their_mask(self._space_of[group], legal)}
 
-    def _flags(self, seen: Seen, part: str) -> dict[str, bool]:
+    def _flags(self, seen: SingleStep, part: str) -> dict[str, bool]:
         """Who is active, or present."""
         flags = {name: getattr(obs, part) for name, obs in seen.observation.items()}
         return {agent: flags[group] is None or bool(flags[group][i]) for agent, (group, i) in self._seats.items()}
 
-    def _infos(self, seen: Seen, agents: list[str]) -> dict[str, dict[str, Any]]:
+    def _infos(self, seen: SingleStep, agents: list[str]) -> dict[str, dict[str, Any]]:
         metrics = {name: value.item() for name, value in seen.outcome.metrics.items()}
         infos = {}
         for agent in agents:
@@ -116,15 +116,15 @@ class _Table:
         space = self._space_of[self._seats[agent][0]]
         if isinstance(space, Discrete):
             return choice(self._one.name, agent, space, action)
-        return checked(self._one.name, agent, space, action)
+        return check_action(self._one.name, agent, space, action)
 
-    def _ends(self, seen: Seen, agents: list[str]) -> tuple[dict[str, bool], dict[str, bool]]:
+    def _ends(self, seen: SingleStep, agents: list[str]) -> tuple[dict[str, bool], dict[str, bool]]:
         """Terminations and truncations of the agents that took part in a step."""
         terminated, truncated = bool(seen.outcome.terminated), bool(seen.outcome.truncated)
         present = self._flags(seen, "present")
         return {a: terminated or not present[a] for a in agents}, {a: truncated and present[a] for a in agents}
 
-    def _play(self, chosen: dict[str, Any]) -> tuple[Seen, dict[str, float]]:
+    def _play(self, chosen: dict[str, Any]) -> tuple[SingleStep, dict[str, float]]:
         """Steps the world and says what each agent got."""
         actions = no_actions(self._one.spec)
         for agent, action in chosen.items():

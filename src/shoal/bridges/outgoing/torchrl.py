@@ -22,7 +22,7 @@ import numpy as np
 
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.bridges.outgoing._single import ResetNeeded
-from shoal.bridges.outgoing._worlds import check_seed, missing, world_of
+from shoal.bridges.outgoing._worlds import check_seed, make_env_of, missing_package_error
 from shoal.core import trees
 from shoal.core.env import Env, describe
 from shoal.core.errors import OptionError, require_positive
@@ -35,7 +35,7 @@ try:
     from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, TensorSpec, Unbounded
     from torchrl.envs import EnvBase
 except ImportError as error:
-    raise missing("torchrl") from error
+    raise missing_package_error("torchrl") from error
 
 from shoal.bridges.torch._actions import check_kind, check_values
 from shoal.bridges.torch.env import to_jax, to_torch
@@ -50,7 +50,7 @@ class ShoalEnv(EnvBase):
     """`num_envs` copies of a world, given by its id and options or made already; see the module."""
 
     def __init__(self, world: str | Env, num_envs: int, *, seed: int | None = None, **options: Any):
-        env, self._name = world_of("to_torchrl.ShoalEnv", world, options)
+        env, self._name = make_env_of("to_torchrl.ShoalEnv", world, options)
         require_positive("to_torchrl.ShoalEnv", num_envs=num_envs)
         device = to_torch(jnp.zeros(1)).device
         super().__init__(device=device, batch_size=torch.Size([num_envs]))
@@ -151,7 +151,7 @@ def _programs(worlds: Vectorised) -> Programs:
 
     def started(state: Worlds) -> tuple[Worlds, PyTree]:
         seen = worlds.observe(state.params, state.state, count)
-        return carried(state), {**_told(seen), "done": never, "terminated": never, "truncated": never}
+        return carried(state), {**_to_tensordict(seen), "done": never, "terminated": never, "truncated": never}
 
     def begin(key: jax.Array) -> tuple[Worlds, PyTree]:
         return started(worlds.reset(key))
@@ -163,7 +163,7 @@ def _programs(worlds: Vectorised) -> Programs:
 
     def advance(state: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, PyTree]:
         state, outcome, ended = worlds.step(state, actions)
-        told = _told(worlds.observe(ended.params, ended.state, count))
+        told = _to_tensordict(worlds.observe(ended.params, ended.state, count))
         for name, reward in outcome.reward.items():
             told[name]["reward"] = reward[..., None].astype(jnp.float32)
         ends = {"terminated": outcome.terminated, "truncated": outcome.truncated, "done": ended.mask}
@@ -172,11 +172,11 @@ def _programs(worlds: Vectorised) -> Programs:
     return Programs(jax.jit(begin), jax.jit(renew), jax.jit(advance))
 
 
-def _told(seen: Observations) -> dict[str, dict[str, PyTree]]:
+def _to_tensordict(seen: Observations) -> dict[str, dict[str, PyTree]]:
     told = {}
     for name, obs in seen.items():
         parts = {
-            "observation": _renamed(obs.view),
+            "observation": _rename(obs.view),
             "action_mask": obs.legal,
             "active": obs.active,
             "present": obs.present,
@@ -185,14 +185,14 @@ def _told(seen: Observations) -> dict[str, dict[str, PyTree]]:
     return told
 
 
-def _renamed(view: PyTree) -> PyTree:
+def _rename(view: PyTree) -> PyTree:
     if not isinstance(view, Mapping):
         return view
-    return {f"{name}_" if name in _RESERVED else name: _renamed(part) for name, part in view.items()}
+    return {f"{name}_" if name in _RESERVED else name: _rename(part) for name, part in view.items()}
 
 
 def _view_specs(group: Group, obs: Observation, lead: torch.Size) -> dict[str, TensorSpec]:
-    specs = {"observation": _view_spec(_renamed(group.observation), lead)}
+    specs = {"observation": _view_spec(_rename(group.observation), lead)}
     if obs.legal is not None and not isinstance(group.action, Box):
         width = num_logits(group.action)
         specs["action_mask"] = Binary(width, torch.Size((*lead, width)), dtype=torch.bool)

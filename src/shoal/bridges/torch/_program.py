@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from shoal.batching.masked import for_rows
+from shoal.batching.masked import masked_map
 from shoal.batching.rollout import Policies
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.core.algorithm import Algorithm
 from shoal.core.types import Observation, PyTree
 
 
-class Carry(struct.PyTreeNode):
+class TorchCarry(struct.PyTreeNode):
     """What steps take over from each other, and nobody else sees. actions: of the Shoal policies, for the next step."""
 
     worlds: Worlds
@@ -27,7 +27,7 @@ class Carry(struct.PyTreeNode):
     actions: dict[str, jax.Array]
 
 
-class Made(NamedTuple):
+class TorchStep(NamedTuple):
     """What a step hands out. ends: terminated and truncated in one array, `[2, E]`, for every array takes its time."""
 
     observation: dict[str, Observation]
@@ -35,7 +35,7 @@ class Made(NamedTuple):
     ends: Any
 
 
-class Program(NamedTuple):
+class TorchProgram(NamedTuple):
     """What is compiled; can be hashed, so that worlds that are alike share it."""
 
     vectorised: Vectorised
@@ -48,23 +48,23 @@ class Program(NamedTuple):
     def actor(self) -> Policies:
         return Policies(dict(self.players), self.vectorised.env.groups, self.explore)
 
-    def begin(self, key: jax.Array, params: dict[str, PyTree]) -> tuple[Carry, dict[str, Observation]]:
+    def begin(self, key: jax.Array, params: dict[str, PyTree]) -> tuple[TorchCarry, dict[str, Observation]]:
         worlds = self.vectorised.reset(key)
         memory = self.actor.initial_memory(params, self.vectorised.num_envs)
         return self._carried(worlds, memory, params), self._shown(worlds.observation)
 
     def step(
-        self, carry: Carry, params: dict[str, PyTree], actions: dict[str, jax.Array]
-    ) -> tuple[Carry, Made, dict[str, PyTree]]:
+        self, carry: TorchCarry, params: dict[str, PyTree], actions: dict[str, jax.Array]
+    ) -> tuple[TorchCarry, TorchStep, dict[str, PyTree]]:
         """What is carried on, what is handed out, and what is handed out if it is asked for."""
         worlds, outcome, ended = self.vectorised.step(carry.worlds, {**actions, **carry.actions})
         raw: dict[str, PyTree] = {"metrics": outcome.metrics, "returns": ended.returns, "length": ended.length}
         if self.finals:
             rows = (ended.mask, ended.params, ended.state)  # the mask only tells how many rows these are
-            final = for_rows(self._final, ended.mask, (), rows, worlds.observation)
+            final = masked_map(self._final, ended.mask, (), rows, worlds.observation)
             raw["final"] = self._shown(final)
         ends = jnp.stack([outcome.terminated, outcome.truncated])
-        made = Made(self._shown(worlds.observation), outcome.reward, ends)
+        made = TorchStep(self._shown(worlds.observation), outcome.reward, ends)
         return self._carried(worlds, carry.memory, params), made, raw
 
     def _final(self, shared: tuple, rows: tuple[jax.Array, PyTree, PyTree]) -> dict[str, Observation]:
@@ -76,10 +76,10 @@ class Program(NamedTuple):
             return observation
         return {name: seen.replace(state=None) for name, seen in observation.items()}
 
-    def _carried(self, worlds: Worlds, memory: dict[str, PyTree], params: dict[str, PyTree]) -> Carry:
+    def _carried(self, worlds: Worlds, memory: dict[str, PyTree], params: dict[str, PyTree]) -> TorchCarry:
         """What the next step needs, the actions of the Shoal policies included."""
         acts = self.actor.act(params, memory, worlds)
-        return Carry(worlds.replace(observation={}), acts.memory, acts.action)
+        return TorchCarry(worlds.replace(observation={}), acts.memory, acts.action)
 
 
 class Compiled(NamedTuple):
@@ -90,15 +90,17 @@ class Compiled(NamedTuple):
 
     begin: Any
     step: Any
-    whole: Callable[[list[Any]], Made]
+    whole: Callable[[list[Any]], TorchStep]
 
 
 @functools.lru_cache(maxsize=16)
-def compiled(program: Program) -> Compiled:
+def compile_program(program: TorchProgram) -> Compiled:
     """Compiled once for all worlds that are alike."""
     known = {}
 
-    def step(carry: Carry, params: dict[str, PyTree], actions: dict[str, jax.Array]) -> tuple[Carry, list, dict]:
+    def step(
+        carry: TorchCarry, params: dict[str, PyTree], actions: dict[str, jax.Array]
+    ) -> tuple[TorchCarry, list, dict]:
         carry, made, infos = program.step(carry, params, actions)
         leaves, known["tree"] = jax.tree.flatten(made)  # the same whenever it is traced
         return carry, leaves, infos

@@ -27,11 +27,11 @@ from shoal.batching.vectorise import Vectorised
 from shoal.bridges.outgoing._worlds import check_seed
 from shoal.bridges.torch import _dlpack
 from shoal.bridges.torch._actions import check_kind, check_values, type_name
-from shoal.bridges.torch._program import Program, compiled
+from shoal.bridges.torch._program import TorchProgram, compile_program
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env, describe
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.registry import make
 from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import Group, Observation, PyTree
@@ -150,7 +150,7 @@ class TorchWorlds:
     ):
         self.env = make(env) if isinstance(env, str) else env
         self.name = env if isinstance(env, str) else type(env).__name__
-        if isinstance(self.env, StandIn):
+        if isinstance(self.env, HostEnvProxy):
             raise OptionError(f"TorchWorlds: {self.env.id} lives on the host and cannot be compiled; step it itself")
         require_positive("TorchWorlds", num_envs=num_envs)
         check_seed(self.name, seed)
@@ -165,7 +165,9 @@ class TorchWorlds:
         algorithms = {name: algorithm for name, (algorithm, _) in policies.items()}
         hidden = any(algorithm.traits.needs_global_state for algorithm in algorithms.values())
         vectorised = Vectorised(self.env, num_envs, with_state=with_state or hidden)
-        self._compiled = compiled(Program(vectorised, tuple(algorithms.items()), explore, finals, with_state))
+        self._compiled = compile_program(
+            TorchProgram(vectorised, tuple(algorithms.items()), explore, finals, with_state)
+        )
         looks = self.device.type == "cpu" if check is None else check
         self._wanted = {
             name: _Wanted(self.name, name, num_envs, group, looks)

@@ -83,8 +83,8 @@ class TorchSeat:
     def _choose(self, logits: torch.Tensor) -> torch.Tensor:
         if not self.explore:
             return logits.argmax(-1)
-        chances = logits.softmax(-1).reshape(-1, logits.shape[-1])
-        return torch.multinomial(chances, 1, generator=self.generator).reshape(logits.shape[:-1])
+        probabilities = logits.softmax(-1).reshape(-1, logits.shape[-1])
+        return torch.multinomial(probabilities, 1, generator=self.generator).reshape(logits.shape[:-1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _play(worlds: TorchWorlds, seats: Mapping[str, Seat], max_steps: int) -> dic
         name: torch.zeros(worlds.num_envs, group.size, device=worlds.device) for name, group in worlds.groups.items()
     }
     for count in range(1, max_steps + 1):
-        actions = {name: _asked(worlds.name, name, seat, observation[name], first) for name, seat in seats.items()}
+        actions = {name: _ask(worlds.name, name, seat, observation[name], first) for name, seat in seats.items()}
         observation, reward, terminated, truncated, _ = worlds.step(actions)
         for name, total in returns.items():
             total += reward[name] * playing[:, None]
@@ -163,7 +163,7 @@ def _check_player(world: str, group: str, player: Any) -> None:
     )
 
 
-def _asked(world: str, group: str, seat: Seat, observation: Observation, first: torch.Tensor) -> torch.Tensor:
+def _ask(world: str, group: str, seat: Seat, observation: Observation, first: torch.Tensor) -> torch.Tensor:
     """What a player does; whatever goes wrong in it says whose player it was, and what it was shown."""
     try:
         return seat.act(observation, first)

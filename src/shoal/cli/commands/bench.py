@@ -7,15 +7,15 @@ from typing import Annotated, Any
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes, arg
 
-from shoal.api.worlds import OWN_FILE, blame, build_world, check_world, has_options, import_files, options_of
+from shoal.api.building import OWN_FILE, attributed_to, build_world, check_world, has_options, import_files, options_of
 from shoal.cli.arguments import Flag, Imports, parse, scan
-from shoal.cli.start import Devices, check_devices, outline, prepare
+from shoal.cli.start import Devices, check_devices, describe_experiment, prepare
 from shoal.cli.targets import ForeignOptions, check_env_options, parse_env_options, parse_target
-from shoal.cli.terminal import console, count, counted, emit, say
+from shoal.cli.terminal import console, emit, format_count, pluralise, say
 from shoal.cli.wrappers import Wraps, parse_wrappers
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, UnknownNameError, require_positive, shell_command
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.origin import USER
 from shoal.core.registry import ids, is_foreign
 from shoal.training.bench import bench_env, bench_train
@@ -58,7 +58,7 @@ def env(args: Sequence[str]) -> int:
     except UnknownNameError as error:
         raise UnknownNameError(f"{error} {OWN_FILE}") from error
     check_env_options(world or "-", scan(rest, "--env-option"), f"shoal bench env {world or 'WORLD'}")
-    if isinstance(default, StandIn):
+    if isinstance(default, HostEnvProxy):
         raise OptionError(
             f"{world} runs on the host, in Python, at its own speed; what is measured here is compiled. "
             f"`{shell_command('train', world)}` prints env steps/s."
@@ -73,8 +73,8 @@ def env(args: Sequence[str]) -> int:
     wrappers = parse_wrappers(own.wrap)
     check_world(Experiment(env=world, env_options=chosen, wrappers=wrappers))
     out = console(own.json)
-    say(out, f"{world}: {counted(own.num_envs, 'copy', 'copies')}, random actions; compiling ...")
-    with blame(world, "stepping it"):
+    say(out, f"{world}: {pluralise(own.num_envs, 'copy', 'copies')}, random actions; compiling ...")
+    with attributed_to(world, "stepping it"):
         result = bench_env(
             world,
             chosen,
@@ -96,7 +96,7 @@ def train(args: Sequence[str]) -> int:
     check_devices(options.devices)
     require_positive("shoal bench train", seconds=options.seconds)
     check_world(experiment)
-    say(console(options.json), f"{outline(experiment)}; compiling ...")
+    say(console(options.json), f"{describe_experiment(experiment)}; compiling ...")
     result = bench_train(experiment, devices=options.devices, seconds=options.seconds)
     _finish(result, options.json)
     return 0
@@ -126,9 +126,9 @@ def _finish(result: dict[str, Any], json: bool) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right")
     table.add_column()
-    table.add_row(f"{count(result['env_steps_per_s'])}", "env steps/s")
-    table.add_row(f"{count(result['agent_steps_per_s'])}", f"agent steps/s ({result['agents']} agents)")
-    table.add_row(f"{count(result['env_steps_per_cpu_s'])}", "env steps per CPU second")
+    table.add_row(f"{format_count(result['env_steps_per_s'])}", "env steps/s")
+    table.add_row(f"{format_count(result['agent_steps_per_s'])}", f"agent steps/s ({result['agents']} agents)")
+    table.add_row(f"{format_count(result['env_steps_per_cpu_s'])}", "env steps per CPU second")
     table.add_row(f"{result['compile_s']:.2f} s", "to compile")
     table.add_row(str(result["devices"]), f"x {result['device']}")
     console().print(table)

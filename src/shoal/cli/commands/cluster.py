@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, arg
 
-from shoal.cli.arguments import Flag, RunFolder, parse
+from shoal.cli.arguments import Flag, RunArgument, parse
 from shoal.cli.runs import TrainOptions
-from shoal.cli.terminal import console, count, counted, emit, say
+from shoal.cli.terminal import console, emit, format_count, pluralise, say
 from shoal.cluster.advice import advise as advice_of
 from shoal.cluster.advice import read_status
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.recipes import recipe_of
-from shoal.cluster.services.scaling import MOST, want
+from shoal.cluster.services.scaling import MOST, request_workers
 from shoal.cluster.training import default_plan
 from shoal.core.errors import OptionError, require, require_positive, shell_command
 from shoal.training.experiment import Experiment
@@ -49,7 +49,7 @@ class ClusterOptions(TrainOptions):
 PLANNED = tuple(
     field.name
     for field in dataclasses.fields(ClusterOptions)
-    if field.name in {f.name for f in dataclasses.fields(Plan)}
+    if field.name in {f.name for f in dataclasses.fields(ClusterPlan)}
 )
 
 
@@ -57,7 +57,7 @@ CHOSEN = ("learners", "shards", "backups", "max_staleness", "max_divergence")
 """Options that only some recipes heed."""
 
 
-def plan_from(options: ClusterOptions, experiment: Experiment) -> Plan | None:
+def plan_from(options: ClusterOptions, experiment: Experiment) -> ClusterPlan | None:
     """The plan that the options ask for; None if there is to be no cluster."""
     given: dict[str, Any] = {name: getattr(options, name) for name in PLANNED if getattr(options, name) is not None}
     if options.cluster is None:
@@ -79,18 +79,18 @@ def plan_from(options: ClusterOptions, experiment: Experiment) -> Plan | None:
     return plan
 
 
-def described(plan: Plan) -> str:
+def describe_plan(plan: ClusterPlan) -> str:
     """A plan in a few words."""
     spare = f" + {plan.backups} spare" if plan.backups else ""
     actors = f"{plan.actors}{spare} actor{'s' * (plan.actors != 1)}, " if recipe_of(plan.recipe).acts else ""
-    return f"{plan.recipe}: {actors}{counted(plan.learners, 'learner')}"
+    return f"{plan.recipe}: {actors}{pluralise(plan.learners, 'learner')}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StatusOptions:
     """What a run on a cluster is doing: rates, queues, staleness, who is slow, what was begun again."""
 
-    run: RunFolder  # folder of the run
+    run: RunArgument  # folder of the run
     json: Flag = False  # one JSON object on stdout
 
 
@@ -157,8 +157,8 @@ def _workers(found: dict[str, Any]) -> Table:
         spent = sum(told["seconds"].values())
         notes = ["slow"] if told["slow"] else []
         notes += [f"{told['nan_resets']} x NaN"] if told.get("nan_resets") else []
-        notes += [f"{counted(len(told['quarantined']), 'copy', 'copies')} left out"] if told["quarantined"] else []
-        rate = count(steps / spent) if spent else ""
+        notes += [f"{pluralise(len(told['quarantined']), 'copy', 'copies')} left out"] if told["quarantined"] else []
+        rate = format_count(steps / spent) if spent else ""
         begun, task = str(restarts.get(name, told["restarts"])), told["task"] if found.get("running") else ""
         table.add_row(name, str(told["rounds"] or ""), rate, task, begun, ", ".join(notes))
     for name in found.get("absent", ()):
@@ -181,7 +181,7 @@ def advise(args: Sequence[str]) -> int:
 class ScaleOptions:
     """Add actors to a training that is on, or workers to a population, or remove some."""
 
-    run: RunFolder  # folder of the run
+    run: RunArgument  # folder of the run
     actors: Count = None  # how many there are to be in a training
     workers: Count = None  # how many there are to be in a population or an evolution
 
@@ -199,7 +199,7 @@ def scale(args: Sequence[str]) -> int:
     if not found.get("running"):
         go_on = shell_command("resume", options.run)
         raise OptionError(f"{options.run} is not running: go on with it first, `{go_on}`")
-    plan = None if "team" in found else Plan(**found["plan"])
+    plan = None if "team" in found else ClusterPlan(**found["plan"])
     if plan is not None and not recipe_of(plan.recipe).acts:
         raise OptionError(f"the recipe {plan.recipe} has learners that act, and no actors: their number stays")
     if plan is not None and plan.sync_mode == "sync":
@@ -207,6 +207,6 @@ def scale(args: Sequence[str]) -> int:
             f"the recipe {plan.recipe} waits for all of its {plan.actors} actors in every update: their number stays. "
             "Start with --backups, or an asynchronous recipe."
         )
-    want(Path(options.run), number)
-    say(console(), f"{options.run} will go on with {counted(number, who[:-1])}")
+    request_workers(Path(options.run), number)
+    say(console(), f"{options.run} will go on with {pluralise(number, who[:-1])}")
     return 0

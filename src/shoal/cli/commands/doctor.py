@@ -15,7 +15,7 @@ from rich.table import Table
 
 from shoal.cli.arguments import Flag, parse
 from shoal.cli.start import prepare
-from shoal.cli.terminal import console, emit, say, size
+from shoal.cli.terminal import console, emit, format_size, say
 from shoal.core.extensions import problems
 from shoal.networks.own_torsos import TORSOS as TORSOS  # what packages declare is looked at too
 from shoal.training.bench import versions
@@ -145,11 +145,11 @@ def _show(report: dict[str, Any]) -> None:
     kinds = [f"{device['platform']}: {device['kind']}" for device in report["devices"]]
     for kind in dict.fromkeys(kinds):
         memory = next(d["memory_bytes"] for d in report["devices"] if f"{d['platform']}: {d['kind']}" == kind)
-        table.add_row("devices", f"{kinds.count(kind)} x {kind}" + (f", {size(memory)} each" if memory else ""))
+        table.add_row("devices", f"{kinds.count(kind)} x {kind}" + (f", {format_size(memory)} each" if memory else ""))
     table.add_row("CPU cores", str(report["cores"]))
     table.add_row("versions", ", ".join(f"{name} {version}" for name, version in report["versions"].items()))
     cache = report["cache"]
-    table.add_row("compilation cache", f"{cache['folder']} ({cache['programs']} files, {size(cache['bytes'])})")
+    table.add_row("compilation cache", f"{cache['folder']} ({cache['programs']} files, {format_size(cache['bytes'])})")
     table.add_row("browser", report["browser"] or "none found")
     for extra in dict.fromkeys(package["extra"] for package in report["packages"]):
         own = [package for package in report["packages"] if package["extra"] == extra]

@@ -8,16 +8,16 @@ import numpy as np
 from rich.table import Table
 from tyro.conf import UseAppendAction, arg
 
+from shoal.api.building import attributed_to, import_files
 from shoal.api.seats import RANDOM, seat_policies
-from shoal.api.worlds import blame, import_files
-from shoal.cli.arguments import Checkpoint, Flag, Imports, RunFolder, parse
-from shoal.cli.start import Seconds, Workers, opened, pairs, prepare, stepping_of
-from shoal.cli.terminal import console, count, emit, say
+from shoal.cli.arguments import Checkpoint, Flag, Imports, RunArgument, parse
+from shoal.cli.start import Seconds, Workers, open_known_run, parse_pairs, prepare, stepping_options
+from shoal.cli.terminal import console, emit, format_count, say
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
 from shoal.training.evaluate import Evaluation, evaluate
-from shoal.training.experiment import Cast
-from shoal.training.run import Run, load_policies, weights_sha256
+from shoal.training.experiment import Setup
+from shoal.training.run import RunFolder, load_policies, weights_sha256
 
 Opponents = Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="WHO=RUN")]
 
@@ -29,7 +29,7 @@ ALL = "all"
 class EvalOptions:
     """Play episodes with the newest checkpoint of a run, or another, and report the mean return."""
 
-    run: RunFolder  # folder of the run
+    run: RunArgument  # folder of the run
     episodes: int = 1024  # episodes to play
     seed: int = 0  # seed of the episodes
     explore: Flag = False  # sample actions as in training, instead of taking the likeliest
@@ -49,19 +49,19 @@ def run(args: Sequence[str]) -> int:
     prepare()
     options = parse(EvalOptions, args, "shoal eval")
     import_files(options.imports)
-    folder = opened(options.run)
+    folder = open_known_run(options.run)
     opponents = parse_opponents(options.opponent)
     if options.random and opponents:
         raise OptionError("--random plays everybody at random: leave out --opponent")
-    stepping = stepping_of(options.env_workers, options.env_timeout)
-    with blame(folder.experiment.env, "evaluation"):
+    stepping = stepping_options(options.env_workers, options.env_timeout)
+    with attributed_to(folder.experiment.env, "evaluation"):
         seeds = range(folder.experiment.num_seeds)
         trained = [load_with(folder, index, opponents, options.checkpoint) for index in seeds]
         results = [
             evaluate(
-                roles, None if options.random else policies, options.episodes, options.seed, options.explore, **stepping
+                setup, None if options.random else policies, options.episodes, options.seed, options.explore, **stepping
             )
-            for roles, policies, _ in trained
+            for setup, policies, _ in trained
         ]
     result = _result(folder, options, trained, results)
     if options.json:
@@ -73,18 +73,18 @@ def run(args: Sequence[str]) -> int:
 
 def parse_opponents(texts: Sequence[str]) -> dict[str, str]:
     """Who plays otherwise, and the run folder that says how."""
-    return pairs(texts, "--opponent", "WHO=RUN, a policy, a player or seats, and a run folder")
+    return parse_pairs(texts, "--opponent", "WHO=RUN, a policy, a player or seats, and a run folder")
 
 
 def load_with(
-    run: Run, index: int, opponents: dict[str, str], checkpoint: str | None = None
-) -> tuple[Cast, dict[str, PyTree], dict[str, Any]]:
+    run: RunFolder, index: int, opponents: dict[str, str], checkpoint: str | None = None
+) -> tuple[Setup, dict[str, PyTree], dict[str, Any]]:
     """The policies of one of the seeds, some of them, or some of their seats, given to others."""
-    roles, trained, meta = load_policies(run.path, index, checkpoint)
-    return *seat_policies(roles, trained, opponents, "--opponent"), meta
+    setup, trained, meta = load_policies(run.path, index, checkpoint)
+    return *seat_policies(setup, trained, opponents, "--opponent"), meta
 
 
-def _result(run: Run, options: EvalOptions, trained: list[Any], results: list[Evaluation]) -> dict[str, Any]:
+def _result(run: RunFolder, options: EvalOptions, trained: list[Any], results: list[Evaluation]) -> dict[str, Any]:
     means = [_figures(evaluation, np.mean) for evaluation in results]
     errors = [_figures(evaluation, lambda x: np.std(x) / np.sqrt(len(x))) for evaluation in results]
     hashes = [weights_sha256(policies) for _, policies, _ in trained]
@@ -115,7 +115,7 @@ def _by_seed(results: list[dict[str, float]]) -> dict[str, Any]:
     return {name: [result[name] for result in results] for name in results[0]}
 
 
-def _show(run: Run, result: dict[str, Any]) -> None:
+def _show(run: RunFolder, result: dict[str, Any]) -> None:
     out = console()
     table = Table(
         title=f"{run.experiment.env}, {result['episodes']:,} {result['policy']} episodes", title_justify="left"
@@ -127,7 +127,7 @@ def _show(run: Run, result: dict[str, Any]) -> None:
         table.add_row(name, _number(mean), _number(result["standard_error"][name]))
     out.print(table)
     say(out, f"episode length {_number(result['mean_length'])}")
-    say(out, f"after {result['updates']:,} updates, {count(result['env_steps'])} env steps")
+    say(out, f"after {result['updates']:,} updates, {format_count(result['env_steps'])} env steps")
     hashes = result["weights_sha256"]
     for text in hashes if isinstance(hashes, list) else [hashes]:
         say(out, f"weights sha256 {text}")

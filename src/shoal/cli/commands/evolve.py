@@ -8,21 +8,21 @@ from typing import Annotated, Any, ClassVar
 from rich.console import Console
 from tyro.conf import UseAppendAction, arg
 
+from shoal.api.building import check_world
 from shoal.api.calls import OFF_POLICY, shrink_networks
 from shoal.api.progress import summary
-from shoal.api.worlds import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import Flag, comments, scan
 from shoal.cli.runs import ResumeOptions, RunView, TeamOptions, TrainOptions
-from shoal.cli.start import pairs, prepare
+from shoal.cli.start import parse_pairs, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import counted, placed, say, shown
+from shoal.cli.terminal import display_path, pluralise, resolve_path, say
 from shoal.core.errors import OptionError
 from shoal.populations.evolution.plan import Evolution
-from shoal.populations.evolution.program import Program
+from shoal.populations.evolution.program import EvolutionProgram
 from shoal.populations.evolution.strategies import STRATEGIES, Evosax, Strategy
-from shoal.training.loop import Result
-from shoal.training.run import Run, default_path
+from shoal.training.loop import TrainingResult
+from shoal.training.run import RunFolder, default_path
 from shoal.training.run_kinds import EVOLUTION, check_new
 from shoal.training.runner import Local
 
@@ -53,16 +53,16 @@ def run(args: Sequence[str]) -> int:
     plan, options = parse_plan(args)
     runs.check_options(options, "shoal evolve")
     by = plan.strategy.name.replace(":", "-")
-    folder = placed(options.run_dir) if options.run_dir else default_path(plan.experiment, by=by)
+    folder = resolve_path(options.run_dir) if options.run_dir else default_path(plan.experiment, by=by)
     check_new(folder)
     check_world(plan.played)
     on = runs.place_from(options, "shoal evolve")
-    return runs.carry_out(EvolutionView(Run(folder, plan), on, options))
+    return runs.run_and_report(EvolutionView(RunFolder(folder, plan), on, options))
 
 
-def go_on(run: Run, options: ResumeOptions) -> int:
+def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues an evolution from its newest checkpoint."""
-    return runs.go_on(EvolutionView(run, runs.place_of(run, options), options, fresh=False))
+    return runs.resume_and_report(EvolutionView(run, runs.place_of(run, options), options, fresh=False))
 
 
 def parse_plan(args: Sequence[str]) -> tuple[Evolution, Any]:
@@ -118,7 +118,7 @@ def _field(default: Any, help: str) -> Any:
 def _strategy(name: str, options: Any) -> Strategy:
     if name in STRATEGIES:
         return options.search
-    given = pairs(options.option, "--option", "NAME=VALUE, such as std=0.1")
+    given = parse_pairs(options.option, "--option", "NAME=VALUE, such as std=0.1")
     return Evosax(name, {key: _value(key, text) for key, text in given.items()})
 
 
@@ -142,21 +142,21 @@ class EvolutionView(RunView):
     def opening(self) -> tuple[str, str]:
         plan = self.plan
         program = self.on.program if isinstance(self.on, Local) else plan.program(1)
-        assert isinstance(program, Program)
+        assert isinstance(program, EvolutionProgram)
         who = f"{', '.join(program.evolving)} by {plan.strategy.name}, {program.genome.size:,} weights"
-        size = f"{counted(plan.population, 'member')} x {counted(plan.episodes, 'episode')}"
-        ages = counted(plan.generations, "generation")
+        size = f"{pluralise(plan.population, 'member')} x {pluralise(plan.episodes, 'episode')}"
+        ages = pluralise(plan.generations, "generation")
         title = f"{plan.experiment.env}: {who}; {size}, {ages}; seed {plan.experiment.seed}"
-        return title, f"run folder: {shown(self.run.path)}; {self.next}"
+        return title, f"run folder: {display_path(self.run.path)}; {self.next}"
 
-    def report(self, out: Console, result: Result) -> None:
+    def report(self, out: Console, result: TrainingResult) -> None:
         last = runs.last_line(self.run)
         runs.say_speed(out, last.get("env_steps", 0), result)
         figures = [f"{name} {text}" for name, text in summary(last).items()]
         figures += [f"{name} {last[name]:.2f}" for name in ("fitness/best", "fitness/policy") if name in last]
         say(out, "last generation: " + " | ".join(figures))
 
-    def summary(self, result: Result) -> dict[str, Any]:
+    def summary(self, result: TrainingResult) -> dict[str, Any]:
         last = runs.last_line(self.run)
         return runs.summary_of(self.run, result) | {
             "strategy": self.plan.strategy.name,

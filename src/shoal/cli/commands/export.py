@@ -7,11 +7,11 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from shoal.api.worlds import blame, import_files
+from shoal.api.building import attributed_to, import_files
 from shoal.bridges import plain_policy
 from shoal.bridges.numpy_policy import export
-from shoal.cli.arguments import Checkpoint, Flag, Imports, RunFolder, parse
-from shoal.cli.start import opened, prepare
+from shoal.cli.arguments import Checkpoint, Flag, Imports, RunArgument, parse
+from shoal.cli.start import open_known_run, prepare
 from shoal.cli.terminal import console, emit, say
 from shoal.core.errors import OptionError, require
 from shoal.core.files import file_stem
@@ -25,7 +25,7 @@ class ExportOptions:
     In names of files, `/` and the like are written as %2F.
     """
 
-    run: RunFolder  # folder of the run
+    run: RunArgument  # folder of the run
     folder: Positional[Annotated[str, arg(metavar="FOLDER")]]  # where to write; made if it is not there
     training: int = 0  # which of several trainings side by side to take, counted from 0
     force: Flag = False  # replace files that are there already
@@ -39,12 +39,12 @@ def run(args: Sequence[str]) -> int:
     prepare()
     options = parse(ExportOptions, args, "shoal export")
     import_files(options.imports)
-    found = opened(options.run)
+    found = open_known_run(options.run)
     seeds = found.experiment.num_seeds
     require(0 <= options.training < seeds, "shoal export", "training", options.training, f"between 0 and {seeds - 1}")
-    with blame(found.experiment.env, "export"):
-        roles, policies, meta = load_policies(found.path, options.training, options.checkpoint)
-        plain = {name: export(policy, roles.spec.groups[name].observation) for name, policy in policies.items()}
+    with attributed_to(found.experiment.env, "export"):
+        setup, policies, meta = load_policies(found.path, options.training, options.checkpoint)
+        plain = {name: export(policy, setup.spec.groups[name].observation) for name, policy in policies.items()}
     folder = Path(options.folder)
     files = {name: folder / f"{file_stem(name)}.npz" for name in plain}
     taken = [str(file) for file in files.values() if file.exists()]

@@ -16,9 +16,9 @@ from tyro.conf import Positional, arg
 from shoal import presets
 from shoal.algorithms import ALGORITHMS, NAMES, find_name
 from shoal.algorithms.names import Named
-from shoal.api.worlds import blame, build_world, import_files
+from shoal.api.building import attributed_to, build_world, import_files
 from shoal.cli.arguments import Flag, Imports, parse
-from shoal.cli.terminal import console, count, emit, say
+from shoal.cli.terminal import console, emit, format_count, say
 from shoal.core.env import describe
 from shoal.core.errors import ShoalError, unknown_name
 from shoal.core.origin import USER
@@ -75,7 +75,7 @@ def envs(args: Sequence[str]) -> int:
             continue
         for i, (name, group) in enumerate(world["groups"].items()):
             own = name, str(group["size"]), shapes_text(group["view"]), group["action"]
-            speeds = [count(speed) if speed else "" for speed in (world["speed"]["cpu"], world["speed"]["h200"])]
+            speeds = [format_count(speed) if speed else "" for speed in (world["speed"]["cpu"], world["speed"]["h200"])]
             table.add_row(*((world["id"], *own, world["kind"], *speeds) if i == 0 else ("", *own)))
         table.add_section()
     out.print(table)
@@ -105,7 +105,9 @@ def list_presets(args: Sequence[str]) -> int:
     table = Table("preset", "world", "learners", "env steps", "what it is", title="Presets", title_justify="left")
     for entry in found:
         learners = ", ".join(f"{name} ({algorithm})" for name, algorithm in entry["learners"].items())
-        table.add_row(entry["name"], entry["env"], learners, count(entry["total_env_steps"]), entry["description"])
+        table.add_row(
+            entry["name"], entry["env"], learners, format_count(entry["total_env_steps"]), entry["description"]
+        )
     out.print(table)
     say(out, "Train one: shoal train PRESET. The name of a world means its default preset.")
     return 0
@@ -167,7 +169,7 @@ def _matches(pattern: str, word: str) -> bool:
 def _world(id: str) -> dict[str, Any]:
     try:
         world = build_world(USER, id, {})
-        with blame(id, "describing it"):
+        with attributed_to(id, "describing it"):
             groups = describe(world).groups
     except ShoalError as error:
         return {"id": id, "error": str(error)}

@@ -9,17 +9,17 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, UseAppendAction, arg
 
-from shoal.api.worlds import check_world
+from shoal.api.building import check_world
 from shoal.cli import runs
 from shoal.cli.commands.sweep import parse_values
 from shoal.cli.runs import ResumeOptions, RunView, TeamOptions, TrainOptions
-from shoal.cli.start import outline, pairs, prepare
+from shoal.cli.start import describe_experiment, parse_pairs, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import placed, say, shown
+from shoal.cli.terminal import display_path, resolve_path, say
 from shoal.core.errors import OptionError
 from shoal.populations.pbt.plan import PBT, Range
-from shoal.training.loop import Result
-from shoal.training.run import Run, default_path
+from shoal.training.loop import TrainingResult
+from shoal.training.run import RunFolder, default_path
 from shoal.training.run_kinds import PBT as KIND
 from shoal.training.run_kinds import check_new
 
@@ -50,16 +50,16 @@ def run(args: Sequence[str]) -> int:
         return runs.resume(args, "shoal pbt")
     plan, options = parse_plan(args)
     runs.check_options(options, "shoal pbt")
-    folder = placed(options.run_dir) if options.run_dir else default_path(plan.experiment)
+    folder = resolve_path(options.run_dir) if options.run_dir else default_path(plan.experiment)
     check_new(folder)
     check_world(plan.experiment)
     on = runs.place_from(options, "shoal pbt")
-    return runs.carry_out(PBTView(Run(folder, plan), on, options))
+    return runs.run_and_report(PBTView(RunFolder(folder, plan), on, options))
 
 
-def go_on(run: Run, options: ResumeOptions) -> int:
+def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
-    return runs.go_on(PBTView(run, runs.place_of(run, options), options, fresh=False))
+    return runs.resume_and_report(PBTView(run, runs.place_of(run, options), options, fresh=False))
 
 
 def parse_plan(args: Sequence[str]) -> tuple[PBT, Any]:
@@ -67,7 +67,7 @@ def parse_plan(args: Sequence[str]) -> tuple[PBT, Any]:
     experiment, options = parse_target(PbtOptions, args, "shoal pbt")
     if not options.over:
         raise OptionError(f"shoal pbt: over what? Give --over {FORM}.")
-    named = pairs(options.over, "--over", FORM)
+    named = parse_pairs(options.over, "--over", FORM)
     if len(named) < len(options.over):
         raise OptionError(f"shoal pbt: give each option's range once, in one --over; got {' '.join(options.over)}")
     over = {name: _range(name, text) for name, text in named.items()}
@@ -93,16 +93,16 @@ class PBTView(RunView):
     def opening(self) -> tuple[str, str]:
         plan = self.plan
         what = f"{plan.members} members tune {', '.join(plan.over)}, compared every {plan.interval} updates"
-        return outline(plan.experiment), f"{what}; run folder: {shown(self.run.path)}; {self.next}"
+        return describe_experiment(plan.experiment), f"{what}; run folder: {display_path(self.run.path)}; {self.next}"
 
-    def report(self, out: Console, result: Result) -> None:
+    def report(self, out: Console, result: TrainingResult) -> None:
         plan, found = self.plan, result.standing
         steps = result.update * plan.experiment.num_envs * plan.experiment.num_steps * plan.members
         runs.say_speed(out, steps, result)
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("member", *plan.over, "return"):
             table.add_column(name, justify="right")
-        for member in _ranked(found["scores"])[:SHOWN]:
+        for member in _rank(found["scores"])[:SHOWN]:
             score = found["scores"][member]
             values = [f"{found['values'][name][member]:g}" for name in plan.over]
             table.add_row(str(member), *values, "-" if score is None else f"{score:.3f}")
@@ -112,7 +112,7 @@ class PBTView(RunView):
         if plan.members > SHOWN:
             say(out, f"... and {plan.members - SHOWN} more. The policies are those of member {found['member']}.")
 
-    def summary(self, result: Result) -> dict[str, Any]:
+    def summary(self, result: TrainingResult) -> dict[str, Any]:
         plan, found = self.plan, result.standing
         each = [
             {"return": found["scores"][member], "values": {name: found["values"][name][member] for name in plan.over}}
@@ -126,7 +126,7 @@ class PBTView(RunView):
         }
 
 
-def _ranked(scores: Sequence[float | None]) -> list[int]:
+def _rank(scores: Sequence[float | None]) -> list[int]:
     """The members, best first; those without a score come last."""
     worth = [-math.inf if score is None else score for score in scores]
     return sorted(range(len(worth)), key=lambda member: -worth[member])

@@ -9,15 +9,22 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, arg
 
+from shoal.api.building import attributed_to, import_files
 from shoal.api.pictures import player_colours
-from shoal.api.worlds import blame, import_files
-from shoal.cli.arguments import Flag, Imports, RunFolder, parse
+from shoal.cli.arguments import Flag, Imports, RunArgument, parse
 from shoal.cli.start import Devices, Folder, check_devices, prepare
-from shoal.cli.terminal import console, duration, emit, say
+from shoal.cli.terminal import console, emit, format_duration, say
 from shoal.core.errors import OptionError, RunError, UnknownNameError, WorldError
 from shoal.games.exploitability import Gain, nash_conv_bound
 from shoal.populations.diversity import behaviours
-from shoal.populations.view import View, described, exploit, look, require_networks, seated
+from shoal.populations.inspect_population import (
+    PopulationView,
+    describe_population,
+    exploit,
+    load_lineup,
+    read_population_view,
+    require_networks,
+)
 from shoal.training.evaluate import record
 from shoal.training.experiment import make_world
 from shoal.viz import MissingMatplotlibError, draw_population, write_population, write_replay
@@ -30,7 +37,7 @@ SHOWN = 8
 class PopulationOptions:
     """Show a population made by `shoal psro` or `shoal league`: figures, population.png and population.html."""
 
-    run: RunFolder  # folder of the run
+    run: RunArgument  # folder of the run
     watch: Annotated[DisallowNone[str | None], arg(metavar="I,J")] = None
     """write a page that plays an episode of these policies, one number a player"""
     exploit: Flag = False  # train one more best response a player, and say what it gains: minutes
@@ -51,12 +58,12 @@ def run(args: Sequence[str]) -> int:
     folder, out = Path(options.run), console(options.json)
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: no such folder")
-    view = look(folder)
+    view = read_population_view(folder)
     if options.exploit:
         require_networks(view.settings, "exploit")
     elif options.total_env_steps is not None:
         raise OptionError("--total-env-steps is for the trainings of --exploit: add --exploit, or leave it out")
-    data = described(view)
+    data = describe_population(view)
     data["colours"] = _colours(view, data["env"])
     target = Path(options.out) if options.out else folder
     target.mkdir(parents=True, exist_ok=True)
@@ -69,7 +76,7 @@ def run(args: Sequence[str]) -> int:
     _show(out, data)
     if options.exploit:
         say(out, "training best responses to the mixtures ...")
-        with blame(data["env"], "a best response"):
+        with attributed_to(data["env"], "a best response"):
             gains = exploit(folder, options.devices, options.total_env_steps)
         _show_gains(out, gains)
         result["exploit"] = _plain(gains)
@@ -80,16 +87,16 @@ def run(args: Sequence[str]) -> int:
     return 0
 
 
-def _colours(view: View, env: str) -> dict[str, int]:
+def _colours(view: PopulationView, env: str) -> dict[str, int]:
     """The colours of the players; none, where the code of their world is not at hand."""
     try:
-        with blame(env, "scene"):
+        with attributed_to(env, "scene"):
             return player_colours(make_world(view.settings.experiment))
     except (OptionError, UnknownNameError, WorldError):  # `_behaviour` says so
         return {}
 
 
-def _behaviour(folder: Path, view: View, out: Console) -> dict[str, Any] | None:
+def _behaviour(folder: Path, view: PopulationView, out: Console) -> dict[str, Any] | None:
     """How differently policies behave, as data; None if that cannot be told."""
     try:
         found = behaviours(folder)
@@ -118,9 +125,9 @@ def _watch(folder: Path, target: Path, text: str, seed: int, env: str) -> Path:
     except ValueError:
         raise OptionError(f"--watch must be policies' numbers, one a player, such as 3,5, got {text!r}") from None
     path = target / f"replay-{'-'.join(map(str, lineup))}.html"
-    with blame(env, "the episode"):
-        roles, policies, explore = seated(folder, lineup)
-        recording = record(roles, policies, seed=seed, explore=explore)
+    with attributed_to(env, "the episode"):
+        setup, policies, explore = load_lineup(folder, lineup)
+        recording = record(setup, policies, seed=seed, explore=explore)
     write_replay(
         path,
         recording.frames,
@@ -133,7 +140,7 @@ def _watch(folder: Path, target: Path, text: str, seed: int, env: str) -> Path:
 
 def _show(out: Console, data: Mapping[str, Any]) -> None:
     sizes = " x ".join(map(str, data["sizes"]))
-    about = f"{data['meta_solver']}, {data['oracle']} responses, {duration(data['seconds'])}"
+    about = f"{data['meta_solver']}, {data['oracle']} responses, {format_duration(data['seconds'])}"
     say(out, f"{data['env']}: {sizes} policies after {data['iteration']} iterations; {about}", style="bold")
     if data["nash_conv"] is not None:
         say(out, f"NashConv {data['nash_conv']:.4f}, exploitability {data['exploitability']:.4f}")

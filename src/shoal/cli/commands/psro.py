@@ -9,14 +9,14 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
+from shoal.api.building import check_world
 from shoal.api.figures import unsigned
-from shoal.api.worlds import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import Flag, scan
 from shoal.cli.runs import ResumeOptions, RunView, TeamOptions
-from shoal.cli.start import Folder, WorkOptions, check_devices, outline, prepare
+from shoal.cli.start import Folder, WorkOptions, check_devices, describe_experiment, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import duration, emit, placed, say, shown
+from shoal.cli.terminal import display_path, emit, format_duration, resolve_path, say
 from shoal.cluster.run import Cluster
 from shoal.core.errors import OptionError
 from shoal.core.origin import trust
@@ -27,8 +27,8 @@ from shoal.presets import response_preset
 from shoal.training import checkpoint
 from shoal.training.callbacks import Listener
 from shoal.training.loggers import make_loggers
-from shoal.training.loop import Result
-from shoal.training.run import Run, default_path
+from shoal.training.loop import TrainingResult
+from shoal.training.run import RunFolder, default_path
 from shoal.training.run_kinds import check_new
 from shoal.training.runner import Local
 
@@ -81,7 +81,7 @@ def league(args: Sequence[str]) -> int:
     if scan(args, "--meta-solver"):
         raise OptionError("shoal league has no --meta-solver: who meets whom follows from the roles. See `shoal psro`.")
     prepare()
-    experiment, options = parse_target(LeagueOptions, translated(args), "shoal league")
+    experiment, options = parse_target(LeagueOptions, translate_arguments(args), "shoal league")
     plan = PSRO(
         "league",
         {"exploit_every": options.exploit_every},
@@ -90,15 +90,15 @@ def league(args: Sequence[str]) -> int:
         target_error=options.target_error,
     )
     settings = PopulationConfig(
-        experiment, plan, greedy=options.greedy, imports=_imported(options), symmetric=options.symmetric
+        experiment, plan, greedy=options.greedy, imports=_parse_imports(options), symmetric=options.symmetric
     )
-    return _grown(settings, options, "shoal league")
+    return _start(settings, options, "shoal league")
 
 
 def run(args: Sequence[str]) -> int:
     """Grows a population and says how far it got."""
     prepare()
-    experiment, options = parse_target(PsroOptions, translated(args), "shoal psro")
+    experiment, options = parse_target(PsroOptions, translate_arguments(args), "shoal psro")
     plan = PSRO(
         meta_solver=options.meta_solver,
         breadth=options.breadth,
@@ -117,33 +117,33 @@ def run(args: Sequence[str]) -> int:
         options.warm_start,
         options.greedy,
         options.levels,
-        _imported(options),
+        _parse_imports(options),
         options.symmetric,
     )
     _check_oracle(kind, options)
-    return _grown(settings, options, "shoal psro")
+    return _start(settings, options, "shoal psro")
 
 
-def _imported(options: LeagueOptions | PsroOptions) -> tuple[str, ...]:
-    runs = tuple(str(placed(run)) for run in (options.import_policies or "").split(",") if run)
+def _parse_imports(options: LeagueOptions | PsroOptions) -> tuple[str, ...]:
+    runs = tuple(str(resolve_path(run)) for run in (options.import_policies or "").split(",") if run)
     for run in runs:
         trust(run)
     return runs
 
 
-def _grown(config: PopulationConfig, options: LeagueOptions | PsroOptions, prog: str) -> int:
+def _start(config: PopulationConfig, options: LeagueOptions | PsroOptions, prog: str) -> int:
     """Grows a population in a new folder."""
     check_devices(options.devices)
     make_loggers(options.log)
     on = runs.place_from(options, prog)
     check_world(config.experiment)
     by = EXACT if config.oracle == EXACT else None
-    folder = placed(options.run_dir) if options.run_dir else default_path(config.experiment, by=by)
+    folder = resolve_path(options.run_dir) if options.run_dir else default_path(config.experiment, by=by)
     check_new(folder)
-    return runs.carry_out(PopulationView(Run(folder, config), on, options))
+    return runs.run_and_report(PopulationView(RunFolder(folder, config), on, options))
 
 
-def go_on(run: Run, options: ResumeOptions) -> int:
+def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
     if options.checkpoint_minutes is not None:
         raise OptionError(
@@ -154,7 +154,7 @@ def go_on(run: Run, options: ResumeOptions) -> int:
     newest = checkpoint.latest(run.checkpoints)
     over = newest is not None and run.config.is_finished(run.config.read_meta(newest))
     on = Local(options.devices) if over else runs.place_of(run, options)
-    return runs.carry_out(PopulationView(run, on, options, fresh=False, over=over))
+    return runs.run_and_report(PopulationView(run, on, options, fresh=False, over=over))
 
 
 def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
@@ -167,7 +167,9 @@ def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
 class PopulationView(RunView):
     """What is told of a population. over: whether nothing is left to be done."""
 
-    def __init__(self, run: Run, on: Local | Cluster, options: WorkOptions, fresh: bool = True, over: bool = False):
+    def __init__(
+        self, run: RunFolder, on: Local | Cluster, options: WorkOptions, fresh: bool = True, over: bool = False
+    ):
         super().__init__(run, on, options, fresh)
         self.over = over
 
@@ -177,14 +179,14 @@ class PopulationView(RunView):
         return self.run.config
 
     def opening(self) -> tuple[str, str]:
-        config, where = self.config, shown(self.run.path)
+        config, where = self.config, display_path(self.run.path)
         exact = config.oracle == EXACT
-        title = f"{config.experiment.env}: exact responses" if exact else outline(config.experiment)
+        title = f"{config.experiment.env}: exact responses" if exact else describe_experiment(config.experiment)
         if self.over:
             further = f"--import-policies {shlex.quote(where)}"
             return title, f"{where} is finished already. To grow it further, start a new one with {further}"
-        site = "" if exact else f"; {self.next}"
-        return title, f"PSRO, {config.psro.meta_solver}, {config.oracle} responses; run folder: {where}{site}"
+        connection = "" if exact else f"; {self.next}"
+        return title, f"PSRO, {config.psro.meta_solver}, {config.oracle} responses; run folder: {where}{connection}"
 
     def showing(self, out: Console) -> AbstractContextManager[Listener]:
         every, iterations = self.config.psro.solver_options.get("exploit_every", 1), self.config.psro.iterations
@@ -193,15 +195,15 @@ class PopulationView(RunView):
             say(out, f"{few}: lower --exploit-every", style="yellow")
         return super().showing(out)
 
-    def finish(self, out: Console, result: Result) -> int:
+    def finish(self, out: Console, result: TrainingResult) -> int:
         line = result.lines[-1]
         far = (
             f"NashConv {unsigned(line['nash_conv'])} (exploitability {unsigned(line['exploitability'])}), "
             if "nash_conv" in line
             else ""
         )
-        say(out, f"{far}population {line['population']} a player, {duration(line['seconds'])}", style="bold")
-        say(out, f"run: {shown(self.run.path)}")
+        say(out, f"{far}population {line['population']} a player, {format_duration(line['seconds'])}", style="bold")
+        say(out, f"run: {display_path(self.run.path)}")
         goal, reached = self.config.psro.target_nash_conv, line.get("nash_conv")
         if goal is not None and reached is not None and reached > goal:
             more = "try more --iterations, or stronger responses"
@@ -211,7 +213,7 @@ class PopulationView(RunView):
             emit(self.summary(result) | {"run": str(self.run.path)})
         return 0
 
-    def summary(self, result: Result) -> dict[str, Any]:
+    def summary(self, result: TrainingResult) -> dict[str, Any]:
         """The figures of the last iteration."""
         line, state = result.lines[-1], result.standing["state"]
         names = ("nash_conv", "exploitability", "population", "seconds", "iteration", "value")
@@ -219,7 +221,7 @@ class PopulationView(RunView):
         return {name: line[name] for name in names if name in line} | {"mixtures": mixtures}
 
 
-def translated(args: Sequence[str]) -> list[str]:
+def translate_arguments(args: Sequence[str]) -> list[str]:
     """Arguments with the best responses' preset in place of its world, and the oracle as the algorithm."""
     args = list(args)
     if args and not args[0].startswith("-"):

@@ -13,18 +13,18 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, UseAppendAction, arg
 
+from shoal.api.building import check_world
 from shoal.api.pictures import keep_sweep
-from shoal.api.worlds import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import whole_number
 from shoal.cli.runs import INTERRUPTED, MINUTES, ResumeOptions, RunView
-from shoal.cli.start import Folder, WorkOptions, outline, pairs, prepare
+from shoal.cli.start import Folder, WorkOptions, describe_experiment, parse_pairs, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import counted, duration, emit, placed, say, shown
+from shoal.cli.terminal import display_path, emit, format_duration, pluralise, resolve_path, say
 from shoal.core.errors import NonFiniteError, OptionError, ShoalError, require_positive
 from shoal.training.experiment import Experiment
-from shoal.training.loop import Result
-from shoal.training.run import Run, default_path
+from shoal.training.loop import TrainingResult
+from shoal.training.run import RunFolder, default_path
 from shoal.training.run_kinds import SWEEP, check_new
 from shoal.training.runner import Local
 from shoal.training.sweep import Point, Range, Sweep, SweepResult, summarise
@@ -59,25 +59,25 @@ def run(args: Sequence[str]) -> int:
         require_positive("shoal sweep", seeds=options.seeds)
         experiment = experiment.replace(num_seeds=options.seeds)
     plan = _plan(experiment, options)
-    folder = placed(options.out) if options.out else default_path(experiment, "sweeps")
+    folder = resolve_path(options.out) if options.out else default_path(experiment, "sweeps")
     check_new(folder, SWEEP)
     check_world(experiment)
     command = shlex.join(["shoal", "sweep", *args])
-    return runs.carry_out(SweepView(Run(folder, plan), options, command))
+    return runs.run_and_report(SweepView(RunFolder(folder, plan), options, command))
 
 
-def go_on(run: Run, options: ResumeOptions) -> int:
+def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues a sweep from its newest checkpoint; of a finished one it shows the result."""
     if options.cluster is not None:
         raise OptionError(f"{options.run} is a sweep, which is trained on one machine: leave out --cluster")
     check_world(run.experiment)
-    return runs.carry_out(SweepView(run, options, shlex.join(["shoal", "resume", options.run]), fresh=False))
+    return runs.run_and_report(SweepView(run, options, shlex.join(["shoal", "resume", options.run]), fresh=False))
 
 
 def _plan(experiment: Experiment, options: SweepOptions) -> Sweep:
     if not options.over:
         raise OptionError(f"shoal sweep: over what? Give --over {FORM}.")
-    named = pairs(options.over, "--over", FORM)
+    named = parse_pairs(options.over, "--over", FORM)
     if len(named) < len(options.over):
         raise OptionError(f"shoal sweep: give each option's values once, in one --over; got {' '.join(options.over)}")
     over = {name: parse_values(name, text, grid=options.random is None) for name, text in named.items()}
@@ -87,7 +87,7 @@ def _plan(experiment: Experiment, options: SweepOptions) -> Sweep:
 class SweepView(RunView):
     """What is told of a sweep; what came of it is written down and drawn beside the run. command: as it was typed."""
 
-    def __init__(self, run: Run, options: SweepOptions | ResumeOptions, command: str, fresh: bool = True):
+    def __init__(self, run: RunFolder, options: SweepOptions | ResumeOptions, command: str, fresh: bool = True):
         super().__init__(run, Local(options.devices), options, fresh)
         self.command = command
 
@@ -99,15 +99,15 @@ class SweepView(RunView):
     def opening(self) -> tuple[str, str]:
         plan = self.plan
         seeds = plan.experiment.num_seeds
-        many = counted(len(plan.points), "point") + (f" x {seeds} seeds" if seeds > 1 else "")
+        many = pluralise(len(plan.points), "point") + (f" x {seeds} seeds" if seeds > 1 else "")
         what = f"{many} of {', '.join(plan.over)}, side by side in one program"
-        return outline(plan.experiment), f"{what}; folder: {shown(self.run.path)}; {self.next}"
+        return describe_experiment(plan.experiment), f"{what}; folder: {display_path(self.run.path)}; {self.next}"
 
-    def finish(self, out: Console, result: Result) -> int:
+    def finish(self, out: Console, result: TrainingResult) -> int:
         folder, found = self.run.path, summarise(self.plan, result)
         table = found.to_dict() | {"command": self.command}
         plot, why = keep_sweep(folder, table)
-        _report(out, found, folder, f"plot: {shown(plot)}" if plot else f"no sweep.png: {why}")
+        _report(out, found, folder, f"plot: {display_path(plot)}" if plot else f"no sweep.png: {why}")
         if self.options.json:
             emit(table | {"out": str(folder)})
         if found.best is None and not found.interrupted:
@@ -169,7 +169,7 @@ def _report(out: Console, result: SweepResult, folder: Path, plot: str) -> None:
     out.print(table)
     hidden = len(result.points) - SHOWN
     if hidden > 0:
-        say(out, f"... and {hidden} more in {shown(folder / 'sweep.json')}")
+        say(out, f"... and {hidden} more in {display_path(folder / 'sweep.json')}")
     faults = [point.fault for point in result.points if point.fault]
     if faults:
         say(out, f"{len(faults)} of {len(result.points)} points failed; the first: {faults[0]}", style="yellow")
@@ -179,8 +179,8 @@ def _report(out: Console, result: SweepResult, folder: Path, plot: str) -> None:
         say(out, f"{unended} of {len(result.points)} points: {what}; raise --total-env-steps", style="yellow")
     if result.interrupted:
         say(out, f"stopped after {result.updates} updates: the returns are those until then", style="bold yellow")
-    say(out, f"{duration(result.seconds)} of training, compiled in {result.compile_seconds:.1f} s")
-    say(out, f"table: {shown(folder / 'sweep.json')}")
+    say(out, f"{format_duration(result.seconds)} of training, compiled in {result.compile_seconds:.1f} s")
+    say(out, f"table: {display_path(folder / 'sweep.json')}")
     say(out, plot)
 
 

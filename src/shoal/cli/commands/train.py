@@ -6,19 +6,19 @@ from typing import Any
 
 from rich.console import Console
 
-from shoal.api.worlds import check_world
+from shoal.api.building import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import scan
-from shoal.cli.commands.cluster import ClusterOptions, described, plan_from
+from shoal.cli.commands.cluster import ClusterOptions, describe_plan, plan_from
 from shoal.cli.runs import ResumeOptions, RunView
-from shoal.cli.start import outline, prepare, stepping_of
+from shoal.cli.start import describe_experiment, prepare, stepping_options
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import counted, placed, say, shown
+from shoal.cli.terminal import display_path, pluralise, resolve_path, say
 from shoal.cluster.advice import read_status
 from shoal.cluster.run import Cluster
 from shoal.core.errors import OptionError, shell_command
-from shoal.training.loop import Result
-from shoal.training.run import Run, default_path
+from shoal.training.loop import TrainingResult
+from shoal.training.run import RunFolder, default_path
 from shoal.training.run_kinds import TRAINING, check_new
 from shoal.training.runner import Local
 
@@ -34,16 +34,16 @@ def train(args: Sequence[str]) -> int:
     experiment, options = parse_target(ClusterOptions, args, "shoal train")
     runs.check_options(options, "shoal train")
     plan = plan_from(options, experiment)
-    folder = placed(options.run_dir) if options.run_dir else default_path(experiment)
+    folder = resolve_path(options.run_dir) if options.run_dir else default_path(experiment)
     check_new(folder)
     check_world(experiment)
-    stepping = stepping_of(options.env_workers, options.env_timeout)
+    stepping = stepping_options(options.env_workers, options.env_timeout)
     if plan is not None and stepping:
         raise OptionError("on a cluster actors step environments: leave out --env-workers and --env-timeout")
     on = Local(options.devices, **stepping)
     if plan is not None:
         on = Cluster(options.cluster or "auto", plan, imports=tuple(options.imports))
-    return runs.carry_out(TrainingView(Run(folder, experiment), on, options))
+    return runs.run_and_report(TrainingView(RunFolder(folder, experiment), on, options))
 
 
 def _trains_further(args: Sequence[str]) -> bool:
@@ -53,49 +53,49 @@ def _trains_further(args: Sequence[str]) -> bool:
     return asked and not others and runs.names_run(args, TRAINING)
 
 
-def go_on(run: Run, options: ResumeOptions) -> int:
+def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues a run from its newest checkpoint."""
     check_world(run.experiment)
-    return runs.go_on(TrainingView(run, runs.place_of(run, options), options, fresh=False))
+    return runs.resume_and_report(TrainingView(run, runs.place_of(run, options), options, fresh=False))
 
 
-def _warn(out: Console, run: Run) -> None:
+def _warn(out: Console, run: RunFolder) -> None:
     """Tells of workers that had to be begun anew: a world that fails now and then is to be known."""
     status = read_status(run.path)
     events = [event for event in status["events"] if event["what"] not in ("added", "removed")]
     times = sum(status["restarts"].values())
     if times and events:
         last = f"{events[-1]['worker']}: {events[-1]['what']}"
-        more = f"`{shell_command('cluster', 'status', shown(run.path))}` shows more"
-        say(out, f"workers were begun anew {counted(times, 'time')}, last {last}; {more}", style="yellow")
+        more = f"`{shell_command('cluster', 'status', display_path(run.path))}` shows more"
+        say(out, f"workers were begun anew {pluralise(times, 'time')}, last {last}; {more}", style="yellow")
 
 
 class TrainingView(RunView):
     """What is told of a training."""
 
     def opening(self) -> tuple[str, str]:
-        run, where = self.run, shown(self.run.path)
+        run, where = self.run, display_path(self.run.path)
         if isinstance(self.on, Local):
             assert self.on.program is not None
-            used = counted(self.on.program.num_devices, "device")
-            return outline(run.experiment), f"run folder: {where}; compiling for {used} ..."
+            used = pluralise(self.on.program.num_devices, "device")
+            return describe_experiment(run.experiment), f"run folder: {where}; compiling for {used} ..."
         assert self.on.plan is not None
         see = shell_command("cluster", "status", where)
-        told = f"run folder: {where}; {self.next}, {described(self.on.plan)}; `{see}` shows how it goes"
-        return outline(run.experiment), told
+        told = f"run folder: {where}; {self.next}, {describe_plan(self.on.plan)}; `{see}` shows how it goes"
+        return describe_experiment(run.experiment), told
 
     @property
     def _each(self) -> int:
         """Env steps of an update."""
         return self.run.experiment.num_envs * self.run.experiment.num_steps
 
-    def report(self, out: Console, result: Result) -> None:
+    def report(self, out: Console, result: TrainingResult) -> None:
         runs.say_speed(out, result.update * self._each * self.run.experiment.num_seeds, result)
         runs.say_returns(out, self.run, result)
         if isinstance(self.on, Cluster):
             _warn(out, self.run)
 
-    def summary(self, result: Result) -> dict[str, Any]:
+    def summary(self, result: TrainingResult) -> dict[str, Any]:
         return runs.summary_of(self.run, result) | {"updates": result.update, "env_steps": result.update * self._each}
 
     @property
@@ -103,5 +103,5 @@ class TrainingView(RunView):
         """How to train a finished run further."""
         total = ["--total-env-steps", str(2 * self.run.experiment.total_env_steps)]
         files = [part for file in self.hints.imports for part in ("--import", file)]
-        command = shlex.join(["shoal", "train", shown(self.run.path), *files, *total])
+        command = shlex.join(["shoal", "train", display_path(self.run.path), *files, *total])
         return "To train it further, give it a larger total:", f"  {command}"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from shoal.api.building import attributed_to, import_files
 from shoal.api.pictures import replay
-from shoal.api.worlds import blame, import_files
-from shoal.cli.arguments import Checkpoint, Flag, Imports, RunFolder, parse
+from shoal.cli.arguments import Checkpoint, Flag, Imports, RunArgument, parse
 from shoal.cli.commands.evaluate import Opponents, load_with, parse_opponents
-from shoal.cli.start import Folder, opened, prepare
+from shoal.cli.start import Folder, open_known_run, prepare
 from shoal.cli.terminal import console, emit, say
 from shoal.core.errors import OptionError, WorldError, require
 
@@ -21,7 +21,7 @@ from shoal.core.errors import OptionError, WorldError, require
 class WatchOptions:
     """Record an episode with the newest checkpoint of a run, or another, and write a page that plays it."""
 
-    run: RunFolder  # folder of the run
+    run: RunArgument  # folder of the run
     output: Folder = None  # where to write the page; by default replay.html in the run folder
     seed: int = 0  # seed of the episode
     training: int = 0  # which of several trainings side by side to watch, counted from 0
@@ -42,14 +42,14 @@ def run(args: Sequence[str]) -> int:
     options = parse(WatchOptions, args, "shoal watch")
     require(0 <= options.port < 65536, "shoal watch", "port", options.port, "between 0 and 65535")
     import_files(options.imports)
-    folder, opponents = opened(options.run), parse_opponents(options.opponent)
+    folder, opponents = open_known_run(options.run), parse_opponents(options.opponent)
     seeds = folder.experiment.num_seeds
     require(0 <= options.training < seeds, "shoal watch", "training", options.training, f"between 0 and {seeds - 1}")
     target = Path(options.output) if options.output else folder.path / "replay.html"
-    with blame(folder.experiment.env, "the episode"):
-        roles, policies, meta = load_with(folder, options.training, opponents, options.checkpoint)
+    with attributed_to(folder.experiment.env, "the episode"):
+        setup, policies, meta = load_with(folder, options.training, opponents, options.checkpoint)
         look = {"seed": options.seed, "explore": options.explore, "filmed": True}
-        page, why = replay(target, roles, policies, update=meta["update"], **look)
+        page, why = replay(target, setup, policies, update=meta["update"], **look)
     if page is None:
         raise WorldError(why)
     out = console(options.json)

@@ -4,12 +4,12 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.algorithms import ALGORITHMS
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.services.coordinator import Coordinator
 from shoal.cluster.services.dataset import Queue
 from shoal.cluster.services.parameters import ParameterService
-from shoal.cluster.workers.actor import Actor
-from shoal.cluster.workers.learner import Learner
+from shoal.cluster.workers.actor import ActorWorker
+from shoal.cluster.workers.learner import LearnerWorker
 from shoal.core.algorithm import Algorithm, supports
 from shoal.core.errors import OptionError
 from shoal.training.experiment import Experiment
@@ -36,7 +36,7 @@ class Recipe:
     acts: bool = True
     takes: tuple[str, ...] = ()
 
-    def check(self, experiment: Experiment, plan: Plan) -> None:
+    def check(self, experiment: Experiment, plan: ClusterPlan) -> None:
         """Refuses an experiment that it is not for, or numbers that do not fit together."""
         self.share(experiment, plan)
         for name, learner in experiment.learners.items():
@@ -64,7 +64,7 @@ class Recipe:
             return "corrects for experience that is some updates old (traits.corrects_lag)"
         return None
 
-    def share(self, experiment: Experiment, plan: Plan) -> int:
+    def share(self, experiment: Experiment, plan: ClusterPlan) -> int:
         """Copies of each worker that steps some."""
         return plan.share(experiment)
 
@@ -72,7 +72,7 @@ class Recipe:
         """Starts all services and workers. The run ends when the loop of the worker `learner-0` does."""
         self.services(supervisor)
         supervisor.service("dataset", Queue, supervisor.plan.capacity)
-        supervisor.learner(Learner)
+        supervisor.learner(LearnerWorker)
         for number in range(supervisor.plan.actors + supervisor.plan.backups):
             self.actor(supervisor, number)
 
@@ -84,4 +84,4 @@ class Recipe:
 
     def actor(self, supervisor: "TrainingSupervisor", number: int) -> None:
         """Starts one actor; more may be added while the run is on, where it waits for nobody."""
-        supervisor.actor(Actor, number)
+        supervisor.actor(ActorWorker, number)

@@ -10,7 +10,7 @@ dropped. Running statistics of views and values would have to travel too: they a
 import dataclasses
 from typing import TYPE_CHECKING
 
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.recipes._recipe import Recipe
 from shoal.cluster.workers.gradient_workers import GradientActor
 from shoal.cluster.workers.gradients import Gradients, RolloutGradientLearner
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class RolloutGradients(Recipe):
     """Actors push gradients instead of rollouts."""
 
-    def check(self, experiment: Experiment, plan: Plan) -> None:
+    def check(self, experiment: Experiment, plan: ClusterPlan) -> None:
         super().check(experiment, plan)
         for name, learner in experiment.learners.items():
             statistics = () if learner.frozen else learner.algorithm.traits.running_statistics

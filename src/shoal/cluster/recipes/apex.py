@@ -10,14 +10,14 @@ come with priorities; the learner only corrects those of windows that it has lea
 import dataclasses
 from typing import TYPE_CHECKING, ClassVar
 
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.recipes._recipe import Recipe
-from shoal.cluster.replay.actor import ReplayActor, replay_traits, replaying, tables_of
+from shoal.cluster.replay.actor import ReplayActor, replay_traits, replaying_learners, tables_of
 from shoal.cluster.replay.learner import LEAD, ReplayLearner
 from shoal.cluster.replay.service import ReplayService
 from shoal.core.algorithm import Prioritises
 from shoal.core.errors import OptionError
-from shoal.training.experiment import Experiment, cast
+from shoal.training.experiment import Experiment
 from shoal.training.fused import check_warm_up
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ class Replayed(Recipe):
 
     estimates: ClassVar[bool] = True
 
-    def check(self, experiment: Experiment, plan: Plan) -> None:
+    def check(self, experiment: Experiment, plan: ClusterPlan) -> None:
         super().check(experiment, plan)
         check_warm_up(experiment)
-        for name, (algorithm, _) in replaying(cast(experiment)).items():
+        for name, (algorithm, _) in replaying_learners(experiment.setup).items():
             if self.estimates and not replay_traits(algorithm).prioritised:
                 raise OptionError(
                     f"cluster: the recipe {self.name} draws by priority, but learner {name!r} has prioritised=False. "
@@ -50,7 +50,7 @@ class Replayed(Recipe):
     def replay(self, supervisor: "TrainingSupervisor") -> None:
         """The shards; each may take in its share of what actors may be ahead."""
         plan, experiment = supervisor.plan, supervisor.experiment
-        tables = tables_of(cast(experiment))
+        tables = tables_of(experiment.setup)
         room = -(-LEAD * experiment.num_envs * experiment.num_steps // plan.shards)
         for number in range(plan.shards):
             folder, seconds = f"{supervisor.path}/replay/{number}", max(plan.commit_seconds, 5.0)

@@ -12,10 +12,10 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.recipes._recipe import Recipe
 from shoal.cluster.services.coordinator import Coordinator
-from shoal.cluster.workers.group import GroupLearner, Meeting
+from shoal.cluster.workers.group import GroupLearner, Rendezvous
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError
 from shoal.training.experiment import Experiment
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class DDPPO(Recipe):
     """Learners, and a place to meet."""
 
-    def share(self, experiment: Experiment, plan: Plan) -> int:
+    def share(self, experiment: Experiment, plan: ClusterPlan) -> int:
         return experiment.num_envs // plan.learners
 
     def lacks(self, algorithm: Algorithm) -> str | None:
@@ -37,7 +37,7 @@ class DDPPO(Recipe):
             return "learns from rollouts alone, without a replay or final observations (traits.replay, ...)"
         return super().lacks(algorithm)
 
-    def check(self, experiment: Experiment, plan: Plan) -> None:
+    def check(self, experiment: Experiment, plan: ClusterPlan) -> None:
         super().check(experiment, plan)
         parts = math.lcm(*(learner.algorithm.traits.minibatches for learner in experiment.learners.values()))
         if experiment.num_envs % (plan.learners * parts):
@@ -55,7 +55,7 @@ class DDPPO(Recipe):
         """All learners are alike, but for the first one, which writes down what all have done."""
         plan = supervisor.plan
         supervisor.service("coordinator", Coordinator, supervisor.path, plan, supervisor.experiment.num_updates)
-        supervisor.service("meeting", Meeting, plan.learners)
+        supervisor.service("meeting", Rendezvous, plan.learners)
         for rank in range(plan.learners):
             supervisor.learner(GroupLearner, rank, supervisor.launcher.private, number=rank)
 

@@ -12,14 +12,14 @@ explore as the learner's schedule says; windows are drawn uniformly, or by prior
 import dataclasses
 from typing import TYPE_CHECKING, ClassVar
 
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.recipes.apex import Replayed
-from shoal.cluster.replay.actor import replay_traits, replaying
+from shoal.cluster.replay.actor import replay_traits, replaying_learners
 from shoal.cluster.workers.gradient_workers import GradientWorker
 from shoal.cluster.workers.gradients import Gradients, ReplayGradientLearner
 from shoal.core.algorithm import Prioritises
 from shoal.core.errors import OptionError
-from shoal.training.experiment import Experiment, cast
+from shoal.training.experiment import Experiment
 
 if TYPE_CHECKING:
     from shoal.cluster.training import TrainingSupervisor
@@ -31,9 +31,11 @@ class WindowGradients(Replayed):
 
     estimates: ClassVar[bool] = False
 
-    def check(self, experiment: Experiment, plan: Plan) -> None:
+    def check(self, experiment: Experiment, plan: ClusterPlan) -> None:
         super().check(experiment, plan)
-        steps = {name: replay_traits(pair[0]).gradient_steps for name, pair in replaying(cast(experiment)).items()}
+        steps = {
+            name: replay_traits(pair[0]).gradient_steps for name, pair in replaying_learners(experiment.setup).items()
+        }
         if len(set(steps.values())) > 1:
             raise OptionError(
                 f"cluster: with the recipe gorila all learners make as many gradient_steps, got {steps}. Choose one "

@@ -10,13 +10,13 @@ import dataclasses
 
 import jax
 
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.recipes.apex import Replayed
-from shoal.cluster.replay.actor import replaying
+from shoal.cluster.replay.actor import replaying_learners
 from shoal.core.algorithm import Algorithm, LearnerSpec, Prioritises
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
-from shoal.training.experiment import Experiment, cast
+from shoal.training.experiment import Experiment
 
 
 def has_memory(algorithm: Algorithm, spec: LearnerSpec) -> bool:
@@ -33,9 +33,9 @@ def has_memory(algorithm: Algorithm, spec: LearnerSpec) -> bool:
 class Sequences(Replayed):
     """A replay of sequences for networks with a memory."""
 
-    def check(self, experiment: Experiment, plan: Plan) -> None:
+    def check(self, experiment: Experiment, plan: ClusterPlan) -> None:
         super().check(experiment, plan)
-        for name, (algorithm, spec) in replaying(cast(experiment)).items():
+        for name, (algorithm, spec) in replaying_learners(experiment.setup).items():
             if not has_memory(algorithm, spec):
                 raise OptionError(
                     f"cluster: the recipe r2d2 is for networks with a memory, but learner {name!r} has "

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from shoal.cluster.recipes._recipe import Recipe
 from shoal.cluster.services.dataset import Queue
 from shoal.cluster.workers.inference import InferenceServer
-from shoal.cluster.workers.learner import Learner
-from shoal.cluster.workers.stepping import SteppingActor, num_halves
+from shoal.cluster.workers.learner import LearnerWorker
+from shoal.cluster.workers.stepping import SteppingActor, num_slices
 
 if TYPE_CHECKING:
     from shoal.cluster.training import TrainingSupervisor
@@ -28,12 +28,12 @@ class Seed(Recipe):
     def start(self, supervisor: "TrainingSupervisor") -> None:
         """The learner takes rollouts of half an actor's copies each, twice as many of them."""
         self.services(supervisor)
-        parts = supervisor.plan.actors * num_halves(supervisor.plan.share(supervisor.experiment))
+        parts = supervisor.plan.actors * num_slices(supervisor.plan.share(supervisor.experiment))
         plan = dataclasses.replace(supervisor.plan, actors=parts)
         supervisor.service("dataset", Queue, plan.capacity)
         others, store = dict(supervisor.services), supervisor.launcher.store
         supervisor.service("inference", InferenceServer, supervisor.experiment.to_dict(), others, store)
-        supervisor.learner(Learner, plan=plan)
+        supervisor.learner(LearnerWorker, plan=plan)
         for number in range(supervisor.plan.actors):
             self.actor(supervisor, number)
 

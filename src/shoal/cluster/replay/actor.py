@@ -13,17 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.batching.rollout import Rollout, experience
+from shoal.batching.rollout import Rollout, make_experience
 from shoal.cluster.replay.ring import Table
-from shoal.cluster.replay.service import LIFE, Push
+from shoal.cluster.replay.service import LIFE, ReplayPush
 from shoal.cluster.services.directory import Handles
 from shoal.cluster.transport.service import ServiceUnavailable, Store
-from shoal.cluster.workers.actor import Actor
+from shoal.cluster.workers.actor import ActorWorker
 from shoal.cluster.workers.rollouts import Share
 from shoal.cluster.workers.weights import WAIT
 from shoal.core.algorithm import Algorithm, LearnerSpec, Prioritises, ReplayTraits, supports
 from shoal.core.types import PyTree
-from shoal.training.experiment import Cast
+from shoal.training.experiment import Setup
 from shoal.training.fused import step_metrics
 
 SHARED = "shared"
@@ -36,12 +36,12 @@ class Replaying(Algorithm, Prioritises, abc.ABC):
     """The type of an algorithm that has the protocol."""
 
 
-def replaying(roles: Cast) -> dict[str, tuple[Replaying, LearnerSpec]]:
+def replaying_learners(setup: Setup) -> dict[str, tuple[Replaying, LearnerSpec]]:
     """The learners that learn from a replay."""
-    frozen = {name for name, learner in roles.experiment.learners.items() if learner.frozen}
+    frozen = {name for name, learner in setup.experiment.learners.items() if learner.frozen}
     return {
         name: (cast(Replaying, algorithm), spec)
-        for name, (algorithm, spec) in roles.learners.items()
+        for name, (algorithm, spec) in setup.learners.items()
         if name not in frozen and supports(algorithm, Prioritises)
     }
 
@@ -52,10 +52,10 @@ def replay_traits(algorithm: Algorithm) -> ReplayTraits:
     return algorithm.traits.replay
 
 
-def tables_of(roles: Cast) -> dict[str, Table]:
+def tables_of(setup: Setup) -> dict[str, Table]:
     """What is kept for each of them; rows are those of the fused runner's replay."""
     tables = {}
-    for name, (algorithm, spec) in replaying(roles).items():
+    for name, (algorithm, spec) in replaying_learners(setup).items():
         _, rows, _ = algorithm.replay_shape(spec)
         traits = replay_traits(algorithm)
         tables[name] = Table(rows, traits.window, traits.prioritised)
@@ -118,7 +118,7 @@ class PriorityEstimator:
         return priority
 
 
-class ReplayActor(Actor):
+class ReplayActor(ActorWorker):
     """Pushes to the shard that it is dealt to. actors: how many there are. prioritises: whether it sets priorities, and
     has its own place on the ladder of exploration; otherwise it explores as the learner's schedule says.
     """
@@ -138,14 +138,14 @@ class ReplayActor(Actor):
         super().__init__(experiment, number, copies, handles, store)
         shards = self.services.shards
         self.shard = shards[number % len(shards)]
-        self.learners = replaying(self.program.cast)
+        self.learners = replaying_learners(self.program.setup)
         self.epsilon = np.float32(ladder(number, actors)) if prioritises else None
         self.estimators = {n: PriorityEstimator(*pair) for n, pair in self.learners.items()} if prioritises else {}
         self.shared = {name: estimator.shared for name, estimator in self.estimators.items()}
         self.stamp = 0
 
     def open_envs(self, share: Share) -> Any:
-        self._begin(share.anew * LIFE)
+        self._begin(share.restarts * LIFE)
         return super().open_envs(share)
 
     def _begin(self, stamp: int) -> None:
@@ -180,24 +180,24 @@ class ReplayActor(Actor):
             self._begin(self.stamp + 1)
         return made
 
-    def pack(self, made: Rollout, task: dict[str, Any]) -> Push:
+    def pack(self, made: Rollout, task: dict[str, Any]) -> ReplayPush:
         steps = {}
         for name, own in steps_by_learner(made, self.learners).items():
             estimator = self.estimators.get(name)
             policies = {group: self.policies[group] for group in self.learners[name][1].groups}
             priority = None if estimator is None else estimator(policies, self.shared[name], own)
             steps[name] = (jax.tree.leaves(own), priority)
-        package = Push(self.number, self.stamp, self.weights.version, self.env_steps, steps, told_of(made))
+        package = ReplayPush(self.number, self.stamp, self.weights.version, self.env_steps, steps, report_metrics(made))
         self.stamp += self.experiment.num_steps
         return package
 
-    def push(self, package: Push) -> bool:
+    def push(self, package: ReplayPush) -> bool:
         return self.shard.retry_until(self.dead.is_set).push(package, WAIT)
 
 
 def steps_by_learner(made: Rollout, learners: Mapping[str, tuple[Replaying, LearnerSpec]]) -> dict[str, PyTree]:
     """What each learner stores of a rollout."""
-    whole = experience(made.steps, made.memory, made.last_observation, made.last_memory)
+    whole = make_experience(made.steps, made.memory, made.last_observation, made.last_memory)
     steps = {}
     for name, (algorithm, spec) in learners.items():
         own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
@@ -208,7 +208,7 @@ def steps_by_learner(made: Rollout, learners: Mapping[str, tuple[Replaying, Lear
 _metrics = jax.jit(step_metrics)
 
 
-def told_of(made: Rollout) -> dict[str, float]:
+def report_metrics(made: Rollout) -> dict[str, float]:
     """Figures of a rollout's episodes (sums) and of its world (means), by the names that runs log."""
     found = jax.device_get(_metrics(made.steps.metrics, made.steps.episodes))
     return {name: float(value) for name, value in found.items()}

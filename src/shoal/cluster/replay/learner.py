@@ -18,32 +18,32 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shoal.cluster.plan import Plan
-from shoal.cluster.replay.actor import SHARED, is_mean, replay_traits, replaying
-from shoal.cluster.replay.shards import Asked, Batch, Shards
+from shoal.cluster.plan import ClusterPlan
+from shoal.cluster.replay.actor import SHARED, is_mean, replay_traits, replaying_learners
+from shoal.cluster.replay.shards import Asked, Shards, WindowBatch
 from shoal.cluster.services.directory import Handles
 from shoal.cluster.transport.service import Store
-from shoal.cluster.workers.learner import Learner, Learning
+from shoal.cluster.workers.learner import LearnerWorker, Learning
 from shoal.cluster.workers.weights import WAIT
 from shoal.core.types import PyTree
 from shoal.training import nan_guard as latch
-from shoal.training.experiment import Experiment, cast
-from shoal.training.fused import Program, mesh_of
+from shoal.training.experiment import Experiment
+from shoal.training.fused import FusedProgram, mesh_of
 
 LEAD = 2
 """Updates that those who make steps may be ahead."""
 
 
-class WithoutReplay(Program):
+class WithoutReplay(FusedProgram):
     """The program of an experiment whose replay is elsewhere: learners have none, nor do checkpoints."""
 
     def init_learners(self, key: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> dict[str, Any]:
-        learners, own = super().init_learners(key, floats), replaying(self.cast)
+        learners, own = super().init_learners(key, floats), replaying_learners(self.setup)
         return {name: state.replace(replay=None) if name in own else state for name, state in learners.items()}
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
-        return Program(self.cast, self.mesh).names
+        return FusedProgram(self.setup, self.mesh).names
 
 
 class ReplayLearning(Learning):
@@ -51,8 +51,8 @@ class ReplayLearning(Learning):
 
     def __init__(self, experiment: Experiment):
         super().__init__(experiment, 1)
-        self.program = WithoutReplay(cast(experiment), mesh_of(experiment, 1))
-        self.own = replaying(self.program.cast)
+        self.program = WithoutReplay(experiment.setup, mesh_of(experiment, 1))
+        self.own = replaying_learners(self.program.setup)
         self.structures = {
             name: jax.tree.structure(algorithm.replay_shape(spec)[0]) for name, (algorithm, spec) in self.own.items()
         }
@@ -85,10 +85,10 @@ class ReplayLearning(Learning):
         return jax.jit(learn, donate_argnums=(0, 1))
 
 
-class Paid(Learner):
+class RateLimitedLearner(LearnerWorker):
     """A learner whose updates are paid for with new env steps. `row_of` puts what is logged of an update together."""
 
-    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: Handles, store: Store):
+    def __init__(self, experiment: dict[str, Any], folder: str, plan: ClusterPlan, handles: Handles, store: Store):
         super().__init__(experiment, folder, plan, handles, store)
         self.own = self.windows.own
         self.cost = self.experiment.num_envs * self.experiment.num_steps
@@ -113,7 +113,7 @@ class Paid(Learner):
             self.shards.spill()
         return ended
 
-    def paid(self) -> bool:
+    def wait_for_steps(self) -> bool:
         """Waits for the env steps of one more update; False if the run is to stop."""
         began = looked = time.perf_counter()
         while not self.dead.is_set():
@@ -159,20 +159,20 @@ class Paid(Learner):
             self.services.parameters.retry.push(SHARED, self.update, jax.device_get(shared), self.epoch)
 
 
-class ReplayLearner(Paid):
+class ReplayLearner(RateLimitedLearner):
     """Draws, learns, writes priorities back."""
 
     asked: Asked | None = None
 
     def once(self) -> bool:
-        if not self.paid():
+        if not self.wait_for_steps():
             return True
-        batches = self._drawn() if self.warm() else {}
+        batches = self._draw() if self.warm() else {}
         if batches is None:
             return True
         began = time.perf_counter()
         update = np.int32(self.update)
-        placed = {name: self._placed(name, batch) for name, batch in batches.items()}
+        placed = {name: self._make_windows(name, batch) for name, batch in batches.items()}
         self.learners, self.tripped, metrics, priorities = self.windows.learn_windows(
             self.learners, self.tripped, update, placed
         )
@@ -184,7 +184,7 @@ class ReplayLearner(Paid):
         ages = [np.maximum(self.update - batch.version, 0) for batch in batches.values()]
         return self.finish(self.row_of(metrics), np.concatenate(ages).tolist() if ages else [0.0])
 
-    def _drawn(self) -> dict[str, Batch] | None:
+    def _draw(self) -> dict[str, WindowBatch] | None:
         """One batch for each learner; None if the run is to stop."""
         began, looked = time.perf_counter(), time.perf_counter()
         traits = {name: replay_traits(algorithm) for name, (algorithm, _) in self.own.items()}
@@ -205,7 +205,7 @@ class ReplayLearner(Paid):
                     return None
         return None
 
-    def _placed(self, name: str, batch: Batch) -> tuple[PyTree, np.ndarray]:
+    def _make_windows(self, name: str, batch: WindowBatch) -> tuple[PyTree, np.ndarray]:
         """Windows `[G, W, B, ...]` and odds `[G, B]` for so many gradient steps."""
         traits = replay_traits(self.own[name][0])
         steps, size = traits.gradient_steps, traits.batch_size

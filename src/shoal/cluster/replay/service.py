@@ -35,7 +35,7 @@ SPILL_SHARE = 0.05
 """Of the time, what writing to disk may take."""
 
 
-class Push(NamedTuple):
+class ReplayPush(NamedTuple):
     """What one maker made in one go.
 
     stamp: of its first row. steps: by table, leaves `[T, E, ...]` and priorities `[T, E]` of the windows that end there
@@ -50,7 +50,7 @@ class Push(NamedTuple):
     told: Mapping[str, float]
 
 
-class Drawn(NamedTuple):
+class WindowSample(NamedTuple):
     """Windows of one table: leaves `[W, B, ...]`.
 
     ids: maker, row, copy and stamp of each `[B, 4]`; chance: how probable each was within the shard; version: of the
@@ -97,7 +97,7 @@ class ReplayService:
         self._dead = False
         self._reload()
 
-    def push(self, made: Push, timeout: float = 0.0) -> bool:
+    def push(self, made: ReplayPush, timeout: float = 0.0) -> bool:
         """Takes steps in; False if there was no room for so long. What is known already is not taken twice."""
         with self._changed:
             if self._known(made):
@@ -119,7 +119,7 @@ class ReplayService:
         self._spill_if_due()
         return True
 
-    def _known(self, made: Push) -> bool:
+    def _known(self, made: ReplayPush) -> bool:
         rings = [self._rings.get((table, made.maker)) for table in made.steps]
         return any(ring is not None and ring.newest >= made.stamp for ring in rings)
 
@@ -146,12 +146,12 @@ class ReplayService:
             self._pushes = 0
             return News(self.life, self.counts["inserted"], told, pushes)
 
-    def draw(self, counts: Mapping[str, int]) -> dict[str, Drawn | None]:
+    def draw(self, counts: Mapping[str, int]) -> dict[str, WindowSample | None]:
         """So many windows of each table, drawn with replacement; None where there is none yet."""
         with self._changed:
-            return {table: self._drawn(table, count) for table, count in counts.items()}
+            return {table: self._draw(table, count) for table, count in counts.items()}
 
-    def _drawn(self, table: str, count: int) -> Drawn | None:
+    def _draw(self, table: str, count: int) -> WindowSample | None:
         rings = {maker: ring for (name, maker), ring in self._rings.items() if name == table}
         masses = [ring.masses() for ring in rings.values()]
         total = float(sum(mass.sum() for mass in masses))
@@ -173,7 +173,7 @@ class ReplayService:
         leaves = [np.concatenate(leaf, axis=1)[:, order] for leaf in zip(*parts, strict=True)]
         self.counts["drawn"] += count
         possible = sum(int(ring.possible.sum()) * ring.copies for ring in rings.values())
-        return Drawn(leaves, ids, chance, version, total, possible)
+        return WindowSample(leaves, ids, chance, version, total, possible)
 
     def reprioritise(self, table: str, ids: np.ndarray, priority: np.ndarray) -> int:
         """New priorities `[B]` for windows that were drawn; those overwritten since are left alone. How many it was."""

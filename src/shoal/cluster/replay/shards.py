@@ -9,17 +9,17 @@ from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
-from shoal.cluster.replay.service import Drawn, ReplayService
+from shoal.cluster.replay.service import ReplayService, WindowSample
 from shoal.cluster.transport.service import Answer, Service, ServiceUnavailable
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Asked = list[Answer[dict[str, Drawn | None]] | None]
+Asked = list[Answer[dict[str, WindowSample | None]] | None]
 """Windows that shards were asked for; None for those that are away."""
 
 
-class Batch(NamedTuple):
+class WindowBatch(NamedTuple):
     """Windows from all shards in random order: leaves `[W, N, ...]`, odds, age and place of each `[N]`."""
 
     leaves: list[np.ndarray]
@@ -67,7 +67,7 @@ class Shards:
         mass = self._mass[table] / self._mass[table].sum()
         return np.maximum(1, np.ceil(mass * count)).astype(int)  # one at least, to hear how much there is now
 
-    def answered(self, asked: Asked) -> dict[str, Batch] | None:
+    def answered(self, asked: Asked) -> dict[str, WindowBatch] | None:
         """The windows that were asked for; None if some table has none in any shard."""
         answers = _answers(asked)
         batches = {}
@@ -75,10 +75,10 @@ class Shards:
             found = [(number, drawn) for number, answer in enumerate(answers) if answer and (drawn := answer[table])]
             if not found:
                 return None
-            batches[table] = self._joined(table, count, found)
+            batches[table] = self._join(table, count, found)
         return batches
 
-    def _joined(self, table: str, count: int, found: list[tuple[int, Drawn]]) -> Batch:
+    def _join(self, table: str, count: int, found: list[tuple[int, WindowSample]]) -> WindowBatch:
         for number, drawn in found:
             self._mass[table][number] = drawn.mass
         total = sum(len(drawn.ids) for _, drawn in found)
@@ -88,9 +88,9 @@ class Shards:
         order = np.resize(self._random.permutation(total), count)  # while a shard is away, some come twice
         leaves = [np.concatenate(leaf, axis=1)[:, order] for leaf in zip(*(d.leaves for _, d in found), strict=True)]
         version, ids = (np.concatenate([getattr(d, name) for _, d in found])[order] for name in ("version", "ids"))
-        return Batch(leaves, odds[order].astype(np.float32), version, shard[order], ids)
+        return WindowBatch(leaves, odds[order].astype(np.float32), version, shard[order], ids)
 
-    def reprioritise(self, table: str, batch: Batch, priority: np.ndarray) -> None:
+    def reprioritise(self, table: str, batch: WindowBatch, priority: np.ndarray) -> None:
         """Writes priorities `[N]` back; does not wait until they are there."""
         _answers(self._writing)
         mine = [(handle, batch.shard == number) for number, handle in enumerate(self.handles)]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.services.journal import Journal
 from shoal.core.errors import RunError
 
@@ -22,7 +22,7 @@ MEMORY = 0.8
 """Weight of the past in running means of times."""
 
 
-class Worker:
+class WorkerRecord:
     """What is known of one worker."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Worker:
         self.resets = 0  # of copies that gave NaN
 
 
-def begun_of(entries: Iterable[dict[str, Any]], path: Path) -> dict[str, int]:
+def count_restarts(entries: Iterable[dict[str, Any]], path: Path) -> dict[str, int]:
     """How often each worker has begun anew, as the journal of a run says. Refuses one that nobody here has written."""
     found: dict[str, int] = {}
     for entry in entries:
@@ -54,16 +54,16 @@ def begun_of(entries: Iterable[dict[str, Any]], path: Path) -> dict[str, int]:
 class Coordinator:
     """Hands out rollouts, keeps count. State that matters is in the journal; the rest comes back as workers report."""
 
-    def __init__(self, folder: str, plan: Plan, total: int):
+    def __init__(self, folder: str, plan: ClusterPlan, total: int):
         self.plan, self.total = plan, total
         self.mode = plan.sync_mode
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, WorkerRecord] = {}
         self.version, self.epoch, self.stopping = -1, 0, False
         self.staleness: list[float] = [0.0, 0.0]  # mean of late, and the largest
         self.learner: dict[str, Any] = {}
         self._changed = threading.Condition()
         self.journal = Journal(folder)
-        self.begun = begun_of(self.journal.entries, self.journal.path)
+        self.begun = count_restarts(self.journal.entries, self.journal.path)
 
     def hello(self, name: str) -> int:
         """A worker is there, for the first time or again; how often it was there before."""
@@ -76,9 +76,9 @@ class Coordinator:
             worker.seconds = {}  # its first task compiles once more, and may take as long as the very first
             return times
 
-    def _worker(self, name: str) -> Worker:
+    def _worker(self, name: str) -> WorkerRecord:
         if name not in self.workers:
-            self.workers[name] = worker = Worker()
+            self.workers[name] = worker = WorkerRecord()
             worker.begun = self.begun.get(name, 0)
             worker.round = worker.done = self._floor()
         return self.workers[name]
@@ -106,7 +106,7 @@ class Coordinator:
             least = 0 if self.mode == "async" else least
             return {"kind": "rollout", "round": worker.round, "version": least, "epoch": self.epoch}
 
-    def _allowed(self, worker: Worker) -> bool:
+    def _allowed(self, worker: WorkerRecord) -> bool:
         ahead = worker.round + 1
         if self.version < 0:
             return False
@@ -114,7 +114,7 @@ class Coordinator:
             return True
         return ahead <= self.version + (0 if self.mode == "sync" else self.plan.max_staleness)
 
-    def _take_in(self, name: str, worker: Worker, report: dict[str, Any]) -> None:
+    def _take_in(self, name: str, worker: WorkerRecord, report: dict[str, Any]) -> None:
         if "round" not in report or report.get("epoch", 0) != self.epoch:  # nothing, or for a learner that died
             worker.round = worker.done if self.mode != "async" else worker.round
             return
@@ -208,7 +208,7 @@ class Coordinator:
                 "workers": {name: self._told(worker, now, usual) for name, worker in self.workers.items()},
             }
 
-    def _told(self, worker: Worker, now: float, usual: float) -> dict[str, Any]:
+    def _told(self, worker: WorkerRecord, now: float, usual: float) -> dict[str, Any]:
         roll = worker.seconds.get("roll")
         return {
             "rounds": worker.done + 1,

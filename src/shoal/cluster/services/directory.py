@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from shoal.cluster.services.coordinator import Coordinator
     from shoal.cluster.services.dataset import Queue
     from shoal.cluster.services.parameters import ParameterService
-    from shoal.cluster.workers.group import Meeting
+    from shoal.cluster.workers.group import Rendezvous
     from shoal.cluster.workers.inference import InferenceServer
 
 
@@ -47,7 +47,7 @@ class Services:
         return self._known["inference"]
 
     @property
-    def meeting(self) -> "Service[Meeting]":
+    def meeting(self) -> "Service[Rendezvous]":
         return self._known["meeting"]
 
     @property

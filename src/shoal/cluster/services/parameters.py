@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from shoal.cluster.transport.service import Store
 
 
-class Weights(NamedTuple):
+class PublishedWeights(NamedTuple):
     """A version and where its weights are (see `launcher.Store`). epoch: how often the learner had begun anew."""
 
     version: int
@@ -23,7 +23,7 @@ class ParameterService:
 
     def __init__(self, store: Store):
         self._store = store
-        self._newest: dict[str, Weights] = {}
+        self._newest: dict[str, PublishedWeights] = {}
         self._changed = threading.Condition()
         self.pulls = 0
 
@@ -32,12 +32,14 @@ class ParameterService:
         known = self._newest.get(name)
         if known is not None and (known.epoch, known.version) >= (epoch, version):
             return
-        weights = Weights(version, self._store.put(value), epoch)
+        weights = PublishedWeights(version, self._store.put(value), epoch)
         with self._changed:
             self._newest[name] = weights
             self._changed.notify_all()
 
-    def pull(self, name: str, known: int, least: int = 0, timeout: float = 0.0, epoch: int = 0) -> Weights | None:
+    def pull(
+        self, name: str, known: int, least: int = 0, timeout: float = 0.0, epoch: int = 0
+    ) -> PublishedWeights | None:
         """The newest weights if they are newer than those `known` (of an epoch), and of version `least` or later.
 
         Waits for them up to `timeout` seconds; None if there are none by then.

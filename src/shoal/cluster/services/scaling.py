@@ -14,12 +14,12 @@ MOST_A_CORE = 16
 """Processes on this machine, for each core of it and once more, that are started because a folder says so."""
 
 
-def want(folder: Path, workers: int) -> None:
+def request_workers(folder: Path, workers: int) -> None:
     """Leaves word that there are to be so many actors, or workers."""
     write_atomically(folder / WANTED, json.dumps({"workers": workers}) + "\n")
 
 
-def wanted_of(folder: Path) -> int | None:
+def requested_workers(folder: Path) -> int | None:
     """How many are wanted; None if nobody said so."""
     try:
         found = read_json(folder / WANTED)["workers"]
@@ -28,7 +28,7 @@ def wanted_of(folder: Path) -> int | None:
     return found if type(found) is int and 1 <= found <= MOST else None
 
 
-def check_told(folder: Path, processes: int, private: bool) -> None:
+def check_request(folder: Path, processes: int, private: bool) -> None:
     """Refuses more processes on this machine than a folder, which may be anybody's, can ask for.
 
     private: whether they would be on a cluster that is this machine alone, where nothing else keeps them few.

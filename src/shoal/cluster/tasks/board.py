@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shoal.cluster.tasks.ledger import Ledger, Result
+from shoal.cluster.tasks.ledger import Ledger, TaskResult
 from shoal.cluster.transport.service import Failure
 from shoal.core.errors import require
 
-__all__ = ["Broken", "Result", "Task", "TaskBoard", "Waiting"]
+__all__ = ["Broken", "Task", "TaskBoard", "TaskResult", "Waiting"]
 
 FOLDER = "tasks"
 """Where a run keeps results, beside its checkpoints."""
@@ -164,7 +164,7 @@ class TaskBoard:
         worker: str,
         ticket: str,
         kinds: Sequence[str],
-        results: Sequence[Result] = (),
+        results: Sequence[TaskResult] = (),
         count: int = 1,
         timeout: float = 0.0,
         group: str = "",
@@ -226,7 +226,7 @@ class TaskBoard:
             self._hung[self._leases[id].worker] = id
             self._again(id)
 
-    def report(self, worker: str, results: Sequence[Result]) -> None:
+    def report(self, worker: str, results: Sequence[TaskResult]) -> None:
         """Returns when the results are on disk; only then are the tasks done."""
         with self._changed:
             fresh = {
@@ -293,7 +293,7 @@ class TaskBoard:
             done = sum(id in self._done for id in ids)
             return Waiting(done, unknown, next((self._broken[id] for id in ids if id in self._broken), None))
 
-    def results(self, ids: Sequence[str]) -> list[Result]:
+    def results(self, ids: Sequence[str]) -> list[TaskResult]:
         """What came of tasks that are done, read from disk where it is arrays."""
         return [self._done.read(id) for id in ids]
 

@@ -22,14 +22,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shoal.cluster.tasks.board import Result, Task, TaskBoard
+from shoal.cluster.tasks.board import Task, TaskBoard, TaskResult
 from shoal.cluster.tasks.pool import LazyPool, WorkerPool
 from shoal.cluster.tasks.populations import digest, from_arrays, to_arrays
 from shoal.cluster.transport.service import Service
 from shoal.core.errors import OptionError, RunError
-from shoal.populations.evolution.members import copy_ids, nothing_played, play, with_stats
+from shoal.populations.evolution.members import copy_ids, empty_stats, play, with_stats
 from shoal.populations.evolution.plan import Evolution
-from shoal.populations.evolution.program import Carry, Program
+from shoal.populations.evolution.program import EvolutionCarry, EvolutionProgram
 from shoal.populations.evolution.strategies import ERL
 from shoal.training.fused import policies_of
 from shoal.training.program import MAX_UPDATES
@@ -50,10 +50,10 @@ def check(plan: Evolution) -> None:
         )
 
 
-def make_program(config: Evolution, workers: LazyPool) -> "ClusterProgram":
+def make_program(config: Evolution, workers: LazyPool) -> "ClusterEvolutionProgram":
     """The program of an evolution whose members play elsewhere."""
     program = config.program(1)
-    return ClusterProgram(program.plan, program.cast, program.mesh, program.start, workers)
+    return ClusterEvolutionProgram(program.plan, program.setup, program.mesh, program.start, workers)
 
 
 def num_slices(population: int) -> int:
@@ -65,7 +65,7 @@ def num_slices(population: int) -> int:
 class Replica:
     """A search that hears of returns only; pure functions of its carry, compiled."""
 
-    program: Program
+    program: EvolutionProgram
 
     @property
     def slices(self) -> int:
@@ -77,19 +77,19 @@ class Replica:
         return self.program.plan.population // self.slices
 
     @functools.cached_property
-    def play(self) -> Callable[[Carry, jax.Array, bool], dict[str, Any]]:
+    def play(self) -> Callable[[EvolutionCarry, jax.Array, bool], dict[str, Any]]:
         """`play(carry, first, centre) -> figures`: some members of this generation, and the centre, if asked for."""
         return jax.jit(self._play, static_argnums=2)
 
     @functools.cached_property
-    def tell(self) -> Callable[..., tuple[Carry, dict[str, Any]]]:
+    def tell(self) -> Callable[..., tuple[EvolutionCarry, dict[str, Any]]]:
         """`tell(carry, figures) -> carry, metrics`: the next generation. figures: of all slices, in their order."""
         return jax.jit(self._tell)
 
-    def _keys(self, carry: Carry) -> jax.Array:
+    def _keys(self, carry: EvolutionCarry) -> jax.Array:
         return jax.random.split(jax.random.fold_in(carry.key, carry.generation), 4)
 
-    def _play(self, carry: Carry, first: jax.Array, centre: bool) -> dict[str, Any]:
+    def _play(self, carry: EvolutionCarry, first: jax.Array, centre: bool) -> dict[str, Any]:
         program, plan, keys = self.program, self.program.plan, self._keys(carry)
         vectors, search = plan.strategy.ask(keys[0], carry.search, plan.population)
         own = lax.dynamic_slice_in_dim(vectors, first, self.size)
@@ -98,16 +98,16 @@ class Replica:
             own = jnp.concatenate([own, plan.strategy.centre(search)[None]])
             ids = jnp.concatenate([ids, copy_ids(0, 1, plan.episodes, True)])
         policies = {name: () if name in program._at_random else p for name, p in policies_of(carry.learners).items()}  # pyright: ignore[reportPrivateUsage]
-        vectorised = program.cast.vectorised(ids.shape[0])
-        played = play(vectorised, program.actor, (own, policies), keys[1], ids, plan.max_steps)
+        vectorised = program.setup.vectorised(ids.shape[0])
+        episode_stats = play(vectorised, program.actor, (own, policies), keys[1], ids, plan.max_steps)
         rows = self.size * plan.episodes
-        each = jnp.mean(played.fitness.reshape(-1, plan.episodes), axis=1)
-        sums = {"episodes": jnp.float32(rows), "length": jnp.sum(played.length[:rows])}
-        sums |= {f"return/{side}": jnp.sum(value[:rows]) for side, value in played.returns.items()}
-        views = jax.tree.leaves(played.stats)
+        each = jnp.mean(episode_stats.fitness.reshape(-1, plan.episodes), axis=1)
+        sums = {"episodes": jnp.float32(rows), "length": jnp.sum(episode_stats.length[:rows])}
+        sums |= {f"return/{side}": jnp.sum(value[:rows]) for side, value in episode_stats.returns.items()}
+        views = jax.tree.leaves(episode_stats.stats)
         return {"returns": each[: self.size], "centre": each[self.size :], "sums": sums, "views": views}
 
-    def _tell(self, carry: Carry, figures: Sequence[dict[str, Any]]) -> tuple[Carry, dict[str, Any]]:
+    def _tell(self, carry: EvolutionCarry, figures: Sequence[dict[str, Any]]) -> tuple[EvolutionCarry, dict[str, Any]]:
         program, plan, keys = self.program, self.program.plan, self._keys(carry)
         strategy, policies = plan.strategy, policies_of(carry.learners)
         fitness = jnp.concatenate([part["returns"] for part in figures])
@@ -122,15 +122,15 @@ class Replica:
         metrics |= {"fitness/std": jnp.std(fitness), "fitness/policy": figures[0]["centre"][0]}
         finite = jnp.all(jnp.isfinite(fitness)) & jnp.all(jnp.isfinite(centre))
         metrics["fault"] = 1.0 - finite
-        return Carry(learners, search, carry.gradient, carry.key, carry.generation + 1), metrics
+        return EvolutionCarry(learners, search, carry.gradient, carry.key, carry.generation + 1), metrics
 
     def _stats(self, policies: dict[str, Any], leaves: Sequence[jax.Array]) -> dict[str, Any]:
         """Statistics of views from their bare numbers."""
-        vectorised = self.program.cast.vectorised(1)
-        like = jax.eval_shape(lambda: nothing_played(vectorised, 1, policies, self.program.genome.normalised).stats)
+        vectorised = self.program.setup.vectorised(1)
+        like = jax.eval_shape(lambda: empty_stats(vectorised, 1, policies, self.program.genome.normalised).stats)
         return jax.tree.unflatten(jax.tree.structure(like), list(leaves))
 
-    def read(self, result: Result) -> dict[str, Any]:
+    def read(self, result: TaskResult) -> dict[str, Any]:
         """The figures of a task as arrays."""
         told = result.figures
         return {
@@ -161,7 +161,7 @@ class EvolutionHandler:
         self.base = base
         self.carry = self._begin()
 
-    def _begin(self) -> Carry:
+    def _begin(self) -> EvolutionCarry:
         program = self.replica.program
         if self.base is None:
             return program.begin()
@@ -181,13 +181,13 @@ class EvolutionHandler:
         return plain | {"copy": fingerprint(self.carry)}, None
 
 
-def fingerprint(carry: Carry) -> str:
+def fingerprint(carry: EvolutionCarry) -> str:
     """A digest of all weights and statistics of a replica."""
     return digest(to_arrays(carry.learners))
 
 
 @dataclasses.dataclass(frozen=True)
-class ClusterProgram(Program):
+class ClusterEvolutionProgram(EvolutionProgram):
     """A program whose generations are played by a pool; this process follows as one more replica."""
 
     workers: LazyPool | None = None
@@ -205,8 +205,8 @@ class ClusterProgram(Program):
             self.workers.close()
 
     def _follow(
-        self, replica: Replica, pool: WorkerPool, begun: int, carry: Carry, count: jax.Array
-    ) -> tuple[Carry, jax.Array]:
+        self, replica: Replica, pool: WorkerPool, begun: int, carry: EvolutionCarry, count: jax.Array
+    ) -> tuple[EvolutionCarry, jax.Array]:
         table = np.zeros((MAX_UPDATES, len(self.names)), np.float32)
         for row in range(int(count)):
             generation = int(carry.generation)
@@ -221,7 +221,7 @@ class ClusterProgram(Program):
         return carry, jnp.asarray(table)
 
 
-def _compare(own: str, result: Result, generation: int) -> None:
+def _compare(own: str, result: TaskResult, generation: int) -> None:
     if result.figures["copy"] != own:
         raise RunError(
             f"evolution: in generation {generation} the worker of task {result.id} had other weights than the driver. "

@@ -28,7 +28,7 @@ LINE = {"done?": str, "figures?": {str: Any}, "file?": Whole(), "forgot?": [str]
 """What a line of the journal says: what is done, or what is forgotten."""
 
 
-class Result(NamedTuple):
+class TaskResult(NamedTuple):
     """What came of a task: figures in plain JSON and, if any, arrays."""
 
     id: str
@@ -54,7 +54,7 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def write(self, results: Sequence[Result]) -> list[dict[str, Any]]:
+    def write(self, results: Sequence[TaskResult]) -> list[dict[str, Any]]:
         """Returns when they are on disk. They do not count yet: see `count`."""
         try:
             entries = [self._written(result) for result in results]
@@ -71,15 +71,15 @@ class Ledger:
         for entry in entries:
             self._entries.setdefault(entry["done"], entry)
 
-    def read(self, id: str) -> Result:
+    def read(self, id: str) -> TaskResult:
         """A result that counts."""
         entry = self._entries[id]
         if "file" not in entry:
-            return Result(id, entry["figures"])
+            return TaskResult(id, entry["figures"])
         arrays = checkpoint.read_arrays(self._path(entry))
         if set(arrays) != {str(i) for i in range(len(arrays))}:
             raise RunError(f"{self._path(entry)} is no result of a task: remove {self.folder}, and resume")
-        return Result(id, entry["figures"], [arrays[str(i)] for i in range(len(arrays))])
+        return TaskResult(id, entry["figures"], [arrays[str(i)] for i in range(len(arrays))])
 
     def forget(self, ids: Iterable[str]) -> None:
         """Results that are safe elsewhere are thrown away."""
@@ -103,7 +103,7 @@ class Ledger:
         for entry in entries:
             self._journal.write(entry, wait=False)
 
-    def _written(self, result: Result) -> dict[str, Any]:
+    def _written(self, result: TaskResult) -> dict[str, Any]:
         """A result as a line of the journal, its arrays already on disk."""
         entry: dict[str, Any] = {"done": result.id, "figures": result.figures}
         if result.leaves is None:

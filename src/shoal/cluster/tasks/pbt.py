@@ -24,7 +24,7 @@ from shoal.cluster.tasks.populations import digest, from_arrays, to_arrays
 from shoal.cluster.transport.service import Service, Store
 from shoal.core.types import PyTree
 from shoal.populations.pbt.plan import PBT
-from shoal.populations.pbt.program import Program, State, Window
+from shoal.populations.pbt.program import PBTProgram, PBTState, Window
 from shoal.training.fused import Carry
 from shoal.training.program import MAX_UPDATES
 from shoal.training.serialise import from_plain, to_plain
@@ -34,14 +34,14 @@ def check(config: PBT) -> None:
     """Any can be tuned elsewhere."""
 
 
-def make_program(config: PBT, workers: LazyPool) -> "ClusterProgram":
+def make_program(config: PBT, workers: LazyPool) -> "ClusterPBTProgram":
     """The program of a population whose members learn elsewhere."""
     program = config.program(1)
-    return ClusterProgram(program.plan, program.inner, program.measure, workers)
+    return ClusterPBTProgram(program.plan, program.inner, program.measure, workers)
 
 
 @dataclasses.dataclass(frozen=True)
-class ClusterProgram(Program):
+class ClusterPBTProgram(PBTProgram):
     """A program whose updates are made by workers, in stretches from one comparison to the next."""
 
     workers: LazyPool
@@ -59,7 +59,7 @@ class ClusterProgram(Program):
     def close(self) -> None:
         self.workers.close()
 
-    def _stretch(self, state: State, count: int) -> tuple[State, jax.Array]:
+    def _stretch(self, state: PBTState, count: int) -> tuple[PBTState, jax.Array]:
         """So many updates of all members, by tasks; then a comparison, if it is due."""
         leaves, size, store = to_arrays(state.members), self._size, self.workers.launcher.store
         update, tasks = int(state.members.update[0]), []
@@ -74,7 +74,7 @@ class ClusterProgram(Program):
         members = from_arrays(joined, self.shapes().members)
         return self._follow_up(state, jax.device_put(members, self.shardings.members), rows)
 
-    def _follow_up(self, before: State, members: Carry, rows: np.ndarray) -> tuple[State, jax.Array]:
+    def _follow_up(self, before: PBTState, members: Carry, rows: np.ndarray) -> tuple[PBTState, jax.Array]:
         """The state after updates whose metrics are `rows` `[M, count, columns]`, and the whole table of metrics."""
         program, record, count = self, before.record, rows.shape[1]
         columns = dict(zip(program.inner.names, np.moveaxis(rows, -1, 0), strict=True))
@@ -91,7 +91,7 @@ class ClusterProgram(Program):
                 members, record, source = self._compare(members, record, failed)
             more = np.stack(jax.device_get([score, *values, source.astype(jnp.float32)]), axis=-1)
             table[:, i] = np.concatenate([rows[:, i], more], axis=-1)
-        return State(members, record), jnp.asarray(table)
+        return PBTState(members, record), jnp.asarray(table)
 
     @functools.cached_property
     def _compare(self):

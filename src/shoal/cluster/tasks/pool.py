@@ -2,7 +2,7 @@
 
     WorkerPool (driver)  --add, wait, results-->  TaskBoard  <--report_and_fetch--  Worker, Worker, ...
 
-A `Worker` is made where it will live with a `TaskHandler`, whatever has a method `run(task, board)` that returns
+A `TaskWorker` is made where it will live with a `TaskHandler`, whatever has a method `run(task, board)` that returns
 figures and, if any, arrays; it keeps what it has compiled between tasks. It asks the board for tasks until it is told
 to stop. A task that raises is reported, and tried again by whoever asks next; if it fails too often, whoever waits for
 it is told of the worker, the task and the original error, once.
@@ -20,9 +20,9 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from shoal.cluster.services.scaling import MOST as MOST_WORKERS
-from shoal.cluster.services.scaling import check_told, wanted_of
-from shoal.cluster.supervisor import Supervisor, Watched
-from shoal.cluster.tasks.board import FOLDER, Broken, Result, Task, TaskBoard
+from shoal.cluster.services.scaling import check_request, requested_workers
+from shoal.cluster.supervisor import Supervisor, WatchedWorker
+from shoal.cluster.tasks.board import FOLDER, Broken, Task, TaskBoard, TaskResult
 from shoal.cluster.transport.launcher import ClusterGoneError, Launcher
 from shoal.cluster.transport.service import Failure, Service, ServiceUnavailable, WorkerError
 from shoal.core.errors import ShoalError, require, require_positive
@@ -71,7 +71,7 @@ class TaskHandler(Protocol):
     def run(self, task: Task, board: Service[TaskBoard]) -> tuple[dict[str, Any], Sequence[np.ndarray] | None]: ...
 
 
-class Worker:
+class TaskWorker:
     """Asks for tasks and runs them. `run` works until it is told to stop.
 
     most: tasks that it asks for at a time, if they are short.
@@ -116,13 +116,13 @@ class Worker:
                 count = max(1, min(self.most, int(GROUP_SECONDS / max(each, 1e-6))))
         return "died"
 
-    def _run(self, task: Task) -> Result | None:
+    def _run(self, task: Task) -> TaskResult | None:
         """What came of a task; None if it failed, which the board is told."""
         assert self.handler is not None
         if self.dead.is_set():
             return None
         try:
-            return Result(task.id, *self.handler.run(task, self.board))
+            return TaskResult(task.id, *self.handler.run(task, self.board))
         except BaseException as error:  # whatever it is, whoever waits is to know
             if not self.dead.is_set():
                 self.board.retry_until(self.dead.is_set).failed(self.name, task.id, Failure.of(error))
@@ -150,7 +150,7 @@ class WorkerPool(Supervisor):
     ):
         super().__init__(Path(folder).absolute(), launcher, config.retries)
         self.config, self._make, self._most = config, (make, args), most
-        check_told(self.folder, wanted_of(self.folder) or 0, launcher.private)
+        check_request(self.folder, requested_workers(self.folder) or 0, launcher.private)
         self.board = self.service(BOARD, TaskBoard, str(self.folder / FOLDER), config.patience, config.retries)
         self.error: ShoalError | None = None
         self._ended = threading.Event()
@@ -159,7 +159,7 @@ class WorkerPool(Supervisor):
         self._thread = threading.Thread(target=self._watch, daemon=True, name="pool")
         self._thread.start()
 
-    def run(self, tasks: Sequence[Task], ahead: Sequence[Task] = ()) -> list[Result]:
+    def run(self, tasks: Sequence[Task], ahead: Sequence[Task] = ()) -> list[TaskResult]:
         """What came of all tasks, in their order; returns when everything is on disk.
 
         ahead: tasks that workers may go on with meanwhile, which will be waited for later.
@@ -204,7 +204,7 @@ class WorkerPool(Supervisor):
 
     def add(self, number: int) -> None:
         name, (make, args), config = f"worker-{number}", self._make, self.config
-        self.worker(name, Worker, name, self.board, make, args, self._most, cpus=config.cpus, gpus=config.gpus)
+        self.worker(name, TaskWorker, name, self.board, make, args, self._most, cpus=config.cpus, gpus=config.gpus)
 
     def remove(self, number: int) -> None:
         super().remove(number)
@@ -213,7 +213,7 @@ class WorkerPool(Supervisor):
     def on_return(self, name: str, value: Any) -> None:
         """It was told to stop."""
 
-    def on_death(self, name: str, watched: Watched) -> None:
+    def on_death(self, name: str, watched: WatchedWorker) -> None:
         # A board that dies forgets how often its workers were restarted: that does not tell one death from the next.
         watched.died = watched.replaced = -1
         with contextlib.suppress(ServiceUnavailable):
@@ -263,7 +263,7 @@ class LazyPool:
             self.pool = WorkerPool(self.folder, self.launcher, self.config, make, *args, most=most)
         return self.pool
 
-    def run(self, tasks: Sequence[Task]) -> list[Result]:
+    def run(self, tasks: Sequence[Task]) -> list[TaskResult]:
         """What came of all tasks; it is kept until the next checkpoint."""
         assert self.pool is not None
         self._done += [task.id for task in tasks]

@@ -27,9 +27,9 @@ from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
 from shoal.populations.game import Game
 from shoal.populations.matches import Matches
-from shoal.populations.oracles import Learned
+from shoal.populations.oracles import LearnedOracle
 from shoal.populations.population import PopulationConfig, PopulationProgram
-from shoal.populations.responses import Given, Responses
+from shoal.populations.responses import Responses, TrainingInputs
 from shoal.training.serialise import from_plain, to_plain
 
 EPISODES = 16_384
@@ -45,8 +45,8 @@ def check(config: PopulationConfig) -> None:
 def make_program(config: PopulationConfig, workers: LazyPool) -> "ClusterPopulation":
     """The program of a population whose responses are trained, and whose line-ups are played, by workers."""
     program = config.program(workers.config.devices)
-    assert isinstance(program.oracle, Learned)
-    oracle = dataclasses.replace(program.oracle, hands=WorkerHands(config, workers))
+    assert isinstance(program.oracle, LearnedOracle)
+    oracle = dataclasses.replace(program.oracle, backend=WorkerHands(config, workers))
     return ClusterPopulation(config, oracle, workers)
 
 
@@ -64,34 +64,38 @@ class ClusterPopulation(PopulationProgram):
 
 
 class WorkerHands:
-    """Trains and plays for an oracle (see `oracles.Hands`) by tasks."""
+    """Trains and plays for an oracle (see `oracles.OracleBackend`) by tasks."""
 
     def __init__(self, config: PopulationConfig, workers: LazyPool):
         self.config, self.workers, self.store = config, workers, workers.launcher.store
 
-    def train(self, game: Game, capacity: int, given: Given) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
+    def train(
+        self, game: Game, capacity: int, inputs: TrainingInputs
+    ) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
         """One task for each player that learns and each lane."""
-        banks = {player: to_arrays(policies) for player, policies in given.banks.items()}
+        banks = {player: to_arrays(policies) for player, policies in inputs.banks.items()}
         stored = {player: self.store.put(leaves) for player, leaves in banks.items()}
         known = {player: digest(leaves) for player, leaves in banks.items()}
         tasks = []
-        for number, player in enumerate(given.meets):
-            for lane in range(len(given.seeds)):
+        for number, player in enumerate(inputs.opponent_mixtures):
+            for lane in range(len(inputs.seeds)):
                 own = {
-                    "seed": int(given.seeds[lane]) + number,
-                    "meets": {other: np.asarray(rows[lane]) for other, rows in given.meets[player].items()},
-                    "start": [leaf[lane] for leaf in to_arrays(given.starts[player])],
-                    "warm": bool(given.warm[lane]),
+                    "seed": int(inputs.seeds[lane]) + number,
+                    "meets": {
+                        other: np.asarray(rows[lane]) for other, rows in inputs.opponent_mixtures[player].items()
+                    },
+                    "start": [leaf[lane] for leaf in to_arrays(inputs.initial_policies[player])],
+                    "warm": bool(inputs.warm_start[lane]),
                 }
                 name = digest([own["seed"], *own["meets"].values(), *own["start"], own["warm"], *known.values()])
                 payload = own | {"player": player, "capacity": capacity, "banks": stored}
                 tasks.append(Task(f"train/{player}/{lane}/{name}", "train", payload))
         results = iter(self._run(tasks))
         policies, earned = {}, {}
-        for player in given.meets:
-            mine = [next(results) for _ in range(len(given.seeds))]
-            lanes = [jnp.stack(leaves) for leaves in zip(*(result.leaves for result in mine), strict=True)]
-            policies[player] = jax.tree.unflatten(jax.tree.structure(given.starts[player]), lanes)
+        for player in inputs.opponent_mixtures:
+            mine = [next(results) for _ in range(len(inputs.seeds))]
+            stacked = [jnp.stack(leaves) for leaves in zip(*(result.leaves for result in mine), strict=True)]
+            policies[player] = jax.tree.unflatten(jax.tree.structure(inputs.initial_policies[player]), stacked)
             earned[player] = np.array([result.figures["earned"] for result in mine])
         return policies, earned
 
@@ -137,14 +141,14 @@ class PSROHandler:
         player, place = payload["player"], (payload["player"], payload["capacity"])
         if place not in self._trainers:
             self._trainers[place] = Responses(self.game, place[1], devices=self.devices, learning=(player,))
-        given = Given(
+        inputs = TrainingInputs(
             banks=self._banks({other: payload["banks"][other] for other in payload["meets"]}),
-            meets={player: {other: jnp.asarray(row)[None] for other, row in payload["meets"].items()}},
+            opponent_mixtures={player: {other: jnp.asarray(row)[None] for other, row in payload["meets"].items()}},
             seeds=jnp.array([payload["seed"]], jnp.uint32),
-            starts={player: self._policy(player, [leaf[None] for leaf in payload["start"]])},
-            warm=jnp.array([payload["warm"]]),
+            initial_policies={player: self._policy(player, [leaf[None] for leaf in payload["start"]])},
+            warm_start=jnp.array([payload["warm"]]),
         )
-        policies, earned = self._trainers[place].train(given)
+        policies, earned = self._trainers[place].train(inputs)
         return {"earned": float(earned[player][0])}, [leaf[0] for leaf in to_arrays(policies[player])]
 
     def _play(self, payload: dict[str, Any]) -> tuple[dict[str, Any], list[np.ndarray]]:

@@ -12,12 +12,12 @@ from shoal.cluster.services.dataset import Item
 from shoal.cluster.services.directory import Handles, Services
 from shoal.cluster.transport.service import Store
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.rollouts import Copies, Share
+from shoal.cluster.workers.rollouts import EnvShare, Share
 from shoal.cluster.workers.weights import POLICIES, WAIT, PulledWeights, policy_layout
 from shoal.training.experiment import Experiment
 
 
-class Actor:
+class ActorWorker:
     """One share of the copies. `run` works until it is told to stop. Other kinds of actors `pack` something else.
 
     number: which share; shares beyond those of the experiment have copies of their own, for recipes that take rollouts
@@ -52,8 +52,8 @@ class Actor:
 
     def run(self) -> str:
         """Works until told to stop; returns why."""
-        anew = self.services.coordinator.retry.hello(self.name)
-        share = Share(self.number * self.copies, self.copies, anew)
+        restarts = self.services.coordinator.retry.hello(self.name)
+        share = Share(self.number * self.copies, self.copies, restarts)
         envs, self.resets = self.open_envs(share), 0
         report: dict[str, Any] = {}
         try:
@@ -73,11 +73,11 @@ class Actor:
         """The environments of a share of the copies."""
         if self.make is not None:
             return self.make(self.program, share)
-        if rollouts.on_host(self.program):
-            from shoal.cluster.workers.host_copies import HostCopies
+        if rollouts.runs_on_host(self.program):
+            from shoal.cluster.workers.host_envs import HostEnvShare
 
-            return HostCopies(self.program, share)
-        return Copies(self.program, share)
+            return HostEnvShare(self.program, share)
+        return EnvShare(self.program, share)
 
     def perform(self, envs: Any, task: dict[str, Any]) -> dict[str, Any]:
         """Pulls weights, makes a rollout, pushes what learners want of it; what there is to report, {} if nothing.
@@ -132,4 +132,4 @@ class Actor:
     def replace_unhealthy(self, made: Rollout, sound: np.ndarray) -> Rollout:
         """The rollout; what is not to be learnt from, as it has NaN in it, is replaced."""
         self.sick = {int(copy) for copy in np.flatnonzero(~sound)}
-        return rollouts.replaced(made, sound, self.experiment.env) if self.sick else made
+        return rollouts.replace_unsound(made, sound, self.experiment.env) if self.sick else made

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import jax
 
-from shoal.batching.rollout import Rollout, experience
-from shoal.cluster.plan import Plan
-from shoal.cluster.replay.actor import replay_traits, told_of
+from shoal.batching.rollout import Rollout, make_experience
+from shoal.cluster.plan import ClusterPlan
+from shoal.cluster.replay.actor import replay_traits, report_metrics
 from shoal.cluster.replay.learner import ReplayLearning
 from shoal.cluster.replay.service import LIFE
 from shoal.cluster.replay.shards import Shards
@@ -21,7 +21,7 @@ from shoal.cluster.services.dataset import Item
 from shoal.cluster.services.directory import Handles, Services
 from shoal.cluster.transport.service import Store
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.actor import Actor
+from shoal.cluster.workers.actor import ActorWorker
 from shoal.cluster.workers.gradients import GRADIENT, learner_weights
 from shoal.cluster.workers.rollouts import Share
 from shoal.cluster.workers.weights import WAIT
@@ -38,7 +38,7 @@ class GradientWorker:
         self,
         experiment: dict[str, Any],
         folder: str,
-        plan: Plan,
+        plan: ClusterPlan,
         handles: Handles,
         store: Store,
         number: int,
@@ -127,7 +127,7 @@ def gradient_item(maker: Any, number: int, gradients: PyTree, told: Mapping[str,
     return Item(maker.name, maker.number, number, weights.version, ref, GRADIENT, size, env_steps, weights.epoch)
 
 
-class GradientActor(Actor):
+class GradientActor(ActorWorker):
     """A3C's actor: acts, computes the gradient of what happened with the weights that it acted with, pushes that."""
 
     packing: ClassVar[str] = "gradient"
@@ -138,7 +138,7 @@ class GradientActor(Actor):
         self.made = 0
 
     def open_envs(self, share: Share) -> Any:
-        self.made = share.anew * LIFE
+        self.made = share.restarts * LIFE
         return super().open_envs(share)
 
     @functools.cached_property
@@ -146,9 +146,9 @@ class GradientActor(Actor):
         experiment = self.experiment
 
         def gradient(learners: PyTree, made: Rollout):
-            whole = experience(made.steps, made.memory, made.last_observation, made.last_memory)
+            whole = make_experience(made.steps, made.memory, made.last_observation, made.last_memory)
             gradients, metrics = {}, {}
-            for name, (algorithm, spec) in self.program.cast.learners.items():
+            for name, (algorithm, spec) in self.program.setup.learners.items():
                 if not experiment.learners[name].frozen:
                     splits = require_protocol(algorithm, SplitsUpdate, "the recipe a3c")
                     own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
@@ -165,7 +165,7 @@ class GradientActor(Actor):
 
     def pack(self, made: Rollout, task: dict[str, Any]) -> Item:
         gradients, metrics = jax.device_get(self._gradient(self.weights.value, made))
-        told = told_of(made) | {name: float(value) for name, value in metrics.items()}
+        told = report_metrics(made) | {name: float(value) for name, value in metrics.items()}
         item = gradient_item(self, self.made, gradients, told, self.env_steps)
         self.made += 1
         return item

@@ -16,19 +16,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.replay.actor import is_mean, replay_traits
-from shoal.cluster.replay.learner import Paid
+from shoal.cluster.replay.learner import RateLimitedLearner
 from shoal.cluster.services.dataset import Item, Queue
 from shoal.cluster.services.directory import Handles
 from shoal.cluster.services.parameters import ParameterService
 from shoal.cluster.transport.service import Service, ServiceUnavailable, Store
-from shoal.cluster.workers.learner import Learner, Learning
+from shoal.cluster.workers.learner import LearnerWorker, Learning
 from shoal.cluster.workers.weights import WAIT, Layout, PulledWeights
 from shoal.core.types import PyTree
 from shoal.ops.replay import is_replay
 from shoal.training import nan_guard as latch
-from shoal.training.fused import Program
+from shoal.training.fused import FusedProgram
 
 WEIGHTS = "weights"
 """The name of all that a gradient is computed from: learners without optimisers and replays."""
@@ -60,12 +60,12 @@ def without_optimisers(learners: Mapping[str, Any]) -> dict[str, Any]:
     return jax.tree.map(lambda leaf: None if is_replay(leaf) else leaf, bare, is_leaf=is_replay)
 
 
-def learner_weights(program: Program, parameters: Service[ParameterService], store: Store) -> PulledWeights:
+def learner_weights(program: FusedProgram, parameters: Service[ParameterService], store: Store) -> PulledWeights:
     """Where those who compute gradients get learners from; their version counts the gradients applied to them."""
     return PulledWeights(WEIGHTS, Layout.of(without_optimisers(program.shapes().learners)), parameters, store)
 
 
-class Applier(Learner):
+class Applier(LearnerWorker):
     """The side that applies gradients, one after the other. per_update: how many make an update."""
 
     per_update = 1
@@ -78,8 +78,8 @@ class Applier(Learner):
 
     @functools.cached_property
     def _apply(self):
-        roles, frozen = self.learning.program.cast, {n for n, one in self.experiment.learners.items() if one.frozen}
-        own: dict[str, Any] = {n: algorithm for n, (algorithm, _) in roles.learners.items() if n not in frozen}
+        setup, frozen = self.learning.program.setup, {n for n, one in self.experiment.learners.items() if one.frozen}
+        own: dict[str, Any] = {n: algorithm for n, (algorithm, _) in setup.learners.items() if n not in frozen}
 
         def apply(learners: PyTree, tripped: PyTree, update: jax.Array, gradients: Mapping[str, PyTree], last: bool):
             learners = dict(learners)
@@ -142,7 +142,7 @@ class Applier(Learner):
 class RolloutGradientLearner(Applier):
     """A3C's: each gradient is of one actor's rollout, so an update is one of each actor, on average."""
 
-    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: Handles, store: Store):
+    def __init__(self, experiment: dict[str, Any], folder: str, plan: ClusterPlan, handles: Handles, store: Store):
         super().__init__(experiment, folder, plan, handles, store)
         self.per_update = plan.actors
 
@@ -155,20 +155,20 @@ class RolloutGradientLearner(Applier):
         if found is None:
             return True
         told, behind = found
-        values = combined(told) | {"fault": float(np.max(jax.device_get(self.tripped.kind)))}
+        values = combine_gradients(told) | {"fault": float(np.max(jax.device_get(self.tripped.kind)))}
         row = np.array([values.get(name, 0.0) for name in self.learning.program.names], np.float32)
         return self.finish(row, behind)
 
 
-class ReplayGradientLearner(Applier, Paid):
+class ReplayGradientLearner(Applier, RateLimitedLearner):
     """Gorila's: gradients are of windows that workers drew; new env steps are only counted here."""
 
-    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: Handles, store: Store):
+    def __init__(self, experiment: dict[str, Any], folder: str, plan: ClusterPlan, handles: Handles, store: Store):
         super().__init__(experiment, folder, plan, handles, store)
         self.per_update = max(replay_traits(algorithm).gradient_steps for algorithm, _ in self.own.values())
 
     def once(self) -> bool:
-        if not self.paid():
+        if not self.wait_for_steps():
             return True
         if not self.warm():
             update = np.int32(self.update)
@@ -181,7 +181,7 @@ class ReplayGradientLearner(Applier, Paid):
         return self.finish(self.row_of({name: np.mean([one[name] for one in told]) for name in told[0]}), behind)
 
 
-def combined(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def combine_gradients(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Figures of several rollouts as one: sums over their episodes, means of the rest."""
 
     def is_sum(name: str) -> bool:

@@ -25,11 +25,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shoal.batching.rollout import Rollout
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.services.directory import Handles
 from shoal.cluster.transport.service import ServiceUnavailable, Store
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.learner import Learner, Learning
+from shoal.cluster.workers.learner import LearnerWorker, Learning
 from shoal.cluster.workers.rollouts import BESIDE, Share
 from shoal.cluster.workers.segments import SEGMENTS, Segments
 from shoal.cluster.workers.weights import WAIT
@@ -38,8 +38,8 @@ from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
 from shoal.training import nan_guard as latch
 from shoal.training.devices import AXIS
-from shoal.training.experiment import Experiment, cast
-from shoal.training.fused import Carry, Program, policies_of, with_weights
+from shoal.training.experiment import Experiment
+from shoal.training.fused import Carry, FusedProgram, policies_of, with_weights
 
 LOOPBACK = "127.0.0.1"
 HEARTBEAT = 10
@@ -48,7 +48,7 @@ LOOK = 0.5
 """Seconds between looks at whether the group is still whole."""
 
 
-class Meeting:
+class Rendezvous:
     """Where learners meet. Its state is lost and comes back: members say themselves which group they are of."""
 
     def __init__(self, size: int):
@@ -103,7 +103,7 @@ class GroupLearning(Learning):
     def __init__(self, experiment: Experiment, processes: int):
         devices = jax.devices() if processes > 1 else jax.local_devices()[:1]
         mesh = Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
-        self.program, self.size = Program(cast(experiment), mesh), len(devices)
+        self.program, self.size = FusedProgram(experiment.setup, mesh), len(devices)
         self.key = run_keys(experiment.seed).update
         whole, split, rows = (NamedSharding(mesh, spec) for spec in (P(), P(AXIS), P(None, AXIS)))
         self.whole, self.split, self.rows = whole, split, rows
@@ -120,7 +120,7 @@ class GroupLearning(Learning):
         """Learners on all devices."""
         return self._spread(jax.device_get(learners), self.whole)
 
-    def placed(self, made: Rollout) -> Rollout:
+    def put_on_devices(self, made: Rollout) -> Rollout:
         """The rollout of this process as its part of the whole."""
         if self.size == 1:
             return jax.device_put(made)
@@ -130,7 +130,7 @@ class GroupLearning(Learning):
         rest = {name: self._spread(getattr(made, name), self.split) for name in BESIDE}
         return Rollout(steps=steps, clock=made.clock, **rest)
 
-    def everywhere(self, tree: PyTree) -> PyTree:
+    def replicate(self, tree: PyTree) -> PyTree:
         """What all processes have of a split tree. All must call it at once."""
         if self.size == 1:
             return jax.device_get(tree)
@@ -142,7 +142,7 @@ class GroupLearning(Learning):
         return jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(place, np.asarray(leaf)), tree)
 
 
-class GroupLearner(Learner):
+class GroupLearner(LearnerWorker):
     """One learner of a group. The first one, `learner-0`, writes checkpoints and metrics for all.
 
     private: whether all are on this machine, and nobody else is to reach them.
@@ -152,7 +152,7 @@ class GroupLearner(Learner):
         self,
         experiment: dict[str, Any],
         folder: str,
-        plan: Plan,
+        plan: ClusterPlan,
         handles: Handles,
         store: Store,
         rank: int,
@@ -225,12 +225,12 @@ class GroupLearner(Learner):
             return True
         asked = time.perf_counter()
         policies = jax.tree.map(lambda leaf: leaf.addressable_data(0), policies_of(self.learners))
-        self.held = self.held or self._begun()
+        self.held = self.held or self._open_envs()
         made, sound = self.held.roll(policies, self._enough)
-        made = made if sound.all() else rollouts.replaced(made, sound, self.experiment.env)
+        made = made if sound.all() else rollouts.replace_unsound(made, sound, self.experiment.env)
         rolled = time.perf_counter()
         learners, tripped, row = self.learning.learn(
-            self.learners, self.tripped, np.int32(self.update), self.learning.placed(made)
+            self.learners, self.tripped, np.int32(self.update), self.learning.put_on_devices(made)
         )
         self.learners, self.tripped = learners, tripped
         row = np.asarray(row)
@@ -262,7 +262,7 @@ class GroupLearner(Learner):
 
     def _told(self, task: dict[str, Any], seconds: dict[str, float], row: np.ndarray) -> None:
         if row[self.learning.program.names.index("fault")]:
-            self._check(self.learning.everywhere(self.tripped))
+            self._check(self.learning.replicate(self.tripped))
         assert self.held is not None
         steps = self.held.share.size * self.held.made
         place = {"round": self.update, "epoch": task["epoch"]}
@@ -270,7 +270,7 @@ class GroupLearner(Learner):
         self.reported = self.held.resets
         self.report = place | {"env_steps": steps, "seconds": seconds} | health
 
-    def _begun(self) -> Segments:
+    def _open_envs(self) -> Segments:
         size = self.experiment.num_envs // self.plan.learners
         parts = math.gcd(SEGMENTS, self.experiment.num_steps) if self.plan.backups else 1
         return Segments(self.experiment, Share(self.rank * size, size, self.epoch), parts)
@@ -290,7 +290,7 @@ class GroupLearner(Learner):
         """Looks at what this process can see, unless what all have found is given."""
         if tripped is None:
             tripped = jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), self.tripped)
-        groups = list(self.learning.program.cast.spec.groups)
+        groups = list(self.learning.program.setup.spec.groups)
         error = latch.report(tripped, self.experiment.env, groups)
         if error:
             raise NonFiniteError(f"{error} The last checkpoint in {self.folder} is from before it happened.")
@@ -303,13 +303,13 @@ def _divisible(episodes: PyTree, count: int) -> PyTree:
 
 def _address(private: bool) -> str:
     """An address of this machine that the others can reach, with a port that is free."""
-    host = LOOPBACK if private else _seen_by_others()
+    host = LOOPBACK if private else _address_for_others()
     with socket.socket() as free:
         free.bind((LOOPBACK if private else "", 0))
         return f"{host}:{free.getsockname()[1]}"
 
 
-def _seen_by_others() -> str:
+def _address_for_others() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("10.255.255.255", 1))  # nothing is sent: it only asks which way it would go

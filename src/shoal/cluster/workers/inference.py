@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.batching.rollout import Acts, Episodes, Policies, Rollout, Step
+from shoal.batching.rollout import ActorOutput, Episodes, Policies, Rollout, Step
 from shoal.cluster.services.dataset import Item
 from shoal.cluster.services.directory import Handles, Services
 from shoal.cluster.transport.service import ServiceUnavailable, Store
@@ -35,7 +35,7 @@ RECENT = 1.0
 """An actor that has not asked for so many seconds is not waited for."""
 
 
-class Told(NamedTuple):
+class StepResult(NamedTuple):
     """What a step of some copies led to; leaves are `[E, ...]`. final: final views, or None if no episode was cut."""
 
     reward: dict[str, np.ndarray]
@@ -47,18 +47,18 @@ class Told(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What some copies see. share: which; clock: the steps that they have made; told: what the last one led to."""
+    """What some copies see. share: which; clock: the steps that they have made; result: what the last one led to."""
 
     actor: str
     share: Share
     clock: int
     observation: dict[str, Observation]
     first: np.ndarray
-    told: Told | None
+    result: StepResult | None
     sick: tuple[int, ...] = ()  # whose last steps are not to be learnt from
 
 
-class Waiting(NamedTuple):
+class PendingRequests(NamedTuple):
     """Copies that wait for decisions: a `Situation` without the environments behind it."""
 
     key: jax.Array
@@ -82,7 +82,7 @@ class Slot:
         self.share = share
         self.memory = memory  # before the decision that is asked for
         self.asked: Request | None = None
-        self.acts: Acts | None = None  # what was answered last
+        self.acts: ActorOutput | None = None  # what was answered last
         self.rows: list[Step] = []
         self.version = 0
         self.start: tuple[PyTree, int] = (memory, 0)
@@ -92,7 +92,7 @@ class Slot:
         """The steps so far are of no use."""
         self.rows, self.acts = [], None
 
-    def taken(self, num_steps: int, last: Request) -> Rollout:
+    def take_rollout(self, num_steps: int, last: Request) -> Rollout:
         """The rollout that is complete now."""
         steps = jax.tree.map(lambda *rows: np.stack(rows), *self.rows)
         memory, clock = self.start
@@ -108,7 +108,7 @@ class InferenceServer:
         self.services = Services(handles, "inference")
         program = rollouts.program_of(self.experiment)
         self.layout = policy_layout(program)
-        self.actor = Policies(program.cast.algorithms, program.cast.spec.groups)
+        self.actor = Policies(program.setup.algorithms, program.setup.spec.groups)
         self.key = run_keys(self.experiment.seed).world
         self.newest: Newest | None = None
         self.slots: dict[int, Slot] = {}
@@ -172,45 +172,45 @@ class InferenceServer:
         before, slot.asked = slot.asked, request
         if before is not None and before.clock == request.clock:
             return
-        if before is None or request.clock != before.clock + 1 or request.told is None or slot.acts is None:
+        if before is None or request.clock != before.clock + 1 or request.result is None or slot.acts is None:
             slot.restart()
             return
-        slot.rows.append(self._recorded(before, slot.acts, request.told))
+        slot.rows.append(self._record(before, slot.acts, request.result))
         slot.memory = slot.acts.memory
         if len(slot.rows) == self.experiment.num_steps:
             if len(request.sick) == slot.share.size:  # nothing in it is of use
                 slot.rows = []
                 return
-            slot.item = self._made(slot, request)
+            slot.item = self._make_item(slot, request)
 
-    def _recorded(self, before: Request, acts: Acts, told: Told) -> Step:
+    def _record(self, before: Request, acts: ActorOutput, result: StepResult) -> Step:
         """A step: what was seen and decided, and what it led to."""
-        final = {name: np.zeros_like(reward) for name, reward in told.reward.items()}
-        if told.final is not None:
+        final = {name: np.zeros_like(reward) for name, reward in result.reward.items()}
+        if result.final is not None:
             assert self.newest is not None
-            cut = (told.truncated & ~told.terminated)[:, None]
-            values = jax.device_get(self._value(self.newest.policies, (told.final, acts.memory)))
+            cut = (result.truncated & ~result.terminated)[:, None]
+            values = jax.device_get(self._value(self.newest.policies, (result.final, acts.memory)))
             final = {name: np.where(cut, value, final[name]) for name, value in values.items()}
         parts: dict[str, Any] = {
-            "reward": told.reward,
+            "reward": result.reward,
             "final_value": final,
             "first": before.first,
-            "terminated": told.terminated,
-            "truncated": told.truncated,
-            "metrics": told.metrics,
-            "episodes": told.episodes,
+            "terminated": result.terminated,
+            "truncated": result.truncated,
+            "metrics": result.metrics,
+            "episodes": result.episodes,
         }
         return Step(observation=before.observation, action=acts.action, extras=acts.extras, **parts)
 
-    def _made(self, slot: Slot, request: Request) -> Item:
-        made = slot.taken(self.experiment.num_steps, request)
+    def _make_item(self, slot: Slot, request: Request) -> Item:
+        made = slot.take_rollout(self.experiment.num_steps, request)
         if request.sick:
             well = np.isin(np.arange(slot.share.size), request.sick, invert=True)
-            made = rollouts.replaced(made, well, self.experiment.env)
+            made = rollouts.replace_unsound(made, well, self.experiment.env)
         self.made += 1
         assert self.newest is not None
         # A number that never comes again, however often actors and server begin anew.
-        number = (slot.share.anew << 32) + request.clock
+        number = (slot.share.restarts << 32) + request.clock
         place = (request.actor, slot.share.first, number, slot.version)
         steps = slot.share.size * self.experiment.num_steps
         return Item(*place, self.store.put(made), "rollout", rollouts.num_bytes(made), steps, self.newest.epoch)
@@ -258,12 +258,14 @@ class InferenceServer:
     def _asked(self, slot: Slot) -> PyTree:
         request = slot.asked
         assert request is not None
-        share = np.array([slot.share.first, slot.share.anew], np.uint32)
+        share = np.array([slot.share.first, slot.share.restarts], np.uint32)
         return share, np.uint32(request.clock), request.observation, request.first, slot.memory
 
-    def _one(self, policies: PyTree, asked: PyTree) -> Acts:
+    def _one(self, policies: PyTree, asked: PyTree) -> ActorOutput:
         """What the copies of one request do. Keys are those that they would have on an actor of their own."""
-        (start, anew), clock, observation, first, memory = asked
-        key = jnp.where(anew > 0, jax.random.fold_in(self.key, anew), self.key)
+        (start, restarts), clock, observation, first, memory = asked
+        key = jnp.where(restarts > 0, jax.random.fold_in(self.key, restarts), self.key)
         keys = copy_keys(key, start + jnp.arange(first.shape[0], dtype=jnp.uint32))
-        return self.actor.act(policies, memory, Waiting(keys, clock, observation, first)).replace(held={})
+        return self.actor.act(policies, memory, PendingRequests(keys, clock, observation, first)).replace(
+            memory_before={}
+        )

@@ -17,8 +17,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from shoal.batching.rollout import Rollout, experience
-from shoal.cluster.plan import Plan
+from shoal.batching.rollout import Rollout, make_experience
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.services.clock import Clock
 from shoal.cluster.services.dataset import Item
 from shoal.cluster.services.directory import Handles, Services
@@ -33,8 +33,8 @@ from shoal.core.types import PyTree
 from shoal.training import checkpoint, records
 from shoal.training import nan_guard as latch
 from shoal.training.devices import AXIS
-from shoal.training.experiment import Experiment, cast
-from shoal.training.fused import Program, mesh_of, policies_of, with_weights
+from shoal.training.experiment import Experiment
+from shoal.training.fused import FusedProgram, mesh_of, policies_of, with_weights
 from shoal.training.metrics import Aggregator, MetricsLog
 from shoal.training.program import LINES
 
@@ -46,7 +46,7 @@ class Learning:
     """What learns, compiled: `learn` makes one update from the rollouts of all copies."""
 
     def __init__(self, experiment: Experiment, devices: int | None = None):
-        self.program = Program(cast(experiment), mesh_of(experiment, devices))
+        self.program = FusedProgram(experiment.setup, mesh_of(experiment, devices))
         self.key = run_keys(experiment.seed).update
         mesh = self.program.mesh
         self.size = mesh.size
@@ -96,9 +96,9 @@ class Learning:
         """
 
         def largest(learners: PyTree, made: Rollout) -> jax.Array:
-            whole = experience(made.steps, made.memory, made.last_observation, made.last_memory)
+            whole = make_experience(made.steps, made.memory, made.last_observation, made.last_memory)
             found = [jnp.float32(0.0)]
-            for name, (algorithm, spec) in self.program.cast.learners.items():
+            for name, (algorithm, spec) in self.program.setup.learners.items():
                 if not self.program.experiment.learners[name].frozen:
                     own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
                     estimator = require_protocol(algorithm, EstimatesKL, "cluster: max_divergence")
@@ -107,7 +107,7 @@ class Learning:
 
         return jax.jit(largest)
 
-    def placed(self, made: Rollout) -> Rollout:
+    def put_on_devices(self, made: Rollout) -> Rollout:
         """A rollout of all copies on the devices."""
         if self.size == 1:
             return jax.device_put(made)
@@ -128,10 +128,10 @@ def _specs_of(made: Rollout) -> Rollout:
     return Rollout(steps=steps, clock=P(), **rest)
 
 
-class Learner:
+class LearnerWorker:
     """The one learner of a run. `run` works until all updates are made, or it is told to stop."""
 
-    def __init__(self, experiment: dict[str, Any], folder: str, plan: Plan, handles: Handles, store: Store):
+    def __init__(self, experiment: dict[str, Any], folder: str, plan: ClusterPlan, handles: Handles, store: Store):
         self.name, self.plan, self.store, self.folder = "learner-0", plan, store, Path(folder)
         self.services = Services(handles, "learner")
         self.experiment = Experiment.from_dict(experiment)
@@ -190,7 +190,7 @@ class Learner:
         if values is None:
             return False
         began = time.perf_counter()
-        made = self.learning.placed(rollouts.joined(values))
+        made = self.learning.put_on_devices(rollouts.join_rollouts(values))
         there = time.perf_counter()
         if self._diverged(made):
             return False
@@ -326,7 +326,7 @@ class Learner:
         self.clock.spend("commit", began)
 
     def _check(self) -> None:
-        groups = list(self.learning.program.cast.spec.groups)
+        groups = list(self.learning.program.setup.spec.groups)
         error = latch.report(jax.device_get(self.tripped), self.experiment.env, groups)
         if error:
             raise NonFiniteError(f"{error} The last checkpoint in {self.folder} is from before it happened.")

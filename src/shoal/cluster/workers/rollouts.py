@@ -13,17 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.batching.regroup import original
+from shoal.batching.regroup import unwrap_regrouped
 from shoal.batching.rollout import Policies, Rollout, rollout
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.core import trees
 from shoal.core.errors import WorldError
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
 from shoal.training.devices import make_mesh
-from shoal.training.experiment import Experiment, cast
-from shoal.training.fused import Program, policies_of
+from shoal.training.experiment import Experiment
+from shoal.training.fused import FusedProgram, policies_of
 from shoal.training.health import Health
 from shoal.training.memory import need_of, require_room
 
@@ -32,11 +32,11 @@ BESIDE = ("memory", "last_observation", "last_memory")
 
 
 class Share(NamedTuple):
-    """Some of the copies of a world, by their global ids. anew: how often they were begun anew."""
+    """Some of the copies of a world, by their global ids. restarts: how often they were begun anew."""
 
     first: int
     size: int
-    anew: int = 0
+    restarts: int = 0
 
     @property
     def ids(self) -> jax.Array:
@@ -47,33 +47,33 @@ class Share(NamedTuple):
 def world_key(seed: int, share: Share) -> jax.Array:
     """The key of a share's environments: the run's, unless they were begun anew."""
     key = run_keys(seed).world
-    return jax.random.fold_in(key, share.anew) if share.anew else key
+    return jax.random.fold_in(key, share.restarts) if share.restarts else key
 
 
-def program_of(experiment: Experiment) -> Program:
+def program_of(experiment: Experiment) -> FusedProgram:
     """The experiment's parts, on one device; nothing is compiled."""
-    return Program(cast(experiment), make_mesh(experiment.num_envs, 1, 1))
+    return FusedProgram(experiment.setup, make_mesh(experiment.num_envs, 1, 1))
 
 
-class Copies:
+class EnvShare:
     """A share of the copies of a world of ours, stepped in one compiled program.
 
     Where NaN is found in a rollout, that copy's part of it is not to be learnt from, and the copy begins anew; one that
     gives NaN in more than half of its rollouts is left out sooner or later.
     """
 
-    def __init__(self, program: Program, share: Share):
+    def __init__(self, program: FusedProgram, share: Share):
         self.share, self.experiment = share, program.experiment
-        roles = program.cast
-        self._actor = Policies(roles.algorithms, roles.spec.groups)
-        self._vectorised = roles.vectorised(share.size)
+        setup = program.setup
+        self._actor = Policies(setup.algorithms, setup.spec.groups)
+        self._vectorised = setup.vectorised(share.size)
         self._key, self._ids = world_key(self.experiment.seed, share), share.ids
         self._check_memory(program)
         self._worlds: Worlds = jax.jit(self._vectorised.reset)(self._key, self._ids)
         self._memory: PyTree = None
         self._health = Health(share.size, 1.0)
 
-    def _check_memory(self, program: Program) -> None:
+    def _check_memory(self, program: FusedProgram) -> None:
         """Refuses a share that does not fit on this actor's machine; its rollouts are there twice, once to be sent."""
         policies = policies_of(program.shapes().learners)
         worlds = jax.eval_shape(self._vectorised.reset, jax.random.key(0))
@@ -104,7 +104,7 @@ class Copies:
             made, sound = jax.device_get((made, sound))
             self._health.turn(sound | self.out)
             if not sound.all():
-                self._worlds = renewed(self._vectorised, self._worlds, self._key, self._ids, ~sound)
+                self._worlds = reset_envs(self._vectorised, self._worlds, self._key, self._ids, ~sound)
                 initial = self._actor.initial_memory(policies, self.share.size)
                 self._memory = trees.where(~sound, initial, self._memory)
             if sound.any() or self.out.all():
@@ -124,15 +124,15 @@ class Copies:
         """Nothing is held but memory."""
 
 
-def renewed(vectorised: Vectorised, worlds: Worlds, key: jax.Array, ids: jax.Array, which: np.ndarray) -> Worlds:
+def reset_envs(vectorised: Vectorised, worlds: Worlds, key: jax.Array, ids: jax.Array, which: np.ndarray) -> Worlds:
     """Worlds of which these copies `[E]` have begun anew. key, ids: those that they were first begun with."""
     fresh = jax.jit(vectorised.reset)(jax.random.fold_in(key, worlds.clock), ids)
     return trees.where(which, fresh.replace(clock=worlds.clock, key=worlds.key), worlds)
 
 
-def on_host(program: Program) -> bool:
+def runs_on_host(program: FusedProgram) -> bool:
     """Whether the experiment's environments live on the host."""
-    return isinstance(original(program.cast.env), StandIn)
+    return isinstance(unwrap_regrouped(program.setup.env), HostEnvProxy)
 
 
 def _healthy(made: Rollout) -> jax.Array:
@@ -149,11 +149,11 @@ def _healthy(made: Rollout) -> jax.Array:
     return jnp.all(jnp.stack(flags), axis=0)
 
 
-def replaced(made: Rollout, healthy: np.ndarray, world: str) -> Rollout:
+def replace_unsound(made: Rollout, healthy: np.ndarray, world: str) -> Rollout:
     """The rollout with what sick copies did replaced by what healthy ones did, so that its shape stays."""
     well = np.flatnonzero(healthy)
     if not len(well):
-        raise nothing_sound(world)
+        raise no_sound_env_error(world)
     index = np.where(healthy, np.arange(len(healthy)), well[np.arange(len(healthy)) % len(well)])
     steps, episodes = made.steps, made.steps.episodes
     parts = jax.tree.map(lambda leaf: leaf[:, index], steps.replace(episodes=None))
@@ -162,7 +162,7 @@ def replaced(made: Rollout, healthy: np.ndarray, world: str) -> Rollout:
     return Rollout(steps=parts.replace(episodes=finite), clock=made.clock, **rest)
 
 
-def nothing_sound(world: str) -> WorldError:
+def no_sound_env_error(world: str) -> WorldError:
     """What there is to say if all copies of an actor are left out."""
     return WorldError(
         f"world {world!r}: every copy of an actor gives NaN or infinity, again and again. "
@@ -170,7 +170,7 @@ def nothing_sound(world: str) -> WorldError:
     )
 
 
-def joined(parts: Sequence[Rollout]) -> Rollout:
+def join_rollouts(parts: Sequence[Rollout]) -> Rollout:
     """The rollouts of several shares as one, copies in the order given."""
     if len(parts) == 1:
         return parts[0]

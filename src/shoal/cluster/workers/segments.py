@@ -14,8 +14,8 @@ import numpy as np
 
 from shoal.batching.rollout import Policies, Rollout
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.host_copies import HostCopies
-from shoal.cluster.workers.rollouts import Copies, Share
+from shoal.cluster.workers.host_envs import HostEnvShare
+from shoal.cluster.workers.rollouts import EnvShare, Share
 from shoal.core.types import Observation, PyTree
 from shoal.training.experiment import Experiment
 
@@ -29,8 +29,8 @@ class Segments:
     def __init__(self, experiment: Experiment, share: Share, parts: int):
         self.share, self.parts, self.num_steps = share, parts, experiment.num_steps
         program = rollouts.program_of(dataclasses.replace(experiment, num_steps=experiment.num_steps // parts))
-        self.held = (HostCopies if rollouts.on_host(program) else Copies)(program, share)
-        self.value = jax.jit(Policies(program.cast.algorithms, program.cast.spec.groups).final_value)
+        self.held = (HostEnvShare if rollouts.runs_on_host(program) else EnvShare)(program, share)
+        self.value = jax.jit(Policies(program.setup.algorithms, program.setup.spec.groups).final_value)
         self.made = 0  # steps of the last rollout
 
     @property
@@ -51,21 +51,21 @@ class Segments:
             if enough(number == self.parts - 1):
                 break
         healthy = np.all([sound for _, sound in found], axis=0)
-        made = in_a_row([part for part, _ in found])
+        made = concatenate_rollouts([part for part, _ in found])
         self.made = len(made.steps.first)
         if self.parts == 1:
             return made, healthy
         value = jax.device_get(self.value(policies, (made.last_observation, made.last_memory)))
-        return masked(made, value, self.num_steps), healthy
+        return pad_rollout(made, value, self.num_steps), healthy
 
 
-def in_a_row(parts: Sequence[Rollout]) -> Rollout:
+def concatenate_rollouts(parts: Sequence[Rollout]) -> Rollout:
     """Rollouts of the same copies, one after the other, as one."""
     steps = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(part.steps for part in parts))
     return parts[-1].replace(steps=steps, memory=parts[0].memory, clock=parts[0].clock)
 
 
-def masked(made: Rollout, value: dict[str, np.ndarray], num_steps: int) -> Rollout:
+def pad_rollout(made: Rollout, value: dict[str, np.ndarray], num_steps: int) -> Rollout:
     """A rollout filled up to `num_steps`: nobody is there in rows that were not made.
 
     The last row that was made counts as cut short, its bootstrap the `value` of what is seen after it. Observations say
@@ -87,12 +87,12 @@ def masked(made: Rollout, value: dict[str, np.ndarray], num_steps: int) -> Rollo
         return np.where(there.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0).astype(leaf.dtype)
 
     rewards = {name: np.asarray(reward)[rows] for name, reward in steps.reward.items()}
-    observation = {name: _attended(seen, rewards[name], kept) for name, seen in filled.observation.items()}
+    observation = {name: _mask_padding(seen, rewards[name], kept) for name, seen in filled.observation.items()}
     episodes = jax.tree.map(kept, filled.episodes)
     return made.replace(steps=filled.replace(observation=observation, episodes=episodes))
 
 
-def _attended(seen: Observation, like: np.ndarray, kept: Callable[[np.ndarray], np.ndarray]) -> Observation:
+def _mask_padding(seen: Observation, like: np.ndarray, kept: Callable[[np.ndarray], np.ndarray]) -> Observation:
     """An observation that says who is there, and that nobody is where nothing was made."""
     everybody: Any = np.ones(like.shape, bool)
     present = everybody if seen.present is None else seen.present

@@ -13,28 +13,28 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from shoal.batching.regroup import original, own_actions
+from shoal.batching.regroup import to_env_actions, unwrap_regrouped
 from shoal.batching.rollout import Episodes, Policies
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.cluster.transport.service import ServiceUnavailable
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.actor import Actor
-from shoal.cluster.workers.host_copies import open_stages
-from shoal.cluster.workers.inference import InferenceServer, Request, Told
+from shoal.cluster.workers.actor import ActorWorker
+from shoal.cluster.workers.host_envs import open_stages
+from shoal.cluster.workers.inference import InferenceServer, Request, StepResult
 from shoal.cluster.workers.rollouts import Share
-from shoal.core.host import StandIn, check_told
+from shoal.core.host import HostEnvProxy, check_observations
 from shoal.core.interrupts import listening
 from shoal.core.types import PyTree
-from shoal.training.fused import Program
+from shoal.training.fused import FusedProgram
 from shoal.training.health import Health
-from shoal.training.host import Played
-from shoal.training.host_stages import FORGIVEN
+from shoal.training.host import HostStepper
+from shoal.training.host_stages import MAX_FAILURE_RATE
 
 PAUSE = 0.05
 """Seconds before a server that is not there is asked again."""
 
 
-def num_halves(copies: int) -> int:
+def num_slices(copies: int) -> int:
     """Parts that the copies of an actor are cut into."""
     return 2 if copies % 2 == 0 else 1
 
@@ -42,27 +42,27 @@ def num_halves(copies: int) -> int:
 class Stepper:
     """`size` copies, compiled once for all parts of an actor."""
 
-    def __init__(self, program: Program, size: int):
+    def __init__(self, program: FusedProgram, size: int):
         self.program, self.size = program, size
-        roles = program.cast
-        self.played = None
-        if rollouts.on_host(program):
-            self.played = Played(roles, Policies(roles.algorithms, roles.spec.groups), size)
-        self.vectorised: Vectorised = self.played.worlds if self.played else roles.vectorised(size)
+        setup = program.setup
+        self.host_stepper = None
+        if rollouts.runs_on_host(program):
+            self.host_stepper = HostStepper(setup, Policies(setup.algorithms, setup.spec.groups), size)
+        self.vectorised: Vectorised = self.host_stepper.worlds if self.host_stepper else setup.vectorised(size)
         self.step = jax.jit(self._step)
-        self.own = jax.jit(functools.partial(own_actions, roles.env))
+        self.own = jax.jit(functools.partial(to_env_actions, setup.env))
 
     def reset(self, share: Share) -> Worlds:
         return jax.jit(self.vectorised.reset)(*self._begins(share))
 
-    def renewed(self, worlds: Worlds, share: Share, which: np.ndarray) -> Worlds:
+    def reset_envs(self, worlds: Worlds, share: Share, which: np.ndarray) -> Worlds:
         """Worlds of which these copies `[E]` have begun anew."""
-        return rollouts.renewed(self.vectorised, worlds, *self._begins(share), which)
+        return rollouts.reset_envs(self.vectorised, worlds, *self._begins(share), which)
 
     def _begins(self, share: Share) -> tuple[jax.Array, jax.Array]:
         return rollouts.world_key(self.program.experiment.seed, share), share.ids
 
-    def _step(self, worlds: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, Told, jax.Array]:
+    def _step(self, worlds: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, StepResult, jax.Array]:
         """One step; what it led to, and which copies `[E]` are sound: free of NaN."""
         following, outcome, ended = self.vectorised.step(worlds, actions)
         cut = outcome.truncated & ~outcome.terminated
@@ -74,28 +74,28 @@ class Stepper:
         weight = ended.mask.astype(jnp.float32)
         returns = {name: jnp.sum(value * weight) for name, value in ended.returns.items()}
         episodes = Episodes(jnp.sum(weight), returns, jnp.sum(ended.length * weight))
-        told = Told(outcome.reward, outcome.terminated, outcome.truncated, outcome.metrics, episodes, views)  # pyright: ignore[reportArgumentType]
-        return following, told, _sound((following.observation, outcome.reward, views), self.size)
+        result = StepResult(outcome.reward, outcome.terminated, outcome.truncated, outcome.metrics, episodes, views)  # pyright: ignore[reportArgumentType]
+        return following, result, _sound((following.observation, outcome.reward, views), self.size)
 
 
-class Half:
+class EnvSlice:
     """Some copies of one actor, what they see, and their request that is under way."""
 
     def __init__(self, stepper: Stepper, actor: str, share: Share):
         self.stepper, self.actor, self.share = stepper, actor, share
         self.asked: Any = None
         self.worlds = stepper.reset(share)
-        self.health = Health(share.size, FORGIVEN)
+        self.health = Health(share.size, MAX_FAILURE_RATE)
         self.wrong = np.full(share.size, -1)  # the clock at which each copy was last not to be learnt from
         self.stage = None
-        if stepper.played is not None:
-            env = original(stepper.program.cast.env)
-            assert isinstance(env, StandIn)
+        if stepper.host_stepper is not None:
+            env = unwrap_regrouped(stepper.program.setup.env)
+            assert isinstance(env, HostEnvProxy)
             self.stage = open_stages(env, share, stepper.program.experiment.seed, 1)[0]
             with listening():
-                told, self.health = self.stage.reset(), self.stage.health
-            check_told(env, told.observation)
-            self.worlds = stepper.played.fill_in(self.worlds, told)
+                result, self.health = self.stage.reset(), self.stage.health
+            check_observations(env, result.observation)
+            self.worlds = stepper.host_stepper.fill_in(self.worlds, result)
         self.clock = int(self.worlds.clock)
         self.request = self._request(None)
 
@@ -106,41 +106,43 @@ class Half:
             own = jax.device_get(self.stepper.own(actions))
             with listening():
                 worlds = worlds.replace(state=self.stage.step(own))
-        self.worlds, told, sound = self.stepper.step(worlds, actions)
-        cut = np.asarray(told.truncated) & ~np.asarray(told.terminated)
-        told = told if cut.any() else told._replace(final=None)
+        self.worlds, result, sound = self.stepper.step(worlds, actions)
+        cut = np.asarray(result.truncated) & ~np.asarray(result.terminated)
+        result = result if cut.any() else result._replace(final=None)
         self.clock += 1
-        self.wrong[~self._looked_at(np.asarray(sound))] = self.clock
-        self.request = self._request(jax.device_get(told))
+        self.wrong[~self._check_health(np.asarray(sound))] = self.clock
+        self.request = self._request(jax.device_get(result))
 
-    def _looked_at(self, sound: np.ndarray) -> np.ndarray:
+    def _check_health(self, sound: np.ndarray) -> np.ndarray:
         """Which copies `[E]` the last step is to be learnt from; worlds of ours that gave NaN begin anew."""
         if self.stage is not None:
             return self.stage.sound
         self.health.turn(sound | self.health.out)
         if not sound.all():
-            self.worlds = self.stepper.renewed(self.worlds, self.share, ~sound)
+            self.worlds = self.stepper.reset_envs(self.worlds, self.share, ~sound)
         return sound & ~self.health.out
 
-    def _request(self, told: Told | None) -> Request:
+    def _request(self, result: StepResult | None) -> Request:
         seen, first = jax.device_get((self.worlds.observation, self.worlds.first))
         recent = (self.wrong >= 0) & (self.clock - self.wrong <= self.stepper.program.experiment.num_steps)
         sick = tuple(int(copy) for copy in np.flatnonzero(recent | self.health.out))
-        return Request(self.actor, self.share, self.clock, seen, first, told, sick)
+        return Request(self.actor, self.share, self.clock, seen, first, result, sick)
 
     def close(self) -> None:
         if self.stage is not None:
             self.stage.close()
 
 
-class Halves:
+class EnvSlices:
     """All copies of one actor."""
 
-    def __init__(self, program: Program, actor: str, share: Share):
-        count = num_halves(share.size)
+    def __init__(self, program: FusedProgram, actor: str, share: Share):
+        count = num_slices(share.size)
         size = share.size // count
         stepper = Stepper(program, size)
-        self.parts = [Half(stepper, actor, Share(share.first + i * size, size, share.anew)) for i in range(count)]
+        self.parts = [
+            EnvSlice(stepper, actor, Share(share.first + i * size, size, share.restarts)) for i in range(count)
+        ]
 
     @property
     def out(self) -> np.ndarray:
@@ -157,45 +159,45 @@ class Halves:
             part.close()
 
 
-class SteppingActor(Actor):
+class SteppingActor(ActorWorker):
     """An actor without weights. Its tasks are to make so many steps; what comes of them is the server's."""
 
-    def open_envs(self, share: Share) -> Halves:
-        return Halves(self.program, self.name, share)
+    def open_envs(self, share: Share) -> EnvSlices:
+        return EnvSlices(self.program, self.name, share)
 
-    def perform(self, envs: Halves, task: dict[str, Any]) -> dict[str, Any]:
+    def perform(self, envs: EnvSlices, task: dict[str, Any]) -> dict[str, Any]:
         spent = {"roll": 0.0, "wait": 0.0}
         for _ in range(self.experiment.num_steps):
-            for half in envs.parts:
+            for part in envs.parts:
                 began = time.perf_counter()
-                actions = self._answer(half)
+                actions = self._answer(part)
                 if actions is None:
                     return {}
                 answered = time.perf_counter()
-                half.step(actions)
-                half.asked = self._ask(half)
+                part.step(actions)
+                part.asked = self._ask(part)
                 spent["wait"] += answered - began
                 spent["roll"] += time.perf_counter() - answered
         if envs.out.all():
-            raise rollouts.nothing_sound(self.experiment.env)
+            raise rollouts.no_sound_env_error(self.experiment.env)
         return self.report(envs, task, spent)
 
-    def _ask(self, half: Half) -> Any:
+    def _ask(self, part: EnvSlice) -> Any:
         try:
-            return self.services.inference.submit(InferenceServer.act, half.request)
+            return self.services.inference.submit(InferenceServer.act, part.request)
         except ServiceUnavailable:
             return None
 
-    def _answer(self, half: Half) -> dict[str, np.ndarray] | None:
+    def _answer(self, part: EnvSlice) -> dict[str, np.ndarray] | None:
         """The actions of a half; asks again as long as nobody answers. None if this actor is to die."""
         while not self.dead.is_set():
-            half.asked = self._ask(half) if half.asked is None else half.asked
+            part.asked = self._ask(part) if part.asked is None else part.asked
             try:
-                found = None if half.asked is None else half.asked.result()
+                found = None if part.asked is None else part.asked.result()
             except ServiceUnavailable:
                 time.sleep(PAUSE)
                 found = None
-            half.asked = None
+            part.asked = None
             if found is not None:
                 return found
             self.services.coordinator.retry_until(self.dead.is_set).waiting(self.name)

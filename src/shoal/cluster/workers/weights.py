@@ -9,7 +9,7 @@ import numpy as np
 from shoal.cluster.services.parameters import ParameterService
 from shoal.cluster.transport.service import Service, ServiceUnavailable, Store
 from shoal.core.types import PyTree
-from shoal.training.fused import Program, policies_of
+from shoal.training.fused import FusedProgram, policies_of
 
 POLICIES = "policies"
 """The name of the weights of all policies of a training."""
@@ -33,7 +33,7 @@ class Layout(NamedTuple):
         return jax.tree.unflatten(self.structure, list(leaves))
 
 
-def policy_layout(program: Program) -> Layout:
+def policy_layout(program: FusedProgram) -> Layout:
     """The layout of an experiment's policies."""
     return Layout.of(policies_of(program.shapes().learners))
 

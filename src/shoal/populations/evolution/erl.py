@@ -74,9 +74,9 @@ class ERL:
         fighters = jax.random.randint(for_fight, (population - elites, self.tournament), 0, population)
         children = ranked[jnp.min(fighters, axis=1)]  # of those ranked, the first is the best
         mates = jax.random.split(for_mate, population - elites)
-        children = jax.vmap(lambda k, child: _crossed(k, child, ranked[:elites], state.hyper))(mates, children)
+        children = jax.vmap(lambda k, child: _cross(k, child, ranked[:elites], state.hyper))(mates, children)
         keys = jax.random.split(for_mutation, population - elites)
-        children = jax.vmap(lambda k, child: _mutated(k, child, state.hyper))(keys, children)
+        children = jax.vmap(lambda k, child: _mutate(k, child, state.hyper))(keys, children)
         grown = jnp.concatenate([ranked[:elites], children])
         return state.replace(members=grown, generation=state.generation + 1)
 
@@ -89,7 +89,7 @@ class ERL:
         return state.members[0]
 
 
-def _crossed(key: jax.Array, child: jax.Array, elites: jax.Array, hyper: dict[str, jax.Array]) -> jax.Array:
+def _cross(key: jax.Array, child: jax.Array, elites: jax.Array, hyper: dict[str, jax.Array]) -> jax.Array:
     """The child with a stretch of the weights of some elite, or as it was."""
     whether, who, where = jax.random.split(key, 3)
     elite = elites[jax.random.randint(who, (), 0, elites.shape[0])]
@@ -99,7 +99,7 @@ def _crossed(key: jax.Array, child: jax.Array, elites: jax.Array, hyper: dict[st
     return jnp.where(taken, elite, child)
 
 
-def _mutated(key: jax.Array, child: jax.Array, hyper: dict[str, jax.Array]) -> jax.Array:
+def _mutate(key: jax.Array, child: jax.Array, hyper: dict[str, jax.Array]) -> jax.Array:
     """The child with some of its weights changed a little, some of these a lot, or drawn anew; or as it was."""
     whether, which, how, noise = jax.random.split(key, 4)
     touched = jax.random.uniform(which, child.shape) < hyper["gene_share"]

@@ -13,15 +13,22 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from shoal.batching.regroup import side_rewards
-from shoal.batching.rollout import Acts, Policies, Step, experience, step
+from shoal.batching.regroup import sum_rewards
+from shoal.batching.rollout import ActorOutput, Policies, Step, make_experience, step
 from shoal.batching.vectorise import Ended, Vectorised, Worlds
 from shoal.core import trees
 from shoal.core.algorithm import Experience
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
-from shoal.populations.evolution.members import Members, Played, copy_ids, counted, cut_off, nothing_played
-from shoal.training.experiment import Cast
+from shoal.populations.evolution.members import (
+    EpisodeStats,
+    PopulationActor,
+    add_step,
+    copy_ids,
+    cut_episodes,
+    empty_stats,
+)
+from shoal.training.experiment import Setup
 from shoal.training.fused import check_replays, policies_of
 
 
@@ -32,17 +39,17 @@ class WithExplorer:
     Its params are those of the members and the learners' policies.
     """
 
-    members: Members
+    members: PopulationActor
     explorer: Policies
 
     @property
-    def replayed(self) -> tuple[str, ...]:
-        return self.members.replayed
+    def recorded_groups(self) -> tuple[str, ...]:
+        return self.members.recorded_groups
 
     def initial_memory(self, params: PyTree, num_envs: int) -> PyTree:
         return self.members.initial_memory(params[0], num_envs)
 
-    def act(self, params: PyTree, memory: PyTree, worlds: Worlds) -> Acts:
+    def act(self, params: PyTree, memory: PyTree, worlds: Worlds) -> ActorOutput:
         count = worlds.first.shape[0] - self.members.copies
 
         def some(part: slice) -> tuple[PyTree, Worlds]:
@@ -63,7 +70,7 @@ class _Generation(struct.PyTreeNode):
 
     worlds: Worlds
     memory: PyTree
-    played: Played
+    played: EpisodeStats
     learners: dict[str, Any]
     pieces: jax.Array
     losses: dict[str, jax.Array]
@@ -73,16 +80,16 @@ class _Generation(struct.PyTreeNode):
 class Hybrid:
     """What ERL adds to an evolution: learners of the policies that evolve, trained while the population plays."""
 
-    cast: Cast
-    actor: Members
+    setup: Setup
+    actor: PopulationActor
     common_starts: bool
     max_steps: int
 
     @staticmethod
-    def check(roles: Cast, plan: Any) -> None:
+    def check(setup: Setup, plan: Any) -> None:
         """ERL needs learners that can learn from what others did, of all their policies."""
-        for name, (algorithm, spec) in roles.learners.items():
-            if roles.experiment.learners[name].frozen:
+        for name, (algorithm, spec) in setup.learners.items():
+            if setup.experiment.learners[name].frozen:
                 continue
             if algorithm.traits.replay is None:
                 raise OptionError(
@@ -91,13 +98,13 @@ class Hybrid:
                 )
             if plan.evolve and not set(spec.groups) <= set(plan.evolve):
                 raise OptionError(f"ERL: evolve must have all policies of {name!r} ({', '.join(spec.groups)}) or none")
-        check_replays(roles)
+        check_replays(setup)
 
     @property
     def learning(self) -> dict[str, Any]:
         """Algorithm and spec of the learners whose policies evolve."""
         names = set(self.actor.genome.names)
-        return {name: part for name, part in self.cast.learners.items() if names & set(part[1].groups)}
+        return {name: part for name, part in self.setup.learners.items() if names & set(part[1].groups)}
 
     def init(self, key: jax.Array) -> dict[str, Any]:
         """Fresh learners."""
@@ -106,18 +113,18 @@ class Hybrid:
 
     def play(
         self, params: PyTree, learners: dict[str, Any], key: jax.Array, learner_key: jax.Array
-    ) -> tuple[Played, dict[str, Any], dict[str, jax.Array]]:
+    ) -> tuple[EpisodeStats, dict[str, Any], dict[str, jax.Array]]:
         """A generation: episodes of the members, the learners after it, and their metrics."""
         copies, members = self.actor.copies, params[0].shape[0]
         own = copy_ids(0, members, copies, self.common_starts)
         ids = jnp.concatenate([own, copy_ids(members, 1, copies, False)])
-        vectorised = self.cast.vectorised(ids.shape[0])
+        vectorised = self.setup.vectorised(ids.shape[0])
         explorer = dataclasses.replace(self.actor.policies, explore=True)
         actor = WithExplorer(self.actor, explorer)
         worlds = vectorised.reset(key, ids)
         memory = actor.initial_memory((params, params[1]), ids.shape[0])
-        played = nothing_played(vectorised, ids.shape[0], {}, ())
-        state = _Generation(worlds, memory, played, learners, jnp.int32(0), {})
+        episode_stats = empty_stats(vectorised, ids.shape[0], {}, ())
+        state = _Generation(worlds, memory, episode_stats, learners, jnp.int32(0), {})
 
         def piece(state: _Generation) -> _Generation:
             return self._piece(vectorised, actor, params, state, learner_key)
@@ -126,11 +133,11 @@ class Hybrid:
         state = state.replace(losses=trees.zeros(shapes))
         state = lax.while_loop(lambda state: ~self._last(state.played, state.worlds), piece, state)
         losses = {name: value / jnp.maximum(state.pieces, 1) for name, value in state.losses.items()}
-        return cut_off(state.played, state.worlds), state.learners, losses
+        return cut_episodes(state.played, state.worlds), state.learners, losses
 
-    def _last(self, played: Played, worlds: Worlds) -> jax.Array:
+    def _last(self, episode_stats: EpisodeStats, worlds: Worlds) -> jax.Array:
         """Whether the generation is over; the explorer is not waited for."""
-        members = played.over[: played.over.shape[0] - self.actor.copies]
+        members = episode_stats.over[: episode_stats.over.shape[0] - self.actor.copies]
         return jnp.all(members) | (worlds.clock > self.max_steps)
 
     def _piece(
@@ -139,19 +146,21 @@ class Hybrid:
         """Some steps of all copies, then an update of each learner."""
         everyone = (params, dict(params[1]) | policies_of(state.learners))
 
-        def body(carry: tuple[Worlds, PyTree, Played], _: None) -> tuple[tuple[Worlds, PyTree, Played], Step]:
-            worlds, memory, played = carry
+        def body(
+            carry: tuple[Worlds, PyTree, EpisodeStats], _: None
+        ) -> tuple[tuple[Worlds, PyTree, EpisodeStats], Step]:
+            worlds, memory, episode_stats = carry
             following, memory, record = step(vectorised, actor, everyone, worlds, memory)
             mask = record.terminated | record.truncated
-            gained = side_returns(vectorised, worlds, record)
+            gained = return_group_rewards(vectorised, worlds, record)
             ended = Ended(mask, None, None, gained, worlds.length)
-            played = counted(played, worlds, record.reward, ended, self.actor.genome.names)
-            return (following, memory, played), record
+            episode_stats = add_step(episode_stats, worlds, record.reward, ended, self.actor.genome.names)
+            return (following, memory, episode_stats), record
 
         start = (state.worlds, state.memory, state.played)
-        (worlds, memory, played), steps = lax.scan(body, start, length=self.cast.experiment.num_steps)
-        whole = experience(steps, state.memory, worlds.observation, memory)
-        whole = closed(whole, self._last(played, worlds), self.learning)
+        (worlds, memory, episode_stats), steps = lax.scan(body, start, length=self.setup.experiment.num_steps)
+        whole = make_experience(steps, state.memory, worlds.observation, memory)
+        whole = close_trajectory(whole, self._last(episode_stats, worlds), self.learning)
         learners, losses = dict(state.learners), dict(state.losses)
         for i, (name, (algorithm, spec)) in enumerate(self.learning.items()):
             own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
@@ -159,16 +168,16 @@ class Hybrid:
             learners[name], results = algorithm.update(learners[name], own, use)
             for loss, value in results.items():
                 losses[loss] = losses.get(loss, jnp.float32(0.0)) + value
-        return _Generation(worlds, memory, played, learners, state.pieces + 1, losses)
+        return _Generation(worlds, memory, episode_stats, learners, state.pieces + 1, losses)
 
 
-def side_returns(vectorised: Vectorised, worlds: Worlds, record: Step) -> dict[str, jax.Array]:
+def return_group_rewards(vectorised: Vectorised, worlds: Worlds, record: Step) -> dict[str, jax.Array]:
     """Returns by side of the episodes under way, a step's rewards included."""
-    gained = side_rewards(vectorised.env, record.reward)
+    gained = sum_rewards(vectorised.env, record.reward)
     return {side: worlds.returns[side] + gained[side] for side in gained}
 
 
-def closed(whole: Experience, last: jax.Array, learning: dict[str, Any]) -> Experience:
+def close_trajectory(whole: Experience, last: jax.Array, learning: dict[str, Any]) -> Experience:
     """The experience, its last step cut short if it is the `last` of a generation: nothing follows it."""
     ended = whole.terminated[-1] | whole.truncated[-1]
     cut = last & ~ended

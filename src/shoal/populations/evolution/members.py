@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from shoal.batching.regroup import sides
-from shoal.batching.rollout import Acts, Policies
+from shoal.batching.regroup import return_groups
+from shoal.batching.rollout import ActorOutput, Policies
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.core.types import PyTree
 from shoal.ops import normalisation
@@ -21,7 +21,7 @@ from shoal.populations.evolution.genome import Genome
 
 
 @dataclasses.dataclass(frozen=True)
-class Members:
+class PopulationActor:
     """The actor of a population: members differ in the weights that evolve and share all else.
 
     Its params are `(vectors [M, D], policies)`.
@@ -32,24 +32,24 @@ class Members:
     copies: int
 
     @property
-    def replayed(self) -> tuple[str, ...]:
-        return self.policies.replayed
+    def recorded_groups(self) -> tuple[str, ...]:
+        return self.policies.recorded_groups
 
     def initial_memory(self, params: PyTree, num_envs: int) -> PyTree:
         return self.policies.initial_memory(params[1], num_envs)
 
-    def act(self, params: PyTree, memory: PyTree, worlds: Worlds) -> Acts:
+    def act(self, params: PyTree, memory: PyTree, worlds: Worlds) -> ActorOutput:
         vectors, shared = params
         count = vectors.shape[0]
 
-        def one(vector: jax.Array, rows: tuple[Any, ...]) -> Acts:
+        def one(vector: jax.Array, rows: tuple[Any, ...]) -> ActorOutput:
             memory, key, first, observation = rows
             own = worlds.replace(key=key, first=first, observation=observation)  # the rest is not read
             return self.policies.act(self.genome.express(vector, shared), memory, own)
 
         rows = (memory, worlds.key, worlds.first, worlds.observation)
         acts = jax.vmap(one)(vectors, _split(rows, count))
-        return _joined(acts)
+        return _join(acts)
 
     def final_value(self, params: PyTree, rows: tuple[Any, Any]) -> dict[str, jax.Array]:
         """Nothing: fitness bootstraps from nothing, and learners with a replay value final views themselves."""
@@ -58,11 +58,11 @@ class Members:
         return {name: jnp.zeros((count, group.size)) for name, group in self.policies.groups.items()}
 
 
-class Played(struct.PyTreeNode):
+class EpisodeStats(struct.PyTreeNode):
     """What came of the first episode of each copy; leaves are `[E]`.
 
-    fitness: the rewards of those who evolve, summed. returns: by side of the world (see `regroup.sides`). stats: of the
-    views of policies that have statistics, over all these episodes.
+    fitness: the rewards of those who evolve, summed. returns: by return group (see `regroup.return_groups`). stats: of
+    the views of policies that have statistics, over all these episodes.
     """
 
     fitness: jax.Array
@@ -72,63 +72,68 @@ class Played(struct.PyTreeNode):
     stats: dict[str, PyTree]
 
 
-def nothing_played(vectorised: Vectorised, count: int, policies: dict[str, Any], names: tuple[str, ...]) -> Played:
+def empty_stats(vectorised: Vectorised, count: int, policies: dict[str, Any], names: tuple[str, ...]) -> EpisodeStats:
     """Before the first step; `names` are the policies whose statistics are taken."""
     zeros = jnp.zeros(count)
     stats = {name: _empty(policies[name].view_stats) for name in names}
-    returns = dict.fromkeys(sides(vectorised.env), zeros)
-    return Played(zeros, returns, jnp.zeros(count, jnp.int32), jnp.zeros(count, bool), stats)
+    returns = dict.fromkeys(return_groups(vectorised.env), zeros)
+    return EpisodeStats(zeros, returns, jnp.zeros(count, jnp.int32), jnp.zeros(count, bool), stats)
 
 
-def counted(played: Played, worlds: Worlds, reward: dict[str, jax.Array], ended: Any, names: tuple[str, ...]) -> Played:
+def add_step(
+    episode_stats: EpisodeStats, worlds: Worlds, reward: dict[str, jax.Array], ended: Any, names: tuple[str, ...]
+) -> EpisodeStats:
     """What came of the episodes so far, after a step in `worlds`; what comes after their end does not count."""
-    alive = ~played.over
+    alive = ~episode_stats.over
     gained = sum(jnp.sum(reward[name], axis=-1) for name in names)
     last = alive & ended.mask
     stats = {}
-    for name, old in played.stats.items():
+    for name, old in episode_stats.stats.items():
         seen = worlds.observation[name]
         shape = reward[name].shape
         weight = jnp.broadcast_to(alive[:, None], shape)
         stats[name] = normalisation.update_tree(
             old, seen.view, weight if seen.present is None else weight & seen.present
         )
-    return Played(
-        fitness=played.fitness + jnp.where(alive, gained, 0.0),
-        returns={side: jnp.where(last, ended.returns[side], value) for side, value in played.returns.items()},
-        length=played.length + alive,
-        over=played.over | ended.mask,
+    return EpisodeStats(
+        fitness=episode_stats.fitness + jnp.where(alive, gained, 0.0),
+        returns={name: jnp.where(last, ended.returns[name], value) for name, value in episode_stats.returns.items()},
+        length=episode_stats.length + alive,
+        over=episode_stats.over | ended.mask,
         stats=stats,
     )
 
 
 def play(
-    vectorised: Vectorised, actor: Members, params: PyTree, key: jax.Array, ids: jax.Array, max_steps: int
-) -> Played:
+    vectorised: Vectorised, actor: PopulationActor, params: PyTree, key: jax.Array, ids: jax.Array, max_steps: int
+) -> EpisodeStats:
     """One episode of each copy, `ids` being their global numbers. It ends when the last one does, or is cut off."""
     names = actor.genome.names
     worlds = vectorised.reset(key, ids)
     memory = actor.initial_memory(params, ids.shape[0])
 
-    def unfinished(state: tuple[Worlds, PyTree, Played]) -> jax.Array:
-        worlds, _, played = state
-        return ~jnp.all(played.over) & (worlds.clock <= max_steps)
+    def unfinished(state: tuple[Worlds, PyTree, EpisodeStats]) -> jax.Array:
+        worlds, _, episode_stats = state
+        return ~jnp.all(episode_stats.over) & (worlds.clock <= max_steps)
 
-    def body(state: tuple[Worlds, PyTree, Played]) -> tuple[Worlds, PyTree, Played]:
-        worlds, memory, played = state
+    def body(state: tuple[Worlds, PyTree, EpisodeStats]) -> tuple[Worlds, PyTree, EpisodeStats]:
+        worlds, memory, episode_stats = state
         acts = actor.act(params, memory, worlds)
         following, outcome, ended = vectorised.step(worlds, acts.action)
-        return following, acts.memory, counted(played, worlds, outcome.reward, ended, names)
+        return following, acts.memory, add_step(episode_stats, worlds, outcome.reward, ended, names)
 
-    start = nothing_played(vectorised, ids.shape[0], params[1], actor.genome.normalised)
-    worlds, _, played = lax.while_loop(unfinished, body, (worlds, memory, start))
-    return cut_off(played, worlds)
+    start = empty_stats(vectorised, ids.shape[0], params[1], actor.genome.normalised)
+    worlds, _, episode_stats = lax.while_loop(unfinished, body, (worlds, memory, start))
+    return cut_episodes(episode_stats, worlds)
 
 
-def cut_off(played: Played, worlds: Worlds) -> Played:
+def cut_episodes(episode_stats: EpisodeStats, worlds: Worlds) -> EpisodeStats:
     """Episodes that were cut off count with what they had brought by then."""
-    returns = {side: jnp.where(played.over, value, worlds.returns[side]) for side, value in played.returns.items()}
-    return played.replace(returns=returns)
+    returns = {
+        name: jnp.where(episode_stats.over, value, worlds.returns[name])
+        for name, value in episode_stats.returns.items()
+    }
+    return episode_stats.replace(returns=returns)
 
 
 def copy_ids(first: jax.Array | int, members: int, copies: int, common: bool) -> jax.Array:
@@ -141,12 +146,12 @@ def copy_ids(first: jax.Array | int, members: int, copies: int, common: bool) ->
 def with_stats(policies: dict[str, Any], found: dict[str, PyTree], axis: str | None) -> dict[str, Any]:
     """The policies with the statistics of one more generation, found on all devices."""
     return policies | {
-        name: policies[name].replace(view_stats=_merged(policies[name].view_stats, new, axis))
+        name: policies[name].replace(view_stats=_merge(policies[name].view_stats, new, axis))
         for name, new in found.items()
     }
 
 
-def _merged(old: PyTree, new: PyTree, axis: str | None) -> PyTree:
+def _merge(old: PyTree, new: PyTree, axis: str | None) -> PyTree:
     def one(old: RunningStats, new: RunningStats) -> RunningStats:
         total = (lambda x: lax.psum(x, axis)) if axis else (lambda x: x)
         count = old.count + total(new.count)
@@ -165,5 +170,5 @@ def _split(tree: PyTree, count: int) -> PyTree:
     return jax.tree.map(lambda leaf: leaf.reshape(count, leaf.shape[0] // count, *leaf.shape[1:]), tree)
 
 
-def _joined(tree: PyTree) -> PyTree:
+def _join(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]), tree)

@@ -22,7 +22,7 @@ from shoal.populations.evolution.strategies import ERL, OpenES, Strategy
 from shoal.training.experiment import Composed, Experiment, Learner
 
 if TYPE_CHECKING:
-    from shoal.populations.evolution.program import Program
+    from shoal.populations.evolution.program import EvolutionProgram
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Evolution(Composed):
             total_env_steps=copies * steps * self.generations,
         )
 
-    def program(self, devices: int | None = None) -> "Program":
-        from shoal.populations.evolution.program import build  # which needs plans
+    def program(self, devices: int | None = None) -> "EvolutionProgram":
+        from shoal.populations.evolution.program import make_evolution_program  # which needs plans
 
-        return build(self, devices)
+        return make_evolution_program(self, devices)

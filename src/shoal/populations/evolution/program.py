@@ -23,18 +23,18 @@ from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.types import PyTree
 from shoal.populations.evolution.genome import Genome, genome_of
 from shoal.populations.evolution.hybrid import Hybrid
-from shoal.populations.evolution.members import Members, Played, copy_ids, play, with_stats
+from shoal.populations.evolution.members import EpisodeStats, PopulationActor, copy_ids, play, with_stats
 from shoal.populations.evolution.plan import Evolution
 from shoal.populations.evolution.strategies import ERL
 from shoal.training import checkpoint, records
 from shoal.training.devices import make_mesh
-from shoal.training.experiment import Cast, Experiment, cast
+from shoal.training.experiment import Experiment, Setup
 from shoal.training.fused import check_compiled, policies_of
 from shoal.training.memory import SMALLER, Need, largest, need_of, on_host, require_counts, require_room
 from shoal.training.program import CompiledProgram, Tally
 from shoal.training.run import check_weights, weights_from
 
-__all__ = ["Carry", "Evolution", "Program", "build"]
+__all__ = ["Evolution", "EvolutionCarry", "EvolutionProgram", "make_evolution_program"]
 
 
 class Saved(struct.PyTreeNode):
@@ -43,7 +43,7 @@ class Saved(struct.PyTreeNode):
     params: dict[str, Any]
 
 
-class Carry(struct.PyTreeNode):
+class EvolutionCarry(struct.PyTreeNode):
     """All that an evolution is, on the device. learners: policies to play. gradient: ERL's learners, else empty."""
 
     learners: dict[str, Saved]
@@ -54,14 +54,14 @@ class Carry(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Program(CompiledProgram[Carry]):
+class EvolutionProgram(CompiledProgram[EvolutionCarry]):
     """An evolution, compiled: `init` makes the carry, `advance` breeds generations. Built by `build`.
 
     start: policies that are not drawn but begin as they are given; see `begin`.
     """
 
     plan: Evolution
-    cast: Cast
+    setup: Setup
     mesh: jax.sharding.Mesh
     start: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -71,29 +71,29 @@ class Program(CompiledProgram[Carry]):
 
     @property
     def experiment(self) -> Experiment:
-        return self.cast.experiment
+        return self.setup.experiment
 
     @functools.cached_property
     def genome(self) -> Genome:
         """Of the policies that evolve."""
         shapes = jax.eval_shape(lambda: policies_of(self._fresh(jax.random.key(0))))
-        return genome_of(shapes, {name: self.cast.algorithms[name] for name in self.evolving})
+        return genome_of(shapes, {name: self.setup.algorithms[name] for name in self.evolving})
 
     @property
     def evolving(self) -> tuple[str, ...]:
         """The names of the policies that evolve."""
-        return self.plan.evolve or _unfrozen(self.cast)
+        return self.plan.evolve or _unfrozen(self.setup)
 
     @functools.cached_property
-    def actor(self) -> Members:
+    def actor(self) -> PopulationActor:
         """Who plays what: members their own policies, frozen learners theirs, the others at random."""
-        groups = self.cast.spec.groups
-        random = set(_unfrozen(self.cast)) - set(self.evolving)
+        groups = self.setup.spec.groups
+        random = set(_unfrozen(self.setup)) - set(self.evolving)
         algorithms = {
             name: Uniform(groups[name].action) if name in random else algorithm
-            for name, algorithm in self.cast.algorithms.items()
+            for name, algorithm in self.setup.algorithms.items()
         }
-        return Members(Policies(algorithms, groups, explore=False), self.genome, self.plan.episodes)
+        return PopulationActor(Policies(algorithms, groups, explore=False), self.genome, self.plan.episodes)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -113,30 +113,30 @@ class Program(CompiledProgram[Carry]):
         one = need_of(carry, self._traced[0], carry)
         return dataclasses.replace(one, held=one.held * self.mesh.size) if on_host() else one
 
-    def init(self) -> Carry:
+    def init(self) -> EvolutionCarry:
         """The carry before the first generation, the same on all devices."""
         return jax.device_put(jax.jit(self._init)(), self.shardings)
 
-    def begin(self) -> Carry:
-        return dataclasses.replace(self, start=start_of(self.cast)).init()
+    def begin(self) -> EvolutionCarry:
+        return dataclasses.replace(self, start=start_of(self.setup)).init()
 
-    def shapes(self) -> Carry:
+    def shapes(self) -> EvolutionCarry:
         return jax.eval_shape(self._init)
 
-    def specs(self) -> Carry:
+    def specs(self) -> EvolutionCarry:
         return jax.tree.map(lambda _: P(), self.shapes())
 
-    def step(self, carry: Carry, axis: str | None) -> tuple[Carry, jax.Array]:
+    def step(self, carry: EvolutionCarry, axis: str | None) -> tuple[EvolutionCarry, jax.Array]:
         carry, metrics = self._generation(carry, axis)
         return carry, self.row(metrics)
 
     def tally(self) -> "GenerationTally":
         return GenerationTally(self)
 
-    def policies(self, carry: Carry) -> dict[str, Any]:
+    def policies(self, carry: EvolutionCarry) -> dict[str, Any]:
         return jax.device_get(policies_of(carry.learners))
 
-    def fault(self, carry: Carry, tally: Tally) -> str | None:
+    def fault(self, carry: EvolutionCarry, tally: Tally) -> str | None:
         if not tally.failed:
             return None
         assert isinstance(tally, GenerationTally)
@@ -146,10 +146,10 @@ class Program(CompiledProgram[Carry]):
             "with shoal.testing.check_env."
         )
 
-    def stored(self, carry: Carry) -> tuple[PyTree, dict[str, Any]]:
+    def stored(self, carry: EvolutionCarry) -> tuple[PyTree, dict[str, Any]]:
         return carry, {}
 
-    def restore(self, path: Path, meta: dict[str, Any]) -> Carry:
+    def restore(self, path: Path, meta: dict[str, Any]) -> EvolutionCarry:
         stored = checkpoint.load(path, self.shapes())
         if int(stored.generation) != meta["update"]:
             raise records.forged(path, "its arrays are not from the generation that its meta data name")
@@ -158,7 +158,7 @@ class Program(CompiledProgram[Carry]):
 
     def _fresh(self, key: jax.Array) -> dict[str, Saved]:
         learners = {}
-        for i, (name, (algorithm, spec)) in enumerate(self.cast.learners.items()):
+        for i, (name, (algorithm, spec)) in enumerate(self.setup.learners.items()):
             state = algorithm.init(jax.random.fold_in(key, i), spec)
             learners[name] = Saved({policy: self.start.get(policy, own) for policy, own in state.params.items()})
         return learners
@@ -167,26 +167,26 @@ class Program(CompiledProgram[Carry]):
         """Fresh weights of the policies that evolve, `[D]`."""
         return self.genome.vector(policies_of(self._fresh(key)))
 
-    def _init(self) -> Carry:
+    def _init(self) -> EvolutionCarry:
         for_policies, for_search, for_gradient, key = jax.random.split(jax.random.key(self.experiment.seed), 4)
         learners = self._fresh(for_policies)
         plan = self.plan
         search = plan.strategy.init(for_search, self.draw, plan.population, plan.generations)
         gradient = self._hybrid.init(for_gradient) if self._hybrid else {}
         vector = plan.strategy.centre(search)
-        return Carry(self._saved(learners, policies_of(learners), vector), search, gradient, key, jnp.int32(0))
+        return EvolutionCarry(self._saved(learners, policies_of(learners), vector), search, gradient, key, jnp.int32(0))
 
     @functools.cached_property
     def _hybrid(self) -> Hybrid | None:
         if not isinstance(self.plan.strategy, ERL):
             return None
-        return Hybrid(self.cast, self.actor, self.plan.common_starts, self.plan.max_steps)
+        return Hybrid(self.setup, self.actor, self.plan.common_starts, self.plan.max_steps)
 
     def _saved(self, learners: dict[str, Saved], policies: dict[str, Any], vector: jax.Array) -> dict[str, Saved]:
         policies = self.genome.express(vector, policies)
         return {name: Saved({policy: policies[policy] for policy in saved.params}) for name, saved in learners.items()}
 
-    def _generation(self, carry: Carry, axis: str | None) -> tuple[Carry, dict[str, jax.Array]]:
+    def _generation(self, carry: EvolutionCarry, axis: str | None) -> tuple[EvolutionCarry, dict[str, jax.Array]]:
         """Asks for members, lets them play, tells how they did."""
         strategy = self.plan.strategy
         keys = jax.random.split(jax.random.fold_in(carry.key, carry.generation), 4)
@@ -194,18 +194,18 @@ class Program(CompiledProgram[Carry]):
         policies = {name: () if name in self._at_random else p for name, p in policies_of(carry.learners).items()}
         gradient, losses = carry.gradient, {}
         if isinstance(strategy, ERL) and self._hybrid:
-            played, gradient, losses = self._hybrid.play((vectors, policies), gradient, keys[1], keys[2])
-            fitness, metrics = self._scores(played, self.plan.population, None, None)
+            episode_stats, gradient, losses = self._hybrid.play((vectors, policies), gradient, keys[1], keys[2])
+            fitness, metrics = self._scores(episode_stats, self.plan.population, None, None)
         else:
-            played, fitness, metrics = self._evaluate(vectors, policies, keys[1], strategy.centre(search), axis)
+            episode_stats, fitness, metrics = self._evaluate(vectors, policies, keys[1], strategy.centre(search), axis)
         search = strategy.tell(keys[3], vectors, fitness, search)
         if isinstance(strategy, ERL):
             search = strategy.inject(search, self.genome.vector(policies_of(gradient)))
-        updated = with_stats(policies_of(carry.learners), played.stats, axis)
+        updated = with_stats(policies_of(carry.learners), episode_stats.stats, axis)
         learners = self._saved(carry.learners, updated, strategy.centre(search))
         finite = jnp.all(jnp.isfinite(fitness)) & jnp.all(jnp.isfinite(strategy.centre(search)))
         metrics |= losses | {"fault": 1.0 - finite}
-        return Carry(learners, search, gradient, carry.key, carry.generation + 1), metrics
+        return EvolutionCarry(learners, search, gradient, carry.key, carry.generation + 1), metrics
 
     @functools.cached_property
     def _at_random(self) -> set[str]:
@@ -213,7 +213,7 @@ class Program(CompiledProgram[Carry]):
 
     def _evaluate(
         self, vectors: jax.Array, policies: dict[str, Any], key: jax.Array, centre: jax.Array, axis: str | None
-    ) -> tuple[Played, jax.Array, dict[str, jax.Array]]:
+    ) -> tuple[EpisodeStats, jax.Array, dict[str, jax.Array]]:
         """The fitness of all members, each device playing some of them; all play the centre too, to know how it is."""
         plan = self.plan
         share = plan.population // self.mesh.size if axis else plan.population
@@ -221,20 +221,20 @@ class Program(CompiledProgram[Carry]):
         own = jnp.concatenate([lax.dynamic_slice_in_dim(vectors, first, share), centre[None]])
         ids = copy_ids(first, share, plan.episodes, plan.common_starts)
         ids = jnp.concatenate([ids, copy_ids(0, 1, plan.episodes, True)])
-        vectorised = self.cast.vectorised(ids.shape[0])
-        played = play(vectorised, self.actor, (own, policies), key, ids, plan.max_steps)
-        fitness, metrics = self._scores(played, share, axis, share)
-        return played, fitness, metrics
+        vectorised = self.setup.vectorised(ids.shape[0])
+        episode_stats = play(vectorised, self.actor, (own, policies), key, ids, plan.max_steps)
+        fitness, metrics = self._scores(episode_stats, share, axis, share)
+        return episode_stats, fitness, metrics
 
     def _scores(
-        self, played: Played, share: int, axis: str | None, centre: int | None
+        self, episode_stats: EpisodeStats, share: int, axis: str | None, centre: int | None
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
         """Fitness `[M]`, a mean over episodes, and metrics. centre: which member is no member, but the centre."""
         episodes = self.plan.episodes
         rows = share * episodes
-        each = jnp.mean(played.fitness.reshape(-1, episodes), axis=1)
-        sums = {"episodes": jnp.float32(rows), "length": jnp.sum(played.length[:rows])}
-        sums |= {f"return/{side}": jnp.sum(value[:rows]) for side, value in played.returns.items()}
+        each = jnp.mean(episode_stats.fitness.reshape(-1, episodes), axis=1)
+        sums = {"episodes": jnp.float32(rows), "length": jnp.sum(episode_stats.length[:rows])}
+        sums |= {f"return/{side}": jnp.sum(value[:rows]) for side, value in episode_stats.returns.items()}
         fitness = each[:share]
         if axis:
             sums, fitness = lax.psum(sums, axis), lax.all_gather(fitness, axis, tiled=True)
@@ -248,7 +248,7 @@ class Program(CompiledProgram[Carry]):
 class GenerationTally(Tally):
     """Generations for updates, whose number of env steps depends on how long episodes last."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: EvolutionProgram):
         super().__init__(program)
         self.steps = self.faulty = 0
 
@@ -272,30 +272,30 @@ class GenerationTally(Tally):
         self.steps = meta["env_steps"]
 
 
-def build(plan: Evolution, devices: int | None = None) -> Program:
+def make_evolution_program(plan: Evolution, devices: int | None = None) -> EvolutionProgram:
     """The program of an evolution, over all local devices or the first few; ERL is on one."""
-    roles = cast(plan.played)
-    check_compiled(roles)
+    setup = plan.played.setup
+    check_compiled(setup)
     for name in plan.evolve:
-        if name not in roles.spec.groups:
-            raise OptionError(f"evolution: {unknown_name('policy to evolve', name, roles.spec.groups)}")
-        if name not in _unfrozen(roles):
+        if name not in setup.spec.groups:
+            raise OptionError(f"evolution: {unknown_name('policy to evolve', name, setup.spec.groups)}")
+        if name not in _unfrozen(setup):
             raise OptionError(f"evolution: the policy {name!r} belongs to a frozen learner, so it cannot evolve")
-    require(bool(_unfrozen(roles)), "evolution", "learners", "frozen ones only", "such that at least one evolves")
-    _check_sides(plan, roles)
+    require(bool(_unfrozen(setup)), "evolution", "learners", "frozen ones only", "such that at least one evolves")
+    _check_return_groups(plan, setup)
     if isinstance(plan.strategy, ERL):
-        Hybrid.check(roles, plan)
+        Hybrid.check(setup, plan)
         devices = 1
     if devices is not None and devices > 0 and plan.population % devices:
         raise OptionError(f"evolution: population must be a multiple of the devices, {devices}, got {plan.population}")
     require_counts("evolution", population=plan.population, copies=plan.population * plan.episodes)
     mesh = make_mesh(plan.population, 1, devices)
-    program = Program(plan, roles, mesh)
+    program = EvolutionProgram(plan, setup, mesh)
     _check_memory(program)
     return program
 
 
-def _check_memory(program: Program) -> None:
+def _check_memory(program: EvolutionProgram) -> None:
     """Refuses a population that does not fit, and says how large a one does."""
     plan, devices = program.plan, program.mesh.size
 
@@ -304,7 +304,7 @@ def _check_memory(program: Program) -> None:
         if population == plan.population:
             return program.need
         smaller = dataclasses.replace(plan, population=population)
-        return dataclasses.replace(program, plan=smaller, cast=cast(smaller.played)).need
+        return dataclasses.replace(program, plan=smaller, setup=smaller.played.setup).need
 
     def advice() -> str:
         most = largest(need, plan.population, 16 * devices, devices)  # no strategy needs more members than 16
@@ -314,35 +314,35 @@ def _check_memory(program: Program) -> None:
     require_room(f"{plan.experiment.env} with {members}", program.need, advice, devices)
 
 
-def start_of(roles: Cast) -> dict[str, Any]:
+def start_of(setup: Setup) -> dict[str, Any]:
     """The policies that begin with the weights of other runs, as their learners say."""
-    check_weights(roles.experiment)
+    check_weights(setup.experiment)
     found = {}
-    for name, (algorithm, spec) in roles.learners.items():
-        run = roles.experiment.learners[name].weights
+    for name, (algorithm, spec) in setup.learners.items():
+        run = setup.experiment.learners[name].weights
         if run is not None:
             found |= weights_from(run, jax.eval_shape(lambda a=algorithm, s=spec: a.init(jax.random.key(0), s).params))
     return found
 
 
-def _check_sides(plan: Evolution, roles: Cast) -> None:
+def _check_return_groups(plan: Evolution, setup: Setup) -> None:
     """Refuses a sum of rewards that is the same whatever is done."""
-    evolving = set(plan.evolve or _unfrozen(roles))
-    players = roles.env.players
-    if roles.env.kind != "competitive" or len(players) < 2:
+    evolving = set(plan.evolve or _unfrozen(setup))
+    players = setup.env.players
+    if setup.env.kind != "competitive" or len(players) < 2:
         return
     if all(any(group in evolving for group, _ in seats) for seats in players.values()):
         raise OptionError(
             f"evolution: in {plan.experiment.env!r} the players compete, so the returns of all sides add up to nothing "
             f"that could be improved. Name the side that evolves: evolve=(NAME,), --evolve NAME; its policies are "
-            f"{', '.join(roles.spec.groups)}."
+            f"{', '.join(setup.spec.groups)}."
         )
 
 
-def _unfrozen(roles: Cast) -> tuple[str, ...]:
+def _unfrozen(setup: Setup) -> tuple[str, ...]:
     """The policies of the learners that are not frozen, in the order of the world's groups."""
-    learners = roles.experiment.learners
+    learners = setup.experiment.learners
     owned = {
-        policy for name, (_, spec) in roles.learners.items() if not learners[name].frozen for policy in spec.groups
+        policy for name, (_, spec) in setup.learners.items() if not learners[name].frozen for policy in spec.groups
     }
-    return tuple(name for name in roles.spec.groups if name in owned)
+    return tuple(name for name in setup.spec.groups if name in owned)

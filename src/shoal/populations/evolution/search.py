@@ -87,7 +87,7 @@ def centred_ranks(fitness: jax.Array) -> jax.Array:
     return ranks / (fitness.shape[0] - 1) - 0.5
 
 
-def mirrored(key: jax.Array, mean: jax.Array, std: jax.Array, population: int) -> jax.Array:
+def sample_mirrored(key: jax.Array, mean: jax.Array, std: jax.Array, population: int) -> jax.Array:
     """Members `[M, D]` around a mean, the second half of them opposite to the first (antithetic sampling)."""
     noise = std * jax.random.normal(key, (population // 2, mean.shape[0]))
     return jnp.concatenate([mean + noise, mean - noise])

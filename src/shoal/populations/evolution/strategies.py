@@ -24,7 +24,7 @@ from shoal.populations.evolution.search import (
     check_floats,
     check_size,
     hyper_of,
-    mirrored,
+    sample_mirrored,
 )
 from shoal.populations.evolution.seed_chain import SeedChainGA
 from shoal.training.serialise import register_family
@@ -74,7 +74,7 @@ class OpenES:
         return ESState(mean, optax.scale_by_adam().init(mean), hyper_of(self))
 
     def ask(self, key: jax.Array, state: ESState, population: int) -> tuple[jax.Array, ESState]:
-        return mirrored(key, state.mean, state.hyper["std"], population), state
+        return sample_mirrored(key, state.mean, state.hyper["std"], population), state
 
     def tell(self, key: jax.Array, members: jax.Array, fitness: jax.Array, state: ESState) -> ESState:
         shaped = centred_ranks(fitness) if self.ranks else jax.nn.standardize(fitness, epsilon=1e-8)
@@ -119,7 +119,7 @@ class ARS:
         return ESState(draw(key), (), hyper_of(self))
 
     def ask(self, key: jax.Array, state: ESState, population: int) -> tuple[jax.Array, ESState]:
-        return mirrored(key, state.mean, state.hyper["std"], population), state
+        return sample_mirrored(key, state.mean, state.hyper["std"], population), state
 
     def tell(self, key: jax.Array, members: jax.Array, fitness: jax.Array, state: ESState) -> ESState:
         half = fitness.shape[0] // 2

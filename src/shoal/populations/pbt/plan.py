@@ -27,7 +27,7 @@ from shoal.training.experiment import Composed, Experiment
 from shoal.training.sweep_plan import Range, Sweep
 
 if TYPE_CHECKING:
-    from shoal.populations.pbt.program import Program
+    from shoal.populations.pbt.program import PBTProgram
 
 
 __all__ = ["PBT", "Range", "as_pbt"]
@@ -79,10 +79,10 @@ class PBT(Composed):
     def trainings(self) -> int:
         return self.members
 
-    def program(self, devices: int | None = None) -> "Program":
-        from shoal.populations.pbt.program import build  # which needs plans
+    def program(self, devices: int | None = None) -> "PBTProgram":
+        from shoal.populations.pbt.program import make_pbt_program  # which needs plans
 
-        return build(self, devices)
+        return make_pbt_program(self, devices)
 
 
 @contextlib.contextmanager

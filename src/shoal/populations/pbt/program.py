@@ -21,7 +21,7 @@ from flax import struct
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from shoal.batching.regroup import sides
+from shoal.batching.regroup import return_groups
 from shoal.core import trees
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
@@ -29,7 +29,7 @@ from shoal.ops.replay import is_replay
 from shoal.populations.pbt.plan import PBT, as_pbt
 from shoal.populations.pbt.select import exploit
 from shoal.training import checkpoint, fused, nan_guard, records
-from shoal.training.experiment import Cast, Experiment
+from shoal.training.experiment import Experiment, Setup
 from shoal.training.fused import Carry, policies_of, with_weights
 from shoal.training.program import CompiledProgram, SeparateTally, Tally
 from shoal.training.sweep import SweepProgram, build_sweep
@@ -60,7 +60,7 @@ class Record(struct.PyTreeNode):
     before: Window
 
 
-class State(struct.PyTreeNode):
+class PBTState(struct.PyTreeNode):
     """All that the training is, on the device. Every leaf of `members` has a leading axis of members."""
 
     members: Carry
@@ -92,7 +92,7 @@ class _Members(SweepProgram):
 
 
 @dataclasses.dataclass(frozen=True)
-class Program(CompiledProgram[State]):
+class PBTProgram(CompiledProgram[PBTState]):
     """A population-based training, compiled: `init` makes the state, `advance` makes updates. Built by `build`.
 
     measure: the columns whose sum is the return that counts.
@@ -107,49 +107,49 @@ class Program(CompiledProgram[State]):
         return self.plan.experiment
 
     @property
-    def cast(self) -> Cast:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.inner.cast
+    def setup(self) -> Setup:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.inner.setup
 
     @property
     def mesh(self) -> jax.sharding.Mesh:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.inner.mesh
 
     @property
-    def lanes(self) -> tuple[int, ...]:
+    def metric_shape(self) -> tuple[int, ...]:
         return (self.plan.members,)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return (*self.inner.names, SCORE, *(f"pbt/{name}" for name in self.plan.over), SOURCE)
 
-    def init(self) -> State:
+    def init(self) -> PBTState:
         return jax.jit(self._init_all, out_shardings=self.shardings)()
 
-    def begin(self) -> State:
+    def begin(self) -> PBTState:
         state = self.init()
         return state.replace(members=with_weights(self.inner, state.members))
 
-    def shapes(self) -> State:
+    def shapes(self) -> PBTState:
         return jax.eval_shape(self._init_all)
 
     def tally(self) -> "Lineage":
         return Lineage(self)
 
-    def policies(self, carry: State) -> dict[str, PyTree]:
+    def policies(self, carry: PBTState) -> dict[str, PyTree]:
         """Those of the best member."""
         best = jax.device_get(self.best(carry))
         return {name: policy for own in best.learners.values() for name, policy in own["params"].items()}
 
-    def fault(self, carry: State, tally: Tally) -> str | None:
+    def fault(self, carry: PBTState, tally: Tally) -> str | None:
         """That all members have failed; those that did are replaced by copies of others before that."""
         faults = jax.device_get(carry.members.latch)
         failed = faults.kind.any(axis=-1)
         if not failed.all():
             return None
-        error = nan_guard.report(faults, self.experiment.env, list(self.cast.spec.groups))
+        error = nan_guard.report(faults, self.experiment.env, list(self.setup.spec.groups))
         return f"all {len(failed)} members have failed. The first: {error}"
 
-    def stored(self, carry: State) -> tuple[PyTree, dict[str, Any]]:
+    def stored(self, carry: PBTState) -> tuple[PyTree, dict[str, Any]]:
         """The policies of the best member are where other runs have theirs, so that they can be played as those are."""
         members = carry.members.replace(latch=nan_guard.first_faults(carry.members.latch))
         best = jax.device_get(self.best(carry))
@@ -157,7 +157,7 @@ class Program(CompiledProgram[State]):
             self.plan.kind: self.standing(carry)
         }
 
-    def standing(self, carry: State) -> dict[str, Any]:
+    def standing(self, carry: PBTState) -> dict[str, Any]:
         """`member`: the best one, whose policies are handed over. `scores`, `values`: of all members.
 
         A score is the mean return since the last comparison, None if the member has failed or no episode has ended.
@@ -171,12 +171,12 @@ class Program(CompiledProgram[State]):
             "values": {name: _plain(value) for name, value in values.items()},
         }
 
-    def restore(self, path: Path, meta: dict[str, Any]) -> State:
+    def restore(self, path: Path, meta: dict[str, Any]) -> PBTState:
         """Weights may hold NaN: those of members that have failed do until a good one is copied over them."""
         shapes = self.shapes()
         members = shapes.members.replace(latch=nan_guard.as_stored(shapes.members.latch))
         stored = checkpoint.load(path, {"state": shapes.replace(members=members)}, partial=True)["state"]
-        known = nan_guard.is_sound(stored.members.latch, self.cast.spec.groups)
+        known = nan_guard.is_sound(stored.members.latch, self.setup.spec.groups)
         if not known or np.any(np.asarray(stored.members.update) != meta["update"]):
             raise records.forged(path, "its arrays are not from the update that its meta data name")
         faults = nan_guard.spread(stored.members.latch, self.mesh.size)
@@ -192,17 +192,17 @@ class Program(CompiledProgram[State]):
         first = {name: places[0] for name, places in self.plan.start.places.items()}
         return {name: members.learners[learner].hyper[option] for name, (learner, option) in first.items()}
 
-    def _init_all(self) -> State:
+    def _init_all(self) -> PBTState:
         count = self.plan.members
         empty = Window(jnp.zeros(count), jnp.zeros(count))
         key = jax.random.fold_in(jax.random.key(self.experiment.seed), count)
-        return State(self.inner._init_all(), Record(key, jnp.full(count, jnp.nan, jnp.float32), empty, empty))
+        return PBTState(self.inner._init_all(), Record(key, jnp.full(count, jnp.nan, jnp.float32), empty, empty))
 
-    def specs(self) -> State:
+    def specs(self) -> PBTState:
         record = jax.tree.map(lambda _: P(), self.shapes().record)
-        return State(self.inner.specs(), record)
+        return PBTState(self.inner.specs(), record)
 
-    def step(self, carry: State, axis: str | None) -> tuple[State, jax.Array]:
+    def step(self, carry: PBTState, axis: str | None) -> tuple[PBTState, jax.Array]:
         """One update of every member and, if it is due, a comparison; and a row of metrics, `[M, columns]`."""
         values = self.values(carry.members)
         members, metrics = jax.vmap(functools.partial(self.inner._update, axis=axis))(carry.members)
@@ -213,7 +213,7 @@ class Program(CompiledProgram[State]):
         score = jnp.where(failed, jnp.nan, now.mean(record.score))
         members, record, source = self._compared(members, record, failed)
         columns = [metrics[name] for name in self.inner.names] + [score, *values.values(), source]
-        return State(members, record), jnp.stack([jnp.asarray(column, jnp.float32) for column in columns], axis=-1)
+        return PBTState(members, record), jnp.stack([jnp.asarray(column, jnp.float32) for column in columns], axis=-1)
 
     def _compared(self, members: Carry, record: Record, failed: jax.Array) -> tuple[Carry, Record, jax.Array]:
         """The members after a comparison, if one is due: not after the last update, as no copy would learn any more."""
@@ -273,7 +273,7 @@ class Program(CompiledProgram[State]):
                 learners = learners | {learner: learners[learner].replace(hyper=hyper)}
         return learners
 
-    def _best(self, state: State) -> Best:
+    def _best(self, state: PBTState) -> Best:
         record = state.record
         since = state.members.update[0] % self.plan.interval
         short = (since > 0) & (2 * since < self.plan.interval)
@@ -288,7 +288,7 @@ class Program(CompiledProgram[State]):
 class Lineage(SeparateTally):
     """Follows the members: from whose place each one's weights came since the last line of metrics."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: PBTProgram):
         super().__init__(program)
         self.lineage = np.arange(program.plan.members)
 
@@ -330,18 +330,18 @@ def _plain(values: np.ndarray) -> list[float | None]:
     return [float(f"{value:.6g}") if math.isfinite(value) else None for value in np.asarray(values).tolist()]
 
 
-def build(plan: PBT, devices: int | None = None) -> Program:
+def make_pbt_program(plan: PBT, devices: int | None = None) -> PBTProgram:
     """The program of a population-based training, over all local devices or the first few."""
     with as_pbt():
         inner = build_sweep(plan.start, devices, _Members)
     assert isinstance(inner, _Members)
-    env = inner.cast.env
-    if env.kind == "competitive" and len(inner.measure) == len(sides(env)) > 1:
+    env = inner.setup.env
+    if env.kind == "competitive" and len(inner.measure) == len(return_groups(env)) > 1:
         raise OptionError(
             f"pbt: in {plan.experiment.env!r} the players compete, so the returns of all sides add up to nothing that "
             f"members could be compared by. Name one: measure=NAME, --measure NAME; of {', '.join(inner.measure)}."
         )
-    return Program(plan, inner, inner.measure)
+    return PBTProgram(plan, inner, inner.measure)
 
 
 def _each_replay(change: Any, tree: PyTree) -> PyTree:

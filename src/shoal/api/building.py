@@ -10,10 +10,10 @@ from shoal.cluster.training import plan_of
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError, ShoalError, UnknownNameError, WorldError
 from shoal.core.origin import Origin
-from shoal.core.registry import build, import_named, is_foreign, world_class
+from shoal.core.registry import build_env, import_named, is_foreign, world_class
 from shoal.testing.structure import check_structure, in_words
-from shoal.training.experiment import Experiment, cast, make_world
-from shoal.training.run import Run, extend, open_run
+from shoal.training.experiment import Experiment, make_world
+from shoal.training.run import RunFolder, extend, open_run
 from shoal.training.run_kinds import advise_on
 
 OWN_FILE = "If it is a world of your own, name the file that registers it: --import FILE."
@@ -25,14 +25,14 @@ def import_files(files: Sequence[str]) -> None:
         import_named(file)
 
 
-def open_known(path: Path) -> Run:
+def open_known(path: Path) -> RunFolder:
     """An existing run, by its folder; its world must be known."""
     found = open_run(path)
     check_known(found.path, found.experiment)
     return found
 
 
-def open_to_resume(path: Path, total_env_steps: int | None = None) -> Run:
+def open_to_resume(path: Path, total_env_steps: int | None = None) -> RunFolder:
     """A run of any kind that is to go on; its world must be known. total_env_steps: to train it further."""
     found = open_run(path, None)
     check_known(found.path, found.experiment)
@@ -47,7 +47,7 @@ def check_known(run: Path, experiment: Experiment) -> None:
     """The world of a run must be known, or the file that registers it is missing."""
     try:
         if is_foreign(experiment.env):
-            build(experiment.origin, experiment.env, experiment.env_options)  # only its library can tell
+            build_env(experiment.origin, experiment.env, experiment.env_options)  # only its library can tell
         else:
             world_class(experiment.env)
     except UnknownNameError as error:
@@ -61,13 +61,13 @@ def check_known(run: Path, experiment: Experiment) -> None:
 def build_world(origin: Origin, id: str, options: Mapping[str, Any]) -> Env:
     """The world with these options; what goes wrong in its own code is put down to it."""
     if is_foreign(id):
-        return build(origin, id, options)
+        return build_env(origin, id, options)
     lacking = [field.name for field in _fields(world_class(id)) if _default(field) is dataclasses.MISSING]
     lacking = [name for name in lacking if name not in options]
     if lacking:
         raise WorldError(f"world {id!r}: every option needs a default value; these have none: {', '.join(lacking)}")
-    with blame(id, "building it"):
-        return build(origin, id, options)
+    with attributed_to(id, "building it"):
+        return build_env(origin, id, options)
 
 
 def has_options(world: Env) -> bool:
@@ -91,11 +91,11 @@ def check_world(experiment: Experiment) -> None:
         first, *others = problems
         more = f" (and {len(others)} more: see shoal.testing.check_env)" if others else ""
         raise WorldError(f"world {experiment.env!r}: {first.where}: {first.what}. {first.fix}{more}.")
-    cast(experiment)
+    _ = experiment.setup
 
 
 @contextlib.contextmanager
-def blame(id: str, doing: str) -> Iterator[None]:
+def attributed_to(id: str, doing: str) -> Iterator[None]:
     """Turns what a world's own code raises into a `WorldError` that names the world and the line."""
     try:
         yield

@@ -16,11 +16,11 @@ from shoal.games.payoff import PayoffTable
 from shoal.games.ratings import elo, expected_cardinality, results
 from shoal.populations.bank import Member
 from shoal.populations.game import Game
-from shoal.populations.oracles import Learned
+from shoal.populations.oracles import LearnedOracle
 from shoal.populations.population import PopulationConfig, load, open_population
 from shoal.populations.records import read_population
 from shoal.training import checkpoint, records
-from shoal.training.experiment import Cast
+from shoal.training.experiment import Setup
 
 MOST_PROFILES = 20_000
 """Entries of the largest table whose α-rank is worked out: a picture should take seconds."""
@@ -30,7 +30,7 @@ EXACT = "exact"
 
 
 @dataclasses.dataclass(frozen=True)
-class View:
+class PopulationView:
     """A population as its newest checkpoint describes it, without the policies themselves."""
 
     settings: PopulationConfig
@@ -48,7 +48,7 @@ class View:
         return self.table.sizes
 
 
-def look(folder: Path) -> View:
+def read_population_view(folder: Path) -> PopulationView:
     """Reads a population's members, table, mixtures and history."""
     settings = open_population(folder)
     path = _newest(folder)
@@ -56,10 +56,10 @@ def look(folder: Path) -> View:
     stored = checkpoint.load(path, {"table": found.table}, partial=True)["table"]
     records.check_finite(path, stored, "payoffs")
     table = PayoffTable(**stored, symmetric=found.symmetric)
-    return View(settings, found.members, table, found.mixtures, found.history)
+    return PopulationView(settings, found.members, table, found.mixtures, found.history)
 
 
-def described(view: View) -> dict[str, Any]:
+def describe_population(view: PopulationView) -> dict[str, Any]:
     """All of it as plain data, with ratings: what is printed, drawn and put on the page.
 
     elo: None for other than two players. alpha_rank: None for huge tables. effective: how many of each player's
@@ -88,27 +88,27 @@ def described(view: View) -> dict[str, Any]:
     }
 
 
-def seated(folder: Path, lineup: Sequence[int]) -> tuple[Cast, dict[str, PyTree], bool]:
+def load_lineup(folder: Path, lineup: Sequence[int]) -> tuple[Setup, dict[str, PyTree], bool]:
     """The roles and the policies of a line-up, one number a player, and whether they explore when they play."""
-    view = look(folder)
+    view = read_population_view(folder)
     require_networks(view.settings, "watch")
     owner, sizes = "population", view.sizes
     require(len(lineup) == len(sizes), owner, "a line-up", tuple(lineup), f"{len(sizes)} numbers, one a player")
     for player, number, size in zip(view.players, lineup, sizes, strict=True):
         require(0 <= number < size, owner, f"the policy of {player}", number, f"between 0 and {size - 1}")
-    roles = Game(view.settings.experiment).setup
+    setup = Game(view.settings.experiment).setup
     path = _newest(folder)
     capacities = read_population(path).capacities
-    if view.players != tuple(roles.learners):
+    if view.players != tuple(setup.learners):
         raise records.forged(path, f"its players are {', '.join(view.players)[:80]}")
-    like = {player: _stacked(roles, player, capacities[player]) for player in view.players}
+    like = {player: _stack(setup, player, capacities[player]) for player in view.players}
     banks = checkpoint.load(path, {"banks": like}, partial=True)["banks"]
     records.check_finite(path, banks)
     chosen = {
         player: jax.tree.map(lambda leaf, n=number: leaf[n], banks[player])
         for player, number in zip(view.players, lineup, strict=True)
     }
-    return roles, chosen, not view.settings.greedy
+    return setup, chosen, not view.settings.greedy
 
 
 def exploit(folder: Path, devices: int | None = None, steps: int | None = None) -> list[Gain]:
@@ -122,17 +122,17 @@ def exploit(folder: Path, devices: int | None = None, steps: int | None = None) 
     experiment = dataclasses.replace(
         settings.experiment, total_env_steps=settings.experiment.total_env_steps if steps is None else steps
     )
-    oracle = Learned(Game(experiment), episodes, settings.warm_start, settings.greedy, devices)
+    oracle = LearnedOracle(Game(experiment), episodes, settings.warm_start, settings.greedy, devices)
     state = load(folder, settings, oracle)
     # also where players share a bank, each has a response of its own here
     state = dataclasses.replace(state, table=dataclasses.replace(state.table, symmetric=False))
     responses = oracle.respond(state)
     banks = {name: bank.add(responses[name][0].policy, Member("response")) for name, bank in state.banks.items()}
-    table = state.table.grown(tuple(len(bank) for bank in banks.values()))
+    table = state.table.grow(tuple(len(bank) for bank in banks.values()))
     met = met_lineups(state.mixtures)
     unknown = met[table.count[tuple(met.T)] < 2]  # of self-play without a table, all of them
     lineups = np.concatenate([unknown, deviations(state.mixtures)])
-    table = table.added(lineups, *oracle.evaluate(dataclasses.replace(state, banks=banks), lineups))
+    table = table.add_results(lineups, *oracle.evaluate(dataclasses.replace(state, banks=banks), lineups))
     return gains(table, state.mixtures, state.players)
 
 
@@ -152,7 +152,7 @@ def _newest(folder: Path) -> Path:
     return path
 
 
-def _ratings(view: View, mean: np.ndarray) -> dict[str, Any]:
+def _ratings(view: PopulationView, mean: np.ndarray) -> dict[str, Any]:
     players, sizes = view.players, view.sizes
     strength = rank = None
     if not np.isfinite(mean).all():
@@ -167,8 +167,8 @@ def _ratings(view: View, mean: np.ndarray) -> dict[str, Any]:
     return {"elo": strength, "alpha_rank": rank, "effective": effective}
 
 
-def _stacked(roles: Cast, player: str, room: int) -> PyTree:
-    algorithm, spec = roles.learners[player]
+def _stack(setup: Setup, player: str, room: int) -> PyTree:
+    algorithm, spec = setup.learners[player]
     policy = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec)).params[player]
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((room, *leaf.shape), leaf.dtype), policy)
 

@@ -18,7 +18,7 @@ from shoal.core.errors import OptionError, RunError
 from shoal.core.types import PyTree
 from shoal.populations.bank import Member, PolicyBank, check_fits
 from shoal.populations.game import Game, seat_policies
-from shoal.populations.psro import State, shared
+from shoal.populations.psro import PSROState, share_first_bank
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment
 from shoal.training.run import latest_checkpoint, load_policies, open_run
@@ -27,14 +27,14 @@ SUPPORT = 1e-3
 """A policy counts from this share of the largest weight in a mixture on."""
 
 
-class Found(NamedTuple):
+class ImportedPolicy(NamedTuple):
     """A policy of another run, and where it was found: what is remembered of it as a member."""
 
     policy: PyTree
     info: dict[str, Any]
 
 
-def of_training(path: Path, game: Game) -> dict[str, list[Found]]:
+def import_from_training(path: Path, game: Game) -> dict[str, list[ImportedPolicy]]:
     """The policies of a run of `shoal train`, by player of the game."""
     run = open_run(path)
     _check_world(path, run.experiment, game)
@@ -47,11 +47,13 @@ def of_training(path: Path, game: Game) -> dict[str, list[Found]]:
             raise RunError(f"{path}: the seats of {player} are not played by one policy there")
         learner, policy = players.pop()  # pyright: ignore[reportGeneralTypeIssues]
         _check_algorithm(path, run.experiment.learners[learner].algorithm.name, game, player)
-        found[player] = [Found(policies[policy], {"run": str(path), "checkpoint": file, "policy": policy})]
+        found[player] = [ImportedPolicy(policies[policy], {"run": str(path), "checkpoint": file, "policy": policy})]
     return found
 
 
-def of_population(path: Path, state: State, theirs: Game, game: Game, exact: bool) -> dict[str, list[Found]]:
+def import_from_population(
+    path: Path, state: PSROState, theirs: Game, game: Game, exact: bool
+) -> dict[str, list[ImportedPolicy]]:
     """The support of another population's mixtures, by player of the game.
 
     theirs: the game it was grown in. exact: whether policies are exact plans, which are those of one game alone.
@@ -70,16 +72,18 @@ def of_population(path: Path, state: State, theirs: Game, game: Game, exact: boo
         where = {"run": str(path), "checkpoint": file, "player": whose}
         members = state.banks[player].members
         found[player] = [
-            Found(state.banks[player][i], members[i].info if members[i].frozen else where | {"member": i})
+            ImportedPolicy(state.banks[player][i], members[i].info if members[i].frozen else where | {"member": i})
             for i in np.flatnonzero(mixture > SUPPORT * mixture.max()).tolist()
         ]
     return found
 
 
-def gathered(runs: Iterable[Mapping[str, Sequence[Found]]], players: Sequence[str], symmetric: bool) -> dict[str, list]:
+def merge_imports(
+    runs: Iterable[Mapping[str, Sequence[ImportedPolicy]]], players: Sequence[str], symmetric: bool
+) -> dict[str, list]:
     """What each player gets of several runs; in a symmetric game, what all of them get together."""
     runs = list(runs)
-    lists: dict[str, list[Found]] = {player: [] for player in players}
+    lists: dict[str, list[ImportedPolicy]] = {player: [] for player in players}
     for player in players:
         own = lists[players[0] if symmetric else player]
         new = [one for found in runs for one in found[player]]
@@ -87,13 +91,13 @@ def gathered(runs: Iterable[Mapping[str, Sequence[Found]]], players: Sequence[st
     return dict.fromkeys(players, lists[players[0]]) if symmetric else lists
 
 
-def joined(state: State, found: Mapping[str, Sequence[Found]]) -> State:
+def add_imports(state: PSROState, found: Mapping[str, Sequence[ImportedPolicy]]) -> PSROState:
     """The population with policies of other runs in its banks."""
     banks = {player: _with(bank, player, found[player]) for player, bank in state.banks.items()}
-    return dataclasses.replace(state, banks=shared(banks) if state.table.symmetric else banks)
+    return dataclasses.replace(state, banks=share_first_bank(banks) if state.table.symmetric else banks)
 
 
-def _with(bank: PolicyBank, player: str, found: Sequence[Found]) -> PolicyBank:
+def _with(bank: PolicyBank, player: str, found: Sequence[ImportedPolicy]) -> PolicyBank:
     for policy, info in found:
         try:
             check_fits(bank.policies, policy, str(info.get("policy", info.get("member"))))

@@ -16,13 +16,13 @@ from shoal.networks.torsos import Network
 from shoal.populations import league
 from shoal.populations.bank import Member, PolicyBank
 from shoal.populations.game import Game
-from shoal.populations.imported import of_training
-from shoal.populations.oracles import Learned
+from shoal.populations.oracles import LearnedOracle
+from shoal.populations.policy_import import import_from_training
 from shoal.populations.population import PopulationConfig, beginning, oracle_of
 from shoal.populations.psro import PSRO
 from shoal.presets import resolve
 from shoal.training import checkpoint
-from shoal.training.experiment import Experiment, Learner, cast
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.run import create, load_policies
 from shoal.training.runner import Local, resume, run
 from tests.populations.folders import save
@@ -56,7 +56,7 @@ META = {"update": 1, "env_steps": 1, "devices": 1, "seconds": 0.0, "pending": []
 def as_if_trained(path, **changes):
     """A run of `shoal train` with fresh policies."""
     begun = create(path, dataclasses.replace(SHARED, **changes))
-    [(algorithm, spec)] = cast(begun.experiment).learners.values()
+    [(algorithm, spec)] = begun.experiment.setup.learners.values()
     seeds = jax.random.split(jax.random.key(5), begun.experiment.num_seeds)
     each = [algorithm.init(key, spec).params for key in seeds]
     params = jax.tree.map(lambda *leaves: np.stack(leaves), *each) if len(each) > 1 else each[0]
@@ -74,7 +74,7 @@ def grown(tmp_path_factory):
     """A population of fresh networks, of whom the second has no weight."""
     path, own = tmp_path_factory.mktemp("runs") / "grown", settings()
     oracle = oracle_of(own, devices=1)
-    assert isinstance(oracle, Learned)
+    assert isinstance(oracle, LearnedOracle)
     state = beginning(own, oracle)
     for number in (1, 2):
         new = oracle._trainer(1).fresh(number)
@@ -82,7 +82,7 @@ def grown(tmp_path_factory):
         state = dataclasses.replace(state, banks=banks)
     mixtures = (np.array([0.4, 0.0, 0.6]), np.array([0.0, 0.0, 1.0]))
     table, line = (
-        PayoffTable.empty(2).grown((3, 3)),
+        PayoffTable.empty(2).grow((3, 3)),
         {"iteration": 2, "population": 3, "support": [2, 1], "seconds": 1.0},
     )
     create(path, own)
@@ -120,7 +120,7 @@ def test_what_a_population_imported_itself_says_where_it_first_came_from(trained
     own = settings(trained)
     state = beginning(own, oracle_of(own, devices=1))
     mixtures, line = (np.array([0.5, 0.5]),) * 2, {"iteration": 0, "population": 2, "support": [2, 2], "seconds": 1.0}
-    table = PayoffTable.empty(2).grown((2, 2))
+    table = PayoffTable.empty(2).grow((2, 2))
     create(tmp_path / "between", own)
     save(tmp_path / "between", dataclasses.replace(state, table=table, mixtures=mixtures, history=(line,)))
     after = settings(trained, tmp_path / "between")
@@ -132,26 +132,26 @@ def test_a_warm_start_is_from_the_newest_that_is_not_frozen(trained):
     own = settings(trained, warm_start=True)
     oracle = oracle_of(own, devices=1)
     state = dataclasses.replace(beginning(own, oracle), mixtures=(np.array([0.5, 0.5]),) * 2)
-    assert isinstance(oracle, Learned)
-    given = oracle._given(state)
+    assert isinstance(oracle, LearnedOracle)
+    given = oracle._training_inputs(state)
     for player, bank in state.banks.items():
-        assert same(jax.tree.map(lambda leaf: leaf[0], given.starts[player]), bank[0])
+        assert same(jax.tree.map(lambda leaf: leaf[0], given.initial_policies[player]), bank[0])
         assert oracle._parents(state)[player] == 0
-    assert given.meets["player_0"]["player_1"][0, :2].tolist() == [0.5, 0.5]  # it is met all the same
+    assert given.opponent_mixtures["player_0"]["player_1"][0, :2].tolist() == [0.5, 0.5]  # it is met all the same
 
 
 def test_nothing_takes_the_place_of_a_frozen_policy():
     bank = PolicyBank.of(np.zeros(1), Member("0")).add(np.ones(1), Member("1", frozen=True))
     with pytest.raises(OptionError, match="policy '1' of the bank is frozen"):
-        bank.replaced(1, np.zeros(1))
+        bank.replace_policy(1, np.zeros(1))
     assert bank.add(np.ones(1), Member("2")).newest == 2
 
 
 def test_in_a_league_frozen_policies_are_opponents_only():
     bank = PolicyBank.of(np.zeros(1), Member("0")).add(np.ones(1), Member("1", frozen=True))
     assert league.newest(bank, "main") == league.newest(bank, "main_exploiter") == 0
-    chances = league.opponents("main", np.array([1.0, 0.0]), bank)
-    np.testing.assert_allclose(chances, [0.35 + 0.15, 0.5])
+    probabilities = league.opponents("main", np.array([1.0, 0.0]), bank)
+    np.testing.assert_allclose(probabilities, [0.35 + 0.15, 0.5])
 
 
 def test_exact_plans_of_another_population(tmp_path):
@@ -225,7 +225,7 @@ def test_what_does_not_fit(trained, grown, tmp_path):
 
 def test_of_several_seeds_the_first(tmp_path):
     path = as_if_trained(tmp_path / "seeds", num_seeds=2)
-    found = of_training(path, Game(tiny()))["player_1"][0].policy
+    found = import_from_training(path, Game(tiny()))["player_1"][0].policy
     assert same(found, load_policies(path, 0)[1]["player"])
     assert not same(found, load_policies(path, 1)[1]["player"])
 

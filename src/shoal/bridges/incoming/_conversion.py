@@ -10,18 +10,18 @@ from shoal.bridges.incoming._parts import Misfit, NotFinite
 from shoal.core.types import Observation, Outcome
 
 
-def observation(view: Any, legal: Any = None, active: Any = None, present: Any = None) -> Observation:
+def make_observation(view: Any, legal: Any = None, active: Any = None, present: Any = None) -> Observation:
     """An `Observation` whose leaves are numpy arrays."""
     return Observation(view, legal, active, present)
 
 
-def outcome(reward: dict[str, Any], terminated: Any, truncated: Any) -> Outcome:
+def make_outcome(reward: dict[str, Any], terminated: Any, truncated: Any) -> Outcome:
     """An `Outcome` whose leaves are numpy arrays; ends may be bools."""
     ends: list[Any] = [np.asarray(end, bool)[()] for end in (terminated, truncated)]
     return Outcome(reward, ends[0], ends[1])
 
 
-def one_reward(value: Any, owner: str = "the reward") -> float:
+def to_reward(value: Any, owner: str = "the reward") -> float:
     """A reward as a finite float."""
     if isinstance(value, float) and math.isfinite(value):  # np.float64 is one too
         return float(value)
@@ -34,7 +34,7 @@ def one_reward(value: Any, owner: str = "the reward") -> float:
     return number
 
 
-def mapped(function: Callable[[np.ndarray], np.ndarray], view: Any) -> Any:
+def map_view(function: Callable[[np.ndarray], np.ndarray], view: Any) -> Any:
     """The function of each array of a view."""
     return {name: function(leaf) for name, leaf in view.items()} if isinstance(view, dict) else function(view)
 

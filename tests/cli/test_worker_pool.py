@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster, pool_of
-from shoal.cluster.services.scaling import check_told, want, wanted_of
+from shoal.cluster.services.scaling import check_request, request_workers, requested_workers
 from shoal.cluster.tasks.pool import PoolConfig, WorkerPool
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.errors import OptionError, RunError
@@ -55,24 +55,24 @@ class TestRefused:
         assert_refused(shoal("cluster", "advise", tmp_path), "advice is for trainings")
         assert_refused(shoal("cluster", "scale", tmp_path, "--workers", "4097"), "workers must be 4096 at most")
         assert shoal("cluster", "scale", tmp_path, "--workers", "3").code == 0
-        assert wanted_of(tmp_path) == 3
+        assert requested_workers(tmp_path) == 3
 
 
 def test_word_that_makes_no_sense_is_not_heard(tmp_path):
-    assert wanted_of(tmp_path) is None
-    want(tmp_path, 0)
-    assert wanted_of(tmp_path) is None
-    want(tmp_path, 4097)
-    assert wanted_of(tmp_path) is None
+    assert requested_workers(tmp_path) is None
+    request_workers(tmp_path, 0)
+    assert requested_workers(tmp_path) is None
+    request_workers(tmp_path, 4097)
+    assert requested_workers(tmp_path) is None
     (tmp_path / "wanted.json").write_text("{")
-    assert wanted_of(tmp_path) is None
+    assert requested_workers(tmp_path) is None
 
 
 def test_a_pool_that_was_scaled_goes_on_so(tmp_path):
     assert pool_of(tmp_path) is None
     (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 2, "cpus": 0.5}}))
     assert pool_of(tmp_path) == PoolConfig(workers=2, cpus=0.5)
-    want(tmp_path, 5)
+    request_workers(tmp_path, 5)
     assert pool_of(tmp_path) == PoolConfig(workers=5, cpus=0.5)
 
 
@@ -85,15 +85,15 @@ class TestCrowds:
 
     def test_nobody_has_so_many(self):
         with pytest.raises(OptionError, match="learners and shards together must be 4096 at most, got 1020001"):
-            Plan(actors=20_000, actor_cpus=0.0, shards=1_000_000)
+            ClusterPlan(actors=20_000, actor_cpus=0.0, shards=1_000_000)
         with pytest.raises(OptionError, match="workers must be 4096 at most"):
             PoolConfig(workers=1_000_000, cpus=0.0)
 
     def test_a_folder_gets_few_on_this_machine_and_any_on_a_cluster(self, tmp_path):
-        check_told(tmp_path, 48, private=True)
-        check_told(tmp_path, 4096, private=False)
+        check_request(tmp_path, 48, private=True)
+        check_request(tmp_path, 4096, private=False)
         with pytest.raises(RunError, match="asks for 49 processes, and a folder gets at most 48 on this machine"):
-            check_told(tmp_path, 49, private=True)
+            check_request(tmp_path, 49, private=True)
 
     def test_a_training_that_goes_on(self, tmp_path):
         experiment = Experiment("control/cartpole")
@@ -104,16 +104,16 @@ class TestCrowds:
         (tmp_path / "config.json").write_text(json.dumps({"cluster": {"shards": 1_000_000}}))
         with pytest.raises(OptionError, match=r"config\.json: cluster: actors, .* must be 4096 at most"):
             on.prepare(experiment, tmp_path)
-        want(tmp_path, 200)
+        request_workers(tmp_path, 200)
         with pytest.raises(RunError, match="asks for 200 processes"):
-            dataclasses.replace(on, plan=Plan()).prepare(experiment, tmp_path)
+            dataclasses.replace(on, plan=ClusterPlan()).prepare(experiment, tmp_path)
 
     def test_a_pool_that_goes_on(self, tmp_path):
         (tmp_path / "cluster.json").write_text(json.dumps({"team": {"workers": 100, "cpus": 0}}))
         plan = Evolution(Experiment("control/cartpole"), population=8)
         with pytest.raises(RunError, match="asks for 100 processes"):
             Cluster(launcher=ThreadLauncher()).prepare(plan, tmp_path)
-        want(tmp_path, 200)
+        request_workers(tmp_path, 200)
         with pytest.raises(RunError, match="asks for 200 processes"):
             WorkerPool(tmp_path, ThreadLauncher(), PoolConfig(), pytest.fail)
 

@@ -20,17 +20,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.batching.regroup import original
+from shoal.batching.regroup import unwrap_regrouped
 from shoal.batching.rollout import Policies, Rollout
 from shoal.batching.vectorise import Worlds
-from shoal.cluster.workers.rollouts import Share, joined, world_key
-from shoal.core.host import Copies as OneByOne
-from shoal.core.host import StandIn, check_told
+from shoal.cluster.workers.rollouts import Share, join_rollouts, world_key
+from shoal.core.host import HostEnvProxy, check_observations
+from shoal.core.host import SerialHostBatch as OneByOne
 from shoal.core.interrupts import listening
 from shoal.core.types import PyTree
-from shoal.training.fused import Program
-from shoal.training.host import Played
-from shoal.training.host_stages import Apart, Stage, Together
+from shoal.training.fused import FusedProgram
+from shoal.training.host import HostStepper
+from shoal.training.host_stages import BatchedEnvs, SeparateEnvs, Stage
 
 BUFFERS = {"cpu": 1}
 """Parts that a share is cut into, by where decisions are made; two where nothing is said.
@@ -40,30 +40,30 @@ step of `mpe2`'s simple_spread than one of 64.
 """
 
 
-class HostCopies:
+class HostEnvShare:
     """A share of the copies of a host environment."""
 
-    def __init__(self, program: Program, share: Share, buffers: int | None = None):
+    def __init__(self, program: FusedProgram, share: Share, buffers: int | None = None):
         self.share, self.experiment = share, program.experiment
         buffers = buffers or BUFFERS.get(jax.default_backend(), 2)
-        env = original(program.cast.env)
-        assert isinstance(env, StandIn)
+        env = unwrap_regrouped(program.setup.env)
+        assert isinstance(env, HostEnvProxy)
         self._stages = open_stages(env, share, self.experiment.seed, buffers)
         try:
             with listening():
-                self._parts = self._begun(program)
+                self._parts = self._begin(program)
         except BaseException:
             self.close()
             raise
 
-    def _begun(self, program: Program) -> list["_Part"]:
-        roles = program.cast
-        actor = Policies(roles.algorithms, roles.spec.groups)
+    def _begin(self, program: FusedProgram) -> list["_Part"]:
+        setup = program.setup
+        actor = Policies(setup.algorithms, setup.spec.groups)
         key = world_key(self.experiment.seed, self.share)
-        played: dict[int, Played] = {}  # parts of one size share what is compiled
+        host_stepper: dict[int, HostStepper] = {}  # parts of one size share what is compiled
         parts, first = [], self.share.first
         for stage in self._stages:
-            plays = played.setdefault(stage.num_envs, Played(roles, actor, stage.num_envs))
+            plays = host_stepper.setdefault(stage.num_envs, HostStepper(setup, actor, stage.num_envs))
             ids = jnp.arange(first, first + stage.num_envs, dtype=jnp.uint32)
             parts.append(_Part(plays, stage, jax.jit(plays.worlds.reset)(key, ids)))
             first += stage.num_envs
@@ -81,7 +81,7 @@ class HostCopies:
                         part.step(policies, t)
             sound = np.concatenate([part.sound for part in self._parts])
             if sound.any() or self.out.all():
-                return joined([part.made() for part in self._parts]), sound
+                return join_rollouts([part.rollout() for part in self._parts]), sound
 
     @property
     def out(self) -> np.ndarray:
@@ -106,52 +106,54 @@ class HostCopies:
 class _Part:
     """Some of the copies, and what was decided for them last."""
 
-    def __init__(self, played: Played, stage: Stage, worlds: Worlds):
-        self.played, self.stage = played, stage
-        told = stage.reset()
-        check_told(played.stand_in, told.observation)
-        self.worlds: Worlds = played.fill_in(worlds, told)
+    def __init__(self, host_stepper: HostStepper, stage: Stage, worlds: Worlds):
+        self.host_stepper, self.stage = host_stepper, stage
+        timestep = stage.reset()
+        check_observations(host_stepper.proxy, timestep.observation)
+        self.worlds: Worlds = host_stepper.fill_in(worlds, timestep)
         self.memory: PyTree = None
 
     @functools.cached_property
     def _rows(self):
-        return jax.jit(self.played.buffer, static_argnums=3)
+        return jax.jit(self.host_stepper.buffer, static_argnums=3)
 
     def begin(self, policies: PyTree, num_steps: int) -> None:
         """The first decisions of a rollout; they are on their way when this returns."""
         if self.memory is None:
-            self.memory = self.played.actor.initial_memory(policies, self.played.num_envs)
-        self.sound = np.ones(self.played.num_envs, bool)
+            self.memory = self.host_stepper.actor.initial_memory(policies, self.host_stepper.num_envs)
+        self.sound = np.ones(self.host_stepper.num_envs, bool)
         self.start = (self.memory, self.worlds.clock)
-        self.acts, self.actions = self.played.decide(policies, self.memory, self.worlds)
+        self.acts, self.actions = self.host_stepper.decide(policies, self.memory, self.worlds)
         # A new one for each rollout: whoever takes the rollout may look at this very memory.
         self.buffer = self._rows(policies, self.worlds, self.memory, num_steps)
 
     def step(self, policies: PyTree, t: int) -> None:
         """Carries decisions out; the next ones are on their way when this returns."""
-        told = self.stage.step(jax.device_get(self.actions))
+        timestep = self.stage.step(jax.device_get(self.actions))
         self.sound &= self.stage.sound
         self.memory = self.acts.memory
-        self.worlds, self.buffer, self.acts, self.actions = self.played.tick(
-            policies, self.worlds, self.acts, told, self.buffer, np.int32(t)
+        self.worlds, self.buffer, self.acts, self.actions = self.host_stepper.tick(
+            policies, self.worlds, self.acts, timestep, self.buffer, np.int32(t)
         )
 
-    def made(self) -> Rollout:
+    def rollout(self) -> Rollout:
         """The rollout, in numpy."""
         memory, clock = self.start
         return jax.device_get(Rollout(self.buffer, memory, self.worlds.observation, self.memory, clock))
 
 
-def open_stages(env: StandIn, share: Share, seed: int, buffers: int) -> list[Apart | Together]:
+def open_stages(env: HostEnvProxy, share: Share, seed: int, buffers: int) -> list[SeparateEnvs | BatchedEnvs]:
     """The share's environments, open, in parts that are stepped in turn."""
     batch = env.open(share.size)
-    sequence = np.random.SeedSequence((seed, share.anew) if share.anew else seed)
+    sequence = np.random.SeedSequence((seed, share.restarts) if share.restarts else seed)
     if not isinstance(batch, OneByOne):
-        whole = not share.first and not share.anew
-        return [Together(env, batch, seed if whole else int(sequence.generate_state(share.first + 1)[-1]))]
-    seeds = sequence.generate_state(share.first + share.size)[share.first :].tolist()  # as `core.host.Copies` has them
+        whole = not share.first and not share.restarts
+        return [BatchedEnvs(env, batch, seed if whole else int(sequence.generate_state(share.first + 1)[-1]))]
+    seeds = sequence.generate_state(share.first + share.size)[
+        share.first :
+    ].tolist()  # as `core.host.SerialHostBatch` has them
     ends = np.linspace(0, share.size, min(buffers, share.size) + 1).astype(int).tolist()
     return [
-        Apart(env, batch.envs[start:end], seeds[start:end], share.first + start)
+        SeparateEnvs(env, batch.envs[start:end], seeds[start:end], share.first + start)
         for start, end in itertools.pairwise(ends)
     ]

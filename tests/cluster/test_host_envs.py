@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import PPO
-from shoal.cluster.plan import Plan
+from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.transport.service import WorkerError
 from shoal.cluster.workers import rollouts
-from shoal.cluster.workers.host_copies import HostCopies
+from shoal.cluster.workers.host_envs import HostEnvShare
 from shoal.cluster.workers.rollouts import Share
 from shoal.core import registry
 from shoal.core.errors import NonFiniteWorldError, WorldError
-from shoal.core.host import Copies as OneByOne
-from shoal.core.host import StandIn
+from shoal.core.host import HostEnvProxy
+from shoal.core.host import SerialHostBatch as OneByOne
 from shoal.core.spaces import Box, Discrete
 from shoal.core.types import Group, Observation, Outcome
 from shoal.networks.torsos import Network
@@ -98,8 +98,8 @@ def walks(monkeypatch):
             envs = [one() for _ in range(count)]
             return Whole(envs) if together else OneByOne(envs)
 
-        stand_in = StandIn(ID, dict(Walk.groups), dict(Walk.players), opened)
-        monkeypatch.setattr(registry, "_foreign", lambda id, options: stand_in)
+        proxy = HostEnvProxy(ID, dict(Walk.groups), dict(Walk.players), opened)
+        monkeypatch.setattr(registry, "_foreign", lambda id, options: proxy)
         return made
 
     return put
@@ -125,7 +125,7 @@ def rolled(plan, share, times=1, buffers=2):
     """What a share does with the first weights, in some rollouts."""
     program = rollouts.program_of(plan)
     policies = jax.device_get(policies_of(program.init().learners))
-    held = HostCopies(program, share, buffers)
+    held = HostEnvShare(program, share, buffers)
     try:
         return [held.roll(policies) for _ in range(times)]
     finally:
@@ -149,7 +149,7 @@ def assert_close(one, other):
 def test_gives_the_host_runners_weights(walks, tmp_path, network, actors, together):
     walks(together=together)
     plan = experiment(network)
-    result = run(plan, tmp_path / "run", on=Cluster(plan=Plan(actors=actors), launcher=ThreadLauncher()))
+    result = run(plan, tmp_path / "run", on=Cluster(plan=ClusterPlan(actors=actors), launcher=ThreadLauncher()))
     assert result.update == 5
     assert_close(result.policies, run(plan, on=Local(devices=1)).policies)
 
@@ -175,8 +175,8 @@ def test_seeds_are_those_of_the_host_runner_and_others_after_a_restart(walks):
     rolled(plan, Share(0, 2))
     rolled(plan, Share(2, 2))
     assert [env.seed for env in made] == wanted
-    rolled(plan, Share(0, 2, anew=1))
-    rolled(plan, Share(0, 2, anew=2))
+    rolled(plan, Share(0, 2, restarts=1))
+    rolled(plan, Share(0, 2, restarts=2))
     assert len({env.seed for env in made}) == len(made) == 8
 
 
@@ -218,7 +218,7 @@ def held_by(plan, rollouts_made=1, share=None, buffers=1):
     """Copies after some rollouts, closed."""
     program = rollouts.program_of(plan)
     policies = jax.device_get(policies_of(program.init().learners))
-    held = HostCopies(program, share or Share(0, plan.num_envs), buffers)
+    held = HostEnvShare(program, share or Share(0, plan.num_envs), buffers)
     try:
         found = [held.roll(policies) for _ in range(rollouts_made)]
     finally:
@@ -242,7 +242,7 @@ def test_where_all_keep_giving_nan_it_is_said(walks, tmp_path):
         run(
             experiment(num_envs=4),
             tmp_path / "run",
-            on=Cluster(plan=Plan(actors=1, retries=1), launcher=ThreadLauncher()),
+            on=Cluster(plan=ClusterPlan(actors=1, retries=1), launcher=ThreadLauncher()),
         )
 
 
@@ -264,7 +264,7 @@ def test_nan_now_and_then_does_not_end_a_run_and_is_reported(walks, tmp_path):
     draws = np.random.default_rng(0)
     made = walks(lambda env: "observation" if draws.random() < 0.004 else None)
     plan = experiment(num_envs=4, num_steps=64, updates=20)
-    result = run(plan, tmp_path / "run", on=Cluster(plan=Plan(actors=1), launcher=ThreadLauncher()))
+    result = run(plan, tmp_path / "run", on=Cluster(plan=ClusterPlan(actors=1), launcher=ThreadLauncher()))
     assert result.update == 20
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.policies))
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
@@ -279,7 +279,7 @@ def test_nan_now_and_then_does_not_end_a_run_and_is_reported(walks, tmp_path):
 
 def test_a_run_goes_on_without_the_sick_copy_and_reports_it(walks, tmp_path):
     walks(sick(2, range(10**6), "observation"))
-    result = run(experiment(), tmp_path / "run", on=Cluster(plan=Plan(actors=1), launcher=ThreadLauncher()))
+    result = run(experiment(), tmp_path / "run", on=Cluster(plan=ClusterPlan(actors=1), launcher=ThreadLauncher()))
     assert result.update == 5
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.policies))
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
@@ -317,7 +317,9 @@ def test_an_error_says_which_copy_and_when(walks):
 
 def test_an_environment_that_raises_once_is_begun_anew(walks, tmp_path):
     made = walks(broken)
-    result = run(experiment(num_envs=4), tmp_path / "run", on=Cluster(plan=Plan(actors=1), launcher=ThreadLauncher()))
+    result = run(
+        experiment(num_envs=4), tmp_path / "run", on=Cluster(plan=ClusterPlan(actors=1), launcher=ThreadLauncher())
+    )
     assert result.update == 5
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert status["restarts"]["actor-0"] == 1
@@ -335,7 +337,7 @@ def test_an_environment_that_always_raises_ends_the_run_by_name(walks, tmp_path)
         run(
             experiment(num_envs=4),
             tmp_path / "run",
-            on=Cluster(plan=Plan(actors=1, retries=2), launcher=ThreadLauncher()),
+            on=Cluster(plan=ClusterPlan(actors=1, retries=2), launcher=ThreadLauncher()),
         )
 
 
@@ -351,7 +353,7 @@ def test_an_environment_that_hangs_is_replaced(walks, tmp_path):
         result = run(
             experiment(num_envs=4),
             tmp_path / "run",
-            on=Cluster(plan=Plan(actors=1, patience=1.0), launcher=ThreadLauncher()),
+            on=Cluster(plan=ClusterPlan(actors=1, patience=1.0), launcher=ThreadLauncher()),
         )
     finally:
         go_on.set()
@@ -367,7 +369,7 @@ def test_bridges_say_that_it_is_nan_and_the_copy_begins_anew(part, said):
     pytest.importorskip("mpe2", reason="mpe2 is not installed: pip install mpe2")
     plan = dataclasses.replace(experiment(num_envs=4), env="pettingzoo:mpe2.simple_spread_v3")
     program = rollouts.program_of(plan)
-    held = HostCopies(program, Share(0, 4), 2)
+    held = HostEnvShare(program, Share(0, 4), 2)
     one = held._stages[0].envs[1]
     inner, calls = one.env.step, []
 
@@ -394,7 +396,7 @@ def test_mpe2_on_ray_gives_the_host_runners_weights(tmp_path):
     learner = Learner(PPO(minibatches=2, epochs=2, network=FLAT))
     name = "pettingzoo:mpe2.simple_spread_v3"
     plan = Experiment(name, learners={"learner": learner}, num_envs=8, num_steps=30, total_env_steps=8 * 30 * 5)
-    cluster = Plan(actors=2)
+    cluster = ClusterPlan(actors=2)
     result = run(plan, tmp_path / "run", on=Cluster("local", cluster))
     assert_close(result.policies, run(plan, on=Local(devices=1)).policies)
 
@@ -410,5 +412,5 @@ def test_an_environment_that_ends_its_actor_is_named_in_the_run(walks, tmp_path,
         run(
             experiment(num_envs=4),
             tmp_path / "run",
-            on=Cluster(plan=Plan(actors=1, retries=1), launcher=ThreadLauncher()),
+            on=Cluster(plan=ClusterPlan(actors=1, retries=1), launcher=ThreadLauncher()),
         )
