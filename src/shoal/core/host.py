@@ -1,9 +1,9 @@
 """Environments that live on the host: stateful, in numpy, stepped by Python. The contract, and how runners see them.
 
-A `HostEnv` is one environment, a `HostBatch` several that are stepped together and begin anew by themselves;
-`SerialHostBatch` makes the one of the other. To everything else (seats dealt to policies, shapes, learners) a host environment
-is a `HostEnvProxy`: a world like any other, whose state is what the host last told. A runner for host environments
-(`training.host`) puts that in; the fused runner has nothing to put in, and refuses.
+A `HostEnv` is one environment, a `HostBatch` several that are stepped together and reset themselves; `SerialHostBatch`
+makes the one of the other. To everything else (seats dealt to policies, shapes, learners) a host environment is a
+`HostEnvProxy`: an environment like any other, whose state is what the host last reported. A runner for host
+environments (`training.host`) puts that in; the fused runner has nothing to put in, and refuses.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """What other libraries' spaces are made of, and how their values become ours and ours theirs.
 
 A space of theirs is a tree: dicts and tuples whose leaves are arrays of `Numbers` or of `Choices`. `ViewEncoder` turns
-observations into one array or a flat dict of arrays, `ActionDecoder` turns our actions into theirs. Both take values with
-leading axes (a batch of environments) as well as without.
+observations into one array or a flat dict of arrays, `ActionDecoder` turns our actions into theirs. Both take values
+with leading axes (a batch of environments) as well as without.
 """
 
 import dataclasses
