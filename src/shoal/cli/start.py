@@ -18,7 +18,7 @@ from shoal.training.run import RunFolder
 
 Devices = Annotated[DisallowNone[int | None], arg(metavar="N")]
 Folder = Annotated[DisallowNone[str | None], arg(metavar="DIR")]
-"""A folder to be made. Its path is to be `placed`."""
+"""A folder to be made. Its path goes through `resolve_path`."""
 
 
 Workers = Annotated[DisallowNone[int | None], arg(metavar="N")]

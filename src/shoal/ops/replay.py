@@ -143,7 +143,7 @@ def reprioritise(replay: Replay, drawn: ReplaySample, priority: jax.Array) -> Re
 
 
 def importance(odds: jax.Array, exponent: jax.Array | float) -> jax.Array:
-    """Weights `[B]` that undo the bias of prioritised sampling, the largest of them 1. odds: as in `Drawn`."""
+    """Weights `[B]` that undo the bias of prioritised sampling, the largest of them 1. odds: as in `ReplaySample`."""
     weight = jnp.power(jnp.maximum(odds, 1e-9), -exponent)
     return weight / jnp.max(weight)
 

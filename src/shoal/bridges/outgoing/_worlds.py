@@ -83,7 +83,7 @@ def illegal(space: Discrete | MultiDiscrete, action: Any, legal: Any) -> bool:
 
 
 def choice(owner: str, whose: str, space: Discrete, action: Any) -> int:
-    """One action of a `Discrete` space, quicker than `checked`."""
+    """One action of a `Discrete` space, quicker than `check_action`."""
     try:
         index = operator.index(action)
     except TypeError:

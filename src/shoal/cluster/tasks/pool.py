@@ -2,7 +2,7 @@
 
     WorkerPool (driver)  --add, wait, results-->  TaskBoard  <--report_and_fetch--  Worker, Worker, ...
 
-A `Worker` is made where it will live with a `TaskHandler`, whatever has a method `run(task, board)` that returns
+A `TaskWorker` is made where it will live with a `TaskHandler`, whatever has a method `run(task, board)` that returns
 figures and, if any, arrays; it keeps what it has compiled between tasks. It asks the board for tasks until it is told
 to stop. A task that raises is reported, and tried again by whoever asks next; if it fails too often, whoever waits for
 it is told of the worker, the task and the original error, once.
