@@ -109,7 +109,7 @@ def iqm(values: np.ndarray) -> float:
 
 
 def interval(values: np.ndarray, draws: int = 2000) -> tuple[float, float]:
-    """What 95 % of the interquartile means of seeds drawn anew lie between."""
+    """What 95 % of the interquartile means of resampled seeds lie between."""
     picks = np.random.default_rng(0).integers(0, len(values), (draws, len(values)))
     means = [iqm(values[pick]) for pick in picks]
     low, high = np.percentile(means, [2.5, 97.5])

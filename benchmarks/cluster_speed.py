@@ -1,4 +1,4 @@
-"""Training on a cluster of this machine against the fused runner: env steps a second, in turns.
+"""Training on a cluster of this machine against the fused runner: env steps per second, in turns.
 
     python benchmarks/cluster_speed.py benchmarks/results/cluster_speed.json
     python benchmarks/cluster_speed.py OUT.json --preset appo/pong_image --recipe appo --actors 2
@@ -43,7 +43,7 @@ def main() -> None:
     rows = [measure(args) for _ in range(args.rounds)]
     best = {kind: max(row[kind] for row in rows) for kind in rows[0]}
     record = {
-        "what": "env steps a second: training on Ray on this machine, and by the fused runner",
+        "what": "env steps per second: training on Ray on this machine, and by the fused runner",
         "settings": {name: value for name, value in vars(args).items() if name != "out"},
         "machine": f"{platform.machine()}, {num_cores()} cores",
         "jax": jax.__version__,

@@ -3,7 +3,7 @@
     python benchmarks/cluster_sweep.py benchmarks/results/cluster_sweep.json [--peer PYTHON]
 
 Each training has the same copies and the same env steps, dealt to the actors of a Ray on this machine. Rates are env
-steps a second after the first updates. Returns are greedy: of all agents together against each other in
+steps per second after the first updates. Returns are greedy: of all agents together against each other in
 simple_adversary; of pong's left player against random play on the right. PYTHON is one that has `ray[rllib]` and torch,
 and Shoal's pong through its PettingZoo wrapper: RLlib's APPO is then trained for `--peer-seconds` with as many env
 runners, its policy played in the same way. RLlib has no MADDPG any more.

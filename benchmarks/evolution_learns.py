@@ -6,7 +6,7 @@
 
 Solved: a mean return of at least 475 (cartpole) or -200 (pendulum) over 1,024 greedy episodes of the mean policy, on
 starts that no generation has met. One JSON: for each world and seed the plan, the curve, the return with its standard
-error, time to compile and to run, and env steps a second; and command, device and versions.
+error, time to compile and to run, and env steps per second; and command, device and versions.
 """
 
 import argparse

@@ -41,7 +41,7 @@ def main() -> None:
     }
     kept |= {"compile_seconds": result.compile_seconds, "curve": result.lines}
     args.output.with_suffix(".json").write_text(json.dumps(kept) + "\n")
-    draw_curves(args.output.with_suffix(".png"), result.lines, title="tag/continuous, A2C, one policy a side")
+    draw_curves(args.output.with_suffix(".png"), result.lines, title="tag/continuous, A2C, one policy per side")
 
 
 if __name__ == "__main__":

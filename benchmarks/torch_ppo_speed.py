@@ -253,7 +253,7 @@ def summary(args: argparse.Namespace, spent: dict, pieces: list[dict[str, float]
     shoal = median["shoal"]
     gpu = args.device == "cuda"
     return {
-        "what": "one PyTorch PPO over simple_spread (3 agents) of Shoal and of VMAS, environment steps a second",
+        "what": "one PyTorch PPO over simple_spread (3 agents) of Shoal and of VMAS, environment steps per second",
         "device": torch.cuda.get_device_name() if gpu else f"one core, {platform.machine()}",
         "versions": {"jax": jax.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "config": {

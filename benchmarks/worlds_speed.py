@@ -87,7 +87,7 @@ def copies(id: str, on_cpu: bool) -> int:
 
 
 def publish() -> None:
-    """Writes what `shoal envs` shows: env steps a CPU-second, and env steps a second on the H200, of each world."""
+    """Writes what `shoal envs` shows: env steps a CPU-second, and env steps per second on the H200, of each world."""
     cpu, gpu = (json.loads((RESULTS / f"worlds_{name}.json").read_text())["rows"] for name in ("cpu", "h200"))
     speeds = {
         id: {

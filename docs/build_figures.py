@@ -211,7 +211,7 @@ def cluster_services() -> str:
     by_size = {size: spread(values, "{:,.0f}") for size, values in rates.items()}
     return (
         f"a pull of 1 MB of weights takes {found['pull_1mb']['median_ms']:.1f} ms, a push of a rollout of 10 MB "
-        f"{found['push_10mb']['median_ms']:.1f} ms, and the task board hands out {by_size[16]} tasks a second "
+        f"{found['push_10mb']['median_ms']:.1f} ms, and the task board hands out {by_size[16]} tasks per second "
         f"to workers as they are (short tasks travel in groups of up to 16), {by_size[4]} in groups of four, "
         f"{by_size[1]} one by one"
     )
@@ -277,7 +277,7 @@ def psro_leduc() -> str:
         )
 
     rows = [line("one H200, 3 seeds", "h200"), line("two CPU cores, 3 seeds, with other work on them", "cpu")]
-    return table(("", "to NashConv 1.0", "to 0.5", "policies a player"), rows)
+    return table(("", "to NashConv 1.0", "to 0.5", "policies per player"), rows)
 
 
 @figure

@@ -1,5 +1,5 @@
 """An owl hunts mice around a pond. Two groups see different things, caught mice leave the game, and the owl's speed is
-drawn anew for every episode. The world is checked, then the owl learns for a few seconds.
+drawn for every episode. The world is checked, then the owl learns for a few seconds.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Seats dealt anew: merged, split and renamed groups see and get what the originals did."""
+"""Seats reassigned: merged, split and renamed groups see and get what the originals did."""
 
 import jax
 import jax.numpy as jnp

@@ -251,7 +251,7 @@ def test_parts_of_an_action_have_their_own_bounds():
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_shoal_policies_play_inside_the_step(device):
-    """One that plays 2 for two steps of an episode, then 0; the memory begins anew with every episode."""
+    """One that plays 2 for two steps of an episode, then 0; the memory is reset in every episode."""
     worlds = TorchWorlds(Count(), 2, device, policies={"a": (Always(), jnp.int32(2))})
     worlds.reset()
     action = {"b": torch.zeros(2, 1, 2, device=device)}

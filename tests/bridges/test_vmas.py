@@ -19,7 +19,7 @@ def direct(name, count, **options):
 
 @pytest.mark.parametrize("continuous", [True, False])
 def test_steps_are_those_of_vmas(continuous):
-    """A time limit ends all copies at once: final views are those of the last step, then all begin anew."""
+    """A time limit ends all copies at once: final views are those of the last step, then all restart."""
     options = {"n_agents": 3, "max_steps": 4, "continuous_actions": continuous}
     env = make("balance", **options)
     assert (env.groups["agent"].size, env.groups["agent"].action) == (

@@ -135,7 +135,7 @@ def test_a_population_grows_in_the_world_that_was_named(tmp_path, shoal, monkeyp
     import_files([str(file)])
     assert presets.response_preset("my/pong") is None
     settings = []
-    monkeypatch.setattr("shoal.cli.commands.psro._grown", lambda found, *rest: settings.append(found) or 0)
+    monkeypatch.setattr("shoal.cli.commands.psro._start", lambda found, *rest: settings.append(found) or 0)
     for command in ("psro", "league"):
         assert_refused(shoal(command, "foo/pong"), "unknown world or preset 'foo/pong'", "--import FILE")
         assert shoal(command, "my/pong", "--import", file).code == 0

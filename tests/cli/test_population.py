@@ -196,7 +196,7 @@ def test_a_trained_response_gains_at_most_what_a_best_one_does(shoal, unplayed):
     [
         (("--watch", "3,0"), ("player_0", "between 0 and 2", "3")),
         (("--watch", "0,-1"), ("player_1", "between 0 and 2")),
-        (("--watch", "1"), ("2 numbers, one a player",)),
+        (("--watch", "1"), ("2 numbers, one per player",)),
         (("--watch", "a,b"), ("--watch", "'a,b'")),
         (("--wach", "1,2"), ("--watch",)),
         (("--total-env-steps", "10"), ("--exploit",)),

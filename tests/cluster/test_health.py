@@ -1,4 +1,4 @@
-"""Copies that give NaN: begun anew and counted; only those that keep doing so are left out."""
+"""Copies that give NaN: restarted and counted; only those that keep doing so are left out."""
 
 import dataclasses
 import json

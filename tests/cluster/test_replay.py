@@ -93,7 +93,7 @@ def test_draws_are_in_proportion_to_priorities_over_makers():
 def test_no_window_reaches_over_a_gap():
     replay = service(window=2)
     replay.push(push(0))
-    replay.push(push(0, life=1))  # the maker began anew: time 0 follows time 2
+    replay.push(push(0, life=1))  # the maker restarted: time 0 follows time 2
     windows = {(first // 10, second // 10) for first, second in content(replay)}
     assert windows == {(0, 1), (1, 2)}
     replay.push(push(6, life=1))  # what it made of times 3 to 5 was lost

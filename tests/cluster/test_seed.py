@@ -142,7 +142,7 @@ def test_a_request_that_comes_twice_counts_once_and_a_gap_begins_anew():
     alone.handle.once.act(part.request)
     assert len(alone.taken(1)) == 1
     actions = alone.handle.once.act(part.request)
-    part.step(actions)  # one step that the server hears nothing of, as if it had begun anew
+    part.step(actions)  # one step that the server hears nothing of, as if it had restarted
     part.step(actions)
     alone.play([part], 3)
     (item,) = alone.taken(1)

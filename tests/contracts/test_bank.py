@@ -1,4 +1,4 @@
-"""A bank of 64 policies is one pytree with one more axis; each copy's opponent is drawn anew for each episode.
+"""A bank of 64 policies is one pytree with one more axis; each copy's opponent is drawn for each episode.
 
 Actions of the opponents reveal who they are: policy `i` of the bank always plays action `i % 5`.
 """

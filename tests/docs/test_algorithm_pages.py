@@ -144,7 +144,7 @@ def test_other_code_builds(page, monkeypatch):
 def test_the_replay_is_as_large_as_the_page_says(capsys):
     (code,) = blocks("replay")
     exec(compile(code, "replay.md", "exec"), {})
-    assert capsys.readouterr().out == "891 bytes a step, 85 MiB in all\n"
+    assert capsys.readouterr().out == "891 bytes per step, 85 MiB in all\n"
     gru = {"network": Network(recurrent="gru", recurrent_size=64), "sequence": 8, "burn_in": 4}
     said = {459: [DQN(), SAC()], 891: [DQN(mixer="monotonic"), SAC(critic="global")], 1227: [DQN(**gru)]}
     said[2763] = [SAC(**gru)]

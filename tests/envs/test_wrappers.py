@@ -174,7 +174,7 @@ def test_observation_noise():
     np.testing.assert_allclose(np.corrcoef(noise.reshape(4000, -1).T), np.eye(6), atol=0.08)
     seen, _ = play(ObservationNoise(Rooms(), scale=0.5), moves(2, big=[0], small=[1, 1]))
     noise = [float(obs["big"].view["time"][0]) - t for t, obs in enumerate(seen)]
-    assert len({round(value, 4) for value in noise}) == 3  # drawn anew in every step
+    assert len({round(value, 4) for value in noise}) == 3  # drawn in every step
     assert (seen[1]["big"].view["image"] == 1).all()  # bytes are left alone
 
 

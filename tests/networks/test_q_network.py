@@ -106,7 +106,7 @@ def test_mean_value_by_hand():
 
 @pytest.mark.parametrize("recurrent", ["gru", "lstm"])
 def test_unroll_is_step_after_step(recurrent):
-    """Memory starts anew where an episode begins, and stands still where the agent may not act."""
+    """Memory is reset where an episode begins, and stands still where the agent may not act."""
     config = Network(hidden=(8,), recurrent=recurrent, recurrent_size=4, layer_norm=True)
     module = QNetwork(config, Discrete(3), dueling=True)
     weights = shaken(fresh(module, 2))

@@ -630,7 +630,7 @@ def test_faults_that_show_when_played(env, kinds, words):
             "callback",
             "debug_callback",
         ),
-        (resetting(lambda s: s.replace(time=0)), "weak type", "a restored checkpoint would compile anew"),
+        (resetting(lambda s: s.replace(time=0)), "weak type", "a restored checkpoint would recompile"),
     ],
 )
 def test_what_may_be_meant_is_only_warned_of(env, kind, words):

@@ -92,7 +92,7 @@ def test_the_weights_are_the_same_to_the_bit():
 
 @pytest.mark.parametrize("fault", ["exit", "abort", "hang"])
 def test_a_process_that_dies_or_hangs_is_replaced(fault, tmp_path, capfd):
-    """Its copies are cut short where they were last seen and begin anew; nobody else notices."""
+    """Its copies are cut short where they were last seen and restart; nobody else notices."""
     timeout = 1.0 if fault == "hang" else 30.0
     here, there = staged(timeout=timeout, at=3)
     there.source = EnvSource.of(ID, {"fault": fault, "at": 3, "marker": str(tmp_path / "once")})
@@ -127,7 +127,7 @@ def test_an_environment_that_raises_is_replaced_alone(tmp_path, capfd):
         assert there.restarts == 1
     finally:
         there.close()
-    assert "step 2: step raised ValueError: a wheel came off. It is begun anew." in capfd.readouterr().err
+    assert "step 2: step raised ValueError: a wheel came off. It is restarted." in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -182,7 +182,7 @@ def test_a_failed_write_harms_nothing(tmp_path, monkeypatch):
         (_swarm(4, 2, visible=np.ones(2, bool)), {}, "visible"),
         (_swarm(4, 2, names=("a", "b", "c")), {}, "at most 2 names, got 3"),
         (_swarm(4, 2), {"series": {"a": np.zeros(3)}}, r"series\['a'\] must be \(4,\), got \(3,\)"),
-        (_swarm(4, 2), {"episode_ends": np.array([3])}, r"bool\[4\], one flag a frame, got 'int64\[1\]'"),
+        (_swarm(4, 2), {"episode_ends": np.array([3])}, r"bool\[4\], one flag per frame, got 'int64\[1\]'"),
     ],
 )
 def test_bad_input_is_named(tmp_path, scene, options, message):

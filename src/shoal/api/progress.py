@@ -181,7 +181,7 @@ class _OneLine(_PlainLines):
 
 
 class _LiveTable(_View):
-    """A table that is drawn anew a few times a second."""
+    """A table that is redrawn a few times per second."""
 
     def __init__(self, title: str, meter: Meter, agents: int):
         self.title, self.meter, self.agents = title, meter, agents
@@ -236,7 +236,7 @@ def summary(line: dict[str, Any] | None) -> dict[str, str]:
     shown = {name: f"{value:.2f}" for name, value in returns(line).items()}
     length, restarts = _mean((line or {}).get("length")), (line or {}).get("env_restarts")
     shown |= {"episode length": f"{length:.1f}"} if length is not None else {}
-    return shown | ({"environments begun anew": str(restarts)} if restarts else {})
+    return shown | ({"environments restarted": str(restarts)} if restarts else {})
 
 
 def sparkline(values: list[float], width: int = 30) -> str:
@@ -250,6 +250,6 @@ def sparkline(values: list[float], width: int = 30) -> str:
 
 
 def _mean(value: Any) -> float | None:
-    """The mean of a number or of one number a seed; None where no episode has ended."""
+    """The mean of a number or of one number per seed; None where no episode has ended."""
     values = [entry for entry in (value if isinstance(value, list) else [value]) if entry is not None]
     return float(np.mean(values)) if values else None

@@ -81,7 +81,7 @@ def _map_all(work, mask, shared, rows, default):
 BRANCH_SECONDS = 12e-6
 """What a branch inside a loop costs on a GPU: the host has to learn which way to go (measured on an H200)."""
 ELEMENTS_PER_SECOND = 2.5e12
-"""Elementary operations a second in fused kernels, to the same end."""
+"""Elementary operations per second in fused kernels, to the same end."""
 BYTES_PER_SECOND = 4e12
 
 

@@ -1,4 +1,4 @@
-"""Seats dealt anew: groups merged, split or renamed, so that one policy per group is all an algorithm ever sees.
+"""Reassigns seats: groups are merged, split or renamed, so that an algorithm only ever sees one policy per group.
 
 `regroup(env, {"all": ["tagger", "runner"]})` lets both groups share one policy;
 `regroup(env, {"left": ["agent[0]"], "right": ["agent[1:3]"]})` gives agents of one group different ones.
@@ -91,14 +91,15 @@ def regroup(env: Env, seats: Mapping[str, Sequence[str]]) -> Env:
 
 
 def unwrap_regrouped(env: Env) -> Env:
-    """The world itself, whoever plays for whom."""
+    """The world itself, without the reassignment of its seats."""
     return env.env if isinstance(env, Regrouped) else env
 
 
 def return_groups(env: Env) -> dict[str, tuple[Seat, ...]]:
-    """For whom returns are counted: the world's groups; in place of one whose seats several players share, these.
+    """The groups by which returns are reported: the world's own or, where a group's seats belong to several players,
+    those players.
 
-    So both seats of a card game are counted apart, whose returns would cancel out in sum.
+    So the two seats of a card game are reported separately; their returns would cancel out in a sum.
     """
     world = unwrap_regrouped(env)
     player_of = {seat: player for player, seats in world.players.items() for seat in seats}
@@ -112,7 +113,7 @@ def return_groups(env: Env) -> dict[str, tuple[Seat, ...]]:
 
 
 def sum_rewards(env: Env, reward: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """Rewards `[..., n]` by policy, summed over the seats of each side."""
+    """Rewards `[..., n]` by policy, summed over the seats of each return group."""
     by_group = _deal_back(env, reward, -1) if isinstance(env, Regrouped) else reward
     totals = {}
     for name, seats in return_groups(env).items():
@@ -128,7 +129,7 @@ def to_env_actions(env: Env, actions: Mapping[str, jax.Array]) -> dict[str, jax.
 
 
 def _deal_back(env: Regrouped, given: Mapping[str, jax.Array], axis: int) -> dict[str, jax.Array]:
-    """What policies have, by the world's own groups; `axis` is that of the agents."""
+    """Arrays by policy, rearranged by the world's own groups; `axis` is that of the agents."""
     pieces: dict[str, list[tuple[int, jax.Array]]] = {group: [] for group in env.env.groups}
     for name, parts in env.plan:
         cuts = [sum(part.size for part in parts[:i]) for i in range(1, len(parts))]

@@ -1,6 +1,6 @@
 """The one rollout function: training, evaluation and benchmarks all step worlds through it.
 
-An `Actor` says what the agents do; `rollout` scans it and the worlds for a number of steps. Memory (recurrent carries,
+An `Actor` chooses actions; `rollout` scans it and the worlds for a number of steps. Memory (recurrent carries,
 or whatever an actor keeps per copy) is reset where an episode begins and stands still while an agent is inactive.
 """
 
@@ -26,13 +26,13 @@ from shoal.ops.distributions import distribution, num_parameters
 
 
 class ActorOutput(struct.PyTreeNode):
-    """What all agents do in one step, by group: actions `[E, n, ...]`, new memory, and what is to be recorded."""
+    """What an actor returns for one step, by group: actions `[E, n, ...]`, new memory, and extras to be recorded."""
 
     action: dict[str, jax.Array]
     memory: PyTree
     extras: dict[str, dict[str, jax.Array]]
     memory_before: dict[str, PyTree] = struct.field(default_factory=dict)
-    """The memory that they acted with, of groups whose learners have a replay."""
+    """The memory before the step, of groups whose learners have a replay."""
 
 
 class Episodes(struct.PyTreeNode):
@@ -44,7 +44,7 @@ class Episodes(struct.PyTreeNode):
 
 
 class Step(struct.PyTreeNode):
-    """All that one step of all copies brought: leaves are `[E, ...]`."""
+    """The record of one step of all copies: leaves are `[E, ...]`."""
 
     observation: dict[str, Observation]
     action: dict[str, jax.Array]
@@ -74,7 +74,7 @@ class Rollout(struct.PyTreeNode):
 
 
 class Situation(Protocol):
-    """What decisions depend on, besides policies and memory: `Worlds` are one, or whatever else has these."""
+    """What actions depend on, besides policies and memory: `Worlds`, or anything else with these attributes."""
 
     @property
     def key(self) -> jax.Array: ...  # of each copy, [E]
@@ -90,7 +90,7 @@ class Situation(Protocol):
 
 
 class Actor(Protocol):
-    """What the agents do. Static; whatever changes is in `params` and `memory`."""
+    """Chooses the agents' actions. Static; whatever changes is in `params` and `memory`."""
 
     def initial_memory(self, params: PyTree, num_envs: int) -> PyTree: ...
 
@@ -237,7 +237,7 @@ def step(
 def step_envs(
     vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, acts: ActorOutput
 ) -> tuple[Worlds, Step]:
-    """The part of a step that comes after the decisions."""
+    """Steps all copies with actions that are chosen already, and records the step."""
     following, outcome, ended = vectorised.step(worlds, acts.action)
     kept = {name: worlds.observation[name] for name in actor.recorded_groups}
     zeros = jax.tree.map(jnp.zeros_like, (outcome.reward, kept))
@@ -296,7 +296,7 @@ def rollout(
 def make_experience(
     steps: Step, memory: PyTree, last_observation: Mapping[str, Observation], last_memory: PyTree
 ) -> Experience:
-    """Stacked steps as learners want them.
+    """Stacked steps as the experience that learners are given.
 
     memory: before the first step; last_observation, last_memory: after the last one.
     """

@@ -1,7 +1,7 @@
 """Many copies of a world at once, with auto-reset: the one place where episodes end and begin.
 
 Only the copies whose episode ended are reset (see `masked.masked_map`), and every episode starts from an independent
-draw. Views are made once a step, after the resets. The final state of an ended episode is handed out beside the new
+draw. Views are made once per step, after the resets. The final state of an ended episode is handed out beside the new
 one; `Vectorised.observe` makes its view where that is wanted, to bootstrap from its value.
 """
 
@@ -25,7 +25,7 @@ class Worlds(struct.PyTreeNode):
     """The copies of a world; leaves are `[E, ...]`, but for the clock.
 
     key: each copy's own chain. clock: uint32 steps since the start. params: each copy's own, or None when all have the
-    default ones. first: an episode begins here. returns: rewards of the episode so far, summed over each side (see
+    default ones. first: an episode begins here. returns: rewards of the episode so far, by return group (see
     `regroup.return_groups`). length: its steps so far.
     """
 
@@ -40,7 +40,7 @@ class Worlds(struct.PyTreeNode):
 
 
 class Ended(struct.PyTreeNode):
-    """What is known of the episodes that a step ended; leaves are `[E, ...]`, meaningful where `mask` holds."""
+    """The episodes that a step ended; leaves are `[E, ...]`, meaningful where `mask` holds."""
 
     mask: jax.Array
     params: PyTree  # of the episode that ended

@@ -1,4 +1,4 @@
-"""What a run's own measurements say: who is the bottleneck, and how many actors feed its learner."""
+"""Advice from a run's measured rates: what the bottleneck is, and how many actors keep the learner busy."""
 
 import dataclasses
 import math
@@ -17,9 +17,9 @@ from shoal.core.schema import Maybe, Whole, check
 from shoal.training.serialise import from_plain
 
 SILENT = 30.0
-"""Seconds after which a run that says nothing of itself, though it should every second, is not running any more.
+"""Seconds without a status (written every second) after which a run counts as not running.
 
-That is for drivers on other machines, and such as hang: of one on this machine that is gone it is known at once.
+For drivers that hang or are on other machines; that a driver on this machine is gone is known at once.
 """
 
 LEARNER = {
@@ -58,13 +58,13 @@ TRAINING = COMMON | {
     },
 }
 POPULATION = COMMON | {"team": {str: Any}, "workers?": {str: {"done": Whole(), "task": str, "busy_s": float}}}
-"""What `cluster.json` says of a training, and of a population: all that is shown of it."""
+"""The parts of `cluster.json` that are shown, of a training and of a population."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """Rates are env steps a second. actor_rate: of one actor that never waits; learner_rate: of a learner that never
-    does. wanted: actors that feed it.
+    """Rates are env steps per second. actor_rate: of one actor that never waits; learner_rate: of a learner that never
+    waits. wanted: actors needed to keep the learner busy.
     """
 
     actors: int
@@ -87,7 +87,7 @@ class Advice:
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """What the driver of a run last wrote of it."""
+    """The status that the driver of a run wrote last."""
     path = folder / STATUS
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: no such folder")
@@ -112,7 +112,7 @@ def read_status(folder: Path) -> dict[str, Any]:
 
 
 def pool_from_status(data: Any) -> PoolConfig:
-    """A team from plain data. Raises `ValueError` where it is none."""
+    """The configuration of a worker pool from plain data. Raises `ValueError` where it does not fit."""
     hints: dict[str, Any] = {"workers": Whole(1), "retries": Whole(), "devices": Maybe(Whole(1))}
     hints |= dict.fromkeys(("cpus", "gpus", "patience"), float)
     check(data, {f"{name}?": hint for name, hint in hints.items()}, "team")

@@ -1,4 +1,4 @@
-"""Which process drives a run: told in `cluster.json`, so that others can see at once that it is gone."""
+"""The process that drives a run, as recorded in `cluster.json`, so that others see at once when it is gone."""
 
 import contextlib
 import os
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def identity() -> dict[str, Any]:
-    """Who drives: the process that calls it, and where it can be looked for."""
+    """The identity of the calling process: machine, process id and start time."""
     return {"where": _where(), "pid": os.getpid(), "began": _began(os.getpid())}
 
 
 def is_gone(told: Any) -> bool:
-    """Whether the process that told this of itself is known to be no more. Of other machines nothing is known."""
+    """Whether a process with this identity is known to have ended. Nothing is known of other machines."""
     if not isinstance(told, dict) or told.get("where") != _where() or type(told.get("pid")) is not int:
         return False
     pid = told["pid"]
@@ -27,7 +27,7 @@ def is_gone(told: Any) -> bool:
 
 
 def _where() -> str:
-    """A name for all processes whose numbers can be told apart."""
+    """A name for the scope in which process ids are unique: machine and container."""
     space = ""
     with contextlib.suppress(OSError):  # Linux: containers count for themselves
         space = os.readlink("/proc/self/ns/pid")
@@ -35,7 +35,7 @@ def _where() -> str:
 
 
 def _began(pid: int) -> str:
-    """When a process began, in whatever the system counts; "" where that is not known, or it is dead but not buried."""
+    """When a process began, in the system's own units; "" where that is not known, or the process is a zombie."""
     with contextlib.suppress(OSError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return "" if fields[0] in "ZX" else fields[19]

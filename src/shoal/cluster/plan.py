@@ -1,4 +1,4 @@
-"""What a cluster run is made of: how many of each, how tightly they are kept together, how patient everybody is."""
+"""The configuration of a run on a cluster: numbers of workers, synchronisation, time-outs and retries."""
 
 import dataclasses
 from typing import Literal
@@ -13,7 +13,7 @@ Sync = Literal["sync", "async", "stale"]
 
 @dataclasses.dataclass(frozen=True)
 class ClusterPlan:
-    """The cluster's side of an experiment. Round-trips to JSON, beside the experiment, in `config.json`."""
+    """The cluster's part of an experiment. Stored as JSON, beside the experiment, in `config.json`."""
 
     recipe: str = "sync"  # the architecture; see `shoal.cluster.recipes`
     actors: int = 2  # processes that step worlds
@@ -22,7 +22,7 @@ class ClusterPlan:
     max_staleness: int = 2  # updates that experience may be behind (stale-synchronous)
     max_divergence: float = 0.0  # and how far, as KL, the policy may have moved since; 0: any
     shards: int = 1  # services that keep replays
-    queue: int = 0  # rollouts that may wait for the learner; 0: two an actor, one if nobody waits
+    queue: int = 0  # rollouts that may wait for the learner; 0: two per actor, one if nobody waits
     patience: float = 60.0  # seconds that a task may take before its worker is taken for hung, and replaced
     retries: int = 5  # times in a row that a worker may fail at its task before the run gives up
     commit_seconds: float = 2.0  # time between states that survive anything
@@ -56,7 +56,7 @@ class ClusterPlan:
 
     @property
     def processes(self) -> int:
-        """Processes that it asks for, but for the few that every run has."""
+        """Processes that the plan asks for, apart from the few services of every run."""
         return self.actors + self.backups + self.learners + self.shards
 
     @property

@@ -1,8 +1,8 @@
 """Watches over the services and workers of a run: what died is restarted, what hangs is replaced.
 
 A training (`training.TrainingSupervisor`) and the worker pool of a population (`tasks.pool.WorkerPool`) are both
-supervisors; they differ in who knows what the workers do, and in what becomes of it. A supervisor holds no state of the
-run: all that matters is in the run folder, and `cluster.json`, what `shoal cluster status` shows, is written here.
+supervisors; they differ in who tracks the workers' progress and in what is done with their results. A supervisor holds
+no state of the run: that is in the run folder. It writes `cluster.json`, which `shoal cluster status` shows.
 """
 
 import abc
@@ -24,13 +24,13 @@ from shoal.core.files import write_atomically
 STATUS = "cluster.json"
 STATUS_SECONDS = 1.0
 FATAL = ("NonFiniteError", "OptionError")
-"""Errors that come again however often a worker is restarted."""
+"""Errors that restarting a worker does not help against."""
 
 T = TypeVar("T")
 
 
 class Runs(Protocol):
-    """A worker: its `run` is called when it is there, and again whenever it has died."""
+    """A worker: its `run` is called once it has started, and again after every restart."""
 
     def run(self) -> Any: ...
 
@@ -50,10 +50,10 @@ class WatchedWorker:
 
 
 class Supervisor(abc.ABC):
-    """Services and workers of one run. `look` looks after all of them once, and is to be called again and again."""
+    """Services and workers of one run. `look` checks all of them once and is called repeatedly."""
 
     role: ClassVar[str]
-    """What workers are called that may be added and removed while the run is on."""
+    """The role of the workers that may be added and removed during the run."""
 
     def __init__(self, folder: Path, launcher: Launcher, retries: int):
         self.folder, self.launcher, self.retries = folder, launcher, retries
@@ -65,11 +65,11 @@ class Supervisor(abc.ABC):
 
     @abc.abstractmethod
     def read_status(self) -> dict[str, Any]:
-        """What there is to see of the run; `workers` says of each what it does: `task`, `busy_s`, `restarts`."""
+        """The status of the run; `workers` has the `task`, `busy_s` and `restarts` of each worker."""
 
     @abc.abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What else belongs into `cluster.json`."""
+        """Further entries of `cluster.json`."""
 
     @abc.abstractmethod
     def add(self, number: int) -> None:
@@ -77,7 +77,7 @@ class Supervisor(abc.ABC):
 
     @abc.abstractmethod
     def is_hung(self, told: dict[str, Any]) -> bool:
-        """Whether a worker of which the status tells this has taken too long."""
+        """Whether a worker with this status has taken too long."""
 
     @abc.abstractmethod
     def count_finished(self, told: dict[str, Any]) -> int:
@@ -107,17 +107,17 @@ class Supervisor(abc.ABC):
         return started
 
     def worker(self, name: str, factory: Callable[..., Runs], *args: Any, cpus: float = 0.0, gpus: float = 0.0) -> None:
-        """Starts a worker; its `run` is called, and called again whenever it died."""
+        """Starts a worker; its `run` is called, and called again after every restart."""
         self.workers[name] = WatchedWorker(self.launcher.start(name, factory, *args, cpus=cpus, gpus=gpus))
 
     def remove(self, number: int) -> None:
-        """One worker fewer; what it has not handed in yet is lost, and nothing else."""
+        """Removes a worker; only what it has not handed in yet is lost."""
         name = f"{self.role}-{number}"
         del self.workers[name]
         self.launcher.remove(name)
 
     def look(self) -> None:
-        """Looks after all workers once; raises what the run does not survive."""
+        """Checks all workers once; raises errors that end the run."""
         for name, watched in list(self.workers.items()):
             self._look_after(name, watched)
         self.launcher.check()
@@ -155,7 +155,7 @@ class Supervisor(abc.ABC):
             self.on_return(name, value)
 
     def _count_failure(self, name: str, watched: WatchedWorker, error: WorkerError) -> None:
-        """A worker's own error: it may try again, with pauses that grow, unless that never helped."""
+        """Counts a worker's own error: it is retried with growing pauses, up to the limit."""
         watched.failures += 1
         watched.restarts += 1
         self._note(name, error.line)
@@ -191,14 +191,14 @@ class Supervisor(abc.ABC):
 
     @property
     def how_to_resume(self) -> str:
-        """What is said with every error that ends a run."""
+        """The advice that is added to every error that ends a run."""
         return f"What is committed is safe in {self.folder}: go on with `{shell_command('resume', self.folder)}`."
 
     def _note(self, name: str, what: str) -> None:
         self.events.append({"seconds": round(time.monotonic() - self._began, 2), "worker": name, "what": what})
 
     def write_status(self, last: bool = False) -> None:
-        """Writes `cluster.json`, what there is to see of the run."""
+        """Writes the status of the run to `cluster.json`."""
         self._written = time.monotonic()
         with contextlib.suppress(ServiceUnavailable, ShoalError):
             self.status = self.read_status()

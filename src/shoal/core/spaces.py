@@ -110,5 +110,5 @@ def action_vector(space: ActionSpace, action: jax.Array) -> jax.Array:
 
 
 def _choice(uniform: jax.Array, n: jax.Array | int) -> jax.Array:
-    # One draw a choice; `randint` takes two. The minimum guards against rounding up.
+    # One draw per choice; `randint` takes two. The minimum guards against rounding up.
     return jnp.minimum((uniform * n).astype(jnp.int32), n - 1)

@@ -14,7 +14,7 @@ _requests: list[threading.Event] = []
 
 
 def stopping() -> bool:
-    """Whether somebody has asked what trains now to stop: for those who wait for others meanwhile."""
+    """Whether SIGINT or SIGTERM was received; polled by code that blocks on workers."""
     return any(event.is_set() for event in _requests)
 
 

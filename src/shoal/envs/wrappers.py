@@ -184,7 +184,7 @@ class FrameStack(_Remembering):
 
 @dataclasses.dataclass(frozen=True)
 class ObservationNoise(_Remembering):
-    """Adds normal noise of standard deviation `scale` to every number of a float view, drawn anew for every step.
+    """Adds normal noise of standard deviation `scale` to every number of a float view, drawn for every step.
 
     Views of other types, such as images of bytes, stay as they are; a world that has no others is refused. The noise is
     part of the state, so that whoever looks twice sees the same.
@@ -317,7 +317,7 @@ def wrap(env: Env, wrappers: Iterable[Wrapper]) -> Env:
 
 
 def _with_other_views(groups: Mapping[str, Group]) -> dict[str, Group]:
-    """The same groups; what they see is derived anew, from what `observe` returns."""
+    """The same groups; what they see is derived again, from what `observe` returns."""
     return {name: dataclasses.replace(group, observation=None) for name, group in groups.items()}
 
 

@@ -1,7 +1,7 @@
 """Meta-solvers: from a payoff tensor to one mixture over policies per player.
 
 `solver(payoffs, **options) -> [mixture of player 0, mixture of player 1, ...]`, with `payoffs[players, m_0, m_1, ...]`
-as in `correlated.py`; every mixture is a float64 array `[m_p]`, at least 0, with sum 1. They are pure functions in
+as in `normal_form.py`; every mixture is a float64 array `[m_p]`, at least 0, with sum 1. They are pure functions in
 float64 on the host: the table is small, and linear programmes need the digits. `u_p(i, s)` is what policy `i` of player
 `p` earns when the others play their mixtures `s`.
 """
@@ -208,7 +208,7 @@ def solve(name: str, payoffs: ArrayLike, **options: Any) -> list[np.ndarray]:
 
 
 def _fictitious_play_of_two(tensor: np.ndarray, iterations: int) -> list[np.ndarray]:
-    """Counts of best replies. Kept bare: a few microseconds an iteration, however many policies."""
+    """Counts of best replies. Kept bare: a few microseconds per iteration, however many policies."""
     replies_to_column = list(np.ascontiguousarray(tensor[0].T))
     replies_to_row = list(np.ascontiguousarray(tensor[1]))
     row_sums, column_sums = tensor[0].mean(axis=1), tensor[1].mean(axis=0)

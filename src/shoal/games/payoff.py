@@ -1,4 +1,4 @@
-"""The payoff table: what line-ups of policies earn, by sampling, with errors, and what is still to be played.
+"""The payoff table: sampled returns of line-ups of policies, with standard errors, and which are still to be played.
 
 Each player is an axis. Only entries that are missing, or not known well enough, are ever played again. In a symmetric
 game all players share one bank, and a line-up stands for all its permutations: it is played once.
@@ -50,8 +50,8 @@ class PayoffTable:
         return np.where(self.count > 1, error, np.inf)
 
     def grow(self, sizes: tuple[int, ...]) -> "PayoffTable":
-        """With room for more policies; nothing known is forgotten."""
-        require(len(sizes) == self.players, "PayoffTable", "sizes", sizes, f"{self.players} numbers, one a player")
+        """The table with room for more policies; all results are kept."""
+        require(len(sizes) == self.players, "PayoffTable", "sizes", sizes, f"{self.players} numbers, one per player")
         grow = [(0, new - old) for new, old in zip(sizes, self.sizes, strict=True)]
         require(min(pad for _, pad in grow) >= 0, "PayoffTable", "sizes", sizes, f"at least {self.sizes}")
         wide = [(0, 0), *grow]
@@ -60,7 +60,7 @@ class PayoffTable:
         )
 
     def forget_policy(self, player: int, index: int) -> "PayoffTable":
-        """Without what is known of one policy of a player, which is not what it was."""
+        """The table without the results of one policy of a player, which has changed."""
         place = (*(slice(None) for _ in range(player)), index)
         count, total, squares = self.count.copy(), self.total.copy(), self.squares.copy()
         count[place] = 0.0
@@ -79,7 +79,7 @@ class PayoffTable:
     def add_results(
         self, lineups: np.ndarray, total: np.ndarray, squares: np.ndarray, episodes: float
     ) -> "PayoffTable":
-        """With the sums `[M, players]` over so many more episodes of each line-up `[M, players]`."""
+        """The table with the sums `[M, players]` over `episodes` more episodes of each line-up `[M, players]`."""
         count, sums, powers = self.count.copy(), self.total.copy(), self.squares.copy()
         seen: list[tuple[int, ...]] = []
         orders = list(itertools.permutations(range(self.players))) if self.symmetric else [tuple(range(self.players))]

@@ -1,8 +1,8 @@
 """Anytime PSRO (McAleer et al. 2022) with learnt responses: mixtures are found while responses to them are trained.
 
 In each iteration training goes in rounds. After a round, the learner of each player plays every policy of the other
-player's bank; that player's mixture is made anew so that neither this learner, nor what it was in earlier rounds, nor
-any policy of the table earns much (`population.anytime.minimax_mixture`); the training goes on against it. In the last
+player's bank; that player's mixture is recomputed so that neither this learner, nor what it was in earlier rounds, nor
+any policy of the table earns much (`anytime.minimax_mixture`); the training goes on against it. In the last
 quarter mixtures stand still, so that each is met by a response of its own. It becomes the mixture of the iteration,
 without the policy that has just been trained, if the most that any policy of the table earns against it, that response
 included, is not more than against the mixture before. Else the one before stays.
@@ -33,14 +33,14 @@ from shoal.training.fused import Carry
 
 OPTIONS = ("rounds", "episodes")
 STILL = 4
-"""One part in so many of a training is against mixtures that no longer change."""
+"""The last 1/STILL of a training is against mixtures that no longer change."""
 
 
 @dataclasses.dataclass
 class AnytimeOracle(LearnedOracle):
     """Best responses and, at the same time, the least exploitable mixtures, of a game for two.
 
-    options: `rounds` of a training after which mixtures are made anew; `episodes` of a line-up after a round.
+    options: `rounds` of a training after which mixtures are recomputed; `episodes` of a line-up after a round.
     """
 
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -77,7 +77,7 @@ class AnytimeOracle(LearnedOracle):
         return news
 
     def mix(self, state: psro.PSROState) -> list[np.ndarray]:
-        """Each player's mixture of this iteration, or the one before if against that less is known to be earned."""
+        """Each player's mixture of this iteration, or the previous one if its known worst case is better."""
         tables, chosen = known_payoffs(state), []
         if not state.mixtures:  # nobody has responded to anything yet
             return [minimax_mixture(table) for table in tables]
@@ -88,7 +88,7 @@ class AnytimeOracle(LearnedOracle):
         return chosen
 
     def measure(self, state: psro.PSROState) -> dict[str, float]:
-        """NashConv where it is known; and the least that it can be, by the policies there are, up to sampling noise."""
+        """NashConv where it is known, and a lower bound from the policies in the table, up to sampling noise."""
         worst = sum(map(worst_case, known_payoffs(state), state.mixtures))
         return super().measure(state) | {"nash_conv_at_least": float(worst - state.values.sum())}
 
@@ -114,7 +114,7 @@ def known_payoffs(state: psro.PSROState) -> list[np.ndarray]:
 
 
 def split_updates(updates: int, rounds: int) -> list[int]:
-    """Updates of each round of a training, as even as can be; the last is that in which mixtures stand still."""
+    """Updates per round of a training, as even as possible; in the last round mixtures are fixed."""
     still = max(1, updates // STILL)
     rounds = min(rounds, updates - still)
     return [*((updates - still) * (k + 1) // rounds - (updates - still) * k // rounds for k in range(rounds)), still]
@@ -123,7 +123,7 @@ def split_updates(updates: int, rounds: int) -> list[int]:
 def _set_opponents(
     trainer: Responses, carries: dict[str, Carry], state: psro.PSROState, mixtures: list[np.ndarray]
 ) -> dict[str, Carry]:
-    """Trainings that go on against other mixtures, which are drawn from when an episode begins."""
+    """The trainings with new opponent mixtures, from which policies are drawn when episodes begin."""
     drawn = {
         player: trainer.put_on_devices(bank.mixture(mixture))
         for (player, bank), mixture in zip(state.banks.items(), mixtures, strict=True)

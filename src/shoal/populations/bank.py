@@ -1,4 +1,4 @@
-"""The policy bank: a growing store of one player's policies as one stacked pytree, and where each came from.
+"""The policy bank: one player's policies as one growing, stacked pytree, with the origin of each.
 
 Room grows in steps, so that programs that take a bank are compiled rarely; the places not yet taken hold copies of the
 first policy and are never drawn.
@@ -20,9 +20,9 @@ ROOM = 16
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """Where a policy came from. parent: the member it started from. born: the iteration. info: anything in JSON.
+    """The origin of a policy. parent: the member it started from. born: the iteration. info: anything in JSON.
 
-    frozen: whether it is met but never trained on, as policies of other runs are.
+    frozen: whether it is only an opponent and never trained on, as policies of other runs are.
     """
 
     name: str
@@ -72,7 +72,7 @@ class PolicyBank:
         return PolicyBank(policies, (*self.members, member))
 
     def replace_policy(self, index: int, policy: PyTree, **info: Any) -> "PolicyBank":
-        """With another policy in the place of one; what is known of it is added to."""
+        """Replaces a policy; `info` is added to what is recorded of it."""
         if self.members[index].frozen:
             raise OptionError(f"policy {self.members[index].name!r} of the bank is frozen: nothing takes its place")
         check_fits(self.policies, policy, self.members[index].name)

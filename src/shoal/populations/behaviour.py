@@ -1,8 +1,8 @@
-"""What policies do in every situation of a small game: from networks to the exact tables of `envs.tabular`.
+"""Action probabilities of policies in every situation of a small game, for the exact tables of `envs.tabular`.
 
 A player's information sets are evaluated stage by stage, in the order in which they are met, so that a recurrent policy
-has in each the memory that its own past decisions left it with. `differences` says how far apart policies are by what
-they do, in such tables or in situations that were gathered by playing.
+has in each the memory that its own past decisions left it with. `differences` measures how differently
+policies act, in such tables or in situations sampled by playing.
 """
 
 import jax
@@ -33,7 +33,7 @@ def behaviour(algorithm: Algorithm, policy: PyTree, sets: InformationSets, explo
 
 
 def differences(probabilities: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """How far apart `n` policies are by what they do, `[n, n]`: 0 the same, 1 never the same action.
+    """Distances `[n, n]` of `n` policies by their actions: 0 for the same policy, 1 for never the same action.
 
     probabilities[n, I, A]: of actions, by policy and situation; reach[n, I]: how likely a policy's own decisions lead
     there.

@@ -33,7 +33,7 @@ SEED = 3
 
 @dataclasses.dataclass(frozen=True)
 class Behaviours:
-    """By player: how far apart its policies are, `[m, m]`; see `population.behaviour.differences`."""
+    """By player: how far apart its policies are, `[m, m]`; see `behaviour.differences`."""
 
     sampled: bool  # whether situations were gathered by playing
     situations: dict[str, int]

@@ -1,4 +1,4 @@
-"""A game: a world among players, and by which algorithm a policy of each is trained."""
+"""A game: a world with several players, and the algorithm that trains each player's policies."""
 
 import dataclasses
 import functools
@@ -16,9 +16,9 @@ from shoal.training.experiment import Experiment, Learner, Setup, make_world
 
 @dataclasses.dataclass(frozen=True)
 class Game:
-    """A world among players, and how a policy of each is trained.
+    """A world with several players, and how their policies are trained.
 
-    experiment: of one best response. Who learns for a seat there says by which algorithm its player learns here.
+    experiment: of one best response. The learner of a seat there determines the algorithm of its player here.
     """
 
     experiment: Experiment
@@ -55,7 +55,7 @@ class Game:
 
     @functools.cached_property
     def setup(self) -> Setup:
-        """The experiment with one learner and one policy a player."""
+        """The experiment with one learner and one policy per player."""
         learners = {name: Learner(self.algorithms[name], {name: seats}) for name, seats in self.seats.items()}
         return self.experiment.replace(learners=learners, num_seeds=1).setup
 
@@ -75,7 +75,7 @@ class Game:
 
 @functools.lru_cache(maxsize=4)
 def _tables(world: Env) -> TabularGame:
-    """Worked out once for each world: it takes seconds, and checks, oracles and pages all ask for them."""
+    """Computed once per world: it takes seconds, and checks, oracles and pages all need them."""
     with jax.default_device(jax.local_devices(backend="cpu")[0]):  # many small programs
         return tabulate(world)
 

@@ -1,4 +1,4 @@
-"""Looking at a population: what its folder tells without building a network, who plays a line-up, who exploits it."""
+"""Inspection of a population: its folder's contents without building networks, line-ups to watch, exploitability."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -89,11 +89,11 @@ def describe_population(view: PopulationView) -> dict[str, Any]:
 
 
 def load_lineup(folder: Path, lineup: Sequence[int]) -> tuple[Setup, dict[str, PyTree], bool]:
-    """The roles and the policies of a line-up, one number a player, and whether they explore when they play."""
+    """The setup and the policies of a line-up (one index per player), and whether they explore when they play."""
     view = read_population_view(folder)
     require_networks(view.settings, "watch")
     owner, sizes = "population", view.sizes
-    require(len(lineup) == len(sizes), owner, "a line-up", tuple(lineup), f"{len(sizes)} numbers, one a player")
+    require(len(lineup) == len(sizes), owner, "a line-up", tuple(lineup), f"{len(sizes)} numbers, one per player")
     for player, number, size in zip(view.players, lineup, sizes, strict=True):
         require(0 <= number < size, owner, f"the policy of {player}", number, f"between 0 and {size - 1}")
     setup = Game(view.settings.experiment).setup
@@ -112,7 +112,7 @@ def load_lineup(folder: Path, lineup: Sequence[int]) -> tuple[Setup, dict[str, P
 
 
 def exploit(folder: Path, devices: int | None = None, steps: int | None = None) -> list[Gain]:
-    """Trains one more best response of each player against the mixtures, and plays it: as PSRO would go on.
+    """Trains one more best response per player against the mixtures and evaluates it, as PSRO would next.
 
     steps: env steps of each training, if not those of the run: longer ones find more.
     """

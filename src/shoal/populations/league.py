@@ -1,4 +1,4 @@
-"""Leagues (Vinyals et al. 2019): who meets whom, so that a main agent grows robust and its weaknesses are looked for.
+"""Leagues (Vinyals et al. 2019): matchmaking that makes main agents robust by searching for their weaknesses.
 
 For every player there are three roles, each a policy that is trained on and kept as a snapshot after every iteration:
 
@@ -7,13 +7,13 @@ For every player there are three roles, each a policy that is trained on and kep
 - *main exploiter*: meets the newest mains only, or their past as well while it cannot beat them at all.
 - *league exploiter*: meets everybody, with priority for whom it loses to.
 
-Exploiters begin anew once they win clearly, or after `PATIENCE` stretches: what they found stays in the league. They
+Exploiters restart once they win clearly, or after `PATIENCE` stretches: what they found stays in the league. They
 are trained in every `exploit_every`-th iteration only, so that most of the budget is the mains'.
 
 Priorities (prioritised fictitious self-play): with the share x of games that are won, `hard` weighs an opponent by
 (1 - x)², `variance` by x (1 - x). x is the payoff, from 0 for the least in the table to 1 for the most.
 
-Departures: each player has a league of its own, unless all share one bank; one main agent a player; shares of payoffs
+Departures: each player has a league of its own, unless all share one bank; one main agent per player; shares of payoffs
 between the extremes of the table stand for shares of games won.
 """
 
@@ -25,7 +25,7 @@ from shoal.populations.bank import Member, PolicyBank
 ROLES = ("main", "main_exploiter", "league_exploiter")
 SELF_PLAY, EVERYBODY = 0.35, 0.5
 WINS, HOPELESS = 0.7, 0.2
-"""Share of games won from which an exploiter begins anew, and below which it looks for easier opponents."""
+"""Share of games won from which an exploiter restarts, and below which it looks for easier opponents."""
 PATIENCE = 8
 EXPLOIT_EVERY = 4
 """Exploiters of a new league are trained in every fourth iteration, unless told otherwise."""
@@ -53,7 +53,7 @@ def win_rate(payoff: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def opponents(role: str, won: np.ndarray, bank: PolicyBank) -> np.ndarray:
-    """With which chances `[m]` a role meets the policies of another player, of which it wins these shares `[m]`."""
+    """Probabilities `[m]` with which a role meets another player's policies, given its win rates `[m]`."""
     mains = np.array([role_of(member) == ROLES[0] for member in bank.members])
     target = np.eye(len(bank))[newest(bank, ROLES[0])]
     past = np.where(mains, 1.0, 0.0) / mains.sum()
@@ -68,5 +68,5 @@ def opponents(role: str, won: np.ndarray, bank: PolicyBank) -> np.ndarray:
 
 
 def restarts_from_scratch(role: str, won: float, age: int) -> bool:
-    """Whether an exploiter has done its work, winning that share against whom it met, or had its time."""
+    """Whether an exploiter is done: it wins clearly against those it meets, or has been trained for long enough."""
     return role != "main" and (won > WINS or age >= PATIENCE)

@@ -1,4 +1,4 @@
-"""Leagues on the devices: all roles of all players are trained side by side, each against opponents of its own."""
+"""The league oracle: all roles of all players are trained in parallel, each against its own opponents."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class LeagueOracle(LearnedOracle):
     def _opponent_mixtures(
         self, state: psro.PSROState, player: str, roles: tuple[str, ...]
     ) -> tuple[dict[str, jax.Array], list[int]]:
-        """Whom each role of a player meets, and how long each has been trained on since it began."""
+        """The opponent mixtures of each role of a player, and iterations since each role restarted."""
         own, me = state.banks[player], state.players.index(player)
         payoff = state.table.mean[me]
         low, high = float(payoff.min()), float(payoff.max())
@@ -79,7 +79,7 @@ class LeagueOracle(LearnedOracle):
         return payoff[tuple(rest)]
 
     def _initial_policies(self, state: psro.PSROState, player: str, roles: tuple[str, ...], ages: list[int]):
-        """Each role goes on from its newest snapshot; who begins anew, and whoever has none, from the first policy."""
+        """The newest snapshot of each role; the first policy for roles that restart or have none."""
         bank = state.banks[player]
         chosen = [
             bank[0]

@@ -1,4 +1,4 @@
-"""Matches: what line-ups of policies earn, all of them in one batch, one episode a copy.
+"""Matches: returns of line-ups of policies, all in one batch, one episode per copy.
 
 A line-up names a policy of the bank for every player. Copies are dealt to the line-ups in order, so that those of one
 line-up lie next to each other; the program loops over batches of copies and adds returns, and their squares, up for
@@ -148,5 +148,5 @@ class Matches:
 
 
 def _by_player(env: Env, reward: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    """What each player earned in a step; players are the policies of the roles."""
+    """Each player's reward in a step; players are the policies of the setup."""
     return {name: jnp.sum(gained, axis=-1) for name, gained in reward.items()}

@@ -30,13 +30,13 @@ class OpponentBank(struct.PyTreeNode):
 
 
 class OpponentState(struct.PyTreeNode):
-    """As a learner's: what plays each group."""
+    """In place of a learner's state: the bank that plays each group."""
 
     params: dict[str, OpponentBank]
 
 
 class OpponentMemory(struct.PyTreeNode):
-    """Memory of an agent: the policy that plays it in this episode, and that policy's own."""
+    """Memory of an agent: the index of its policy in this episode, and that policy's own memory."""
 
     index: jax.Array
     carry: PyTree

@@ -1,4 +1,4 @@
-"""What `population.psro` is handed: best responses that are learnt and line-ups that are played, or both exactly."""
+"""Oracles for `populations.psro`: learnt best responses with sampled payoffs, or both exact."""
 
 import dataclasses
 import functools
@@ -23,12 +23,12 @@ from shoal.populations.symmetry import check_symmetric, exchanges
 
 
 class OracleBackend(Protocol):
-    """Who trains and plays for an oracle, if not this process itself."""
+    """Trains and plays for an oracle in place of this process."""
 
     def train(
         self, game: Game, capacity: int, inputs: TrainingInputs
     ) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
-        """As `Responses.train`, of as many num_parallel as `inputs` has."""
+        """As `Responses.train`, with as many trainings per player as `inputs` has."""
         ...
 
     def play(
@@ -42,7 +42,7 @@ class OracleBackend(Protocol):
 class LearnedOracle:
     """Best responses by an algorithm, payoffs by playing. greedy: whether policies of the bank play greedily.
 
-    A class with state only to keep what was compiled, and the plans of policies that are known already.
+    Its only state is a cache of compiled programs and of policies' realisation plans.
     """
 
     game: Game
@@ -80,7 +80,7 @@ class LearnedOracle:
         }
 
     def _training_inputs(self, state: psro.PSROState) -> TrainingInputs:
-        """What one best response of each player to the mixtures begins with."""
+        """The inputs of one best response per player to the mixtures."""
         mixed = dict(zip(state.players, state.mixtures, strict=True))
         opponent_mixtures = {
             player: {other: bank.mixture(mixed[other])[None] for other, bank in state.banks.items() if other != player}
@@ -105,7 +105,7 @@ class LearnedOracle:
         return *self.play(banks, lineups, self.episodes, self.game.experiment.seed + 1, played), self.episodes
 
     def train(self, capacity: int, inputs: TrainingInputs) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
-        """Whole trainings, by whoever trains (see `Responses.train`)."""
+        """Whole trainings, by the backend if there is one (see `Responses.train`)."""
         if self.backend is not None:
             return self.backend.train(self.game, capacity, inputs)
         return self._trainer(capacity, len(inputs.seeds)).train(inputs)
@@ -113,7 +113,7 @@ class LearnedOracle:
     def play(
         self, banks: Mapping[str, PyTree], lineups: np.ndarray, episodes: int, seed: int, first: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What line-ups earn, by whoever plays (see `Matches.play`)."""
+        """Returns of line-ups, by the backend if there is one (see `Matches.play`)."""
         return (self.backend or self.matches).play(banks, lineups, episodes, seed, first)
 
     def mix(self, state: psro.PSROState) -> list[np.ndarray]:
@@ -203,7 +203,7 @@ class ExactOracle:
         return responses
 
     def evaluate(self, state: psro.PSROState, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-        """Exact payoffs, as of so many episodes that none is ever played again."""
+        """Exact payoffs, counted as so many episodes that none is ever played again."""
         reach = np.ones((len(lineups), len(self.tables.payoffs)))
         for player, bank in enumerate(self._banks(state)):
             reach *= bank[:, self.tables.sequences[:, player]][lineups[:, player]]

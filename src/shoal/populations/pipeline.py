@@ -5,7 +5,7 @@ against the meta-solver's mixture of all policies older than itself, which those
 change. After the round the oldest live one is done, and a fresh one joins on top. So a policy is trained for as many
 rounds as there are levels, but one is done in every round.
 
-Departures: mixtures are made once a round, not continuously, and a level always lasts for the same number of rounds;
+Departures: mixtures are made once per round, not continuously, and a level always lasts for the same number of rounds;
 the optimiser starts afresh in every round. All that a round depends on is in the population, so that it can be resumed.
 """
 
@@ -68,7 +68,7 @@ class PipelineOracle(LearnedOracle):
         return news if first else [*news, psro.Response(fresh, {"level": "new"})]
 
     def _mixture(self, state: psro.PSROState, counts: tuple[int, ...]) -> list[np.ndarray]:
-        """The meta-solver's mixtures of the oldest policies alone, as broad as responses meet them."""
+        """The meta-solver's mixtures of the oldest policies alone, with the uniform share that responses meet."""
         part = state.table.mean[(slice(None), *(slice(count) for count in counts))]
         return list(
             psro.mix_with_uniform(

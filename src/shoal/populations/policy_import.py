@@ -1,4 +1,4 @@
-"""Policies of other runs, frozen: members of a bank from the start, whom the population meets and never trains on.
+"""Frozen policies of other runs: members of the banks from the start, met as opponents and never trained on.
 
 A run of `shoal train` gives each player the policy that played the player's seats there, from its newest checkpoint; of
 several seeds, the first. Another population gives each player the support of its mixture: who has no weight in it is
@@ -81,7 +81,7 @@ def import_from_population(
 def merge_imports(
     runs: Iterable[Mapping[str, Sequence[ImportedPolicy]]], players: Sequence[str], symmetric: bool
 ) -> dict[str, list]:
-    """What each player gets of several runs; in a symmetric game, what all of them get together."""
+    """The imported policies of each player from several runs; in a symmetric game, of all players together."""
     runs = list(runs)
     lists: dict[str, list[ImportedPolicy]] = {player: [] for player in players}
     for player in players:

@@ -3,7 +3,7 @@
     repeat:  play the missing entries of the payoff table;  mixtures = meta-solver(payoffs);
              for every player, add a best response to the others' mixtures, broadened by some uniform play
 
-`psro` is the loop alone. It is handed the game's sides as callables: `respond` trains (or computes) a best response of
+`psro` is the loop alone. The game is given as callables: `respond` trains (or computes) a best response of
 every player, `evaluate` plays line-ups, `measure` says how far mixtures are from equilibrium where that is known. It
 yields the state after every iteration, which is all that is needed to go on from there.
 """
@@ -139,7 +139,7 @@ class PSROState:
 
     @property
     def values(self) -> np.ndarray:
-        """What each player expects when all play their mixtures."""
+        """Each player's expected return when all play their mixtures."""
         value = self.table.mean
         for mixture in reversed(self.mixtures):
             value = value @ mixture
@@ -147,7 +147,7 @@ class PSROState:
 
 
 def begin_population(policies: Mapping[str, PyTree], room: int = ROOM, symmetric: bool = False) -> PSROState:
-    """A population of one policy a player, with room for so many until banks grow.
+    """A population of one policy per player, with room for so many until banks grow.
 
     symmetric: all players share one bank, which begins with the first player's policy.
     """
@@ -256,13 +256,13 @@ class _CompleteIteration:
 
 
 def _average_same_policy(lineups: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """Sums `[M, players]` in which those who play the same policy in a line-up share alike, as seats do not matter."""
+    """Sums `[M, players]` averaged over players with the same policy in a line-up, as seats do not matter."""
     same = lineups[:, :, None] == lineups[:, None, :]
     return (same @ sums[:, :, None])[..., 0] / same.sum(axis=2)
 
 
 def _add_responses(state: PSROState, responses: Mapping[str, Sequence[Response]]) -> PSROState:
-    """With the new policies in the banks; what was known of those that they replace is forgotten."""
+    """Adds the new policies to the banks; payoffs of policies that they replace are dropped."""
     banks, table = dict(state.banks), state.table
     for number, player in enumerate(state.learning):
         bank = banks[player]
@@ -279,7 +279,7 @@ def _add_responses(state: PSROState, responses: Mapping[str, Sequence[Response]]
 
 
 def _gain(state: PSROState) -> dict[str, Any]:
-    """How much more than its mixture the best new policy of each player earns against the others' mixtures.
+    """The gain of each player's best new policy over its mixture, against the others' mixtures.
 
     Those are the mixtures from before the population grew; as payoffs are means over episodes, a gain has errors, too.
     """

@@ -2,7 +2,7 @@
 
 For each player there is a training of its own: the player's seats are the learner's, the other seats are played by
 `Opponents` from the others' banks. Two programs are compiled, one that begins the trainings of all players and one that
-makes updates in all of them; mixtures, banks, seeds and starting weights are data. They are compiled anew only when a
+makes updates in all of them; mixtures, banks, seeds and starting weights are data. They are recompiled only when a
 bank has outgrown its capacity.
 """
 
@@ -29,7 +29,7 @@ LEARNER = "learner"
 
 
 class TrainingInputs(NamedTuple):
-    """What trainings begin with; all of it is data.
+    """The inputs of trainings, all of it data.
 
     `N` trainings in parallel per player. banks: policies `[K, ...]` by player. opponent_mixtures: for each player, the
     probabilities `[N, K]` with which each training draws the policies of each other player. seeds: `[N]`.
@@ -124,7 +124,7 @@ class Responses:
         return self.policies(carries), earned
 
     def run_updates(self, carries: dict[str, Carry], updates: int) -> tuple[dict[str, Carry], dict[str, np.ndarray]]:
-        """So many updates more, and what was earned in the last tenth of them."""
+        """Runs `updates` updates; also returns what was earned in the last tenth of them."""
         tables: list[dict[str, jax.Array]] = []
         for start in range(0, updates, MAX_UPDATES):
             count = min(MAX_UPDATES, updates - start)
@@ -134,7 +134,7 @@ class Responses:
         return carries, earned
 
     def policies(self, carries: dict[str, Carry]) -> dict[str, PyTree]:
-        """What has been learnt so far, `[num_parallel, ...]` by player; copied, as the next call reuses that memory."""
+        """The policies so far, `[N, ...]` by player; copied, as the next call reuses their memory."""
 
         def one(leaf: jax.Array) -> jax.Array:
             return jnp.copy(leaf) if self.num_parallel > 1 else leaf[None]
@@ -142,7 +142,7 @@ class Responses:
         return {p: jax.tree.map(one, carry.learners[LEARNER].params[p]) for p, carry in carries.items()}
 
     def put_on_devices(self, tree: Any) -> Any:
-        """Arrays on all devices of the programs."""
+        """Replicates arrays over all devices of the programs."""
         return replicate(next(iter(self.programs.values())).mesh, tree)
 
     def _earned(self, player: str, tables: Sequence[jax.Array]) -> np.ndarray:

@@ -42,5 +42,5 @@ def foreign_experiment(env: str, options: Mapping[str, Any] | None = None) -> Ex
 
 
 def default_experiment(world: str) -> Experiment:
-    """PPO with one policy a group, each with a learner of its own."""
+    """PPO with one policy per group, each with a learner of its own."""
     return share(Experiment(env=world, num_envs=256, total_env_steps=2_000_000), "group")

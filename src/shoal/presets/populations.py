@@ -1,4 +1,4 @@
-"""Best responses: what `shoal psro GAME` trains in each iteration, one learner a player.
+"""Best responses: what `shoal psro GAME` trains in each iteration, one learner per player.
 
 Short trainings with a shared torso and a large step: against a fixed mixture there is nothing to be careful about.
 """

@@ -56,7 +56,7 @@ def tag_grid_a2c() -> Experiment:
     )
 
 
-@preset("reference/tag_continuous_a2c", "WarpDrive's set-up for tag/continuous: A2C, one policy a side, 100 copies")
+@preset("reference/tag_continuous_a2c", "WarpDrive's set-up for tag/continuous: A2C, one policy per side, 100 copies")
 def tag_continuous_a2c() -> Experiment:
     def learner(role: str, learning_rate: float) -> Learner:
         algorithm = A2C(

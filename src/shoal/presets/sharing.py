@@ -1,4 +1,4 @@
-"""Who shares a policy with whom: one policy a group, one for everybody, or one an agent."""
+"""Who shares a policy with whom: one policy per group, one for everybody, or one per agent."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ SHARED = "shared"
 
 
 def share(experiment: Experiment, sharing: Sharing) -> Experiment:
-    """The same experiment with its seats dealt anew.
+    """The same experiment with its seats reassigned.
 
-    group: one policy a group; all: one for everybody; none: one an agent. Each group has a learner of its own, but for
+    group: one policy per group; all: one for everybody; none: one per agent. Each group has its own learner, but for
     `all`. A group keeps the algorithm, the weights and the frozen state of the learner that played its first seat.
     """
     require(sharing in ("group", "all", "none"), "experiment", "sharing", sharing, "'group', 'all' or 'none'")

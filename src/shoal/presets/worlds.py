@@ -41,7 +41,7 @@ def _add_battle() -> None:
         "red", "blue", algorithm=replace(_PPO, gamma=0.98, epochs=2, entropy_coef=0.01, network=network)
     )
     field = {"num_agents": 16, "map_size": 18, "view_radius": 4, "max_steps": 100, "attack_cost": 0.02}
-    what = "sixteen against sixteen on a small field: PPO, one policy a side, two minutes on two cores"
+    what = "sixteen against sixteen on a small field: PPO, one policy per side, two minutes on two cores"
     _add("battle/open", what, sides, (32, 50), 300_000, env_options=field)
 
 
@@ -76,11 +76,11 @@ def _add_matrix() -> None:
         players = {"players": Learner(replace(small, **options))}  # a policy each, however many there are
         _add(f"matrix/{game}", what, players, (256, num_steps), total, seed=seed)
 
-    add("game", "a game given by its payoffs, one policy a player: PPO, seconds")
+    add("game", "a game given by its payoffs, one policy per player: PPO, seconds")
     for game in ("rock_paper_scissors", "matching_pennies"):
         add(game, "two players learn to mix: PPO with much entropy, seconds", entropy_coef=0.5)
     add("prisoners_dilemma", "two players learn to defect: PPO, seconds")
-    what = "the dilemma with memory of the last round: PPO, one policy a player"
+    what = "the dilemma with memory of the last round: PPO, one policy per player"
     add("iterated_prisoners_dilemma", what, num_steps=32, total=1_000_000, gamma=0.96)
     # Random play is the third equilibrium, an unstable one: of the seeds 0 to 7, five lead to the stag, three away.
     add("stag_hunt", "two players learn to hunt the stag together, with some seeds the hare: PPO, seconds", seed=3)
@@ -94,9 +94,9 @@ def _add_mpe() -> None:
         _add(f"mpe/{world}", what, learners, (256, 25), total)
 
     add("simple", "one agent learns to go to one landmark: PPO, a few seconds", 500_000, agent=near)
-    what = "two agents cover a goal that an adversary must guess: PPO, one policy a side"
+    what = "two agents cover a goal that an adversary must guess: PPO, one policy per side"
     add("simple_adversary", what, 2_000_000, adversary=near, agent=near)
-    what = "an agent reaches its goal past an adversary: PPO, one policy a side"
+    what = "an agent reaches its goal past an adversary: PPO, one policy per side"
     add("simple_push", what, 2_000_000, adversary=near, agent=near)
     what = "a pack with a leader hunts two agents who feed and hide: PPO, one policy a role"
     add("simple_world_comm", what, 2_000_000, leadadversary=near, adversary=near, agent=near)
@@ -123,7 +123,7 @@ def _add_mpe() -> None:
     slow = replace(hunter, learning_rate=7e-4)
     add(
         "simple_tag",
-        "three adversaries hunt one faster agent: PPO, one policy a side",
+        "three adversaries hunt one faster agent: PPO, one policy per side",
         4_000_000,
         adversary=slow,
         agent=slow,
@@ -153,7 +153,7 @@ def _add_swarm() -> None:
     what = "eight agents that see their three nearest learn to meet: PPO, one policy for all"
     add("rendezvous", what, "agent", total=320_000)
     add("coverage", "eight agents learn to keep an area under watch: PPO, one policy for all", "agent")
-    add("pursuit", "five pursuers hunt two faster evaders: PPO, one policy a team", "pursuer", "evader")
+    add("pursuit", "five pursuers hunt two faster evaders: PPO, one policy per team", "pursuer", "evader")
     add("formation", "eight agents learn to hold a travelling ring past obstacles: PPO, one policy for all", "agent")
     add("delivery", "eight agents learn to carry parcels between stations: PPO, one policy for all", "agent")
 
@@ -162,10 +162,10 @@ def _add_tag() -> None:
     """Smaller and quicker than the published set-ups (see `reference`)."""
     far = replace(_PPO, gamma=0.98)
     sides = one_policy_per_group("tagger", "runner", algorithm=far)
-    _add("tag/grid", "taggers surround a runner on a grid: PPO, one policy a side", sides, (256, 100), 10_000_000)
+    _add("tag/grid", "taggers surround a runner on a grid: PPO, one policy per side", sides, (256, 100), 10_000_000)
     wide = replace(far, learning_rate=5e-4, network=Network(hidden=(128, 128), activation="relu"))
     sides = one_policy_per_group("tagger", "runner", algorithm=wide)
-    what = "ten taggers chase a hundred runners on a plane: PPO, one policy a side"
+    what = "ten taggers chase a hundred runners on a plane: PPO, one policy per side"
     _add("tag/continuous", what, sides, (64, 50), 1_000_000)
 
 

@@ -53,7 +53,7 @@ def _check_hash(env: Env, frozen: bool, findings: Findings) -> None:
         findings.add("not hashable", "class", f"it cannot be hashed ({error})", fix)
         return
     if frozen and copy.copy(env) != env:
-        what = "it is not equal to a copy with the same fields, so every copy would be compiled anew"
+        what = "it is not equal to a copy with the same fields, so every copy would be recompiled"
         findings.add("not equal", "class", what, "Leave `eq` of the dataclass at its default")
 
 

@@ -227,5 +227,5 @@ def _check_weak(findings: Findings, name: str, before: Any, after: Any) -> None:
         what = f"{name} is weakly typed (made from a Python number) after {weak} and not after {strongly}"
         findings.add("weak type", weak, f"{what}: `step` is compiled twice", fix)
     elif before.weak_type:
-        what = f"{name} is weakly typed (made from a Python number); a restored checkpoint would compile anew"
+        what = f"{name} is weakly typed (made from a Python number); a restored checkpoint would recompile"
         findings.add("weak type", "reset", what, fix, is_warning=True)

@@ -330,7 +330,7 @@ def _advice(path: Path) -> str:
         with contextlib.suppress(OSError, RunError), open_file(other, "rb") as file:
             if _seal_holds(cast(BinaryIO, file)):
                 return f"Use the newest intact one, {other.name}: remove the damaged file and resume."
-    return "There is no intact checkpoint beside it: start the run anew."
+    return "There is no intact checkpoint beside it: start a new run."
 
 
 def _read_manifest(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:

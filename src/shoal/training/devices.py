@@ -1,4 +1,4 @@
-"""Which devices a run uses. On a CPU, the cores: the copies are sharded over one emulated device a core.
+"""Which devices a run uses. On a CPU, the cores: the copies are sharded over one emulated device per core.
 
 XLA runs most small operations of a scan on one core, so sharding over emulated devices is what uses the others.
 """

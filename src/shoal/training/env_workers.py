@@ -1,11 +1,11 @@
-"""Environments of the host in processes of their own, which may hang or die without taking the run along.
+"""Host environments in worker processes, which may hang or die without ending the run.
 
-The copies are dealt out to the processes in order. What they do and tell lies in memory that all share, so that a step
-is one short message to each process and one back. Inside, a process steps its copies as the host runner does
+The copies are divided among the processes in order. Actions and timesteps are in shared memory, so that a step is one
+short message to each process and one back. Inside, a process steps its copies as the host runner does
 (`SeparateEnvs`), with the same seeds: as long as nothing fails, the weights are the same to the bit.
 
 A process that dies, or that takes longer than the time-out, is replaced: its copies are cut short where they were last
-seen, begin anew, and are counted. An environment that raises is replaced alone. Whoever keeps failing ends the run.
+seen, restart, and are counted. An environment that raises is replaced alone. Repeated failures end the run.
 
 Processes are forked from a server that has imported what they need and has never computed anything (JAX must not be
 forked once it has), or started afresh where there is no such server. They make their environments by their id, with the
@@ -72,7 +72,7 @@ class WorkerTask:
 
 
 class SharedArrays:
-    """Arrays `[E, ...]` of what all copies do and tell, in memory that processes share.
+    """Arrays `[E, ...]` of all copies' actions and timesteps, in shared memory.
 
     told: observation, final observation (written where an episode ended) and outcome. out, cut_short `[E]`: as in
     `Stage`. restarts, at `[W]`: of each process, see `SeparateEnvs`.
@@ -96,7 +96,7 @@ class SharedArrays:
             self.told: HostState = told
 
     def put(self, told: HostState, rows: slice) -> None:
-        """Writes what some copies told."""
+        """Writes the timesteps of some copies."""
         final = told.final if told.final is not told.observation else None
         for mine, theirs in ((self.told.observation, told.observation), (self.told.outcome, told.outcome)):
             _write(mine, theirs, rows)
@@ -104,7 +104,7 @@ class SharedArrays:
             _write(self.told.final, final, rows)
 
     def taken(self) -> HostState:
-        """What all copies told, in memory that nobody writes to any more."""
+        """A copy of the timesteps of all environments."""
         observation, outcome = jax.tree.map(np.copy, (self.told.observation, self.told.outcome))
         ended = outcome.terminated | outcome.truncated
         if not ended.any():
@@ -224,7 +224,7 @@ class WorkerEnvs:
         return EnvWorker(number, rows, process, here)
 
     def _answered_or_replaced(self, number: int, opening: bool = False) -> None:
-        """Waits for a process to have done what it was asked for; one that is gone is replaced until one has."""
+        """Waits for a process to answer; one that is gone is replaced until one has answered."""
         lost = False
         while True:
             worker = self.workers[number]
@@ -269,7 +269,7 @@ class WorkerEnvs:
         self.health.fell(np.arange(self.count) == number)
         if self.health.out[number]:
             raise WorldError(f"{said}; it keeps happening")
-        tell(f"{said}. It begins anew.")
+        tell(f"{said}. It is restarted.")
         self.before += int(self.shared.restarts[number])
         self.shared.restarts[number], self.shared.at[number] = 0, -1
         anew = np.random.SeedSequence((*self.seeds[rows], self.health.resets))

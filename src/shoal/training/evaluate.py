@@ -1,4 +1,4 @@
-"""Evaluation: exactly one episode a copy, so that short episodes do not count more often than long ones."""
+"""Evaluation: exactly one episode per copy, so that short episodes do not count more often than long ones."""
 
 import dataclasses
 import functools
@@ -178,7 +178,7 @@ def _batch(setup: Setup, program: Callable, policies: PyTree, asked: int) -> int
 
 
 def play(setup: Setup, actor: Actor, gains: Callable[[Env, Mapping[str, jax.Array]], dict] = sum_rewards):
-    """The compiled program `(policies, key, copy ids) -> returns by side [E], lengths [E], ended [E]`.
+    """The compiled program `(policies, key, copy ids) -> returns by return group [E], lengths [E], ended [E]`.
 
     gains: from the rewards of a step `[E, n]` by policy to those that are summed up, `[E]` by name.
     """

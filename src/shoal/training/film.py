@@ -23,7 +23,7 @@ RENDERED = {"render_mode": "rgb_array"}
 
 @dataclasses.dataclass(frozen=True)
 class Film:
-    """One episode: pictures `[height, width, 3]` uint8, and cumulative returns by side `[T + 1]`."""
+    """One episode: pictures `[height, width, 3]` uint8, and cumulative returns by return group `[T + 1]`."""
 
     frames: list[np.ndarray]
     returns: dict[str, np.ndarray]

@@ -1,4 +1,4 @@
-"""Copies that fail: they are begun anew and counted, and only those that keep failing are left out."""
+"""Copies that fail: they are restarted and counted, and only those that keep failing are left out."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ LIMIT = 10.0
 
 
 class Health:
-    """Of some copies: how often they failed (gave NaN), and which are left out for good.
+    """Counts failures (NaN) of some copies, and decides which are left out for good.
 
     forgiven: how much of one failure every turn without one makes up for. With 0.05, whoever fails in less than one
     turn of twenty may go on for ever; whoever fails every time is left out after ten turns.
@@ -15,7 +15,7 @@ class Health:
 
     def __init__(self, count: int, forgiven: float, limit: float = LIMIT):
         self.forgiven, self.limit = forgiven, limit
-        self.resets = 0  # failures so far, after each of which a copy was begun anew
+        self.resets = 0  # failures so far, after each of which a copy was restarted
         self.out = np.zeros(count, bool)
         self._level = np.zeros(count)
 

@@ -1,13 +1,13 @@
 """The host runner: environments that only exist on the host, stepped in this process, with one compiled `act`.
 
-It is the fused runner with its rollout taken apart. In every step of a rollout the decisions come from the device, the
-environments are stepped in Python, and what they tell goes back in one call, which records the step and decides the
-next one. Steps are written into one buffer on the device, updated in place; the update is the same as everywhere.
+It is the fused runner with its rollout taken apart. In every step of a rollout the actions come from the device, the
+environments are stepped in Python, and the timestep goes back in one call, which records it and computes the next
+actions. Steps are written into one buffer on the device, updated in place; the update is the same as everywhere.
 
-Environments are stepped in this process, one after the other, or in others (`env_workers`); what becomes of those that
-fail is said in `host_stages`.
+Environments are stepped in this process, one after the other, or in others (`env_workers`); failures
+are handled as described in `host_stages`.
 
-A run can be resumed, but not to the bit: the state of the environments is theirs alone, so episodes begin anew.
+A run can be resumed, but not to the bit: the state of the environments is theirs alone, so episodes restart.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ from shoal.training.memory import Need, largest, require_counts, require_room, s
 MEASURED = 16
 """Environments that are opened to see what they take of memory, where there are to be many."""
 LEAST_COPY = 4096
-"""Bytes that an environment takes at least: there is a Python object, and what it told."""
+"""Bytes that an environment takes at least: a Python object and its last timestep."""
 EVALUATED = 16
 """Environments that an evaluation plays in at most."""
 
@@ -61,7 +61,7 @@ EVALUATED = 16
 class Stepping:
     """How environments are stepped. workers: in so many processes; 0: in this one.
 
-    timeout: seconds that one of them may take for a step. A worker is then replaced; in this process it is only told.
+    timeout: seconds that one of them may take for a step. A worker is then replaced; in this process it is reported.
     """
 
     workers: int = 0
@@ -78,7 +78,7 @@ IN_THIS_PROCESS = Stepping()
 
 @dataclasses.dataclass(frozen=True)
 class HostVectorised(Vectorised):
-    """Copies of a stand-in. Where an episode ends, the next one has begun already: the host says with which view."""
+    """Copies of a host environment. Where an episode ends, the host has already reset it."""
 
     def _renew(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree]:
         del ended
@@ -87,7 +87,7 @@ class HostVectorised(Vectorised):
 
 @dataclasses.dataclass(frozen=True)
 class HostStepper:
-    """A cast whose environments are on the host: compiled decisions, and environments to carry them out."""
+    """A setup whose environments are on the host: compiled acting, and environments stepped in Python."""
 
     setup: Setup
     actor: Actor
@@ -172,7 +172,7 @@ class HostStepper:
 
     @functools.cached_property
     def fill_in(self) -> Callable[[Worlds, HostState], Worlds]:
-        """`fill_in(worlds, timestep) -> worlds`: those of fresh episodes, of which the environments have told this."""
+        """`fill_in(worlds, timestep) -> worlds`: the worlds after a reset, with the environments' first timestep."""
 
         def begun(worlds: Worlds, timestep: HostState) -> Worlds:
             return worlds.replace(
@@ -186,11 +186,11 @@ class HostStepper:
         return jax.jit(begun)
 
     def step(self, actions: dict[str, jax.Array]) -> HostState:
-        """Carries decisions out on the host."""
+        """Steps the environments."""
         return self.stage.step(jax.device_get(actions))
 
     def buffer(self, policies: PyTree, worlds: Worlds, memory: PyTree, rows: int) -> Step:
-        """Room for so many steps."""
+        """An empty buffer of `rows` steps."""
 
         def one(policies, worlds, memory):
             acts = self.actor.act(policies, memory, worlds)

@@ -1,11 +1,11 @@
-"""Environments of the host as every runner steps them, and what becomes of those that fail.
+"""Host environments as every runner steps them, with the handling of failures.
 
-An episode in which an environment tells NaN or infinity is cut short before that step, unpaid, and the next one begins;
-only an environment that keeps doing so is left out (see `Health`): it is not stepped again, and what it was to tell are
-zeros.
+An episode in which an environment gives NaN or infinity is truncated before that step, with zero reward, and the next
+one begins; only an environment that keeps doing so is left out (see `Health`): it is not stepped again, and zeros stand
+for its timesteps.
 
-One that raises is an error that says which copy it was, and at which step. Where another can be made in its place
-(`SeparateEnvs.renew`) it is replaced, cut short and counted as well, and is an error only if it keeps raising.
+One that raises is an error that names the copy and the step. Where it can be recreated (`SeparateEnvs.renew`) it is
+replaced, truncated and counted as well, and is an error only if it keeps raising.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ from shoal.core.types import Observation, Outcome, PyTree
 from shoal.training.health import Health
 
 MAX_FAILURE_RATE = 0.05
-"""An environment may fail in so much of its steps; above it, it is left out sooner or later."""
+"""Share of its steps in which an environment may fail; above it, it is left out sooner or later."""
 TIMEOUT = 60.0
-"""Seconds that one environment may take for a step or a reset before something is said or done about it."""
+"""Seconds that one environment may take for a step or a reset before it counts as hung."""
 
 EnvReport = tuple[Observations, Observations, Outcome]
-"""What one environment tells of a step: what is seen now, what was seen at its end, and what it led to."""
+"""A step of one environment: its observation, the episode's final observation, and the outcome."""
 
 
 class Stage(Protocol):
@@ -189,7 +189,7 @@ class SeparateEnvs:
             raise error
         if self.health.level(i) >= self.health.limit - 1:
             raise type(error)(f"{error}; it keeps failing") from error
-        self.say(f"{error}. It is begun anew.")
+        self.say(f"{error}. It is restarted.")
         close_quietly(self.envs[i], self.proxy.id)
         self.envs = [*self.envs[:i], self.renew(), *self.envs[i + 1 :]]
         sequence = np.random.SeedSequence((int(self.seeds[i]), self.steps, self.health.resets))
@@ -198,7 +198,7 @@ class SeparateEnvs:
 
 @dataclasses.dataclass
 class BatchedEnvs:
-    """Environments that step themselves as one batch, and begin anew by themselves.
+    """Environments that step themselves as one batch, and reset themselves.
 
     One that told NaN is stepped with the others, but not listened to until its episode has ended.
     """

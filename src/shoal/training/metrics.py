@@ -19,7 +19,7 @@ from shoal.core.files import check_folder, open_file, read_lines, write_atomical
 from shoal.core.schema import Maybe, Whole, check
 
 LINE = {"update": Whole(), "env_steps": Whole()}
-"""What every line of `metrics.jsonl` has. All else in it is numbers, or one number a seed; None where there is none."""
+"""What every line of `metrics.jsonl` has. All else is a number, or one number per seed; None where there is none."""
 COLUMNS = ("update", "env_steps", "seed", "name", "value")
 """Of metrics as a tidy table: one row per metric, seed and line."""
 MOST_CELLS = 1 << 25
@@ -199,7 +199,7 @@ def _check_name(path: Path, name: str) -> None:
 
 
 def _is_metric(entry: Any) -> bool:
-    """A number or None, or a list with one a seed."""
+    """A number or None, or a list with one per seed."""
     values = entry if isinstance(entry, list) else [entry]
     return all(value is None or (type(value) in (int, float) and not abs(value) > 1e300) for value in values)
 

@@ -61,7 +61,7 @@ def check_finite(path: Path, tree: PyTree, what: str = "weights") -> None:
 
 
 def check_begun(folder: Path) -> None:
-    """Of a run without a checkpoint: refuses one that has recorded something, which would be lost if it began anew."""
+    """Of a run without a checkpoint: refuses one that has recorded something, which would be lost if it restarted."""
     metrics = folder / "metrics.jsonl"
     if not metrics.exists() and not metrics.is_symlink():
         return

@@ -148,7 +148,7 @@ def resume(
 ) -> TrainingResult:
     """Continues a run of any kind from its newest checkpoint, to the same bits as if it had never stopped.
 
-    Environments on the host keep their state to themselves: there, episodes begin anew. total_env_steps: a larger total
+    Environments on the host keep their state to themselves: there, episodes restart. total_env_steps: a larger total
     than before, to train a run further, also one that is finished; the run keeps it. Schedules stretch to the new end.
 
     It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.

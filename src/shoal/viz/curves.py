@@ -64,7 +64,7 @@ def draw_curves(
     """Draws the learning curves of a run as a PNG.
 
     rows: the lines of `metrics.jsonl`, each with `env_steps` and flat names: `return` (of all groups), `return/GROUP`,
-    `length`, `loss/...`. A value is a number, a list with one number a seed, or None where there is none. What is not
+    `length`, `loss/...`. A value is a number, a list with one number per seed, or None where there is none. What is not
     a number is left out, and so are counters.
     each: what a list has one number for, in the plural.
     colours: palette indices of groups, as their world draws them; the others get free ones.

@@ -32,7 +32,7 @@ _ORDER = (1, 2, 3, 4, 5, 6, 7, 0)
 def colours_of(names: Sequence[str], known: Mapping[str, int] | None = None) -> dict[str, int]:
     """A palette index for each name: the `known` one, else the first that no other name has.
 
-    With more names than colours, they begin anew.
+    With more names than colours, colours repeat.
     """
     known = known or {}
     chosen = {name: known[name] % len(PALETTE) for name in names if name in known}

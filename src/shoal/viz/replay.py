@@ -192,7 +192,7 @@ def _visible(kind: str, values: ArrayLike, length: int) -> np.ndarray:
 def _ends(values: ArrayLike, length: int) -> list[int]:
     flags = np.asarray(values)
     sound = flags.shape == (length,) and flags.dtype == bool
-    require(sound, _OWNER, "episode_ends", f"{flags.dtype}{list(flags.shape)}", f"bool[{length}], one flag a frame")
+    require(sound, _OWNER, "episode_ends", f"{flags.dtype}{list(flags.shape)}", f"bool[{length}], one flag per frame")
     return np.flatnonzero(flags).tolist()
 
 

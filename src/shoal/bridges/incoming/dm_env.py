@@ -4,7 +4,7 @@ options.
 The one agent is the group `agent`. The last step of an episode terminated it if its discount is 0, and else cut it
 short. Discounts between those of other steps than the last cannot be handed on: they must be 1.
 
-dm_env has no seeds. A function with a parameter `seed` is called anew with each seed that is asked for; without one,
+dm_env has no seeds. A function with a parameter `seed` is called again with each seed that is asked for; without one,
 episodes cannot be repeated. With `check`, observations are compared with their specs for the first 1,000 steps.
 """
 

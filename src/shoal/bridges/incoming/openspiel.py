@@ -208,7 +208,7 @@ class _Bot(pyspiel.Bot):
 
 
 class _PolicyBot(pyspiel.Bot):
-    """A seat of an OpenSpiel match played by a trained policy; its memory begins anew with every game."""
+    """A seat of an OpenSpiel match played by a trained policy; its memory is reset in every game."""
 
     def __init__(self, game: pyspiel.Game, player: int, algorithm: Algorithm, params: PyTree, seed: int, explore: bool):
         pyspiel.Bot.__init__(self)

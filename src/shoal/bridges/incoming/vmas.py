@@ -1,11 +1,11 @@
 """VMAS scenarios as host environments: one vectorised VMAS environment is a whole batch.
 
-    make("balance", n_agents=4)                            # continuous actions, 100 steps an episode
+    make("balance", n_agents=4)                            # continuous actions, 100 steps per episode
     make("simple_spread", continuous_actions=False, max_steps=25)
 
 Agents with equal views and actions make up a group, named after them. Forces are numbers from -1 to 1, scaled to what
 an agent can do. Options that are not listed at `Options` go to the scenario. Where an episode ends, that copy alone
-begins anew, one call of VMAS a copy; when all end at once, as at a time limit, all are reset in one go. With
+restarts, one call of VMAS per copy; when all end at once, as at a time limit, all are reset in one go. With
 `device="cuda"` views and rewards stay on the GPU and go to JAX through DLPack; actions and flags pass through the host.
 """
 

@@ -152,7 +152,7 @@ class ShoalVectorEnv(VectorEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode in every copy. One seed is enough for all: each copy has its own chain of keys."""
         check_seed(self._name, seed, ", one for all: each copy has a chain of keys of its own from it")
-        require(not options, self._name, "options", options, "None: all copies begin anew")
+        require(not options, self._name, "options", options, "None: all copies restart")
         super().reset(seed=None if seed is None else int(seed))
         if seed is None:
             seed = int(self.np_random.integers(2**31))

@@ -133,7 +133,7 @@ class ShoalEnv(EnvBase):
 
 
 class Programs(NamedTuple):
-    """How copies begin, how some of them begin anew, and how they move on; each also says what there is to tell."""
+    """How copies begin, how some of them restart, and how they move on; each also says what there is to tell."""
 
     begin: Callable[[jax.Array], tuple[Worlds, PyTree]]
     renew: Callable[[Worlds, jax.Array, jax.Array], tuple[Worlds, PyTree]]
@@ -146,7 +146,7 @@ def _programs(worlds: Vectorised) -> Programs:
     never = jnp.zeros((count, 1), bool)
 
     def carried(state: Worlds) -> Worlds:
-        # What was handed out is PyTorch's, which may write to it; views are made anew from the state.
+        # What was handed out is PyTorch's, which may write to it; views are recomputed from the state.
         return state.replace(observation={})
 
     def started(state: Worlds) -> tuple[Worlds, PyTree]:
@@ -157,7 +157,7 @@ def _programs(worlds: Vectorised) -> Programs:
         return started(worlds.reset(key))
 
     def renew(state: Worlds, key: jax.Array, mask: jax.Array) -> tuple[Worlds, PyTree]:
-        """Copies whose episode ended have their next one already; others begin anew when they are asked to."""
+        """Copies whose episode ended have their next one already; others restart when they are asked to."""
         fresh = carried(worlds.reset(key))
         return started(trees.where(mask & ~state.first, fresh, state))
 

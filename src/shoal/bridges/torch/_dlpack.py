@@ -2,8 +2,8 @@
 
 `jax.dlpack` spends nearly all of its time in Python, more than a small step of a world takes. What is skipped here are
 checks of what callers know already. JAX does not promise to keep the two functions that are called here: whether they
-do what they should is tried once, and if not, the public ones do the same, slower. What they refuse the public ones
-are asked again, which say why.
+do what they should is tried once, and if not, the public ones do the same, slower. If they refuse an array, the public
+functions are called, whose errors say why.
 """
 
 import contextlib

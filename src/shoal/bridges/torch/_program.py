@@ -1,4 +1,4 @@
-"""The compiled part of `TorchWorlds`: one program a step, which knows nothing of PyTorch.
+"""The compiled part of `TorchWorlds`: one program per step, which knows nothing of PyTorch.
 
 Views are handed out, so they are no part of what steps carry over (and donate). Shoal policies that play some of the
 groups act at the end of a step, on the views that it made: their actions are carried, not the views.

@@ -109,7 +109,7 @@ def _figures(evaluation: Evaluation, reduce: Any) -> dict[str, float]:
 
 
 def _by_seed(results: list[dict[str, float]]) -> dict[str, Any]:
-    """Plain numbers for one seed, lists with one entry a seed for several."""
+    """Plain numbers for one seed, lists with one entry per seed for several."""
     if len(results) == 1:
         return dict(results[0])
     return {name: [result[name] for result in results] for name in results[0]}

@@ -84,7 +84,7 @@ def envs(args: Sequence[str]) -> int:
             say(out, f"{world['id']} cannot be built: {world['error']}")
     say(
         out,
-        "CPU, H200: env steps a second with random actions, of one core and of that GPU. Here: shoal bench env WORLD",
+        "CPU, H200: env steps per second with random actions, of one core and of that GPU. Here: shoal bench env WORLD",
     )
     say(out, "Options and defaults of a world: shoal train WORLD --help")
     say(out, f"Wrappers that can be put around a world with --wrap: {', '.join(WRAPPERS)}")
@@ -192,7 +192,7 @@ def _first_line(cls: type) -> str:
 
 @functools.cache
 def _speeds() -> dict[str, dict[str, float | None]]:
-    """Env steps a second of the worlds that ship, as measured by benchmarks/worlds_speed.py."""
+    """Env steps per second of the worlds that ship, as measured by benchmarks/worlds_speed.py."""
     return json.loads(importlib.resources.files("shoal.envs").joinpath("speeds.json").read_text())
 
 

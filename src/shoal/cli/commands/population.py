@@ -39,7 +39,7 @@ class PopulationOptions:
 
     run: RunArgument  # folder of the run
     watch: Annotated[DisallowNone[str | None], arg(metavar="I,J")] = None
-    """write a page that plays an episode of these policies, one number a player"""
+    """write a page that plays an episode of these policies, one number per player"""
     exploit: Flag = False  # train one more best response a player, and say what it gains: minutes
     total_env_steps: DisallowNone[int | None] = None  # of each training of --exploit, if not those of the run
     out: Folder = None  # where to write; by default the run folder
@@ -123,7 +123,7 @@ def _watch(folder: Path, target: Path, text: str, seed: int, env: str) -> Path:
     try:
         lineup = [int(part) for part in text.split(",")]
     except ValueError:
-        raise OptionError(f"--watch must be policies' numbers, one a player, such as 3,5, got {text!r}") from None
+        raise OptionError(f"--watch must be policies' numbers, one per player, such as 3,5, got {text!r}") from None
     path = target / f"replay-{'-'.join(map(str, lineup))}.html"
     with attributed_to(env, "the episode"):
         setup, policies, explore = load_lineup(folder, lineup)

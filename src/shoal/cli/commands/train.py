@@ -60,14 +60,14 @@ def resume_run(run: RunFolder, options: ResumeOptions) -> int:
 
 
 def _warn(out: Console, run: RunFolder) -> None:
-    """Tells of workers that had to be begun anew: a world that fails now and then is to be known."""
+    """Reports workers that had to be restarted: users should know of a world that fails now and then."""
     status = read_status(run.path)
     events = [event for event in status["events"] if event["what"] not in ("added", "removed")]
     times = sum(status["restarts"].values())
     if times and events:
         last = f"{events[-1]['worker']}: {events[-1]['what']}"
         more = f"`{shell_command('cluster', 'status', display_path(run.path))}` shows more"
-        say(out, f"workers were begun anew {pluralise(times, 'time')}, last {last}; {more}", style="yellow")
+        say(out, f"workers were restarted {pluralise(times, 'time')}, last {last}; {more}", style="yellow")
 
 
 class TrainingView(RunView):

@@ -1,4 +1,4 @@
-"""The architectures by name. Each is a short file that says who does what and what travels."""
+"""The architectures by name. Each is a short file that says which workers there are and what they exchange."""
 
 from shoal.cluster.recipes import a3c, apex, appo, ddppo, gorila, impala, r2d2, seed, stale, synchronous
 from shoal.cluster.recipes._recipe import Recipe

@@ -1,4 +1,4 @@
-"""What a recipe says."""
+"""The base class of recipes: what one declares and starts."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class Recipe:
     """An architecture.
 
-    sync: whether learners wait for all actors, for nobody, or within a bound. protocol: what an algorithm must have
-    taken on (see `core.algorithm`); None: nothing. corrects_lag: whether it must correct for experience that is some
-    updates old. acts: whether there are workers that only act. takes: those options of a plan that it heeds, of all
-    that some recipes do not. A recipe of another shape overrides `start` and `actor`; one with other demands, `lacks`.
+    sync: whether learners wait for all actors, for nobody, or within a bound. protocol: which one an algorithm must
+    implement (see `core.algorithm`), if any. corrects_lag: whether it must correct for experience that is some updates
+    old. acts: whether there are workers that only act. takes: the options of a plan that it uses, of those that not all
+    recipes use. A recipe of another shape overrides `start` and `actor`; one with other requirements, `lacks`.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Recipe:
         return None
 
     def share(self, experiment: Experiment, plan: ClusterPlan) -> int:
-        """Copies of each worker that steps some."""
+        """Copies per worker that steps environments."""
         return plan.share(experiment)
 
     def start(self, supervisor: "TrainingSupervisor") -> None:

@@ -3,8 +3,8 @@
     actors --steps and priorities--> replay shards --windows--> learner --weights--> parameters --> actors
                                           ^-------priorities-------+
 
-Every actor explores to its own degree, and values what it did with the weights that it did it with, so that new steps
-come with priorities; the learner only corrects those of windows that it has learnt from.
+Every actor has its own degree of exploration and computes the initial priorities of its steps with the weights that it
+acted with; the learner only corrects those of windows that it has learnt from.
 """
 
 import dataclasses

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class DDPPO(Recipe):
-    """Learners, and a place to meet."""
+    """Learners and a rendezvous."""
 
     def share(self, experiment: Experiment, plan: ClusterPlan) -> int:
         return experiment.num_envs // plan.learners
@@ -52,7 +52,7 @@ class DDPPO(Recipe):
             )
 
     def start(self, supervisor: "TrainingSupervisor") -> None:
-        """All learners are alike, but for the first one, which writes down what all have done."""
+        """Starts equal learners, of which the first writes checkpoints and metrics."""
         plan = supervisor.plan
         supervisor.service("coordinator", Coordinator, supervisor.path, plan, supervisor.experiment.num_updates)
         supervisor.service("meeting", Rendezvous, plan.learners)

@@ -4,8 +4,8 @@
            <----actions------     ^                                            |
                                   +------- parameters <-------weights---------+
 
-Where networks are large or actors have weak processors, decisions are cheaper in one place; what travels is what is
-seen, at every step, and not weights. V-trace corrects for weights that changed while a rollout was made.
+Where networks are large or actors have weak processors, central inference is cheaper; observations are sent at every
+step instead of weights. V-trace corrects for weights that changed while a rollout was made.
 """
 
 import dataclasses

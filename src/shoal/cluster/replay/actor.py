@@ -1,7 +1,7 @@
 """An actor that feeds a replay: it steps its copies, estimates priorities, and pushes the steps to its shard.
 
-With Ape-X and R2D2 it sets the priorities of new windows itself, by the errors of the policy with the weights that it
-acted with; so nobody else ever values new steps just to find out how surprising they are.
+With Ape-X and R2D2 it sets the priorities of new windows itself, from the TD errors under the weights that it acted
+with, so the learner need not evaluate new steps for their priorities.
 """
 
 import abc
@@ -27,7 +27,7 @@ from shoal.training.experiment import Setup
 from shoal.training.fused import step_metrics
 
 SHARED = "shared"
-"""The name of what actors need of all learners beside the policies, to estimate priorities."""
+"""The name of the weights, besides the policies, that actors need to estimate priorities."""
 LADDER = (0.4, 7.0)
 """Actor i of N takes a random action with probability 0.4^(1 + 7 i / (N - 1)), as in the paper."""
 
@@ -53,7 +53,7 @@ def replay_traits(algorithm: Algorithm) -> ReplayTraits:
 
 
 def tables_of(setup: Setup) -> dict[str, Table]:
-    """What is kept for each of them; rows are those of the fused runner's replay."""
+    """The table of each of them; rows are those of the fused runner's replay."""
     tables = {}
     for name, (algorithm, spec) in replaying_learners(setup).items():
         _, rows, _ = algorithm.replay_shape(spec)
@@ -85,7 +85,7 @@ class PriorityEstimator:
         self.forget()
 
     def forget(self) -> None:
-        """What comes next does not follow what came before."""
+        """The next steps do not follow the previous ones."""
         self._tail: PyTree = None
         self._errors: np.ndarray | None = None
 
@@ -119,7 +119,7 @@ class PriorityEstimator:
 
 
 class ReplayActor(ActorWorker):
-    """Pushes to the shard that it is dealt to. actors: how many there are. prioritises: whether it sets priorities, and
+    """Pushes to its shard. actors: their number. prioritises: whether it sets priorities, and
     has its own place on the ladder of exploration; otherwise it explores as the learner's schedule says.
     """
 
@@ -149,7 +149,7 @@ class ReplayActor(ActorWorker):
         return super().open_envs(share)
 
     def _begin(self, stamp: int) -> None:
-        """What is made from here on does not follow what was made before."""
+        """The next steps do not follow the previous ones."""
         self.stamp = stamp
         for estimator in self.estimators.values():
             estimator.forget()

@@ -1,11 +1,11 @@
 """The learner of a replay: it draws windows from all shards, makes gradient steps, and writes priorities back.
 
 An update stands for `num_envs * num_steps` new env steps, as everywhere, and makes `gradient_steps` gradient steps. The
-learner begins one when so many have come since the last, wherever they came from; those who make steps may be `LEAD`
-updates ahead of it. Until `warm_up` steps were made, updates pass without a gradient step, as in the fused runner.
+learner begins one when that many have arrived since the last, from any actor; actors may be `LEAD` updates ahead of
+it. Until `warm_up` steps were made, updates pass without a gradient step, as in the fused runner.
 
-The windows of the next update are asked for before this one is computed, so that drawing and learning overlap. The
-staleness of a batch is the age of what it holds: updates since the weights that acted in it.
+The windows of the next update are requested before this one is computed, so that sampling and learning overlap. The
+staleness of a batch is the number of updates since the weights that acted in it.
 """
 
 import functools
@@ -31,7 +31,7 @@ from shoal.training.experiment import Experiment
 from shoal.training.fused import FusedProgram, mesh_of
 
 LEAD = 2
-"""Updates that those who make steps may be ahead."""
+"""Updates that actors may be ahead of the learner."""
 
 
 class WithoutReplay(FusedProgram):
@@ -47,7 +47,7 @@ class WithoutReplay(FusedProgram):
 
 
 class ReplayLearning(Learning):
-    """What learns from windows, compiled."""
+    """The compiled update from windows."""
 
     def __init__(self, experiment: Experiment):
         super().__init__(experiment, 1)
@@ -86,7 +86,7 @@ class ReplayLearning(Learning):
 
 
 class RateLimitedLearner(LearnerWorker):
-    """A learner whose updates are paid for with new env steps. `row_of` puts what is logged of an update together."""
+    """A learner that waits for `num_envs * num_steps` new env steps per update. `row_of` makes a row of metrics."""
 
     def __init__(self, experiment: dict[str, Any], folder: str, plan: ClusterPlan, handles: Handles, store: Store):
         super().__init__(experiment, folder, plan, handles, store)
@@ -130,7 +130,7 @@ class RateLimitedLearner(LearnerWorker):
         return False
 
     def look(self, room: int, enough: int, timeout: float) -> int:
-        """Takes note of what came, and lets `room` more come; how many env steps it were."""
+        """Counts new env steps and admits `room` more; returns how many arrived."""
         came, told, pushes = self.shards.news(room, enough, timeout)
         self.credit += came
         self.pushes += pushes

@@ -1,9 +1,9 @@
-"""The last steps that one maker made, as rows `[L, E, ...]` of numpy arrays, and where windows of them may begin.
+"""The last steps of one actor, as rows `[L, E, ...]` of numpy arrays, and the rows where windows may begin.
 
-The same replay as `ops.buffers`, on the host and fed from elsewhere. Rows come with stamps: numbers that are
-consecutive as long as the steps are. A maker that began anew, or steps that were lost on the way, leave a gap, and no
-window reaches over one, nor over the newest row into the oldest. A stamp also tells whether a row is still the one that
-somebody has drawn. Shape letters: `L` rows of a ring, `E` copies of its maker, `W` rows of a window.
+The same replay as `ops.replay`, on the host and fed by actors. Rows come with stamps: numbers that are
+consecutive as long as the steps are. A maker that restarted, or steps that were lost on the way, leave a gap, and no
+window reaches over one, nor over the newest row into the oldest. A stamp also tells whether a row has been
+overwritten since it was sampled. Shape letters: `L` rows of a ring, `E` copies of its maker, `W` rows of a window.
 """
 
 import dataclasses
@@ -91,17 +91,17 @@ class Ring:
         return [leaf[rows, copy] for leaf in self.store]
 
     def weight(self, row: np.ndarray, copy: np.ndarray) -> np.ndarray:
-        """How probable each place is, in proportion `[B]`."""
+        """The unnormalised probability of each place, `[B]`."""
         return self.priority[row, copy].astype(np.float64) if self.table.prioritised else np.ones(len(row))
 
     def reprioritise(self, row: np.ndarray, copy: np.ndarray, stamp: np.ndarray, priority: np.ndarray) -> int:
-        """New priorities `[B]`, but not of rows that were overwritten since they were drawn; of how many."""
+        """Sets priorities `[B]`, except of rows overwritten since they were sampled; returns how many were set."""
         still = (self.stamp[row] == stamp) & self.possible[row] & np.isfinite(priority) & (priority > 0)
         self.priority[row[still], copy[still]] = priority[still]
         return int(still.sum())
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """A copy of all that it is: arrays by name, and plain data."""
+        """A copy of its state: arrays by name, and plain data."""
         arrays = {name: getattr(self, name).copy() for name in ("stamp", "version", "possible", "priority")}
         arrays |= {f"leaf-{number:03d}": leaf.copy() for number, leaf in enumerate(self.store)}
         return arrays, {"table": dataclasses.asdict(self.table), "next": self.next}

@@ -1,14 +1,14 @@
 """The dataset service's replay: one shard of it. Makers push steps, learners draw windows and write priorities back.
 
 Every table (one for each learner of the experiment) has a ring for each maker (see `ring`), uniform or prioritised.
-Steps travel as bare arrays; whoever pushes and whoever draws know what they mean.
+Steps are sent as bare arrays; actors and learners know their structure.
 
-Back-pressure: a learner says with `news` how many steps may come until it says so again, and hears how many came;
-whoever pushes beyond that is told to wait. A learner that finds too few steps waits in `news`. So neither runs away
-from the other, and nothing has to be remembered when one of them, or the shard, begins anew.
+Back-pressure: with `news` a learner admits a number of further steps and is told how many have arrived; a push beyond
+that has to wait. A learner that has too few steps waits in `news`. So neither runs away from the other, and nothing
+has to be remembered when an actor, a learner or the shard restarts.
 
-Now and then the rings are written to the run folder, one after the other, never more than a twentieth of the time; a
-shard that died comes back with what was written last. Stamps make all calls safe to repeat.
+The rings are regularly written to the run folder, one after the other, for at most a twentieth of the time; a restarted
+shard reads back what was written last. Stamps make all calls safe to repeat.
 """
 
 import threading
@@ -27,16 +27,16 @@ from shoal.core.schema import Whole, check
 from shoal.training import checkpoint
 
 LIFE = 1 << 40
-"""Stamps of a maker that began anew start so much higher: more steps than any ever makes."""
+"""Stamps of a maker that restarted start so much higher: more steps than any ever makes."""
 TABLE = {"rows": Whole(1), "window": Whole(1), "prioritised": bool}
 SPILL = {"name": str, "maker": Whole(), "next": Whole(), "table": TABLE}
 """What is kept beside a ring's arrays."""
 SPILL_SHARE = 0.05
-"""Of the time, what writing to disk may take."""
+"""Share of the time that writing to disk may take."""
 
 
 class ReplayPush(NamedTuple):
-    """What one maker made in one go.
+    """Steps of one actor.
 
     stamp: of its first row. steps: by table, leaves `[T, E, ...]` and priorities `[T, E]` of the windows that end there
     (see `Ring.add`) or None. told: figures of the episodes and the world, sums and means, by name.
@@ -98,7 +98,7 @@ class ReplayService:
         self._reload()
 
     def push(self, made: ReplayPush, timeout: float = 0.0) -> bool:
-        """Takes steps in; False if there was no room for so long. What is known already is not taken twice."""
+        """Adds steps; False if there was no room within the time-out. Duplicates are ignored."""
         with self._changed:
             if self._known(made):
                 self.counts["repeated"] += 1
@@ -147,7 +147,7 @@ class ReplayService:
             return News(self.life, self.counts["inserted"], told, pushes)
 
     def draw(self, counts: Mapping[str, int]) -> dict[str, WindowSample | None]:
-        """So many windows of each table, drawn with replacement; None where there is none yet."""
+        """`counts` windows of each table, sampled with replacement; None where there is none yet."""
         with self._changed:
             return {table: self._draw(table, count) for table, count in counts.items()}
 
@@ -243,13 +243,13 @@ class ReplayService:
             self.counts["reloaded"] += int(np.sum(ring.stamp >= 0)) * ring.copies
 
     def die(self) -> None:
-        """Nothing more is written; a spill that is under way is finished."""
+        """Ends the service; a spill in progress is finished."""
         self._dead = True
         with self._spilling:
             pass
 
     def figures(self) -> dict[str, Any]:
-        """How full it is, and how much went through it."""
+        """Its size, and how much has passed through it."""
         with self._changed:
             held = dict.fromkeys(self.tables, 0)
             for (table, _), ring in self._rings.items():

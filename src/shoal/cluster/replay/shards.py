@@ -1,7 +1,7 @@
-"""The shards of a replay as one, for those who learn from it. A shard that is away is left out until it is back.
+"""The shards of a replay as one, for learners. An unavailable shard is left out until it is back.
 
-Windows are asked of each shard in proportion to what it weighs (the sum of its priorities), so that all windows of all
-shards are drawn as if they were in one place; `odds` take account of what each shard really gave.
+Windows are requested from each shard in proportion to its mass (the sum of its priorities), so that sampling is as from
+one replay; `odds` account for what each shard actually returned.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ class WindowBatch(NamedTuple):
 
 
 class Shards:
-    """The replay, as a learner has it in hand."""
+    """The replay, as a learner uses it."""
 
     def __init__(self, handles: Sequence[Service[ReplayService]], tables: Sequence[str], seed: int = 0):
         self.handles = list(handles)
@@ -57,7 +57,7 @@ class Shards:
         return came, told, pushes
 
     def ask(self, counts: Mapping[str, int]) -> Asked:
-        """Asks for so many windows of each table, of each shard in proportion to what it weighs."""
+        """Requests windows of each table, from each shard in proportion to its mass."""
         self.counts = dict(counts)
         each = {table: self._shares(table, count) for table, count in counts.items()}
         wanted = [{table: int(share[number]) for table, share in each.items()} for number in range(len(self.handles))]
@@ -101,7 +101,7 @@ class Shards:
         ]
 
     def spill(self) -> None:
-        """All that is there is written to disk."""
+        """Writes all shards to disk."""
         _answers([_submit(handle, ReplayService.spill) for handle in self.handles])
 
 
@@ -111,7 +111,7 @@ def _submit(
     *args: P.args,
     **options: P.kwargs,
 ) -> Answer[R] | None:
-    """Calls a shard; None if it is away."""
+    """Calls a shard; None if it is unavailable."""
     try:
         return shard.submit(method, *args, **options)
     except ServiceUnavailable:
@@ -119,7 +119,7 @@ def _submit(
 
 
 def _answers(asked: Sequence[Answer[R] | None]) -> list[R | None]:
-    """What the shards said; None of those that are away."""
+    """The shards' answers; None for unavailable ones."""
     answers: list[R | None] = []
     for one in asked:
         try:

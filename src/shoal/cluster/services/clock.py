@@ -1,13 +1,13 @@
-"""What a learner's time went into, compiling apart."""
+"""Where a learner's time goes, without compilation."""
 
 import time
 from collections import defaultdict
 
 
 class Clock:
-    """Measures updates. The first one compiles, here and in the actors: it counts as long as the second took.
+    """Measures updates. The first one compiles, here and in the actors, and is counted as long as the second.
 
-    before: seconds of the run until this learner began. spent: seconds by what they went into, since the first update.
+    before: seconds of the run until this learner began. spent: seconds by activity, since the first update.
     made: how many updates were made since then.
     """
 
@@ -17,11 +17,11 @@ class Clock:
         self._first = self._began
 
     def spend(self, what: str, since: float, until: float | None = None) -> None:
-        """Counts what was done since a time of `time.perf_counter`, up to now or to another."""
+        """Adds the time from `since` (of `time.perf_counter`) to now, or to `until`, to an activity."""
         self.spent[what] += (time.perf_counter() if until is None else until) - since
 
     def updated(self) -> None:
-        """One more update is made."""
+        """Counts an update."""
         self.made += 1
         now = time.perf_counter()
         if self.made == 0:

@@ -1,7 +1,7 @@
-"""The coordinator: who may do what next, who is there, who is slow. Data and weights do not pass through it.
+"""The coordinator hands out tasks and tracks which workers are alive or slow. No data or weights pass through it.
 
-Workers are semi-passive: they finish a task, report, and ask for the next one. What must not be forgotten (workers that
-began anew, copies that are left out, updates that are safe on disk) is written to the run's journal before it counts.
+Workers finish a task, report it, and ask for the next one. Facts that must survive a crash (restarts of workers, copies
+that are left out, updates that are safe on disk) are written to the run's journal before they count.
 """
 
 import threading
@@ -17,7 +17,7 @@ from shoal.core.errors import RunError
 SLOW = 2.0
 """An actor whose rollouts take so many times as long as the median is called slow."""
 MOST_LIVES = 1 << 20
-"""Times that a worker can have begun anew: more than any ever does, and stamps stay within 64 bits."""
+"""Upper limit on a worker's restarts: never reached, and keeps stamps within 64 bits."""
 MEMORY = 0.8
 """Weight of the past in running means of times."""
 
@@ -39,7 +39,7 @@ class WorkerRecord:
 
 
 def count_restarts(entries: Iterable[dict[str, Any]], path: Path) -> dict[str, int]:
-    """How often each worker has begun anew, as the journal of a run says. Refuses one that nobody here has written."""
+    """Restarts of each worker according to a run's journal. Refuses a journal that Shoal has not written."""
     found: dict[str, int] = {}
     for entry in entries:
         if "begun" not in entry:
@@ -52,7 +52,7 @@ def count_restarts(entries: Iterable[dict[str, Any]], path: Path) -> dict[str, i
 
 
 class Coordinator:
-    """Hands out rollouts, keeps count. State that matters is in the journal; the rest comes back as workers report."""
+    """Hands out rollouts and counts them. Essential state is in the journal, the rest comes back with reports."""
 
     def __init__(self, folder: str, plan: ClusterPlan, total: int):
         self.plan, self.total = plan, total
@@ -66,7 +66,7 @@ class Coordinator:
         self.begun = count_restarts(self.journal.entries, self.journal.path)
 
     def hello(self, name: str) -> int:
-        """A worker is there, for the first time or again; how often it was there before."""
+        """Registers a worker that has started; returns how often it had started before."""
         with self._changed:
             times = self.begun.get(name, -1) + 1
             self.begun[name] = times
@@ -129,12 +129,12 @@ class Coordinator:
             self.journal.write({"quarantine": name, "copies": worker.sick})
 
     def waiting(self, name: str) -> None:
-        """A worker is still there, but the queue is full."""
+        """A worker is alive, but waits because the queue is full."""
         with self._changed:
             self._worker(name).seen = self._worker(name).busy = time.monotonic()
 
     def began(self, update: int, epoch: int = 0) -> None:
-        """A learner stands at that update: it waits for that round, whatever was made before it died."""
+        """A learner has (re)started at that update and waits for that round."""
         with self._changed:
             self.version, self.epoch = update, epoch
             for worker in self.workers.values():
@@ -142,17 +142,17 @@ class Coordinator:
             self._changed.notify_all()
 
     def lost(self, name: str, round: int) -> None:
-        """What a worker had made is gone: it has to be made again."""
+        """A worker's rollout was lost and has to be made again."""
         with self._changed:
             worker = self._worker(name)
             worker.done = worker.round = min(worker.done, round - 1)
             self._changed.notify_all()
 
     def standing(self, name: str, update: int, epoch: int, present: list[str]) -> bool:
-        """A learner waits for rollouts, of which those of some workers are there; whether it is to stop.
+        """A learner waits for rollouts and has those of some workers; returns whether to stop.
 
-        It says all that a coordinator or a queue that began anew has forgotten: where the run stands, and, by what is
-        not there, which rollouts have to be made again.
+        It tells a restarted coordinator or queue all that they have lost: the position of the run and, by what is
+        missing, which rollouts have to be made again.
         """
         with self._changed:
             learner = self._worker(name)
@@ -168,7 +168,7 @@ class Coordinator:
     def updated(self, version: int, figures: dict[str, Any]) -> tuple[bool, int]:
         """A learner has made an update; its weights can be pulled.
 
-        Returns whether it is to stop, and how many copies have been begun anew so far because they gave NaN.
+        Returns whether to stop, and how many copies have been restarted so far because of NaN.
         """
         with self._changed:
             self.version = max(self.version, version)
@@ -195,7 +195,7 @@ class Coordinator:
         return {"journal": len(self.journal.entries)}
 
     def status(self) -> dict[str, Any]:
-        """What there is to see of the run."""
+        """The status of the run."""
         with self._changed:
             now = time.monotonic()
             rolls = sorted(worker.seconds["roll"] for worker in self.workers.values() if "roll" in worker.seconds)

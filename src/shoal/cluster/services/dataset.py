@@ -1,6 +1,6 @@
-"""The dataset service's queue: what actors made and learners have not used yet, with an end to patience.
+"""The dataset service's queue: bounded, between the actors that fill it and the learners that empty it.
 
-Whoever pushes into a full queue is told so and waits: that is the back-pressure. Items carry the number of their round
+A push into a full queue is refused and retried: that is the back-pressure. Items carry the number of their round
 and the version of the weights that acted, so that a learner can ask for one round, or refuse what is too old.
 """
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Item(NamedTuple):
-    """What one actor made in one go. ref: where it is. round: its number; version: of the weights that acted."""
+    """One rollout of one actor. ref: where it is stored. round: its number; version: of the weights that acted."""
 
     maker: str
     share: int
@@ -21,7 +21,7 @@ class Item(NamedTuple):
     kind: str = "rollout"
     size: int = 0
     env_steps: int = 0
-    epoch: int = 0  # how often the learner had begun anew
+    epoch: int = 0  # how often the learner had restarted
 
 
 class Queue:
@@ -38,7 +38,7 @@ class Queue:
         self.pushed = self.refused = self.dropped = 0
 
     def push(self, item: Item, timeout: float = 0.0) -> bool:
-        """Takes an item in; False if there was no room for so long. One that is there already is not taken twice."""
+        """Adds an item; False if there was no room within the time-out. Duplicates are ignored."""
         with self._changed:
             if self._there(item) or item.epoch < self._epoch:
                 return True
@@ -51,7 +51,7 @@ class Queue:
             return True
 
     def take(self, count: int, least: int = 0, round: int | None = None, timeout: float = 0.0) -> list[Item]:
-        """`count` items, the oldest first; none if there are not so many within `timeout`.
+        """`count` items, the oldest first; an empty list if there are fewer within `timeout`.
 
         least: items whose weights are older than that version are dropped. round: items of that round only, those of
         earlier ones are dropped.
@@ -101,7 +101,7 @@ class Queue:
             self._changed.notify_all()
 
     def figures(self) -> dict[str, int]:
-        """How full it is, and how many items went through it."""
+        """Its length, and how many items have passed through it."""
         return {
             "length": len(self._items),
             "capacity": self.capacity,

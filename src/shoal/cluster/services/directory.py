@@ -19,7 +19,7 @@ Handles = Mapping[str, Service[Any]]
 
 
 class Services:
-    """The services that a recipe has started, in the hands of one worker. sender: its role, to count messages by.
+    """The services that a recipe has started, as one worker calls them. sender: its role, for counting messages.
 
     Only what the recipe has started is there (`name in services`).
     """

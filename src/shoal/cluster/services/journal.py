@@ -1,4 +1,4 @@
-"""The write-ahead journal of a run: `journal.jsonl`, one JSON object a line, on disk before it counts.
+"""The write-ahead journal of a run: `journal.jsonl`, one JSON object per line, on disk before it counts.
 
 Lines are appended; many writers in one process share one flush to disk (group commit). A line that a crash has cut
 short, and what follows it, is dropped when the journal is opened again.
@@ -46,7 +46,7 @@ class Journal:
             self.flush(number)
 
     def flush(self, number: int | None = None) -> None:
-        """Everything up to an entry is on disk when this returns; whoever comes first flushes for all who wait."""
+        """Waits until everything up to an entry is on disk; the first caller flushes for all that wait."""
         number = self._written if number is None else number
         with self._sync:
             if self._safe >= number:
@@ -59,7 +59,7 @@ class Journal:
             self._safe = upto
 
     def close(self) -> None:
-        """Nothing can be written any more."""
+        """Closes the journal; later writes fail."""
         if getattr(self, "_file", -1) >= 0:
             os.close(self._file)
             self._file = -1

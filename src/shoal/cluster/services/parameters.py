@@ -1,4 +1,4 @@
-"""The parameter service: the newest weights of every policy, with versions. Learners push, whoever acts pulls."""
+"""The parameter service: the newest weights of every policy, with versions. Learners push, actors pull."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from shoal.cluster.transport.service import Store
 
 
 class PublishedWeights(NamedTuple):
-    """A version and where its weights are (see `launcher.Store`). epoch: how often the learner had begun anew."""
+    """A version and where its weights are (see `launcher.Store`). epoch: how often the learner had restarted."""
 
     version: int
     ref: Any
@@ -16,7 +16,7 @@ class PublishedWeights(NamedTuple):
 
 
 class ParameterService:
-    """Keeps one version of each name, the newest: whoever lags behind wants that one.
+    """Keeps only the newest version of each name, which is what slow workers want, too.
 
     Values are put into the store by the service itself, so that they outlive the learner that made them.
     """
@@ -28,7 +28,7 @@ class ParameterService:
         self.pulls = 0
 
     def push(self, name: str, version: int, value: Any, epoch: int = 0) -> None:
-        """Replaces what is older. A later epoch is newer, though a learner that began anew is at an earlier version."""
+        """Replaces what is older. A later epoch is newer, though a learner that restarted is at an earlier version."""
         known = self._newest.get(name)
         if known is not None and (known.epoch, known.version) >= (epoch, version):
             return

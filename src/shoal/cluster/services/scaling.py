@@ -1,4 +1,4 @@
-"""How many workers a run is to have, while it is on: word is left in its folder, and whoever watches over it looks."""
+"""The requested number of workers, passed to a running driver through a file in its run folder."""
 
 import json
 import os
@@ -9,18 +9,18 @@ from shoal.core.files import read_json, write_atomically
 
 WANTED = "wanted.json"
 MOST = 4096
-"""Processes that a run may have."""
+"""Largest number of processes of a run."""
 MOST_A_CORE = 16
-"""Processes on this machine, for each core of it and once more, that are started because a folder says so."""
+"""Processes per core of this machine, and as many once more, that a run folder alone may ask for."""
 
 
 def request_workers(folder: Path, workers: int) -> None:
-    """Leaves word that there are to be so many actors, or workers."""
+    """Requests that number of actors or workers."""
     write_atomically(folder / WANTED, json.dumps({"workers": workers}) + "\n")
 
 
 def requested_workers(folder: Path) -> int | None:
-    """How many are wanted; None if nobody said so."""
+    """The requested number; None if there is no request."""
     try:
         found = read_json(folder / WANTED)["workers"]
     except (OSError, ValueError, KeyError, TypeError, RunError):
@@ -29,7 +29,7 @@ def requested_workers(folder: Path) -> int | None:
 
 
 def check_request(folder: Path, processes: int, private: bool) -> None:
-    """Refuses more processes on this machine than a folder, which may be anybody's, can ask for.
+    """Refuses more processes on this machine than a run folder, which may come from anybody, can ask for.
 
     private: whether they would be on a cluster that is this machine alone, where nothing else keeps them few.
     """

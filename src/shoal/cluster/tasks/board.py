@@ -5,7 +5,7 @@
     results  of tasks that are done, from disk
 
 Results are written ahead (see `ledger`); only then is a task done. What is handed out is not written: it is a lease,
-which ends when its worker begins anew, is known to be dead, or takes too long, and the task is handed out again. A
+which ends when its worker restarts, is known to be dead, or takes too long, and the task is handed out again. A
 second result of a task is ignored. A board that is made anew reads back what is done and never hands it out again; what
 was open is added again by whoever waits for it. So an id must say what is to be done so well that a result that is
 found under it is the one wanted.

@@ -1,4 +1,4 @@
-"""How services are started, wherever they are to live, and started again whenever they died.
+"""Starts services, wherever they live, and restarts those that die.
 
 `ThreadLauncher` is the in-process twin of a cluster: every service is an object, every loop a thread, and `kill`
 forgets the object, so that faults can be rehearsed without a process. On Ray it is `ray_launcher.RayLauncher`.
@@ -23,7 +23,7 @@ class ClusterGoneError(ShoalError):
 
 
 class Launcher(Protocol):
-    """What starts services. where: the cluster in a few words. private: whether it is this machine's, for one run."""
+    """Starts services. where: the cluster in a few words. private: whether it was started here for one run."""
 
     @property
     def store(self) -> Store: ...
@@ -37,11 +37,11 @@ class Launcher(Protocol):
     def start(
         self, name: str, factory: Callable[..., T], *args: Any, cpus: float = 0.0, gpus: float = 0.0
     ) -> Service[T]:
-        """A service, made by `factory(*args)` where it will live; made again there whenever it died."""
+        """Starts a service, `factory(*args)` where it will live; it is recreated whenever it dies."""
         ...
 
     def kill(self, name: str) -> None:
-        """Ends a service at once, as a fault would; it is made anew."""
+        """Kills a service, as a fault would; it is recreated."""
         ...
 
     def remove(self, name: str) -> None:

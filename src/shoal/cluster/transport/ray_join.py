@@ -60,7 +60,7 @@ def join(address: str) -> tuple[str | None, str | None]:
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": True}
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    # Ray prints a page whenever a process dies; here that is looked after, and told in a line (see `runner`).
+    # Ray prints a page whenever a process dies; here the supervisor reports it in one line.
     with contextlib.suppress(AttributeError):
         ray._private.worker.print_to_stdstream = lambda *args, **options: None  # pyright: ignore
     if address not in ("auto", "local"):
@@ -257,7 +257,7 @@ def _check_is_ray(address: str) -> None:
         _heed_environment()
         _check_is_ray(address)
     except Exception as error:
-        raise OSError("who listens there is no Ray") from error
+        raise OSError("the server there is not Ray") from error
 
 
 def _token_kept() -> bool:

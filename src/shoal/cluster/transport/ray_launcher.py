@@ -1,7 +1,7 @@
 """Services as Ray actors.
 
-Every service lives in an actor that Ray starts again whenever it dies, on whatever node has room; it then finds its way
-back by itself (see `learner`, `coordinator`). Methods run in threads, so that a worker's loop leaves room for others.
+Every service lives in an actor that Ray restarts whenever it dies, on any node with room; it then restores its own
+state (see `learner`, `coordinator`). Methods run in threads, so that a worker's loop leaves room for others.
 Large values go through Ray's object store, which nodes share memory with.
 """
 
@@ -26,12 +26,12 @@ from shoal.training.devices import use_compilation_cache
 T = TypeVar("T")
 
 THREADS = 64
-"""Calls that a service can be in at a time: everybody who waits for something at it."""
+"""Concurrent calls of a service: one for everyone who waits there."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What a process needs before a service of ours is made in it."""
+    """What a process has to set up before a service is created in it."""
 
     imports: tuple[str, ...] = ()  # files that register worlds, algorithms and torsos
     script: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)  # what only the driver's has
@@ -61,7 +61,7 @@ class _Hosted:
         try:
             setting.apply()
             self.served = Served(factory, args)
-        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:  # Ray would begin anew for ever, without a word
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:  # Ray would restart for ever, without a word
             raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
     def do(self, method: str, args: tuple[Any, ...], options: dict[str, Any], sender: str) -> Any:
@@ -193,7 +193,7 @@ class RayLauncher:
             raise ClusterGoneError(f"Ray on this machine is gone: its {dead} died, and everything with it")
 
     def _dead(self) -> str:
-        """What of a Ray that was started here has died."""
+        """Which process of a Ray that was started here has died."""
         node = getattr(ray._private.worker, "_global_node", None) if self.private else None  # pyright: ignore
         if node is None:
             return ""

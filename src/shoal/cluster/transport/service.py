@@ -3,7 +3,7 @@ another process, and is called as the class is written:
 
     queue: Service[Queue]
     queue.once.take(4)                             one attempt; raises `ServiceUnavailable` if it is not there
-    queue.retry.take(4)                            until it answers: whatever dies is started again
+    queue.retry.take(4)                            until it answers: services are restarted
     queue.retry_until(stopped).take(4)             the same, but gives up once `stopped()` is true
     queue.submit(Queue.take, 4).result()           does not wait until the answer is asked for
 
@@ -31,7 +31,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 
 
 class ServiceUnavailable(Exception):
-    """The service was not there to answer: it died, or is being started again."""
+    """The service did not answer: it has died, or is restarting."""
 
 
 class WorkerError(ShoalError):
@@ -104,7 +104,7 @@ class Store(Protocol):
 
 
 def call_with_retry(call: Callable[P, R], give_up: Callable[[], bool], *args: P.args, **options: P.kwargs) -> R:
-    """Calls until somebody answers: a service that died is on its way back."""
+    """Retries until the service answers: one that died is being restarted."""
     pause = FIRST_PAUSE
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The actor: asks for a task, pulls weights, steps its share of the copies, pushes what happened; then asks again."""
+"""The actor: asks for a task, pulls weights, steps its share of the copies, pushes the rollout; then asks again."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ class ActorWorker:
     """One share of the copies. `run` works until it is told to stop. Other kinds of actors `pack` something else.
 
     number: which share; shares beyond those of the experiment have copies of their own, for recipes that take rollouts
-    from whoever has some.
+    from any actor.
     """
 
     packing: ClassVar[str] = "push"
@@ -80,9 +80,9 @@ class ActorWorker:
         return EnvShare(self.program, share)
 
     def perform(self, envs: Any, task: dict[str, Any]) -> dict[str, Any]:
-        """Pulls weights, makes a rollout, pushes what learners want of it; what there is to report, {} if nothing.
+        """Pulls weights, makes a rollout and pushes what learners need of it; returns the report, {} if there is none.
 
-        What `pack` takes counts as `packing` in the report, whatever that is for the kind of actor.
+        The time of `pack` is reported as `packing`, a name that each kind of actor chooses.
         """
         began = time.perf_counter()
         if not self.pull(task["version"], task["epoch"]):
@@ -101,19 +101,19 @@ class ActorWorker:
         return self.report(envs, task, seconds)
 
     def pull(self, least: int, epoch: int) -> bool:
-        """Brings the policies up to date; False if those that are asked for do not come."""
+        """Pulls the policies that the task asks for; False if they do not arrive."""
         pulled = self.weights.pull(least, epoch)
         self.policies = self.weights.value
         return pulled
 
     def pack(self, made: Rollout, task: dict[str, Any]) -> Any:
-        """What is pushed of a rollout."""
+        """The part of a rollout that is pushed."""
         place = (self.name, self.number, task["round"], self.weights.version)
         size = rollouts.num_bytes(made)
         return Item(*place, self.store.put(made), "rollout", size, self.env_steps, task["epoch"])
 
     def push(self, package: Any) -> bool:
-        """Pushes what was packed; False if there is no room for it yet."""
+        """Pushes the packed rollout; False if there is no room yet."""
         return self.services.dataset.retry_until(self.dead.is_set).push(package, WAIT)
 
     @property
@@ -122,7 +122,7 @@ class ActorWorker:
         return self.copies * self.experiment.num_steps
 
     def report(self, envs: Any, task: dict[str, Any], seconds: dict[str, float]) -> dict[str, Any]:
-        """What the coordinator is told of a task: the time it took, which copies are left out because of NaN, and how
+        """The report of a task for the coordinator: its duration, the copies that are left out because of NaN, and how
         many were restarted since the last report.
         """
         before, self.resets = self.resets, envs.resets
@@ -130,6 +130,6 @@ class ActorWorker:
         return place | {"sick": np.flatnonzero(envs.out).tolist(), "resets": self.resets - before}
 
     def replace_unhealthy(self, made: Rollout, sound: np.ndarray) -> Rollout:
-        """The rollout; what is not to be learnt from, as it has NaN in it, is replaced."""
+        """The rollout, with parts that have NaN replaced."""
         self.sick = {int(copy) for copy in np.flatnonzero(~sound)}
         return rollouts.replace_unsound(made, sound, self.experiment.env) if self.sick else made

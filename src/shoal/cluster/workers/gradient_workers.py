@@ -1,4 +1,4 @@
-"""Those who compute gradients, with the newest weights that they can get, and push them to the one who applies them.
+"""Workers that compute gradients with the newest weights and push them to the learner that applies them.
 
 worker (Gorila): windows of the replay -> gradient        actor (A3C): its own rollout -> gradient
 """
@@ -72,7 +72,7 @@ class GradientWorker:
         return "died"
 
     def _once(self, number: int) -> bool:
-        """One gradient, if there is something to compute it from; whether it was pushed."""
+        """Computes one gradient, if there is data; returns whether it was pushed."""
         if not (self.weights.pull() and self._warm()):
             time.sleep(0.02)
             return False
@@ -97,7 +97,7 @@ class GradientWorker:
         return True
 
     def _stopping(self) -> bool:
-        """Says that it is there; whether it is to stop."""
+        """Reports that it is alive; returns whether to stop."""
         nowhere = (-1, -1, [])  # it does not know where the run stands
         return bool(self.services.coordinator.retry_until(self.dead.is_set).standing(self.name, *nowhere))
 

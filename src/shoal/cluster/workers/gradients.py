@@ -1,10 +1,10 @@
-"""Gradients that travel: workers compute them with weights that they pulled, one learner applies them and publishes.
+"""Asynchronous gradients: workers compute them with pulled weights, one learner applies them and publishes weights.
 
-The optimiser lives in the learner alone. Every applied gradient makes a version of its own: workers pull the newest
-weights before each gradient, and say with the gradient which version it is of, so its staleness is known exactly. It is
-counted in updates: an update is `per_update` gradients. What is more than `max_staleness` updates behind is dropped.
+Only the learner has an optimiser. Every applied gradient makes a new version: workers pull the newest weights before
+each gradient and send its version along, so its staleness is known exactly. It is counted in updates, of `per_update`
+gradients each; a gradient more than `max_staleness` updates behind is dropped.
 
-Here is the side that applies them; those who compute them are in `gradient_workers`.
+This is the side that applies gradients; the workers that compute them are in `gradient_workers`.
 """
 
 import functools
@@ -31,7 +31,7 @@ from shoal.training import nan_guard as latch
 from shoal.training.fused import FusedProgram
 
 WEIGHTS = "weights"
-"""The name of all that a gradient is computed from: learners without optimisers and replays."""
+"""The name of the weights that gradients are computed from: learners without optimisers and replays."""
 GRADIENT = "gradient"
 
 
@@ -55,13 +55,13 @@ class Gradients(Queue):
 
 
 def without_optimisers(learners: Mapping[str, Any]) -> dict[str, Any]:
-    """Learners as those need them who compute gradients, but do not apply them."""
+    """Learners without the state that only applying gradients needs."""
     bare = {name: state.replace(optimiser=None) for name, state in learners.items()}
     return jax.tree.map(lambda leaf: None if is_replay(leaf) else leaf, bare, is_leaf=is_replay)
 
 
 def learner_weights(program: FusedProgram, parameters: Service[ParameterService], store: Store) -> PulledWeights:
-    """Where those who compute gradients get learners from; their version counts the gradients applied to them."""
+    """The weights that gradient workers pull; their version counts the gradients applied to them."""
     return PulledWeights(WEIGHTS, Layout.of(without_optimisers(program.shapes().learners)), parameters, store)
 
 
@@ -73,7 +73,7 @@ class Applier(LearnerWorker):
 
     @property
     def tick(self) -> int:
-        """Gradients that were applied, in all: the version of the weights."""
+        """Total number of applied gradients: the version of the weights."""
         return self.update * self.per_update + self.applied
 
     @functools.cached_property
@@ -91,7 +91,7 @@ class Applier(LearnerWorker):
         return jax.jit(apply, static_argnums=4, donate_argnums=(0, 1))
 
     def gather(self) -> tuple[list[dict[str, float]], list[float]] | None:
-        """Applies the gradients of one update; what was told with them, and their staleness. None: to stop."""
+        """Applies the gradients of one update; returns their reports and staleness, or None to stop."""
         told, behind = [], []
         self.applied = 0
         while self.applied < self.per_update:

@@ -2,10 +2,10 @@
 
 The processes form one group (`jax.distributed`), whose devices are one mesh: the update is the fused runner's, spread
 over processes as it is over devices, and what travels between them is what its `psum`s say. A process belongs to one
-group in its life. When one dies, the group is over: all others end themselves, are started again like any worker, meet
-anew, and go on from the last commit.
+group in its life. When one dies, the group is over: all others end themselves, are restarted like any worker, form a
+new group, and go on from the last commit.
 
-Who steps slowly need not hold up all others. With `backups`, an update waits until all learners but so many have
+Slow learners need not hold up the others. With `backups`, an update waits until all but that many learners have
 finished their rollouts; the rest then stop early (see `segments`).
 """
 
@@ -49,7 +49,7 @@ LOOK = 0.5
 
 
 class Rendezvous:
-    """Where learners meet. Its state is lost and comes back: members say themselves which group they are of."""
+    """The rendezvous of a group of learners. Its state may be lost: members report which group they are of."""
 
     def __init__(self, size: int):
         self.size = size
@@ -77,14 +77,14 @@ class Rendezvous:
             return self.generation, self.members[0][1]
 
     def whole(self, generation: int) -> bool:
-        """Whether the group of that number is still the one."""
+        """Whether the group of that number is still the current one."""
         with self._changed:
             if generation > self.generation:  # it has been forgotten here
                 self.generation, self.formed, self.members = generation, True, {}
             return generation == self.generation
 
     def enough(self, rank: int, generation: int, update: int, finished: bool, needed: int) -> bool:
-        """Whether so many members have finished the rollout of an update, this one included if it says so."""
+        """Whether enough members have finished the rollout of an update; `finished` counts this one."""
         with self._changed:
             if (generation, update) > self.finished:
                 self.finished, self.ready = (generation, update), set()
@@ -131,7 +131,7 @@ class GroupLearning(Learning):
         return Rollout(steps=steps, clock=made.clock, **rest)
 
     def replicate(self, tree: PyTree) -> PyTree:
-        """What all processes have of a split tree. All must call it at once."""
+        """Gathers a split tree from all processes. All of them must call it together."""
         if self.size == 1:
             return jax.device_get(tree)
         return jax.device_get(jax.jit(lambda tree: tree, out_shardings=self.whole)(tree))
@@ -161,7 +161,7 @@ class GroupLearner(LearnerWorker):
         super().__init__(experiment, folder, plan, handles, store)
         self.name, self.rank, self.private = f"learner-{rank}", rank, private
         self.generation = 0
-        self.reported = 0  # copies that gave NaN and were begun anew, as far as the coordinator was told
+        self.reported = 0  # copies that gave NaN and were restarted, as far as the coordinator was told
         self.held: Segments | None = None
         self.report: dict[str, Any] = {}
 
@@ -207,7 +207,7 @@ class GroupLearner(LearnerWorker):
         )
 
     def _watch(self) -> None:
-        """Ends this process when the group has lost a member: it may be waiting for it, and would for ever."""
+        """Ends this process when the group has lost a member, for which it might wait for ever."""
         while True:
             time.sleep(LOOK)
             try:
@@ -218,7 +218,7 @@ class GroupLearner(LearnerWorker):
                 os._exit(1)
 
     def once(self) -> bool:
-        """One rollout of the own share and one update of all; whether the run is to stop."""
+        """One rollout of its own share and one joint update; returns whether to stop."""
         began = time.perf_counter()
         task = self._task()
         if task is None:
@@ -246,8 +246,8 @@ class GroupLearner(LearnerWorker):
     def _task(self) -> dict[str, Any] | None:
         """Reports the last rollout and asks for the next; None if the run is to stop.
 
-        Only the first learner stops when it is told to. All others would keep it waiting if they did, and what they
-        begin in vain is of no consequence.
+        Only the first learner stops when told to. If the others stopped they would keep it waiting, and what they
+        begin in vain does no harm.
         """
         while not self.dead.is_set():
             task = self.services.coordinator.retry.next(self.name, self.report, WAIT)
@@ -256,7 +256,7 @@ class GroupLearner(LearnerWorker):
                 return task
             if task is not None:
                 return None if self.rank == 0 else {"epoch": self.epoch}
-            if self.rank == 0 and self._waits():  # a coordinator that began anew hears where the run stands
+            if self.rank == 0 and self._waits():  # a coordinator that restarted hears where the run stands
                 return None
         return None
 
@@ -284,10 +284,10 @@ class GroupLearner(LearnerWorker):
         return self.services.meeting.retry.enough(*place, finished, needed) or finished
 
     def _publish(self) -> None:
-        """Nobody needs weights: all learners have the same."""
+        """Publishes nothing: all learners have the same weights."""
 
     def _check(self, tripped: PyTree = None) -> None:
-        """Looks at what this process can see, unless what all have found is given."""
+        """Checks the latch of this process, or the given one of all processes."""
         if tripped is None:
             tripped = jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), self.tripped)
         groups = list(self.learning.program.setup.spec.groups)
@@ -319,6 +319,6 @@ def _address_for_others() -> str:
 
 
 def _stay_on_loopback() -> None:
-    """What is averaged travels over loopback alone; left to itself, a process listens where its host's name leads."""
+    """Restricts the traffic of a group to loopback; by default a process listens on the address of its host name."""
     native: Any = xla_bridge._jax  # pyright: ignore[reportPrivateImportUsage]
     native.make_gloo_tcp_collectives = functools.partial(native.make_gloo_tcp_collectives, hostname=LOOPBACK)

@@ -1,15 +1,15 @@
 """Environments of the host in an actor: stepped in Python, decided on in batches by one compiled program.
 
 Where decisions are made on an accelerator, the share's environments are cut into two parts: while those of one are
-stepped in Python, the other's decisions are made; a call of a compiled program returns at once, and is only waited for
-when its part's turn has come. On a CPU both are done by the same core, and one call for all is cheaper than two.
+stepped in Python, the actions of the other are computed; a call of a compiled program returns at once and is only
+waited for when its part is stepped. On a CPU both are done by the same core, and one call for all is cheaper than two.
 
 Where environments are stepped one by one, each has the seed that the host runner gives it, whichever actor holds it, so
 synchronous training gives the host runner's weights. Batches that step themselves (vector environments) stay whole,
-and have a seed for each share. An actor that begins anew begins other episodes.
+and have a seed for each share. An actor that restarts begins other episodes.
 
-What becomes of an environment that tells NaN is said in `host_stages`. One that raises ends the rollout with an error
-that says which one it was.
+How an environment that gives NaN is handled is described in `host_stages`. One that raises ends the rollout with an
+error that names it.
 """
 
 import functools
@@ -33,7 +33,7 @@ from shoal.training.host import HostStepper
 from shoal.training.host_stages import BatchedEnvs, SeparateEnvs, Stage
 
 BUFFERS = {"cpu": 1}
-"""Parts that a share is cut into, by where decisions are made; two where nothing is said.
+"""Parts that a share is cut into, by the backend that computes actions; two by default.
 
 On a CPU most of a decision is the call itself, which nothing can overlap: two parts of 32 took 8 % more CPU time for a
 step of `mpe2`'s simple_spread than one of 64.
@@ -90,11 +90,11 @@ class HostEnvShare:
 
     @property
     def resets(self) -> int:
-        """How often a copy was begun anew because of NaN."""
+        """How often a copy was restarted because of NaN."""
         return sum(stage.restarts for stage in self._stages)
 
     def close(self) -> None:
-        """Closes the environments. One that cannot be closed must not cost what was learnt."""
+        """Closes the environments. A failure to close must not lose what was learnt."""
         for stage in self._stages:
             try:
                 stage.close()
@@ -104,7 +104,7 @@ class HostEnvShare:
 
 
 class _Part:
-    """Some of the copies, and what was decided for them last."""
+    """Some of the copies, with their last actions."""
 
     def __init__(self, host_stepper: HostStepper, stage: Stage, worlds: Worlds):
         self.host_stepper, self.stage = host_stepper, stage
@@ -118,7 +118,7 @@ class _Part:
         return jax.jit(self.host_stepper.buffer, static_argnums=3)
 
     def begin(self, policies: PyTree, num_steps: int) -> None:
-        """The first decisions of a rollout; they are on their way when this returns."""
+        """Starts to compute the first actions of a rollout."""
         if self.memory is None:
             self.memory = self.host_stepper.actor.initial_memory(policies, self.host_stepper.num_envs)
         self.sound = np.ones(self.host_stepper.num_envs, bool)
@@ -128,7 +128,7 @@ class _Part:
         self.buffer = self._rows(policies, self.worlds, self.memory, num_steps)
 
     def step(self, policies: PyTree, t: int) -> None:
-        """Carries decisions out; the next ones are on their way when this returns."""
+        """Steps the environments and starts to compute the next actions."""
         timestep = self.stage.step(jax.device_get(self.actions))
         self.sound &= self.stage.sound
         self.memory = self.acts.memory

@@ -1,12 +1,12 @@
-"""Central inference: one service has the weights and decides for all actors, who only step their environments.
+"""Central inference: one service holds the weights and acts for all actors, which only step their environments.
 
-An actor sends what its copies see, all of them at once, and gets their actions back. Requests of several actors are
-answered in one compiled call: the first to come waits a moment for the others. The server sees everything that a
+An actor sends the observations of all its copies at once and gets their actions back. Requests of several actors are
+answered in one compiled call: the first one waits a moment for the others. The server sees everything that a
 rollout is made of, so it keeps the recurrent memory of every copy, records the steps and pushes the rollouts; weights
 reach nobody else.
 
 Its state may be lost at any time. Every request says whose copies it is about and which step they are at, so a server
-that began anew starts a new rollout with the next request: only rollouts in the making, and memories, are lost.
+that restarted starts a new rollout with the next request: only rollouts in the making, and memories, are lost.
 """
 
 import threading
@@ -32,7 +32,7 @@ from shoal.training.experiment import Experiment
 PATIENCE = 0.003
 """Seconds that a request waits for those of other actors."""
 RECENT = 1.0
-"""An actor that has not asked for so many seconds is not waited for."""
+"""Seconds without a request after which an actor is not waited for."""
 
 
 class StepResult(NamedTuple):
@@ -47,7 +47,7 @@ class StepResult(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What some copies see. share: which; clock: the steps that they have made; result: what the last one led to."""
+    """The observations of some copies. share: which; clock: steps made so far; result: of the last step."""
 
     actor: str
     share: Share
@@ -89,11 +89,11 @@ class Slot:
         self.item: Item | None = None  # made, but not pushed yet
 
     def restart(self) -> None:
-        """The steps so far are of no use."""
+        """Discards the steps so far."""
         self.rows, self.acts = [], None
 
     def take_rollout(self, num_steps: int, last: Request) -> Rollout:
-        """The rollout that is complete now."""
+        """The complete rollout; starts the next one."""
         steps = jax.tree.map(lambda *rows: np.stack(rows), *self.rows)
         memory, clock = self.start
         self.rows = []
@@ -137,13 +137,13 @@ class InferenceServer:
         return slot.acts.action
 
     def figures(self) -> dict[str, float]:
-        """How many requests came, in how many batches they were answered, and what was made of it."""
+        """Numbers of requests, of batches that answered them, and of rollouts."""
         mean = self.requests / max(1, self.batches)
         version = self.newest.version if self.newest else -1
         return {"requests": self.requests, "batch": round(mean, 2), "rollouts": self.made, "version": version}
 
     def _follow(self) -> None:
-        """Brings the weights up to date, all the time."""
+        """Keeps pulling the newest weights."""
         while not self.dead.is_set():
             version, epoch = (self.newest.version, self.newest.epoch) if self.newest else (-1, -1)
             asked = (POLICIES, version, 0, WAIT, epoch)
@@ -157,7 +157,7 @@ class InferenceServer:
                 self.there.set()
 
     def _slot(self, request: Request) -> Slot:
-        """Where the copies of a request are kept; empty if they, or the server, have begun anew."""
+        """Where the copies of a request are kept; empty if they, or the server, have restarted."""
         share = request.share
         found = self.slots.get(share.first)
         if found is None or found.share != share:
@@ -168,7 +168,7 @@ class InferenceServer:
         return found
 
     def _take_in(self, slot: Slot, request: Request) -> None:
-        """Records the step that led to a request, unless that has been done; a whole rollout is made ready to go."""
+        """Records the step that led to a request, once; a complete rollout is made ready to be pushed."""
         before, slot.asked = slot.asked, request
         if before is not None and before.clock == request.clock:
             return
@@ -184,7 +184,7 @@ class InferenceServer:
             slot.item = self._make_item(slot, request)
 
     def _record(self, before: Request, acts: ActorOutput, result: StepResult) -> Step:
-        """A step: what was seen and decided, and what it led to."""
+        """A step: observations, actions and their result."""
         final = {name: np.zeros_like(reward) for name, reward in result.reward.items()}
         if result.final is not None:
             assert self.newest is not None
@@ -209,14 +209,14 @@ class InferenceServer:
             made = rollouts.replace_unsound(made, well, self.experiment.env)
         self.made += 1
         assert self.newest is not None
-        # A number that never comes again, however often actors and server begin anew.
+        # A number that never comes again, however often actors and server restart.
         number = (slot.share.restarts << 32) + request.clock
         place = (request.actor, slot.share.first, number, slot.version)
         steps = slot.share.size * self.experiment.num_steps
         return Item(*place, self.store.put(made), "rollout", rollouts.num_bytes(made), steps, self.newest.epoch)
 
     def _decide(self, slot: Slot) -> None:
-        """Waits for others, then decides for all who wait; or finds that another has done so."""
+        """Waits for other requests, then acts for all that are pending, unless another thread has done so."""
         slot.acts = None
         with self._came:
             self.pending.append(slot)
@@ -235,7 +235,7 @@ class InferenceServer:
                 self._came.notify_all()
 
     def _all_asked(self) -> bool:
-        """Whether every actor that is about waits for an answer."""
+        """Whether every active actor waits for an answer."""
         now = time.monotonic()
         waiting = {slot.asked.actor for slot in self.pending if slot.asked is not None}
         return waiting >= {actor for actor, when in list(self.seen.items()) if now - when < RECENT}
@@ -262,7 +262,7 @@ class InferenceServer:
         return share, np.uint32(request.clock), request.observation, request.first, slot.memory
 
     def _one(self, policies: PyTree, asked: PyTree) -> ActorOutput:
-        """What the copies of one request do. Keys are those that they would have on an actor of their own."""
+        """The actions of one request's copies, with the keys that they would have on an ordinary actor."""
         (start, restarts), clock, observation, first, memory = asked
         key = jnp.where(restarts > 0, jax.random.fold_in(self.key, restarts), self.key)
         keys = copy_keys(key, start + jnp.arange(first.shape[0], dtype=jnp.uint32))

@@ -1,7 +1,7 @@
 """The learner: takes rollouts from the queue, makes updates, publishes weights, and keeps what it did safe on disk.
 
 The update is the fused runner's, fed from outside. An update counts as committed once a checkpoint that holds it is on
-disk; whatever happens later, a learner goes on from there. It is the only one who writes checkpoints and metrics.
+disk; a restarted learner goes on from there. Only the learner writes checkpoints and metrics.
 """
 
 import functools
@@ -39,11 +39,11 @@ from shoal.training.metrics import Aggregator, MetricsLog
 from shoal.training.program import LINES
 
 FIGURES = ("staleness", "staleness_max", "nan_resets")
-"""What is logged of every update besides what the fused runner logs. The last: copies begun anew since the last one."""
+"""Metrics that are logged besides those of the fused runner. The last: copies restarted since the last update."""
 
 
 class Learning:
-    """What learns, compiled: `learn` makes one update from the rollouts of all copies."""
+    """The compiled update: `learn` makes one from the rollouts of all copies."""
 
     def __init__(self, experiment: Experiment, devices: int | None = None):
         self.program = FusedProgram(experiment.setup, mesh_of(experiment, devices))
@@ -90,7 +90,7 @@ class Learning:
 
     @functools.cached_property
     def divergence(self):
-        """`divergence(learners, rollout)`: the largest KL, over the groups, of the policy that acted from the newest.
+        """`divergence(learners, rollout)`: the KL of the acting policy from the newest, the largest of all groups.
 
         Every learner that is not frozen must be able to estimate it (`EstimatesKL`).
         """
@@ -154,7 +154,7 @@ class LearnerWorker:
         self.dead.set()
 
     def run(self) -> dict[str, Any]:
-        """Makes the updates that are missing; returns how it ended."""
+        """Makes the remaining updates; returns how it ended."""
         self.epoch = self.services.coordinator.retry.hello(self.name)
         self._restore()
         log = MetricsLog(self.folder, keep_until=self.update)
@@ -182,7 +182,7 @@ class LearnerWorker:
                 saved = time.monotonic()
 
     def once(self) -> bool:
-        """Makes one update, if what it needs is there; whether the run is to stop. Recipes have ways of their own."""
+        """Makes one update, if its data is there; returns whether to stop. Recipes override it."""
         items = self._taken()
         if items is None:
             return True
@@ -203,7 +203,7 @@ class LearnerWorker:
         return self.finish(row, behind)
 
     def _diverged(self, made: Rollout) -> bool:
-        """Whether a rollout is left out because the policy has moved too far since it acted."""
+        """Whether a rollout is dropped because the policy has changed too much since it acted."""
         if self.plan.sync_mode != "stale" or not self.plan.max_divergence:
             return False
         far = float(self.learning.divergence(self.learners, made)) > self.plan.max_divergence
@@ -211,7 +211,7 @@ class LearnerWorker:
         return far
 
     def finish(self, row: np.ndarray, behind: Sequence[float]) -> bool:
-        """Counts an update whose row of metrics and staleness are given, publishes weights; whether to stop."""
+        """Counts an update with its row of metrics and staleness, publishes weights; returns whether to stop."""
         self.update += 1
         self.clock.updated()
         if row[self.learning.program.names.index("fault")]:
@@ -247,13 +247,13 @@ class LearnerWorker:
         return None
 
     def _waits(self) -> bool:
-        """Tells those who may have forgotten where the run stands; whether it is to stop."""
+        """Re-sends the run's position to services that may have restarted; returns whether to stop."""
         self._publish()
         present = self.services.dataset.retry.makers() if "dataset" in self.services else []
         return bool(self.services.coordinator.retry.standing(self.name, self.update, self.epoch, present))
 
     def _fetched(self, items: list[Item]) -> list[Rollout] | None:
-        """What the items stand for; None if some of it died with its maker, who is asked to make it again."""
+        """Fetches the items' values; None if some were lost with their actor, which is asked to make them again."""
         values, whole = [], []
         for item in items:
             try:
@@ -304,9 +304,9 @@ class LearnerWorker:
         return lines
 
     def _commit(self, log: MetricsLog) -> None:
-        """Writes the lines of metrics, then a checkpoint; only then they count.
+        """Writes the lines of metrics, then a checkpoint, which commits them.
 
-        Lines after the newest checkpoint are dropped when a learner begins anew. In the other order, a kill between the
+        Lines after the newest checkpoint are dropped when a learner restarts. In the other order, a kill between the
         two would lose lines for good.
         """
         began = time.perf_counter()

@@ -1,7 +1,7 @@
-"""What actors make and learners take: rollouts of some of the copies, made anywhere, put together again in order.
+"""Rollouts of shares of the copies: made by actors, joined in order by learners.
 
-An actor that holds the copies `first` to `first + count` keeps their key chains, so that which actor steps a copy makes
-no difference to what happens in it.
+An actor that holds the copies `first` to `first + count` keeps their key chains, so it makes no difference which actor
+steps a copy.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ BESIDE = ("memory", "last_observation", "last_memory")
 
 
 class Share(NamedTuple):
-    """Some of the copies of a world, by their global ids. restarts: how often they were begun anew."""
+    """Some of the copies of a world, by their global ids. restarts: how often they were restarted."""
 
     first: int
     size: int
@@ -45,20 +45,20 @@ class Share(NamedTuple):
 
 
 def world_key(seed: int, share: Share) -> jax.Array:
-    """The key of a share's environments: the run's, unless they were begun anew."""
+    """The key of a share's environments: the run's, unless they were restarted."""
     key = run_keys(seed).world
     return jax.random.fold_in(key, share.restarts) if share.restarts else key
 
 
 def program_of(experiment: Experiment) -> FusedProgram:
-    """The experiment's parts, on one device; nothing is compiled."""
+    """The program of an experiment on one device; nothing is compiled yet."""
     return FusedProgram(experiment.setup, make_mesh(experiment.num_envs, 1, 1))
 
 
 class EnvShare:
     """A share of the copies of a world of ours, stepped in one compiled program.
 
-    Where NaN is found in a rollout, that copy's part of it is not to be learnt from, and the copy begins anew; one that
+    Where NaN is found in a rollout, that copy's part of it is not to be learnt from, and the copy restarts; one that
     gives NaN in more than half of its rollouts is left out sooner or later.
     """
 
@@ -117,15 +117,15 @@ class EnvShare:
 
     @property
     def resets(self) -> int:
-        """How often a copy was begun anew because of NaN."""
+        """How often a copy was restarted because of NaN."""
         return self._health.resets
 
     def close(self) -> None:
-        """Nothing is held but memory."""
+        """There is nothing to close."""
 
 
 def reset_envs(vectorised: Vectorised, worlds: Worlds, key: jax.Array, ids: jax.Array, which: np.ndarray) -> Worlds:
-    """Worlds of which these copies `[E]` have begun anew. key, ids: those that they were first begun with."""
+    """Resets these copies `[E]`. key, ids: those that they were first reset with."""
     fresh = jax.jit(vectorised.reset)(jax.random.fold_in(key, worlds.clock), ids)
     return trees.where(which, fresh.replace(clock=worlds.clock, key=worlds.key), worlds)
 
@@ -136,7 +136,7 @@ def runs_on_host(program: FusedProgram) -> bool:
 
 
 def _healthy(made: Rollout) -> jax.Array:
-    """Which copies `[E]` have seen and been paid finite numbers only."""
+    """Which copies `[E]` have finite observations and rewards only."""
     flags = []
     for axis, tree in (
         (1, (made.steps.observation, made.steps.reward, made.steps.final_value)),
@@ -150,7 +150,7 @@ def _healthy(made: Rollout) -> jax.Array:
 
 
 def replace_unsound(made: Rollout, healthy: np.ndarray, world: str) -> Rollout:
-    """The rollout with what sick copies did replaced by what healthy ones did, so that its shape stays."""
+    """The rollout with the steps of unsound copies replaced by those of sound ones, so that its shape stays."""
     well = np.flatnonzero(healthy)
     if not len(well):
         raise no_sound_env_error(world)
@@ -163,7 +163,7 @@ def replace_unsound(made: Rollout, healthy: np.ndarray, world: str) -> Rollout:
 
 
 def no_sound_env_error(world: str) -> WorldError:
-    """What there is to say if all copies of an actor are left out."""
+    """The error for an actor all of whose copies are left out."""
     return WorldError(
         f"world {world!r}: every copy of an actor gives NaN or infinity, again and again. "
         "Check its `step` and `observe`."
@@ -185,5 +185,5 @@ def join_rollouts(parts: Sequence[Rollout]) -> Rollout:
 
 
 def num_bytes(tree: PyTree) -> int:
-    """What the arrays of a tree take."""
+    """The size of a tree's arrays."""
     return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(tree))

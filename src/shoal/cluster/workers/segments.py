@@ -1,8 +1,8 @@
 """Rollouts that may end early: made in segments, filled up to their full length, and masked.
 
-What was not made teaches nothing. The last step that was made counts as cut short, with the value of what is seen after
-it as its bootstrap, and the rows after it as nobody's: no agent is active or present there. So an update on it is the
-update on a shorter rollout, and shapes stay as they are.
+Padding teaches nothing. The last real step counts as truncated, with the value of the next observation as its
+bootstrap; in the rows after it no agent is active or present. So an update on a padded rollout is the update on a
+shorter one, and shapes stay as they are.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ SEGMENTS = 4
 
 
 class Segments:
-    """Rollouts of a share of the copies, made in parts; one that ends early is filled up and masked."""
+    """Rollouts of a share of the copies, made in parts; one that ends early is padded and masked."""
 
     def __init__(self, experiment: Experiment, share: Share, parts: int):
         self.share, self.parts, self.num_steps = share, parts, experiment.num_steps
@@ -40,7 +40,7 @@ class Segments:
 
     @property
     def resets(self) -> int:
-        """How often a copy was begun anew because of NaN."""
+        """How often a copy was restarted because of NaN."""
         return self.held.resets
 
     def roll(self, policies: PyTree, enough: Callable[[bool], bool]) -> tuple[Rollout, np.ndarray]:
@@ -66,10 +66,10 @@ def concatenate_rollouts(parts: Sequence[Rollout]) -> Rollout:
 
 
 def pad_rollout(made: Rollout, value: dict[str, np.ndarray], num_steps: int) -> Rollout:
-    """A rollout filled up to `num_steps`: nobody is there in rows that were not made.
+    """A rollout padded to `num_steps`: no agent is present in the padding.
 
-    The last row that was made counts as cut short, its bootstrap the `value` of what is seen after it. Observations say
-    who is active and present even if all are, so that whole rollouts have the same form.
+    The last real row counts as truncated; its bootstrap is the `value` of the observation after it. Observations say
+    who is active and present even if all are, so that whole rollouts have the same structure.
     """
     steps, count = made.steps, len(made.steps.first)
     missing = num_steps - count
@@ -93,7 +93,7 @@ def pad_rollout(made: Rollout, value: dict[str, np.ndarray], num_steps: int) -> 
 
 
 def _mask_padding(seen: Observation, like: np.ndarray, kept: Callable[[np.ndarray], np.ndarray]) -> Observation:
-    """An observation that says who is there, and that nobody is where nothing was made."""
+    """An observation with `active` and `present` flags that are false in the padding."""
     everybody: Any = np.ones(like.shape, bool)
     present = everybody if seen.present is None else seen.present
     active = present if seen.active is None else seen.active

@@ -1,7 +1,7 @@
-"""Actors that only step environments: what their copies see goes to the inference server, actions come back.
+"""Actors that only step environments: observations go to the inference server, actions come back.
 
-The copies of an actor are cut into two halves: while one half's request is under way, the other half is stepped. Worlds
-of ours are stepped by a compiled program, environments of the host in Python.
+The copies of an actor are cut into two halves: while one half waits for its actions, the other half is stepped. Our
+worlds are stepped by a compiled program, host environments in Python.
 """
 
 import functools
@@ -56,7 +56,7 @@ class Stepper:
         return jax.jit(self.vectorised.reset)(*self._begins(share))
 
     def reset_envs(self, worlds: Worlds, share: Share, which: np.ndarray) -> Worlds:
-        """Worlds of which these copies `[E]` have begun anew."""
+        """Resets these copies `[E]`."""
         return rollouts.reset_envs(self.vectorised, worlds, *self._begins(share), which)
 
     def _begins(self, share: Share) -> tuple[jax.Array, jax.Array]:
@@ -79,7 +79,7 @@ class Stepper:
 
 
 class EnvSlice:
-    """Some copies of one actor, what they see, and their request that is under way."""
+    """Some copies of one actor, their observations, and their pending request."""
 
     def __init__(self, stepper: Stepper, actor: str, share: Share):
         self.stepper, self.actor, self.share = stepper, actor, share
@@ -100,7 +100,7 @@ class EnvSlice:
         self.request = self._request(None)
 
     def step(self, actions: dict[str, np.ndarray]) -> None:
-        """Carries decisions out; the next request is ready then."""
+        """Steps the copies and prepares the next request."""
         worlds = self.worlds
         if self.stage is not None:
             own = jax.device_get(self.stepper.own(actions))
@@ -114,7 +114,7 @@ class EnvSlice:
         self.request = self._request(jax.device_get(result))
 
     def _check_health(self, sound: np.ndarray) -> np.ndarray:
-        """Which copies `[E]` the last step is to be learnt from; worlds of ours that gave NaN begin anew."""
+        """Which copies `[E]` had a sound last step; our worlds that gave NaN are reset."""
         if self.stage is not None:
             return self.stage.sound
         self.health.turn(sound | self.health.out)
@@ -151,7 +151,7 @@ class EnvSlices:
 
     @property
     def resets(self) -> int:
-        """How often a copy was begun anew because of NaN."""
+        """How often a copy was restarted because of NaN."""
         return sum(part.health.resets for part in self.parts)
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class EnvSlices:
 
 
 class SteppingActor(ActorWorker):
-    """An actor without weights. Its tasks are to make so many steps; what comes of them is the server's."""
+    """An actor without weights. Its tasks are steps; the server makes rollouts of them."""
 
     def open_envs(self, share: Share) -> EnvSlices:
         return EnvSlices(self.program, self.name, share)
@@ -189,7 +189,7 @@ class SteppingActor(ActorWorker):
             return None
 
     def _answer(self, part: EnvSlice) -> dict[str, np.ndarray] | None:
-        """The actions of a half; asks again as long as nobody answers. None if this actor is to die."""
+        """The actions of a slice; retries until the server answers. None if this actor is to end."""
         while not self.dead.is_set():
             part.asked = self._ask(part) if part.asked is None else part.asked
             try:

@@ -1,4 +1,4 @@
-"""Weights on their way: pushed by a learner as bare arrays, pulled by whoever acts or computes gradients."""
+"""Weights between processes: pushed by a learner as bare arrays, pulled by actors and gradient workers."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,11 +14,11 @@ from shoal.training.fused import FusedProgram, policies_of
 POLICIES = "policies"
 """The name of the weights of all policies of a training."""
 WAIT = 1.0
-"""Seconds that a service is asked to wait before it says that there is nothing: then a worker looks around."""
+"""Seconds that a call may wait inside a service, after which the worker checks whether to stop."""
 
 
 class Layout(NamedTuple):
-    """How a tree is laid out, so that bare arrays can travel."""
+    """The structure of a tree, so that only its arrays have to be sent."""
 
     structure: Any
 
@@ -47,7 +47,7 @@ class PulledWeights:
         self.value: Any = None
 
     def pull(self, least: int = 0, epoch: int = 0) -> bool:
-        """Brings them up to date; False if there are none of version `least`, or of a learner restarted so often."""
+        """Pulls the newest weights; False if none of version `least` and of that learner epoch exist yet."""
         wait = 0.0 if self._suffice(least, epoch) else WAIT
         found = self.parameters.retry.pull(self.name, self.version, least, wait, self.epoch)
         if found is not None:

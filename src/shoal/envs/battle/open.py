@@ -9,7 +9,7 @@ who is where. Everybody starts with `health` points. In a step every agent moves
 2. Who has no points left is dead and leaves the field. Everybody else regains `recovery` points, up to `health`.
 3. Moves are made at once, onto cells that are now free: one on which an agent stands cannot be entered in this step,
    not even if that agent leaves it, so that nobody swaps places or follows. Of several agents that aim at one cell, the
-   one whose number, drawn anew for everybody in every step, is highest goes there. All others stay where they are. A
+   one whose number, drawn for everybody in every step, is highest goes there. All others stay where they are. A
    move of two cells jumps over what is between.
 
 **Actions.** 21 choices, dx and dy being the way to go:

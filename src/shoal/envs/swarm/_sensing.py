@@ -1,13 +1,13 @@
 """What swarm agents perceive of each other: the k nearest, within a range, within a field of view, with errors.
 
-Neighbours are found once a step, by true distance in the plane, and kept in the state; views and contacts are both made
+Neighbours are found once per step, by true distance in the plane, and kept in the state; views and contacts are made
 from them. A world with several teams finds the k nearest of each team.
 
 A neighbour is *seen* when it is within `sensing_range` and no more than half the field of view off one's heading. It is
 *heard* when it is within range, wherever it is. The heading of a quadrotor is where its nose points; that of a point
 mass is the direction in which it last moved.
 
-Sensor noise is the error of an agent's own position and velocity fix, drawn anew each step and kept in the state. An
+Sensor noise is the error of an agent's own position and velocity fix, drawn each step and kept in the state. An
 agent computes everything in its view from its own fix and, for its neighbours, from the fixes that they broadcast.
 """
 

@@ -5,7 +5,7 @@ everywhere and change slowly: each component is an Ornstein-Uhlenbeck process wi
 memory of `GUST_SECONDS`, exact at any step length. Wind acts through drag alone.
 
 **Pushes.** Now and then, `PUSHES_PER_SECOND` times a second on average, an agent's velocity changes at once by `pushes`
-(m/s) in a random horizontal direction; one random number an agent and step decides both whether and whither.
+(m/s) in a random horizontal direction; one random number per agent and step decides both whether and whither.
 """
 
 import math

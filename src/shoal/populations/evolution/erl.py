@@ -42,7 +42,7 @@ class ERL:
     gene_share: float = 0.1  # weights of a child that a mutation changes
     mutation_std: float = 0.1  # by how much, as a share of the weight
     super_share: float = 0.05  # mutated weights that change by ten times as much
-    reset_share: float = 0.05  # mutated weights that are drawn anew
+    reset_share: float = 0.05  # mutated weights that are redrawn
     period: int = 1  # generations between two injections of the learner's actor
     piece: int = 16  # steps of each copy between two updates of the learner
 
@@ -100,7 +100,7 @@ def _cross(key: jax.Array, child: jax.Array, elites: jax.Array, hyper: dict[str,
 
 
 def _mutate(key: jax.Array, child: jax.Array, hyper: dict[str, jax.Array]) -> jax.Array:
-    """The child with some of its weights changed a little, some of these a lot, or drawn anew; or as it was."""
+    """The child with some of its weights changed a little, some of these a lot, or redrawn; or as it was."""
     whether, which, how, noise = jax.random.split(key, 4)
     touched = jax.random.uniform(which, child.shape) < hyper["gene_share"]
     touched &= jax.random.uniform(whether) < hyper["mutated_share"]

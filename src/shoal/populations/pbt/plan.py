@@ -50,7 +50,7 @@ class PBT(Composed):
     interval: int = 20  # updates between two comparisons
     fraction: float = 0.2  # of the members: so many of the worst become copies of so many of the best
     factor: float = 1.2  # by which a copy's values differ; in a linear range, 1 + the share of the range
-    resample: float = 0.25  # how often a value is drawn anew instead
+    resample: float = 0.25  # how often a value is redrawn instead
     measure: str | None = None  # what members are compared by
 
     def __post_init__(self):
