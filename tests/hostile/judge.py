@@ -95,7 +95,7 @@ def stub(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=Board))
     for where in (
         *("shoal.training.program.CompiledProgram.compiled", "shoal.training.host.HostProgram.compiled"),
-        *("shoal.training.fused.FusedProgram.init", "shoal.populations.evolution.program.PBTProgram.init"),
+        *("shoal.training.fused.FusedProgram.init", "shoal.populations.evolution.program.EvolutionProgram.init"),
         *("shoal.populations.pbt.program.PBTProgram.init", "shoal.populations.population.PopulationProgram.compiled"),
         *("shoal.cli.commands.evaluate.evaluate", "shoal.api.replay.record", "shoal.cli.commands.population.record"),
         "shoal.populations.population.beginning",
