@@ -16,8 +16,8 @@ from shoal.populations.pbt.plan import PBT, Range
 from shoal.populations.pbt.program import make_pbt_program
 from shoal.training import checkpoint
 from shoal.training import program as programs
-from shoal.training.experiment import Experiment, Learner
 from shoal.training.callbacks import Observers
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.loop import Loop
 from shoal.training.metrics import read_metrics
 from shoal.training.run import create, load_policies, open_run
