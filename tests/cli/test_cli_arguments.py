@@ -155,4 +155,4 @@ def test_learners_of_any_names_have_options_of_their_own():
     assert (fields["a b"], fields["a_b"], fields["1st"], fields["agent"]) == ("a_b", "a_b_2", "learner_1st", "agent")
     experiment = Experiment("pong", learners={name: Learner(frozen=name == "1st") for name in names})
     _, _, options = _learners_field(experiment)
-    assert _learners(experiment, types.SimpleNamespace(learners=options)) == experiment.learners
+    assert _learners(experiment, types.SimpleNamespace(learners=options, algorithm=PPO()), []) == experiment.learners

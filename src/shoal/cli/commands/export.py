@@ -1,18 +1,18 @@
-"""`shoal export RUN FOLDER`: trained policies as plain numpy, one `.npz` file each."""
+"""`shoal export RUN`: trained policies as plain numpy, one `.npz` file each."""
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import DisallowNone, Positional, arg
 
-from shoal.api.building import attributed_to, import_files
+from shoal.api.targets import attributed_to, import_files
 from shoal.bridges import plain_policy
 from shoal.bridges.numpy_policy import export
-from shoal.cli.arguments import Checkpoint, Flag, Imports, RunArgument, parse
-from shoal.cli.start import open_known_run, prepare
-from shoal.cli.terminal import console, emit, say
+from shoal.cli.arguments import Checkpoint, Flag, Folder, Imports, RunArgument, parse
+from shoal.cli.runs import open_known_run, prepare
+from shoal.cli.terminal import console, emit, say, warn
 from shoal.core.errors import OptionError, require
 from shoal.core.files import file_stem
 from shoal.training.run import load_policies
@@ -20,13 +20,14 @@ from shoal.training.run import load_policies
 
 @dataclasses.dataclass(frozen=True)
 class ExportOptions:
-    """Write the policies of a run's checkpoint as plain numpy: FOLDER/<policy>.npz, which needs no JAX.
+    """Write the policies of a run's checkpoint as plain numpy: DIR/<policy>.npz, which needs no JAX.
 
     In names of files, `/` and the like are written as %2F.
     """
 
     run: RunArgument  # folder of the run
-    folder: Positional[Annotated[str, arg(metavar="FOLDER")]]  # where to write; made if it is not there
+    folder: Positional[Annotated[DisallowNone[str | None], arg(metavar="FOLDER")]] = None  # old, for --output FOLDER
+    output: Folder = None  # where to write, made if it is not there; by default policies in the run folder
     training: int = 0  # which of several trainings side by side to take, counted from 0
     force: Flag = False  # replace files that are there already
     checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
@@ -45,7 +46,9 @@ def run(args: Sequence[str]) -> int:
     with attributed_to(found.experiment.env, "export"):
         setup, policies, meta = load_policies(found.path, options.training, options.checkpoint)
         plain = {name: export(policy, setup.spec.groups[name].observation) for name, policy in policies.items()}
-    folder = Path(options.folder)
+    if options.folder is not None:
+        warn("FOLDER is now --output FOLDER; the old form goes in the next release")
+    folder = Path(options.output or options.folder or found.path / "policies")
     files = {name: folder / f"{file_stem(name)}.npz" for name in plain}
     taken = [str(file) for file in files.values() if file.exists()]
     if taken and not options.force:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from shoal.api.building import attributed_to, import_files
 from shoal.api.pictures import replay
-from shoal.cli.arguments import Checkpoint, Flag, Imports, RunArgument, parse
+from shoal.api.targets import attributed_to, import_files
+from shoal.cli.arguments import Checkpoint, Flag, Folder, Imports, RunArgument, parse
 from shoal.cli.commands.evaluate import Opponents, load_with, parse_opponents
-from shoal.cli.start import Folder, open_known_run, prepare
+from shoal.cli.runs import open_known_run, prepare
 from shoal.cli.terminal import console, emit, say
 from shoal.core.errors import OptionError, WorldError, require
 
