@@ -135,7 +135,8 @@ def check_options(options: WorkOptions, prog: str) -> None:
     check_devices(options.devices)
     if isinstance(options, SavedRunOptions | ResumeOptions) and options.checkpoint_minutes is not None:
         require_positive(prog, checkpoint_minutes=options.checkpoint_minutes)
-    make_loggers(options.log)
+    if options.log:
+        make_loggers(options.log)  # what is missing is said before anything else is done
 
 
 def open_known_run(run: str) -> RunFolder:

@@ -238,16 +238,17 @@ def _learners(experiment: Experiment, options: Any, args: Sequence[str]) -> dict
         return {name: dataclasses.replace(learner, algorithm=options.algorithm)}
     changed, as_fields = {}, _identifiers(experiment.learners)
     common = _common_algorithm(experiment)
+    everybody = _typed(args, "algo", options.algorithm) if common else {}
     for name, learner in experiment.learners.items():
         own = getattr(options.learners, as_fields[name])
         weights = str(resolve_path(own.weights)) if own.weights else None
         if weights is not None and own.weights != learner.weights:
             trust(weights)
         algorithm = own.algorithm
-        if common:
+        if everybody:
             alone = _typed(args, f"learners.{as_fields[name]}.algorithm", common)
-            everybody = _typed(args, "algo", options.algorithm)
-            algorithm = with_options(algorithm, {key: value for key, value in everybody.items() if key not in alone})
+            given = {key: value for key, value in everybody.items() if key not in alone}
+            algorithm = with_options(algorithm, given)
         changed[name] = dataclasses.replace(learner, algorithm=algorithm, frozen=own.frozen, weights=weights)
     return changed
 

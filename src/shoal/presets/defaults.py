@@ -11,7 +11,7 @@ from shoal.presets.populations import FAMILY
 from shoal.presets.sharing import share
 from shoal.training.experiment import Experiment
 
-SIZES = {"num_envs": 256, "total_env_steps": 2_000_000}
+SIZES: dict[str, Any] = {"num_envs": 256, "total_env_steps": 2_000_000}
 """What suits most worlds that are part of the compiled program."""
 
 
