@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from rich.console import Console
 from tyro.conf import DisallowNone
@@ -31,7 +31,7 @@ from shoal.cli.terminal import console, display_path, emit, format_count, format
 from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.tasks.pool import PoolConfig
-from shoal.core.errors import OptionError, require_positive, shell_command
+from shoal.core.errors import OptionError, require, require_positive, shell_command
 from shoal.core.origin import claimed
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, runner
@@ -41,8 +41,8 @@ from shoal.training.experiment import Config, Experiment
 from shoal.training.loggers import make_loggers
 from shoal.training.loop import TrainingResult
 from shoal.training.metrics import read_metrics
-from shoal.training.run import RunFolder, load_policies
-from shoal.training.run_kinds import KINDS, TRAINING, kind_of
+from shoal.training.run import RunFolder, default_path, load_policies
+from shoal.training.run_kinds import KINDS, TRAINING, check_new, kind_of
 from shoal.training.runner import Local
 
 INTERRUPTED = 130
@@ -118,6 +118,22 @@ class ResumeOptions(WorkOptions, SteppingOptions):
     total_env_steps: Count = None  # a larger total than before, to train a run further, also one that is finished
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredRunOptions:
+    """Options of commands that look at a run."""
+
+    run: RunArgument  # folder of the run
+    imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
+    json: Flag = False  # one JSON object on stdout
+
+
+Stored = TypeVar("Stored", bound=StoredRunOptions)
+
+
+Plan = TypeVar("Plan", bound=Config)
+"""What runs of a kind are made of."""
+
+
 def prepare() -> None:
     """Every core becomes a device, and compiled programs are kept: to be called before JAX does anything."""
     use_all_cores()
@@ -139,9 +155,27 @@ def check_options(options: WorkOptions, prog: str) -> None:
         make_loggers(options.log)  # what is missing is said before anything else is done
 
 
-def open_known_run(run: str) -> RunFolder:
-    """An existing run, by its folder; its world must be known."""
-    return open_known(resolve_path(run))
+def parse_stored(kind: type[Stored], args: Sequence[str], prog: str) -> Stored:
+    """The options of a command that looks at a run, with what it needs imported."""
+    prepare()
+    options = parse(kind, args, prog)
+    import_files(options.imports)
+    return options
+
+
+def open_stored(run: str, prog: str, training: int = 0) -> RunFolder:
+    """The run in a folder; its world must be known. training: which of several is asked for."""
+    found = open_known(resolve_path(run))
+    last = found.experiment.num_seeds - 1
+    require(0 <= training <= last, prog, "training", training, f"between 0 and {last}")
+    return found
+
+
+def new_folder(options: NewRunOptions, experiment: Experiment, root: str = "runs", by: str | None = None) -> Path:
+    """Where a run is to be made: a folder that was named, or one of its own; it must not be there."""
+    folder = resolve_path(options.run_dir) if options.run_dir else default_path(experiment, root, by)
+    check_new(folder)
+    return folder
 
 
 def stepping_options(options: SteppingOptions) -> dict[str, Any]:
@@ -153,7 +187,7 @@ def stepping_options(options: SteppingOptions) -> dict[str, Any]:
 def place_of(
     config: Config, options: TrainOptions | PoolOptions | ResumeOptions, prog: str, resumed: Path | None = None
 ) -> Local | Cluster:
-    """Where a run is made, as far as the options say: on this machine, or on a cluster."""
+    """Where a run is made, as far as the options say: on this machine, or on a cluster. resumed: the run's folder."""
     names = {} if resumed else POOL
     if isinstance(options, TrainOptions):
         names = {field.name: field.name for field in dataclasses.fields(ClusterPlan)}
@@ -169,11 +203,6 @@ def place_of(
         spell=lambda name: f"--{names.get(name, name).replace('_', '-')}",
         owner=prog,
     )
-
-
-def place_to_resume(run: RunFolder, options: ResumeOptions) -> Local | Cluster:
-    """Where a run goes on: where it was last, or on a cluster if one is named and its kind can be moved there."""
-    return place_of(run.config, options, "", run.path)
 
 
 def describe_experiment(experiment: Experiment) -> str:
@@ -210,7 +239,7 @@ class Hints:
         return shell_command(command, display_path(self.run), *files, *rest)
 
 
-class RunView:
+class RunView(Generic[Plan]):
     """What is told of a run of one kind, and where it is made. Each command has its own."""
 
     done: ClassVar[str] = "updates are made"
@@ -218,6 +247,7 @@ class RunView:
 
     def __init__(self, run: RunFolder, on: Local | Cluster, options: WorkOptions, fresh: bool = True):
         self.run, self.on, self.options, self.fresh = run, on, options, fresh
+        self.plan: Plan = cast(Plan, run.config)
         self.hints = Hints(run.path, imports_of(run.experiment, options.imports))
 
     @property
@@ -287,9 +317,10 @@ def names_run(args: Sequence[str], kind: str) -> bool:
     return any(kind_of(resolve_path(argument)) == kind for argument in named)
 
 
-def resume_and_report(view: RunView) -> int:
+def resume_and_report(kind: type["RunView[Any]"], run: RunFolder, options: ResumeOptions) -> int:
     """Carries on a run; of a finished one it says so, and draws what a kill at the very end may have left undrawn."""
-    run, newest = view.run, checkpoint.latest(view.run.checkpoints)
+    view = kind(run, place_of(run.config, options, "", run.path), options, fresh=False)
+    newest = checkpoint.latest(run.checkpoints)
     if not newest or not run.config.is_finished(run.config.read_meta(newest)):
         view.on = view.on.prepare(run.config, run.path)
         return run_and_report(view)
@@ -310,7 +341,7 @@ def resume_and_report(view: RunView) -> int:
     return 0
 
 
-def run_and_report(view: RunView) -> int:
+def run_and_report(view: RunView[Any]) -> int:
     """Makes a run that is prepared, from its start or from its newest checkpoint, and tells of it."""
     out, path = console(view.options.json), view.run.path
     title, detail = view.opening()

@@ -15,14 +15,14 @@ from shoal.cli import runs
 from shoal.cli.arguments import option_field, options_from, parse_pairs, repeated, scan
 from shoal.cli.runs import PoolOptions, ResumeOptions, RunView, SavedRunOptions, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import display_path, pluralise, resolve_path, say
+from shoal.cli.terminal import display_path, pluralise, say
 from shoal.core.errors import OptionError
 from shoal.populations.evolution.plan import Evolution
 from shoal.populations.evolution.program import EvolutionProgram
 from shoal.populations.evolution.strategies import STRATEGIES, Evosax, OpenES
 from shoal.training.loop import TrainingResult
-from shoal.training.run import RunFolder, default_path
-from shoal.training.run_kinds import EVOLUTION, check_new
+from shoal.training.run import RunFolder
+from shoal.training.run_kinds import EVOLUTION
 from shoal.training.runner import Local
 
 
@@ -44,8 +44,7 @@ def run(args: Sequence[str]) -> int:
     plan, options = parse_plan(args)
     runs.check_options(options, "shoal evolve")
     by = plan.strategy.name.replace(":", "-")
-    folder = resolve_path(options.run_dir) if options.run_dir else default_path(plan.experiment, by=by)
-    check_new(folder)
+    folder = runs.new_folder(options, plan.experiment, by=by)
     check_world(plan.played)
     on = runs.place_of(plan, options, "shoal evolve").prepare(plan)
     return runs.run_and_report(EvolutionView(RunFolder(folder, plan), on, options))
@@ -53,7 +52,7 @@ def run(args: Sequence[str]) -> int:
 
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues an evolution from its newest checkpoint."""
-    return runs.resume_and_report(EvolutionView(run, runs.place_to_resume(run, options), options, fresh=False))
+    return runs.resume_and_report(EvolutionView, run, options)
 
 
 def parse_plan(args: Sequence[str]) -> tuple[Evolution, Any]:
@@ -98,15 +97,10 @@ def _value(key: str, text: str) -> Any:
         raise OptionError(f"--option {key}={text}: {text!r} is not a number") from None
 
 
-class EvolutionView(RunView):
+class EvolutionView(RunView[Evolution]):
     """What is told of an evolution."""
 
     done: ClassVar[str] = "generations are bred"
-
-    @property
-    def plan(self) -> Evolution:
-        assert isinstance(self.run.config, Evolution)
-        return self.run.config
 
     def opening(self) -> tuple[str, str]:
         plan = self.plan

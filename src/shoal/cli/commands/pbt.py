@@ -11,17 +11,16 @@ from tyro.conf import UseAppendAction, arg
 
 from shoal.api.targets import check_world, take
 from shoal.cli import runs
-from shoal.cli.arguments import options_from, parse_pairs
-from shoal.cli.commands.sweep import parse_values
+from shoal.cli.arguments import options_from
+from shoal.cli.commands.sweep import parse_over, parse_values
 from shoal.cli.runs import PoolOptions, ResumeOptions, RunView, SavedRunOptions, describe_experiment, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import display_path, resolve_path, say
+from shoal.cli.terminal import display_path, say
 from shoal.core.errors import OptionError
 from shoal.populations.pbt.plan import PBT, Range
 from shoal.training.loop import TrainingResult
-from shoal.training.run import RunFolder, default_path
+from shoal.training.run import RunFolder
 from shoal.training.run_kinds import PBT as KIND
-from shoal.training.run_kinds import check_new
 
 FORM = "OPTION=START:STOP or OPTION=START:STOP:log, such as learning_rate=1e-4:1e-2:log"
 SHOWN = 8
@@ -44,8 +43,7 @@ def run(args: Sequence[str]) -> int:
         return runs.resume(args, "shoal pbt")
     plan, options = parse_plan(args)
     runs.check_options(options, "shoal pbt")
-    folder = resolve_path(options.run_dir) if options.run_dir else default_path(plan.experiment)
-    check_new(folder)
+    folder = runs.new_folder(options, plan.experiment)
     check_world(plan.experiment)
     on = runs.place_of(plan, options, "shoal pbt").prepare(plan)
     return runs.run_and_report(PBTView(RunFolder(folder, plan), on, options))
@@ -53,18 +51,13 @@ def run(args: Sequence[str]) -> int:
 
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
-    return runs.resume_and_report(PBTView(run, runs.place_to_resume(run, options), options, fresh=False))
+    return runs.resume_and_report(PBTView, run, options)
 
 
 def parse_plan(args: Sequence[str]) -> tuple[PBT, Any]:
     """The plan of a population, and the command's options."""
     experiment, options, _ = parse_target(PbtOptions, args, "shoal pbt")
-    if not options.over:
-        raise OptionError(f"shoal pbt: over what? Give --over {FORM}.")
-    named = parse_pairs(options.over, "--over", FORM)
-    if len(named) < len(options.over):
-        raise OptionError(f"shoal pbt: give each option's range once, in one --over; got {' '.join(options.over)}")
-    over = {name: _range(name, text) for name, text in named.items()}
+    over = {name: _range(name, text) for name, text in parse_over(options.over, "shoal pbt", FORM).items()}
     return PBT(experiment, over, **take(PBT, dict(vars(options)))), options
 
 
@@ -75,13 +68,8 @@ def _range(name: str, text: str) -> Range:
     return values
 
 
-class PBTView(RunView):
+class PBTView(RunView[PBT]):
     """What is told of a population that is tuned."""
-
-    @property
-    def plan(self) -> PBT:
-        assert isinstance(self.run.config, PBT)
-        return self.run.config
 
     def opening(self) -> tuple[str, str]:
         plan = self.plan

@@ -26,8 +26,7 @@ from shoal.presets import response_preset
 from shoal.training import checkpoint
 from shoal.training.callbacks import Listener
 from shoal.training.loop import TrainingResult
-from shoal.training.run import RunFolder, default_path
-from shoal.training.run_kinds import check_new
+from shoal.training.run import RunFolder
 from shoal.training.runner import Local
 
 EXACT = "exact"
@@ -88,8 +87,7 @@ def _start(config: PopulationConfig, options: LeagueOptions | PsroOptions, prog:
     on = runs.place_of(config, options, prog)
     check_world(config.experiment)
     by = EXACT if config.oracle == EXACT else None
-    folder = resolve_path(options.run_dir) if options.run_dir else default_path(config.experiment, by=by)
-    check_new(folder)
+    folder = runs.new_folder(options, config.experiment, by=by)
     return runs.run_and_report(PopulationView(RunFolder(folder, config), on.prepare(config), options))
 
 
@@ -103,7 +101,7 @@ def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     _check_oracle(run.config.oracle, options)
     newest = checkpoint.latest(run.checkpoints)
     over = newest is not None and run.config.is_finished(run.config.read_meta(newest))
-    on = Local(options.devices) if over else runs.place_to_resume(run, options)
+    on = Local(options.devices) if over else runs.place_of(run.config, options, "", run.path)
     return runs.run_and_report(PopulationView(run, on.prepare(run.config, run.path), options, fresh=False, over=over))
 
 
@@ -114,7 +112,7 @@ def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
         raise OptionError("exact responses take a moment on one machine: leave out --cluster")
 
 
-class PopulationView(RunView):
+class PopulationView(RunView[PopulationConfig]):
     """What is told of a population. over: whether nothing is left to be done."""
 
     def __init__(
@@ -127,13 +125,8 @@ class PopulationView(RunView):
     def checkpoint_minutes(self) -> float:
         return 0.0  # it is saved after every iteration
 
-    @property
-    def config(self) -> PopulationConfig:
-        assert isinstance(self.run.config, PopulationConfig)
-        return self.run.config
-
     def opening(self) -> tuple[str, str]:
-        config, where = self.config, display_path(self.run.path)
+        config, where = self.plan, display_path(self.run.path)
         exact = config.oracle == EXACT
         title = f"{config.experiment.env}: exact responses" if exact else describe_experiment(config.experiment)
         if self.over:
@@ -143,7 +136,7 @@ class PopulationView(RunView):
         return title, f"PSRO, {config.psro.meta_solver}, {config.oracle} responses; run folder: {where}{connection}"
 
     def showing(self, out: Console) -> AbstractContextManager[Listener]:
-        every, iterations = self.config.psro.solver_options.get("exploit_every", 1), self.config.psro.iterations
+        every, iterations = self.plan.psro.solver_options.get("exploit_every", 1), self.plan.psro.iterations
         if self.fresh and every > iterations:
             few = f"exploiters train once in {every} iterations, and there are {iterations}"
             say(out, f"{few}: lower --exploit-every", style="yellow")
@@ -158,7 +151,7 @@ class PopulationView(RunView):
         )
         say(out, f"{far}population {line['population']} a player, {format_duration(line['seconds'])}", style="bold")
         say(out, f"run: {display_path(self.run.path)}")
-        goal, reached = self.config.psro.target_nash_conv, line.get("nash_conv")
+        goal, reached = self.plan.psro.target_nash_conv, line.get("nash_conv")
         if goal is not None and reached is not None and reached > goal:
             more = "try more --iterations, or stronger responses"
             say(out, f"the target, {goal}, was not reached: {more}", style="yellow")

@@ -19,12 +19,12 @@ from shoal.cli import runs
 from shoal.cli.arguments import options_from, parse_pairs, whole_number
 from shoal.cli.runs import INTERRUPTED, ResumeOptions, RunView, SavedRunOptions, describe_experiment, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import display_path, emit, format_duration, pluralise, resolve_path, say
+from shoal.cli.terminal import display_path, emit, format_duration, pluralise, say
 from shoal.core.errors import NonFiniteError, OptionError, ShoalError
 from shoal.training.experiment import Experiment
 from shoal.training.loop import TrainingResult
-from shoal.training.run import RunFolder, default_path
-from shoal.training.run_kinds import SWEEP, check_new
+from shoal.training.run import RunFolder
+from shoal.training.run_kinds import SWEEP
 from shoal.training.runner import Local
 from shoal.training.sweep import Point, Range, Sweep, SweepResult, summarise
 
@@ -50,8 +50,7 @@ def run(args: Sequence[str]) -> int:
     experiment, options, _ = parse_target(SweepOptions, args, "shoal sweep")
     runs.check_options(options, "shoal sweep")
     plan = _plan(experiment, options)
-    folder = resolve_path(options.run_dir) if options.run_dir else default_path(experiment, "sweeps")
-    check_new(folder)
+    folder = runs.new_folder(options, experiment, "sweeps")
     check_world(experiment)
     command = shlex.join(["shoal", "sweep", *args])
     on = Local(options.devices).prepare(plan)
@@ -69,17 +68,13 @@ def resume_run(run: RunFolder, options: ResumeOptions) -> int:
 
 
 def _plan(experiment: Experiment, options: SweepOptions) -> Sweep:
-    if not options.over:
-        raise OptionError(f"shoal sweep: over what? Give --over {FORM}.")
-    named = parse_pairs(options.over, "--over", FORM)
-    if len(named) < len(options.over):
-        raise OptionError(f"shoal sweep: give each option's values once, in one --over; got {' '.join(options.over)}")
+    named = parse_over(options.over, "shoal sweep", FORM)
     own = take(Sweep, dict(vars(options)))
     over = {name: parse_values(name, text, grid=own["random"] is None) for name, text in named.items()}
     return Sweep(experiment, over, **own)
 
 
-class SweepView(RunView):
+class SweepView(RunView[Sweep]):
     """What is told of a sweep; what came of it is written down and drawn beside the run. command: as it was typed."""
 
     def __init__(
@@ -87,11 +82,6 @@ class SweepView(RunView):
     ):
         super().__init__(run, on, options, fresh)
         self.command = command
-
-    @property
-    def plan(self) -> Sweep:
-        assert isinstance(self.run.config, Sweep)
-        return self.run.config
 
     def opening(self) -> tuple[str, str]:
         plan = self.plan
@@ -121,6 +111,16 @@ def _no_result(result: SweepResult) -> ShoalError:
     total = result.sweep.experiment.total_env_steps
     also = f" {len(faults)} of {len(result.points)} points failed; the first: {faults[0]}" if faults else ""
     return OptionError(f"no episode ended in {total:,} env steps; raise --total-env-steps.{also}")
+
+
+def parse_over(texts: Sequence[str], prog: str, form: str) -> dict[str, str]:
+    """What `--over` says, by option."""
+    if not texts:
+        raise OptionError(f"{prog}: over what? Give --over {form}.")
+    named = parse_pairs(texts, "--over", form)
+    if len(named) < len(texts):
+        raise OptionError(f"{prog}: give each option's values once, in one --over; got {' '.join(texts)}")
+    return named
 
 
 def parse_values(name: str, text: str, grid: bool = False) -> Range | tuple[float, ...]:

@@ -12,13 +12,14 @@ from shoal.cli.arguments import scan
 from shoal.cli.commands.cluster import describe_plan
 from shoal.cli.runs import ResumeOptions, RunView, TrainOptions, describe_experiment, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import display_path, pluralise, resolve_path, say
+from shoal.cli.terminal import display_path, pluralise, say
 from shoal.cluster.advice import read_status
 from shoal.cluster.run import Cluster
 from shoal.core.errors import shell_command
+from shoal.training.experiment import Experiment
 from shoal.training.loop import TrainingResult
-from shoal.training.run import RunFolder, default_path
-from shoal.training.run_kinds import TRAINING, check_new
+from shoal.training.run import RunFolder
+from shoal.training.run_kinds import TRAINING
 from shoal.training.runner import Local
 
 FURTHER = {"--total-env-steps", "--import", "--json", "--devices", "--checkpoint-minutes", "--log"}
@@ -33,8 +34,7 @@ def train(args: Sequence[str]) -> int:
     experiment, options, _ = parse_target(TrainOptions, args, "shoal train")
     runs.check_options(options, "shoal train")
     on = runs.place_of(experiment, options, "shoal train")
-    folder = resolve_path(options.run_dir) if options.run_dir else default_path(experiment)
-    check_new(folder)
+    folder = runs.new_folder(options, experiment)
     check_world(experiment)
     return runs.run_and_report(TrainingView(RunFolder(folder, experiment), on.prepare(experiment), options))
 
@@ -49,7 +49,7 @@ def _trains_further(args: Sequence[str]) -> bool:
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues a run from its newest checkpoint."""
     check_world(run.experiment)
-    return runs.resume_and_report(TrainingView(run, runs.place_to_resume(run, options), options, fresh=False))
+    return runs.resume_and_report(TrainingView, run, options)
 
 
 def _warn(out: Console, run: RunFolder) -> None:
@@ -63,7 +63,7 @@ def _warn(out: Console, run: RunFolder) -> None:
         say(out, f"workers were restarted {pluralise(times, 'time')}, last {last}; {more}", style="yellow")
 
 
-class TrainingView(RunView):
+class TrainingView(RunView[Experiment]):
     """What is told of a training."""
 
     def opening(self) -> tuple[str, str]:
