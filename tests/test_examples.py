@@ -15,13 +15,13 @@ from shoal.cli import main
 from shoal.cli.app import COMMANDS, FAMILIES
 from shoal.cli.arguments import parse
 from shoal.cli.commands.bench import BenchTrainOptions
-from shoal.cli.commands.cluster import ClusterOptions, ScaleOptions, StatusOptions
+from shoal.cli.commands.cluster import ScaleOptions, StatusOptions
 from shoal.cli.commands.evaluate import EvalOptions
 from shoal.cli.commands.evolve import parse_plan
 from shoal.cli.commands.export import ExportOptions
 from shoal.cli.commands.psro import LeagueOptions, PsroOptions, translate_arguments
 from shoal.cli.commands.sweep import SweepOptions
-from shoal.cli.commands.train import ResumeOptions
+from shoal.cli.commands.train import ResumeOptions, TrainOptions
 from shoal.cli.commands.watch import WatchOptions
 from shoal.cli.targets import parse_target
 from shoal.core.registry import import_file, world_class
@@ -132,7 +132,7 @@ def test_commands_of_the_readme_can_be_parsed(words):
     words = ["a-run" if word == "runs/..." else word for word in words]
     match words:
         case ["train", *rest]:
-            parse_target(ClusterOptions, rest, "shoal train")
+            parse_target(TrainOptions, rest, "shoal train")
         case ["sweep", *rest]:
             parse_target(SweepOptions, rest, "shoal sweep")
         case ["psro" | "league" as name, *rest]:

@@ -236,7 +236,7 @@ def test_clusters_by_name_or_by_what_they_have(asked, tmp_path, monkeypatch):
     assert on.pool.workers == 3
     with pytest.raises(OptionError, match=r"cluster: unknown option 'actor'. Did you mean 'actors'"):
         shoal.train(GAME, cluster={"actor": 4})
-    with pytest.raises(OptionError, match="devices and env_workers are for one machine"):
+    with pytest.raises(OptionError, match="devices is for one machine: on a cluster give learner_cpus or learner_gpus"):
         shoal.train(GAME, cluster="auto", devices=2)
 
 

@@ -85,6 +85,14 @@ def test_options_for_all_learners_leave_their_own_values_alone():
     assert rates[0] == rates[1] == {"tagger": 1e-3, "runner": 5e-3}
 
 
+def test_an_option_for_all_learners_may_be_what_one_of_them_has_already():
+    typed = ("--algo.learning_rate=1e-3", "--algo.no-anneal", "--algo.network.hidden", "8")
+    learners = parse("reference/tag_continuous_a2c", *typed).learners
+    for name in ("tagger", "runner"):
+        algorithm = learners[name].algorithm
+        assert (algorithm.learning_rate, algorithm.anneal, algorithm.network.hidden) == (1e-3, False, (8,))
+
+
 def test_options_of_one_learner_win_over_those_for_all():
     learners = parse(
         *("demo", "--learners.agent.algorithm.learning-rate", "0.25", "--algo.learning-rate", "0.5"),
@@ -155,4 +163,4 @@ def test_learners_of_any_names_have_options_of_their_own():
     assert (fields["a b"], fields["a_b"], fields["1st"], fields["agent"]) == ("a_b", "a_b_2", "learner_1st", "agent")
     experiment = Experiment("pong", learners={name: Learner(frozen=name == "1st") for name in names})
     _, _, options = _learners_field(experiment)
-    assert _learners(experiment, types.SimpleNamespace(learners=options)) == experiment.learners
+    assert _learners(experiment, types.SimpleNamespace(learners=options, algorithm=PPO()), []) == experiment.learners

@@ -55,7 +55,8 @@ def problem(words, capsys):
         code = main(words)
     except BaseException as error:  # which the command would end with, as a traceback
         return f"{type(error).__name__}: {str(error)[:300]}"
-    said = capsys.readouterr().err
+    lines = capsys.readouterr().err.splitlines(keepends=True)
+    said = "".join(line for line in lines if not line.startswith("note: "))  # about an option's old name
     if code not in (0, 2) or "Traceback" in said:
         return f"exit code {code}: {said[:300]}"
     if code == 2 and not said.startswith("error: "):

@@ -90,7 +90,9 @@ def test_plans():
     assert strategy("--strategy", "ars", "--elite-share", "0.1") == ARS(elite_share=0.1)
     assert strategy("--strategy=ga", "--parents", "3") == SeedChainGA(parents=3)
     assert strategy("--strategy", "erl", "--period", "2", "--population", "9") == ERL(period=2)
-    plan, _ = parse_plan(["control/pendulum", "--strategy", "erl", "--own-starts", "--raw-views", "--seed", "5"])
+    plan, _ = parse_plan(
+        ["control/pendulum", "--strategy", "erl", "--no-common-starts", "--no-normalise-views", "--seed", "5"]
+    )
     assert [learner.algorithm.name for learner in plan.experiment.learners.values()] == ["ddpg"]
     assert (plan.common_starts, plan.normalise_views, plan.experiment.seed) == (False, False, 5)
     plan, _ = parse_plan(["control/pendulum", "--strategy", "erl", "--algo", "sac"])

@@ -88,7 +88,7 @@ def test_without_the_file_every_command_says_which_it_needs(command, own_run, ki
 
 
 def test_plain_numpy_cannot_hold_the_torso(own_run, kit, world, shoal, tmp_path):
-    outcome = shoal("export", own_run, tmp_path / "out", "--import", world, "--import", kit)
+    outcome = shoal("export", own_run, "--output", tmp_path / "out", "--import", world, "--import", kit)
     assert_refused(outcome, "has the torso 'kit_torso', which is not one of Shoal's")
 
 
@@ -199,7 +199,7 @@ def test_a_torso_that_has_changed_since_is_not_mistaken_for_other_views(own_run,
 
 def test_they_are_swept(kit, world, shoal, tmp_path):
     files = ("--import", world, "--import", kit)
-    out = ("--over", "kit_coef=0.1,0.2", "--out", tmp_path / "sweep", "--json")
+    out = ("--over", "kit_coef=0.1,0.2", "--run-dir", tmp_path / "sweep", "--json")
     swept = shoal("sweep", "test/tiny", *files, *SMALL, *OWN, *out)
     assert swept.code == 0, swept.err
     assert [point["values"] for point in swept.json["points"]] == [{"kit_coef": 0.1}, {"kit_coef": 0.2}]

@@ -90,7 +90,7 @@ def test_plans():
         (["--over", "gamma=0.9:0.99", "--num-seeds", "2"], "num_seeds must be 1"),
         (["--over", "gamma=0.9:0.99", "--measure", "retrn"], "pbt: unknown measure 'retrn'"),
         (["--over", "gamma=0.9:0.99", "--mebers", "4"], "Did you mean --members"),
-        (["--over", "gamma=0.9:0.99", "--over", "gamma=0.9:0.95"], "give each option's range once"),
+        (["--over", "gamma=0.9:0.99", "--over", "gamma=0.9:0.95"], "give each option's values once"),
     ],
 )
 def test_bad_input(shoal, tmp_path, args, words):

@@ -75,7 +75,7 @@ COMMAND_LINES = {
     "eval --opponent": "eval TRAINED --import WORLD --opponent prey=RUN",
     "resume": "resume RUN",
     "watch": "watch RUN",
-    "export": "export RUN out",
+    "export": "export RUN --output out",
     "train": "train RUN",
     "train --help": "train RUN --help",
     "train --weights": "train test/tiny --import WORLD --sharing all --weights shared=RUN --num-envs 4 --num-steps 8",

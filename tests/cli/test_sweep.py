@@ -21,8 +21,8 @@ from .conftest import SMALL, assert_refused
 
 def test_a_sweep_leaves_a_table_and_a_plot(shoal, world, tmp_path):
     out = tmp_path / "new" / "sweep"
-    args = ["--over", "learning-rate=1e-4:1e-2:2:log", "--seeds", "2", "--measure", "return/hunter"]
-    outcome = shoal("sweep", "test/tiny", "--import", world, *SMALL, *args, "--out", out)
+    args = ["--over", "learning-rate=1e-4:1e-2:2:log", "--num-seeds", "2", "--measure", "return/hunter"]
+    outcome = shoal("sweep", "test/tiny", "--import", world, *SMALL, *args, "--run-dir", out)
     assert outcome.code == 0, outcome.err
     lines = outcome.out.splitlines()
     assert any("2 points x 2 seeds" in line for line in lines)
@@ -42,8 +42,8 @@ def test_a_sweep_leaves_a_table_and_a_plot(shoal, world, tmp_path):
     assert table["wall_s"] > 0
     assert table["compile_s"] > 0
     assert matplotlib.image.imread(out / "sweep.png").shape[0] > 100
-    again = shoal("sweep", "test/tiny", "--import", world, *SMALL, *args, "--out", out)
-    assert_refused(again, "already exists", f"shoal resume {out}", "--out")
+    again = shoal("sweep", "test/tiny", "--import", world, *SMALL, *args, "--run-dir", out)
+    assert_refused(again, "already exists", f"shoal resume {out}", "--run-dir")
 
 
 def test_wrong_options_for_a_sweep_that_goes_on(shoal, tmp_path, monkeypatch):
@@ -71,12 +71,12 @@ def test_a_stopped_sweep_goes_on(shoal, world, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(progress._PlainLines, "__call__", hang_up)
-        stopped = shoal(*args, "--out", "parts", "--json")
+        stopped = shoal(*args, "--run-dir", "parts", "--json")
     assert (stopped.code, stopped.json["interrupted"], stopped.json["updates"]) == (130, True, 2)
     assert f"Go on with: shoal resume parts --import {world}" in stopped.err
     resumed = shoal("resume", "parts", "--import", world, "--json")
     assert resumed.code == 0, resumed.err
-    whole = shoal(*args, "--out", "whole", "--json").json
+    whole = shoal(*args, "--run-dir", "whole", "--json").json
     times = ("wall_s", "compile_s", "command", "out")
     assert {**resumed.json, **dict.fromkeys(times)} == {**whole, **dict.fromkeys(times)}
     assert json.loads((tmp_path / "parts" / "sweep.json").read_text())["updates"] == 3
@@ -101,7 +101,7 @@ def test_json_and_a_point_that_failed(shoal, world, tmp_path, monkeypatch):
 
 def test_all_points_failed(shoal, world, tmp_path):
     outcome = shoal(
-        *("sweep", "test/tiny", "--import", world, *SMALL, "--out", tmp_path / "s", "--random", "4"),
+        *("sweep", "test/tiny", "--import", world, *SMALL, "--run-dir", tmp_path / "s", "--random", "4"),
         *("--over", "gamma=0.9:0.99:log", "--over", "learning_rate=1e37:1e38", "--over", "gae_lambda=0.9,0.95"),
     )
     assert_refused(outcome, "every point failed", "NaN or infinite in update")
@@ -162,19 +162,19 @@ def test_malformed_values(text, words):
         (["--over", "gamma=0.9", "--algo", "dqn", "--total-env-steps", "2000"], "would never learn"),
         (["--over", "gamma=0.9", "--weights", "agent=nowhere"], "nowhere is not a run folder"),
         (["--over", "gamma=0.9:0.99", "--random", "0"], "random must be greater than 0"),
-        (["--over", "gamma=0.9,0.8", "--seeds", "0"], "seeds must be greater than 0"),
+        (["--over", "gamma=0.9,0.8", "--num-seeds", "0"], "seeds must be greater than 0"),
         (["--over", "gamma=0.9,0.8", "--rando", "3"], "Did you mean --random"),
     ],
 )
 def test_bad_input(shoal, tmp_path, args, words):
-    assert_refused(shoal("sweep", "demo", *args, "--out", tmp_path / "s"), words)
+    assert_refused(shoal("sweep", "demo", *args, "--run-dir", tmp_path / "s"), words)
     assert not (tmp_path / "s").exists()
 
 
 def test_bad_measure(shoal, world, tmp_path):
     outcome = shoal(
         *("sweep", "test/tiny", "--import", world, *SMALL, "--over", "gamma=0.9", "--measure", "return/huntr"),
-        *("--out", tmp_path / "s"),
+        *("--run-dir", tmp_path / "s"),
     )
     assert_refused(outcome, "Did you mean 'return/hunter'")
     assert "compiling" not in outcome.out
@@ -192,7 +192,7 @@ def test_no_episode_ended(shoal, world, tmp_path):
     """Episodes last for four steps, and there are two."""
     outcome = shoal(
         *("sweep", "test/tiny", "--import", world, *SMALL, "--num-steps", "2", "--total-env-steps", "8"),
-        *("--over", "gamma=0.9,0.8", "--out", tmp_path / "s"),
+        *("--over", "gamma=0.9,0.8", "--run-dir", tmp_path / "s"),
     )
     assert_refused(outcome, "no episode ended in 8 env steps; raise --total-env-steps")
     assert "failed" not in outcome.out + outcome.err

@@ -16,8 +16,7 @@ from shoal.algorithms import A2C, ALGORITHMS, DDPG, DQN, NAMES, PPO, SAC, named
 from shoal.cli.arguments import whole_number
 from shoal.cli.commands import doctor
 from shoal.cli.commands.psro import PsroOptions, translate_arguments
-from shoal.cli.runs import TrainOptions
-from shoal.cli.start import Hints
+from shoal.cli.runs import Hints, TrainOptions
 from shoal.cli.targets import parse_target
 from shoal.core.errors import OptionError, UnknownNameError, shell_command
 from shoal.networks.torsos import Network

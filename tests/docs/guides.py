@@ -7,11 +7,10 @@ import shlex
 from pathlib import Path
 
 from shoal.cli.arguments import parse
-from shoal.cli.commands.cluster import ClusterOptions
 from shoal.cli.commands.evaluate import EvalOptions
 from shoal.cli.commands.psro import PsroOptions, translate_arguments
 from shoal.cli.commands.sweep import SweepOptions
-from shoal.cli.commands.train import ResumeOptions
+from shoal.cli.commands.train import ResumeOptions, TrainOptions
 from shoal.cli.targets import parse_target
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +58,7 @@ def parse_command(words: list[str]) -> None:
     """Reads a command as the program would, and runs nothing."""
     match words:
         case ["train", *rest] if not rest[0].startswith("runs/"):
-            parse_target(ClusterOptions, rest, "shoal train")
+            parse_target(TrainOptions, rest, "shoal train")
         case ["sweep", *rest]:
             parse_target(SweepOptions, rest, "shoal sweep")
         case ["psro", *rest]:

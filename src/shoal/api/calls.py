@@ -13,16 +13,26 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from shoal.api.building import check_known, open_known, open_to_resume
 from shoal.api.pictures import keep_pictures, keep_sweep
+from shoal.api.places import AUTO, choose_place
 from shoal.api.population import Population
 from shoal.api.progress import show_progress
 from shoal.api.run import Run, read_lines
 from shoal.api.seats import RANDOM, Side, seat_sides
-from shoal.api.targets import Changes, Target, as_whole, change_options, make_experiment
-from shoal.cluster.run import Cluster, pool_of
+from shoal.api.targets import (
+    Changes,
+    Target,
+    as_whole,
+    change_options,
+    check_known,
+    make_experiment,
+    open_known,
+    open_to_resume,
+    take,
+)
+from shoal.cluster.plan import ClusterPlan
+from shoal.cluster.run import Cluster
 from shoal.cluster.tasks.pool import PoolConfig
-from shoal.cluster.training import default_plan, plan_of
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError, WorldError, require, unknown_name
 from shoal.core.origin import trust
@@ -50,10 +60,10 @@ from shoal.training.runner import Local
 from shoal.training.sweep import SweepResult, summarise
 from shoal.training.sweep_plan import Range, Sweep
 
-AUTO = "auto"
-"""For `run_dir`: a new folder below `runs/`. For `cluster`: the Ray that runs here, or a new one on this machine."""
 SMALL = (16,)
 """Widths of the layers of those who evolve, unless given: each member has its own weights; few are found sooner."""
+UNUSED = ("num_envs", "num_steps", "total_env_steps", "num_seeds")
+"""Options of a training that mean nothing to an evolution."""
 OFF_POLICY = "ddpg"
 """The learner that ERL has if none is named."""
 
@@ -84,28 +94,18 @@ class Work:
 
         resumed: the folder of a run that goes on, by default where it was.
         """
-        training, known = isinstance(config, Experiment), None
-        if resumed is not None:
-            known = plan_of(resumed) if training else pool_of(resumed)
-        if self.cluster is None and known is None:
-            return Local(self.devices, self.env_workers, self.env_timeout)
-        if self.devices is not None or self.env_workers:
-            raise OptionError("devices and env_workers are for one machine: leave them out, or leave out cluster")
-        if resumed is not None and training and known is None:
-            raise OptionError(f"{resumed} was not begun on a cluster: leave out cluster")
-        if isinstance(self.cluster, Cluster):
-            return self.cluster
-        given = dict(self.cluster) if isinstance(self.cluster, Mapping) else {"address": self.cluster or AUTO}
-        address = given.pop("address", AUTO)
-        if resumed is not None and not given:  # as it was
-            return Cluster(address)
-        usual: Any = known or (default_plan(config) if isinstance(config, Experiment) else PoolConfig())
-        options = [field.name for field in dataclasses.fields(usual)]
-        for name in given:
-            if name not in options:
-                raise OptionError(f"cluster: {unknown_name('option', name, [*options, 'address'])}")
-        chosen = dataclasses.replace(usual, **given)
-        return Cluster(address, plan=chosen) if training else Cluster(address, pool=chosen)
+        cluster, given = self.cluster, {}
+        if isinstance(cluster, Mapping):
+            given = dict(cluster)
+            cluster = given.pop("address", AUTO)
+            kind = ClusterPlan if isinstance(config, Experiment) else PoolConfig
+            known = [field.name for field in dataclasses.fields(kind)]
+            for name in given:
+                if name not in known:
+                    raise OptionError(f"cluster: {unknown_name('option', name, [*known, 'address'])}")
+        asked = {"env_workers": (self.env_workers, 0), "env_timeout": (self.env_timeout, TIMEOUT)}
+        stepping = {name: value for name, (value, usual) in asked.items() if value != usual}
+        return choose_place(config, cluster, given, devices=self.devices, stepping=stepping, resumed=resumed)
 
     @contextlib.contextmanager
     def told(self, config: Config, fresh: bool = True) -> Iterator[dict[str, Any]]:
@@ -180,7 +180,7 @@ def sweep(target: Target, run_dir: str | Path | None = None, **options: Any) -> 
     `return` or `return/GROUP`. All other options are those of `train`; `num_seeds` are trained of every point.
     """
     options["run_dir"] = run_dir
-    own = _take(Sweep, options)
+    own = take(Sweep, options)
     experiment, over, work = _read_ranges("shoal.sweep", target, options, own)
     return _run(Sweep(experiment, over, **own), work)
 
@@ -193,7 +193,7 @@ def pbt(target: Target, run_dir: str | Path | None = None, **options: Any) -> Ru
     resample, measure: see `shoal.populations.pbt.plan.PBT`. All other options are those of `train`.
     """
     options["run_dir"] = run_dir
-    own = _take(PBT, options)
+    own = take(PBT, options)
     experiment, over, work = _read_ranges("shoal.pbt", target, options, own)
     return _run(PBT(experiment, over, **own), work)
 
@@ -206,7 +206,7 @@ def evolve(target: Target, run_dir: str | Path | None = None, **options: Any) ->
     `shoal.populations.evolution.plan.Evolution`. All other options are those of `train`, but for how much is trained.
     """
     options["run_dir"] = run_dir
-    own = _take(Evolution, options)
+    own = take(Evolution, options)
     search = options.pop("search", {})
     if isinstance(own.get("strategy", "open_es"), str):
         name = own.get("strategy", "open_es")
@@ -217,7 +217,7 @@ def evolve(target: Target, run_dir: str | Path | None = None, **options: Any) ->
     if hybrid:
         options.setdefault("algorithm", OFF_POLICY)
     small = not hybrid and not {"hidden", "network.hidden", "network"} & options.keys()
-    unused = [name for name in ("num_envs", "num_steps", "total_env_steps", "num_seeds") if name in options]
+    unused = [name for name in UNUSED if name in options]
     if unused:
         raise OptionError(
             f"shoal.evolve has no {unused[0]}: the copies of the world are population times episodes, and a run lasts "
@@ -240,9 +240,9 @@ def psro(target: Target, run_dir: str | Path | None = None, **options: Any) -> P
     if oracle not in (None, "exact"):
         require("algorithm" not in options, "shoal.psro", "algorithm", options.get("algorithm"), "left out with oracle")
         options["algorithm"] = oracle
-    own = _take(PSRO, options)
+    own = take(PSRO, options)
     kind = "exact" if oracle == "exact" else "learned"
-    return _population("shoal.psro", target, run_dir, own, {"oracle": kind}, options)
+    return _population("shoal.psro", target, run_dir, own, options, kind)
 
 
 def league(
@@ -252,24 +252,33 @@ def league(
     for name in ("meta_solver", "oracle"):
         if name in options:
             raise OptionError(f"shoal.league has no {name}: who meets whom follows from the roles. See shoal.psro.")
-    own = _take(PSRO, options) | {"meta_solver": "league", "solver_options": {"exploit_every": exploit_every}}
-    return _population("shoal.league", target, run_dir, own, {}, options)
+    own = take(PSRO, options) | {"meta_solver": "league", "solver_options": {"exploit_every": exploit_every}}
+    return _population("shoal.league", target, run_dir, own, options)
 
 
 def _population(
-    owner: str, target: Target, run_dir: str | Path | None, own: dict, settings: dict, options: dict
+    owner: str, target: Target, run_dir: str | Path | None, own: dict, options: dict, oracle: str = "learned"
 ) -> Population:
     if "checkpoint_seconds" in options:
         raise OptionError(f"{owner} has no checkpoint_seconds: a population is saved after every iteration")
-    settings |= _take(PopulationConfig, options, leave=("oracle", "psro", "imports"))
-    runs = [str(Path(run).absolute()) for run in options.pop("import_policies", ())]
-    for run in runs:
-        trust(run)
+    own |= take(PopulationConfig, options, leave=("oracle", "psro", "imports"))
+    own["import_policies"] = options.pop("import_policies", ())
     target = (response_preset(target) or target) if isinstance(target, str) else target
     options["run_dir"] = run_dir
-    experiment, work = _read(owner, target, options, [*own, *settings, "oracle", "import_policies"])
-    config = PopulationConfig(experiment, PSRO(**own), imports=tuple(runs), **settings)
+    experiment, work = _read(owner, target, options, [*own, "oracle"])
+    config = make_population(experiment, own, oracle)
     return _run(config, work, "exact" if config.oracle == "exact" else None)
+
+
+def make_population(experiment: Experiment, options: Mapping[str, Any], oracle: Any = "learned") -> PopulationConfig:
+    """The config of a population, from options by name; import_policies: runs whose policies it begins with."""
+    options = dict(options)
+    imports = tuple(str(Path(run).absolute()) for run in options.pop("import_policies", ()))
+    for run in imports:
+        trust(run)
+    psro = PSRO(**take(PSRO, options))
+    own = take(PopulationConfig, options, leave=("oracle", "psro", "imports"))
+    return PopulationConfig(experiment, psro, oracle, imports=imports, **own)
 
 
 def load(path: str | Path, checkpoint: str | int | None = None) -> Run | Population:
@@ -303,7 +312,7 @@ def resume(run: str | Path | Run | Population, total_env_steps: float | None = N
     if path is None:
         raise OptionError("shoal.resume: this run is in memory alone. Train it with a run_dir to go on with it later.")
     path = Path(path).absolute()
-    work = Work(**_take(Work, options, leave=("run_dir",)))
+    work = Work(**take(Work, options, leave=("run_dir",)))
     for name in options:
         known = [field.name for field in dataclasses.fields(Work) if field.name != "run_dir"]
         raise OptionError(f"shoal.resume: {unknown_name('option', name, [*known, 'total_env_steps'])}")
@@ -382,13 +391,13 @@ def shrink_networks(experiment: Experiment) -> Experiment:
 
     def changed(learner: Learner) -> Learner:
         algorithm: Any = learner.algorithm
-        if learner.frozen or learner.weights or not hasattr(algorithm, "network"):
+        if learner.frozen or learner.weights or "network" not in [f.name for f in dataclasses.fields(algorithm)]:
             return learner
         network = dataclasses.replace(algorithm.network, hidden=SMALL)
         return dataclasses.replace(learner, algorithm=dataclasses.replace(algorithm, network=network))
 
     learners = {name: changed(learner) for name, learner in experiment.learners.items()}
-    return dataclasses.replace(experiment, learners=learners)
+    return experiment.replace(learners=learners)
 
 
 def _prepare() -> None:
@@ -399,8 +408,8 @@ def _prepare() -> None:
 def _read(owner: str, target: Target, options: dict[str, Any], own: Sequence[str] = ()) -> tuple[Experiment, Work]:
     """The experiment that is meant, and how it is to be worked on, from all options of a call."""
     _prepare()
-    work = Work(**_take(Work, options))
-    changes = _take(Changes, options, leave=("options",))
+    work = Work(**take(Work, options))
+    changes = take(Changes, options, leave=("options",))
     others = [field.name for cls in (Work, Changes) for field in dataclasses.fields(cls) if field.name != "options"]
     experiment = make_experiment(target, Changes(**changes, options=options), owner, [*others, *own])
     make_loggers(work.loggers)  # what is missing is said before anything else is done
@@ -429,13 +438,6 @@ def _read_ranges(
             f"{owner}: over what? Give an option a range, such as learning_rate=shoal.log(1e-4, 1e-2, 8)."
         )
     return experiment, over, work
-
-
-def _take(cls: Any, options: dict[str, Any], leave: Sequence[str] = ()) -> dict[str, Any]:
-    """Takes what is a field of a dataclass out of `options`, whole numbers as such."""
-    hints, leave = get_type_hints(cls), (*leave, "experiment", "over")
-    names = [field.name for field in dataclasses.fields(cls) if field.name not in leave and field.name in options]
-    return {name: as_whole(hints[name], options.pop(name)) for name in names}
 
 
 def _run(config: Config, work: Work, by: str | None = None) -> Any:

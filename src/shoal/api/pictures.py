@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shoal.api.building import attributed_to
 from shoal.api.replay import NothingToSeeError, record_page
+from shoal.api.targets import attributed_to
 from shoal.batching.regroup import unwrap_regrouped
 from shoal.core import trees
 from shoal.core.env import Env

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.api.building import attributed_to
 from shoal.api.replay import record_page
 from shoal.api.seats import seat_policies
+from shoal.api.targets import attributed_to
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.types import Observation, PyTree

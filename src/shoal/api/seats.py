@@ -72,7 +72,7 @@ def _divided(setup: Setup, given: dict[Seat, str]) -> tuple[Setup, dict[str, tup
         return setup, parts
     experiment = setup.experiment
     learners = {name: dataclasses.replace(one, policies=seats[name]) for name, one in experiment.learners.items()}
-    return dataclasses.replace(experiment, learners=learners).setup, parts
+    return experiment.replace(learners=learners).setup, parts
 
 
 @dataclasses.dataclass(frozen=True)

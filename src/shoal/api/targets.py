@@ -4,28 +4,40 @@ Both the command line and the calls of `shoal` are built on it. Options are give
 the algorithm and of its network; `learner.option` is one learner's alone.
 """
 
+import contextlib
 import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from shoal.algorithms import find_name
 from shoal.algorithms.names import Named, with_options
-from shoal.api.building import attributed_to, check_world, open_known, options_of
 from shoal.api.synonyms import meant_by
+from shoal.cluster.training import plan_of
 from shoal.core.algorithm import Algorithm, Replays
+from shoal.core.contract import is_own
 from shoal.core.env import Env
-from shoal.core.errors import AlgorithmError, OptionError, ShoalError, UnknownNameError, require, unknown_name
+from shoal.core.errors import (
+    AlgorithmError,
+    OptionError,
+    RunError,
+    ShoalError,
+    UnknownNameError,
+    WorldError,
+    require,
+    unknown_name,
+)
 from shoal.core.host import HostEnvProxy
 from shoal.core.origin import trust
-from shoal.core.registry import WORLDS, is_foreign
+from shoal.core.registry import WORLDS, import_named, is_foreign, world_class
 from shoal.envs.wrappers import NOTHING, Wrapper
 from shoal.networks import Network
 from shoal.presets import Sharing, foreign_experiment, resolve, share, targets
-from shoal.testing.structure import in_words
+from shoal.testing.structure import check_structure, in_words
 from shoal.training.experiment import Experiment, Learner, make_world
-from shoal.training.run import check_weights
+from shoal.training.run import RunFolder, check_weights, extend, open_run
+from shoal.training.run_kinds import advise_on
 
 Target = str | Path | Experiment | Env | type[Env]
 """The name of a preset or a world, the folder of a run, an experiment, or a registered world."""
@@ -34,6 +46,7 @@ NOT_OPTIONS = ("env", "env_options", "wrappers", "learners", "origin")
 KEPT = ("gamma", "critic", "normalise_views", "normalise_values")
 KEPT_NETWORK = ("hidden", "recurrent", "recurrent_size", "filters", "dtype", "torso", "torso_options")
 """Fields that another algorithm and its network take over from the preset's: they suit the world."""
+OWN_FILE = "If it is a world of your own, name the file that registers it: --import FILE."
 TEAM = "team"
 """Name of the learner that takes the place of several."""
 REPLAY_SIZES = {"num_envs": 64, "num_steps": 5}
@@ -59,9 +72,9 @@ def make_experiment(target: Target, changes: Changes, owner: str, others: Iterab
     with attributed_to(str(target), "groups"):
         experiment = find_experiment(target, env)
         if env:
-            experiment = dataclasses.replace(experiment, env_options={**experiment.env_options, **env})
+            experiment = experiment.replace(env_options={**experiment.env_options, **env})
         if changes.wrappers:
-            experiment = dataclasses.replace(experiment, wrappers=(*experiment.wrappers, *changes.wrappers))
+            experiment = experiment.replace(wrappers=(*experiment.wrappers, *changes.wrappers))
     if changes.algorithm is not None:
         experiment = change_algorithm(experiment, changes.algorithm)
     with attributed_to(experiment.env, "groups"):
@@ -112,8 +125,8 @@ def _of_world(world: Any) -> Experiment:
             f"{cls.__name__} is not registered, so a run could not say what it was trained in: write "
             f"@shoal.register('my/world') above its class"
         )
-    options = {} if isinstance(world, type) else options_of(world)
-    return dataclasses.replace(resolve(id), env_options=options, wrappers=tuple(wrappers))
+    options = {} if isinstance(world, type) else changed_options(cls, option_values(world))
+    return resolve(id).replace(env_options=options, wrappers=tuple(wrappers))
 
 
 def _is_class(known: Any, cls: type) -> bool:
@@ -137,7 +150,7 @@ def change_algorithm(experiment: Experiment, algorithm: str | Algorithm | type[A
     others = any(type(learner.algorithm) is not cls for learner in experiment.learners.values())
     replays = issubclass(cls, Replays) and others
     sizes = {name: min(getattr(experiment, name), most) for name, most in REPLAY_SIZES.items()} if replays else {}
-    return dataclasses.replace(experiment, learners=learners, **sizes)
+    return experiment.replace(learners=learners, **sizes)
 
 
 def _with_algorithms(experiment: Experiment, algorithms: Mapping[str, Algorithm]) -> dict[str, Learner]:
@@ -202,7 +215,7 @@ def change_options(
             every = (option for learner in experiment.learners.values() for option in _options(learner.algorithm))
             raise _unknown(name, value, [*own, *others, *every], experiment, owner)
     changed = {name: _with_options(experiment.learners[name], given) for name, given in changes.items()}
-    return dataclasses.replace(experiment, learners={**experiment.learners, **changed}, **plain)
+    return experiment.replace(learners={**experiment.learners, **changed}, **plain)
 
 
 def _places(learners: Mapping[str, Learner], name: str) -> dict[str, str]:
@@ -237,9 +250,7 @@ def _with_options(learner: Learner, options: Mapping[str, Any]) -> Learner:
 
 def _unknown(name: str, value: Any, known: Sequence[str], experiment: Experiment, owner: str) -> OptionError:
     """Where an option is not known: it may be the world's, or called otherwise in other libraries, or misspelt."""
-    world = make_world(experiment)
-    while isinstance(world, Wrapper):
-        world = world.env
+    world = _unwrap(make_world(experiment))
     if dataclasses.is_dataclass(world) and name in [field.name for field in dataclasses.fields(world)]:
         return OptionError(
             f"{owner}: {name} is an option of {experiment.env}, not of the training: write env={{{name!r}: {value!r}}}"
@@ -249,6 +260,13 @@ def _unknown(name: str, value: Any, known: Sequence[str], experiment: Experiment
     plain = list(dict.fromkeys(option.removeprefix("network.") for option in near))
     hint = f"Did you mean {' or '.join(map(repr, plain))}?" if plain else f"Known: {', '.join(sorted(set(known)))}."
     return OptionError(f"{owner}: unknown option {name!r}. {hint}")
+
+
+def take(config: Any, options: dict[str, Any], leave: Sequence[str] = ()) -> dict[str, Any]:
+    """Takes what is a field of a dataclass out of `options`, whole numbers as such."""
+    hints, leave = get_type_hints(config), (*leave, "experiment", "over")
+    names = [field.name for field in dataclasses.fields(config) if field.name not in leave and field.name in options]
+    return {name: as_whole(hints[name], options.pop(name)) for name in names}
 
 
 def as_whole(hint: Any, value: Any) -> Any:
@@ -269,7 +287,7 @@ def freeze_learners(experiment: Experiment, names: Sequence[str], option: str) -
         learners[name] = dataclasses.replace(learners[name], frozen=True)
     if all(learner.frozen for learner in learners.values()):
         raise OptionError("every learner is frozen: nothing would be trained. Leave one to learn.")
-    return dataclasses.replace(experiment, learners=learners)
+    return experiment.replace(learners=learners)
 
 
 def give_weights(experiment: Experiment, runs: Mapping[str, str | Path] | str | Path, option: str) -> Experiment:
@@ -283,7 +301,7 @@ def give_weights(experiment: Experiment, runs: Mapping[str, str | Path] | str | 
         name, place = _learner_named(text, learners, option), str(Path(run).absolute())
         trust(place)
         learners[name] = dataclasses.replace(learners[name], weights=place)
-    return dataclasses.replace(experiment, learners=learners)
+    return experiment.replace(learners=learners)
 
 
 def _learner_named(text: str, learners: dict[str, Learner], option: str) -> str:
@@ -299,3 +317,109 @@ def _learner_named(text: str, learners: dict[str, Learner], option: str) -> str:
             f"{option} {text}: the learner {name!r} plays others too. Name it instead, or add --sharing group."
         )
     raise OptionError(f"{option}: {unknown_name('learner', text, learners)}")
+
+
+def import_files(files: Sequence[str]) -> None:
+    """Makes the worlds of these Python files known, and lets folders name these ids."""
+    for file in files:
+        import_named(file)
+
+
+def open_known(path: Path) -> RunFolder:
+    """An existing run, by its folder; its world must be known."""
+    found = open_run(path)
+    check_known(found.path, found.experiment)
+    return found
+
+
+def open_to_resume(path: Path, total_env_steps: int | None = None) -> RunFolder:
+    """A run of any kind that is to go on; its world must be known. total_env_steps: to train it further."""
+    found = open_run(path, None)
+    check_known(found.path, found.experiment)
+    if total_env_steps is None:
+        return found
+    if plan_of(found.path) is not None:
+        raise OptionError(f"{found.path} was begun on a cluster, where runs are not trained further yet")
+    return extend(found, total_env_steps)
+
+
+def check_known(run: Path, experiment: Experiment) -> None:
+    """The world of a run must be known, or the file that registers it is missing."""
+    try:
+        if is_foreign(experiment.env):
+            _ = experiment.world  # only its library can tell
+        else:
+            world_class(experiment.env)
+    except UnknownNameError as error:
+        raise RunError(f"{run}: {error}{advise_on(run, error) or f' {OWN_FILE}'}") from error
+    except OptionError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            raise  # it says what to install, or where a module is looked for
+        raise RunError(f"{run}: {error} {OWN_FILE}") from error
+
+
+def build_world(experiment: Experiment) -> Env:
+    """The world of an experiment, without its wrappers; what goes wrong in its own code is put down to it."""
+    id, options = experiment.env, experiment.env_options
+    if is_foreign(id):
+        return experiment.world
+    lacking = [field.name for field in _fields(world_class(id)) if _default(field) is dataclasses.MISSING]
+    lacking = [name for name in lacking if name not in options]
+    if lacking:
+        raise WorldError(f"world {id!r}: every option needs a default value; these have none: {', '.join(lacking)}")
+    with attributed_to(id, "building it"):
+        return _unwrap(experiment.world)
+
+
+def _unwrap(world: Env) -> Env:
+    while isinstance(world, Wrapper):
+        world = world.env
+    return world
+
+
+def option_values(world: Env) -> dict[str, Any]:
+    """All options of a world."""
+    return {field.name: getattr(world, field.name) for field in _fields(world)}
+
+
+def changed_options(world: type[Env], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options of a world that differ from its defaults."""
+    defaults = {field.name: _default(field) for field in _fields(world)}
+    return {name: value for name, value in values.items() if value != defaults[name]}
+
+
+def check_world(experiment: Experiment) -> None:
+    """Refuses, in words, a world that breaks the contract, or one whose seats cannot be dealt to the policies.
+
+    Methods are traced and nothing is computed, so it takes a moment only; `shoal.testing.check_env` looks much closer.
+    Shoal's own worlds, as they come, are looked at by its tests.
+    """
+    world = make_world(experiment)
+    tested = is_own(world) and not (experiment.env_options or experiment.wrappers)
+    problems = [] if tested else check_structure(world).problems
+    if problems:
+        first, *others = problems
+        more = f" (and {len(others)} more: see shoal.testing.check_env)" if others else ""
+        raise WorldError(f"world {experiment.env!r}: {first.where}: {first.what}. {first.fix}{more}.")
+    _ = experiment.setup
+
+
+@contextlib.contextmanager
+def attributed_to(id: str, doing: str) -> Iterator[None]:
+    """Turns what a world's own code raises into a `WorldError` that names the world and the line."""
+    try:
+        yield
+    except ShoalError:
+        raise
+    except Exception as error:  # the user's code may raise anything
+        raise WorldError(f"world {id!r}: {in_words(error, doing)}") from error
+
+
+def _fields(world: Any) -> list[dataclasses.Field]:
+    return [field for field in dataclasses.fields(world) if field.init]
+
+
+def _default(field: dataclasses.Field) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default

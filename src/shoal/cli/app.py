@@ -7,11 +7,11 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.cli.interrupts import watched
-from shoal.cli.terminal import begin, complain, console
+from shoal.cli.terminal import begin, complain, console, warn
 from shoal.core.errors import RunError, ShoalError, UnknownNameError, unknown_name
 from shoal.core.extensions import advise
 from shoal.core.version import VERSION
@@ -41,7 +41,7 @@ COMMANDS = {
     "league": Command("commands.psro", "league", "GAME", "grow a league of main agents and exploiters"),
     "eval": Command("commands.evaluate", "run", "RUN", "mean return of a run's policies over many episodes"),
     "watch": Command("commands.watch", "run", "RUN", "write a page that plays an episode"),
-    "export": Command("commands.export", "run", "RUN FOLDER", "policies as plain numpy files, which need no JAX"),
+    "export": Command("commands.export", "run", "RUN", "policies as plain numpy files, which need no JAX"),
     "envs": Command("commands.listings", "envs", "[PATTERN]", "the worlds there are"),
     "algos": Command("commands.listings", "algos", "[PATTERN]", "the algorithms there are, and what each is for"),
     "presets": Command("commands.listings", "list_presets", "[PATTERN]", "the experiments that are ready to train"),
@@ -54,6 +54,13 @@ COMMANDS = {
     "help": Command("app", "show_help", "[COMMAND]", "what a command does, and its options"),
     "version": Command("app", "show_version", "", "the version of this Shoal"),
 }
+
+RENAMED = {
+    "sweep": {"--out": "--run-dir", "--seeds": "--num-seeds"},
+    "evolve": {"--own-starts": "--no-common-starts", "--raw-views": "--no-normalise-views"},
+    "population": {"--out": "--output"},
+}
+"""Options by command that were renamed: the old name is understood for one release."""
 
 FAMILIES = ("bench", "cluster")
 """Commands of two words, by the first."""
@@ -68,15 +75,16 @@ EXAMPLES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    with watched() if argv is None else contextlib.nullcontext():
-        ours = argv is None
-        if argv is None:  # the whole process is ours
+    ours = argv is None
+    with watched() if ours else contextlib.nullcontext():
+        if ours:  # the whole process
             argv = sys.argv[1:]
             for stream in (sys.stdout, sys.stderr):
                 stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]  # not all can show "▁"
         begin()
         try:
-            code = _run(list(argv))
+            command, args = find_command(list(argv or ()))
+            code = command(args)
             sys.stdout.flush()
             return code
         except SystemExit as stop:  # help was printed
@@ -100,30 +108,43 @@ def main(argv: Sequence[str] | None = None) -> int:
             return WRONG
 
 
-def _run(argv: list[str]) -> int:
+def find_command(argv: list[str]) -> tuple[Callable[[list[str]], int], list[str]]:
+    """The function of a command, and its arguments, with the names that options have today."""
     if not argv or argv[0] in ("-h", "--help"):
-        return show_help([])
+        return show_help, []
     if argv[0] in ("-V", "--version"):
-        return show_version([])
+        return show_version, []
     words = 2 if argv[0] in FAMILIES else 1
     name = " ".join(argv[:words])
     if name not in COMMANDS:
         if argv[0] in FAMILIES and (len(argv) == 1 or argv[1] in ("-h", "--help")):
-            _overview(argv[0])
-            return DONE
+            return show_help, argv
         raise ShoalError(f"{unknown_name('command', name, COMMANDS)} All commands: `shoal --help`.")
     command = COMMANDS[name]
     module = importlib.import_module(f"shoal.cli.{command.module}")
-    return getattr(module, command.function)(argv[words:])
+    return getattr(module, command.function), rename_options(argv[words:], RENAMED.get(name, {}))
+
+
+def rename_options(args: Sequence[str], renamed: Mapping[str, str]) -> list[str]:
+    """Arguments with today's names in place of old ones, each of which is said once."""
+    changed = []
+    for argument in args:
+        option, equals, value = argument.partition("=")
+        if option in renamed:
+            warn(f"{option} is now {renamed[option]}; the old name goes in the next release")
+            argument = f"{renamed[option]}{equals}{value}"
+        changed.append(argument)
+    return changed
 
 
 def show_help(args: Sequence[str]) -> int:
     """`shoal help train demo` is `shoal train demo --help`; without a command, the overview."""
     words = [word for word in args if word not in ("-h", "--help")]
-    if words and words != ["help"]:
-        return _run([*words, "--help"])
-    _overview()
-    return DONE
+    if words in ([], ["help"], *([family] for family in FAMILIES)):
+        _overview("" if words in ([], ["help"]) else words[0])
+        return DONE
+    command, rest = find_command([*words, "--help"])
+    return command(rest)
 
 
 def show_version(args: Sequence[str]) -> int:

@@ -8,9 +8,9 @@ import io
 import json
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 from tyro.conf import DisallowNone, FlagCreatePairsOff, Positional, UseAppendAction, arg
@@ -20,6 +20,7 @@ from shoal.api.synonyms import meant_by
 from shoal.core.errors import OptionError, ShoalError
 
 Options = TypeVar("Options")
+Class = TypeVar("Class", bound=type)
 
 Flag = FlagCreatePairsOff[bool]
 """A switch of a command: it is there or not."""
@@ -30,6 +31,11 @@ Checkpoint = Annotated[DisallowNone[str | None], arg(metavar="N|best")]
 Logs = Annotated[UseAppendAction[tuple[str, ...]], arg(name="log", metavar="NAME[:OPTION=VALUE,...]")]
 """Loggers beside `metrics.jsonl`; may be repeated."""
 RunArgument = Annotated[Positional[str], arg(metavar="RUN")]
+Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
+Seconds = Annotated[DisallowNone[float | None], arg(metavar="SECONDS")]
+Folder = Annotated[DisallowNone[str | None], arg(metavar="DIR")]
+"""A folder to be made. Its path goes through `resolve_path`."""
+ClusterAddress = Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")]
 
 LIMIT = 10**30
 """No count is as large."""
@@ -165,10 +171,66 @@ def scan(args: Sequence[str], option: str) -> list[str]:
     return values
 
 
+def parse_pairs(texts: Sequence[str], option: str, meaning: str) -> dict[str, str]:
+    """`NAME=VALUE` arguments as a dict."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise OptionError(f"{option} must be {meaning}, got {text!r}")
+        found[name] = value
+    return found
+
+
+def options_from(
+    config: type, names: Mapping[str, str] | None = None, leave: Sequence[str] = (), optional: bool = False
+) -> Callable[[Class], Class]:
+    """Makes the fields of a config options of a command: a decorator below `dataclass`, so that each stands once.
+
+    names: only these fields, and what the options are called. leave: all but these. optional: an option that is not
+    typed is None, as its default may follow from something else; the help shows the config's.
+    """
+    names = names or {field.name: field.name for field in dataclasses.fields(config) if field.name not in leave}
+    fields = {field.name: field for field in dataclasses.fields(config)}
+
+    def add(cls: Class) -> Class:
+        said, kinds = comments(config), get_type_hints(config)
+        for name, option in names.items():
+            default, help, kind = fields[name].default, said[name], kinds[name]
+            if optional:
+                help, default, kind = f"{help} ({default})", None, kind | None
+            cls.__annotations__[option] = _option_kind(kind, default)
+            setattr(cls, option, option_field(default, help))
+        return cls
+
+    return add
+
+
+def _option_kind(kind: Any, default: Any) -> Any:
+    """A type as it is typed: switches without a value, texts that may be repeated, and never the word None."""
+    if kind is bool and default is False:
+        return Flag
+    if kind == tuple[str, ...]:
+        return UseAppendAction[kind]
+    return DisallowNone[kind] if type(None) in get_args(kind) else kind
+
+
+def repeated(metavar: str) -> Any:
+    """Texts of an option that may be repeated."""
+    return Annotated[UseAppendAction[tuple[str, ...]], arg(metavar=metavar)]
+
+
+def option_field(default: Any, help: str) -> Any:
+    """A field of a dataclass that is made up, with its help."""
+    return dataclasses.field(default=default, metadata={"help": help} if help else {})
+
+
 def comments(cls: type) -> dict[str, str]:
-    """What the source of a dataclass, and of those it extends, says about each field, behind it."""
-    sources = [inspect.getsource(base) for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
-    return dict(re.findall(r"^    (\w+): .*  # (.+)$", "\n".join(sources), re.MULTILINE))
+    """What the source of a dataclass, and of those it extends, says about each field, behind it or below."""
+    source = "\n".join(inspect.getsource(base) for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base))
+    below = re.findall(r'^    (\w+): [^\n]*\n    """(.+?)"""$', source, re.MULTILINE | re.DOTALL)
+    behind = re.findall(r"^    (\w+): .*  # (?!pyright)(.+)$", source, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in [*below, *behind]}
 
 
 def _own_error(stop: BaseException) -> ShoalError | None:

@@ -4,146 +4,242 @@ import dataclasses
 import importlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Annotated, Any, ClassVar, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from rich.console import Console
-from tyro.conf import DisallowNone, arg
+from tyro.conf import DisallowNone
 
-from shoal.api.building import import_files, open_to_resume
 from shoal.api.pictures import keep_pictures
+from shoal.api.places import choose_place
 from shoal.api.progress import returns, show_progress, summary
-from shoal.cli.arguments import RunArgument, parse, scan
-from shoal.cli.start import (
+from shoal.api.targets import import_files, open_known, open_to_resume
+from shoal.cli.arguments import (
+    ClusterAddress,
+    Count,
+    Flag,
     Folder,
-    Hints,
+    Imports,
+    Logs,
+    RunArgument,
     Seconds,
-    Workers,
-    WorkOptions,
-    check_devices,
-    imports_of,
-    prepare,
-    stepping_options,
+    options_from,
+    parse,
+    scan,
 )
 from shoal.cli.terminal import console, display_path, emit, format_count, format_duration, pluralise, resolve_path, say
-from shoal.cluster.run import Cluster, pool_of
+from shoal.cluster.plan import ClusterPlan
+from shoal.cluster.run import Cluster
 from shoal.cluster.tasks.pool import PoolConfig
-from shoal.cluster.training import plan_of
-from shoal.core.errors import OptionError, require_positive
+from shoal.core.errors import OptionError, require, require_positive, shell_command
+from shoal.core.origin import claimed
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, runner
 from shoal.training.callbacks import Listener
-from shoal.training.experiment import Experiment
+from shoal.training.devices import use_all_cores, use_compilation_cache
+from shoal.training.experiment import Config, Experiment
 from shoal.training.loggers import make_loggers
 from shoal.training.loop import TrainingResult
 from shoal.training.metrics import read_metrics
-from shoal.training.run import RunFolder, load_policies
-from shoal.training.run_kinds import KINDS, TRAINING, kind_of
+from shoal.training.run import RunFolder, default_path, load_policies
+from shoal.training.run_kinds import KINDS, TRAINING, check_new, kind_of
 from shoal.training.runner import Local
-
-Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
-Number = Annotated[DisallowNone[float | None], arg(metavar="FLOAT")]
 
 INTERRUPTED = 130
 """Exit code of a run that was stopped and can be resumed."""
 MINUTES = 1.0
 """Time between two checkpoints."""
+POOL = {"workers": "workers", "cpus": "worker_cpus", "gpus": "worker_gpus"}
+"""What can be said of a pool of workers, and the options for it."""
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainOptions(WorkOptions):
-    """Options of `shoal train` itself."""
+class WorkOptions:
+    """Options of every command that trains."""
 
-    run_dir: Folder = None  # new folder for the run; by default one below runs/
+    unused: ClassVar[tuple[str, ...]] = ()  # options of a training that mean nothing to the command
+
+    devices: Count = None  # use only the first N devices (on a CPU, cores)
+    imports: Imports = ()  # a Python file that registers worlds, algorithms, torsos or presets
+    log: Logs = ()  # send metrics elsewhere too: csv, tensorboard or wandb, such as wandb:project=mine
+    json: Flag = False  # one JSON object on stdout, everything else on stderr
+
+
+@dataclasses.dataclass(frozen=True)
+class NewRunOptions(WorkOptions):
+    """Options of every command that makes a run folder."""
+
+    run_dir: Folder = None  # new folder for the run; by default one below runs/, or sweeps/
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedRunOptions(NewRunOptions):
+    """Options of those that are saved now and then."""
+
     checkpoint_minutes: float = MINUTES  # time between two checkpoints
-    env_workers: Workers = None
+
+
+@dataclasses.dataclass(frozen=True)
+class SteppingOptions:
+    """How environments of other libraries are stepped."""
+
+    env_workers: Count = None
     """processes that step environments of other libraries, and are replaced when they hang or die (0: this process)"""
     env_timeout: Seconds = None  # after which an environment counts as hung in one step (60)
+
+
+@dataclasses.dataclass(frozen=True)
+@options_from(ClusterPlan, optional=True)
+class TrainOptions(SavedRunOptions, SteppingOptions):
+    """Options of `shoal train` itself; those of the cluster's plan need --cluster."""
+
+    cluster: ClusterAddress = None
+    """train on a Ray cluster: the one that runs here (or a new one on this machine), or one at an address"""
+
+
+@dataclasses.dataclass(frozen=True)
+@options_from(PoolConfig, POOL, optional=True)
+class PoolOptions(WorkOptions):
+    """Options of commands whose work can be handed to others; those of the workers need --cluster."""
+
+    cluster: ClusterAddress = None
+    """work on a Ray cluster: the one that runs here (or a new one on this machine), or one at an address"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ResumeOptions(WorkOptions):
+class ResumeOptions(WorkOptions, SteppingOptions):
     """Go on with a run that was stopped, to the same bits as if it had not been."""
 
     run: RunArgument  # folder of the run
-    checkpoint_minutes: Annotated[DisallowNone[float | None], arg(metavar="FLOAT")] = None
+    checkpoint_minutes: DisallowNone[float | None] = None
     """time between two checkpoints, by default 1; a population is saved after every iteration instead"""
-    cluster: Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")] = None
+    cluster: ClusterAddress = None
     """for a run that was begun on a cluster: which one goes on with it; by default auto"""
-    env_workers: Workers = None
-    """processes that step environments of other libraries, and are replaced when they hang or die (0: this process)"""
-    env_timeout: Seconds = None  # after which an environment counts as hung in one step (60)
-    total_env_steps: Annotated[DisallowNone[int | None], arg(metavar="N")] = None
-    """a larger total than before, to train a run further, also one that is finished"""
+    total_env_steps: Count = None  # a larger total than before, to train a run further, also one that is finished
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredRunOptions:
+    """Options of commands that look at a run."""
+
+    run: RunArgument  # folder of the run
+    imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
+    json: Flag = False  # one JSON object on stdout
+
+
+Stored = TypeVar("Stored", bound=StoredRunOptions)
+
+
+Plan = TypeVar("Plan", bound=Config)
+"""What runs of a kind are made of."""
+
+
+def prepare() -> None:
+    """Every core becomes a device, and compiled programs are kept: to be called before JAX does anything."""
+    use_all_cores()
+    use_compilation_cache()
+
+
+def check_devices(devices: int | None) -> None:
+    """`--devices 0` would mean all but none."""
+    if devices is not None:
+        require_positive("run", devices=devices)
+
+
+def check_options(options: WorkOptions, prog: str) -> None:
+    """Refuses numbers that mean nothing."""
+    check_devices(options.devices)
+    if isinstance(options, SavedRunOptions | ResumeOptions) and options.checkpoint_minutes is not None:
+        require_positive(prog, checkpoint_minutes=options.checkpoint_minutes)
+    if options.log:
+        make_loggers(options.log)  # what is missing is said before anything else is done
+
+
+def parse_stored(kind: type[Stored], args: Sequence[str], prog: str) -> Stored:
+    """The options of a command that looks at a run, with what it needs imported."""
+    prepare()
+    options = parse(kind, args, prog)
+    import_files(options.imports)
+    return options
+
+
+def open_stored(run: str, prog: str, training: int = 0) -> RunFolder:
+    """The run in a folder; its world must be known. training: which of several is asked for."""
+    found = open_known(resolve_path(run))
+    last = found.experiment.num_seeds - 1
+    require(0 <= training <= last, prog, "training", training, f"between 0 and {last}")
+    return found
+
+
+def new_folder(options: NewRunOptions, experiment: Experiment, root: str = "runs", by: str | None = None) -> Path:
+    """Where a run is to be made: a folder that was named, or one of its own; it must not be there."""
+    folder = resolve_path(options.run_dir) if options.run_dir else default_path(experiment, root, by)
+    check_new(folder)
+    return folder
+
+
+def stepping_options(options: SteppingOptions) -> dict[str, Any]:
+    """How environments of other libraries are stepped, as far as it was said; for `train`, `resume`, `evaluate`."""
+    given = {"env_workers": options.env_workers, "env_timeout": options.env_timeout}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def place_of(
+    config: Config, options: TrainOptions | PoolOptions | ResumeOptions, prog: str, resumed: Path | None = None
+) -> Local | Cluster:
+    """Where a run is made, as far as the options say: on this machine, or on a cluster. resumed: the run's folder."""
+    names = {} if resumed else POOL
+    if isinstance(options, TrainOptions):
+        names = {field.name: field.name for field in dataclasses.fields(ClusterPlan)}
+    typed = {field: vars(options)[option] for field, option in names.items()}
+    return choose_place(
+        config,
+        options.cluster,
+        {field: value for field, value in typed.items() if value is not None},
+        devices=options.devices,
+        stepping=stepping_options(options) if isinstance(options, SteppingOptions) else {},
+        resumed=resumed,
+        imports=options.imports,
+        spell=lambda name: f"--{names.get(name, name).replace('_', '-')}",
+        owner=prog,
+    )
+
+
+def describe_experiment(experiment: Experiment) -> str:
+    """One line that says what is trained."""
+    algorithms = {name: learner.algorithm.name for name, learner in experiment.learners.items()}  # pyright: ignore[reportAttributeAccessIssue]
+    frozen = [name for name, learner in experiment.learners.items() if learner.frozen]
+    who = ", ".join(f"{name} by {algorithm}" for name, algorithm in algorithms.items() if name not in frozen)
+    around = ", ".join(wrapper.name for wrapper in experiment.wrappers)
+    parts = [f"{experiment.env}{f' ({around})' if around else ''}: {who}"]
+    if frozen:
+        parts.append(f"frozen: {', '.join(frozen)}")
+    copies, steps = pluralise(experiment.num_envs, "copy", "copies"), pluralise(experiment.num_steps, "step")
+    parts.append(f"{copies} x {steps}, {pluralise(experiment.num_updates, 'update')}")
+    last = experiment.seed + experiment.num_seeds - 1
+    parts.append(f"seed {experiment.seed}" if experiment.num_seeds == 1 else f"seeds {experiment.seed} to {last}")
+    return "; ".join(parts)
+
+
+def imports_of(experiment: Experiment, imports: Sequence[str]) -> tuple[str, ...]:
+    """What has to be imported by whoever opens a run: files, and an id that names code."""
+    claim = claimed(experiment.env, experiment.env_options)
+    return (*imports, *([claim] if claim is not None and claim not in imports else []))
 
 
 @dataclasses.dataclass(frozen=True)
-class TeamOptions(WorkOptions):
-    """Options of commands whose work can be handed to others; all that come after --cluster need it."""
+class Hints:
+    """How to go on with a run, with what its world needs to be known."""
 
-    cluster: Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")] = None
-    """work on a Ray cluster: the one that runs here (or a new one on this machine), or one at an address"""
-    workers: Count = None  # processes of the cluster that train and play (2)
-    worker_cpus: Number = None  # CPU cores of each of them (1)
-    worker_gpus: Number = None  # GPUs of each of them (0)
+    run: Path
+    imports: tuple[str, ...] = ()
 
-
-POOL = {"workers": "workers", "worker_cpus": "cpus", "worker_gpus": "gpus"}
-"""Options, and what they are of a pool."""
+    def __call__(self, command: str, *rest: str) -> str:
+        files = [part for file in self.imports for part in ("--import", file)]
+        return shell_command(command, display_path(self.run), *files, *rest)
 
 
-class _Saves(Protocol):
-    @property
-    def devices(self) -> int | None: ...
-
-    @property
-    def checkpoint_minutes(self) -> float | None: ...
-
-    @property
-    def log(self) -> tuple[str, ...]: ...
-
-
-def check_options(options: _Saves, prog: str) -> None:
-    """Refuses numbers that mean nothing."""
-    check_devices(options.devices)
-    if options.checkpoint_minutes is not None:
-        require_positive(prog, checkpoint_minutes=options.checkpoint_minutes)
-    make_loggers(options.log)
-
-
-def place_from(options: TeamOptions, prog: str) -> Local | Cluster:
-    """Where a run of populations is to be made: on a cluster, or on this machine."""
-    given = {field: getattr(options, name) for name, field in POOL.items() if getattr(options, name) is not None}
-    if options.cluster is None:
-        if given:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name, field in POOL.items() if field in given)
-            raise OptionError(f"{prog}: {names} is for work on a cluster: add --cluster auto")
-        return Local(options.devices)
-    if options.devices is not None:
-        raise OptionError(f"{prog}: --devices is for one machine; on a cluster give --worker-cpus or --worker-gpus")
-    return Cluster(options.cluster, pool=PoolConfig(**given), imports=tuple(options.imports))
-
-
-def place_of(run: RunFolder, options: ResumeOptions) -> Local | Cluster:
-    """Where a run goes on: where it was last, or on a cluster if one is named and its kind can be moved there."""
-    stepping = stepping_options(options.env_workers, options.env_timeout)
-    if not isinstance(run.config, Experiment):
-        moved = options.cluster is not None or pool_of(run.path) is not None
-        if moved and options.devices is not None:
-            raise OptionError(
-                f"{run.path} is at work on a cluster, whose workers have devices of their own: omit --devices"
-            )
-    else:
-        moved = plan_of(run.path) is not None
-        if moved and stepping:
-            raise OptionError("on a cluster actors step environments: leave out --env-workers and --env-timeout")
-        if not moved and options.cluster is not None:
-            raise OptionError(f"{run.path} was not begun on a cluster: leave out --cluster")
-    if moved:
-        return Cluster(options.cluster or "auto", imports=tuple(options.imports))
-    return Local(options.devices, **stepping)
-
-
-class RunView:
+class RunView(Generic[Plan]):
     """What is told of a run of one kind, and where it is made. Each command has its own."""
 
     done: ClassVar[str] = "updates are made"
@@ -151,6 +247,7 @@ class RunView:
 
     def __init__(self, run: RunFolder, on: Local | Cluster, options: WorkOptions, fresh: bool = True):
         self.run, self.on, self.options, self.fresh = run, on, options, fresh
+        self.plan: Plan = cast(Plan, run.config)
         self.hints = Hints(run.path, imports_of(run.experiment, options.imports))
 
     @property
@@ -161,6 +258,12 @@ class RunView:
         assert self.on.launcher is not None
         workers = f", {pluralise(self.on.pool.workers, 'worker')}" if self.on.pool else ""
         return f"on {self.on.launcher.where}{workers}"
+
+    @property
+    def checkpoint_minutes(self) -> float:
+        """Time between two checkpoints."""
+        assert isinstance(self.options, SavedRunOptions | ResumeOptions)
+        return MINUTES if self.options.checkpoint_minutes is None else self.options.checkpoint_minutes
 
     def opening(self) -> tuple[str, str]:
         """What is trained, and how."""
@@ -202,22 +305,24 @@ def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
     import_files(options.imports)
     run = open_to_resume(resolve_path(options.run), options.total_env_steps)
     kind = KINDS[run.config.kind]
-    if run.config.kind != TRAINING and stepping_options(options.env_workers, options.env_timeout):
+    if run.config.kind != TRAINING and stepping_options(options):
         raise OptionError(f"{options.run} is {kind.what}: leave out --env-workers and --env-timeout")
     return importlib.import_module(f"shoal.cli.commands.{kind.command}").resume_run(run, options)
 
 
 def names_run(args: Sequence[str], kind: str) -> bool:
     """Whether one of the arguments is the folder of a run of that kind."""
-    made = [*scan(args, "--run-dir"), *scan(args, "--out")]  # it is to be made, and refused if it is there
+    made = scan(args, "--run-dir")  # it is to be made, and refused if it is there
     named = (argument for argument in args if not argument.startswith("-") and argument not in made)
     return any(kind_of(resolve_path(argument)) == kind for argument in named)
 
 
-def resume_and_report(view: RunView) -> int:
+def resume_and_report(kind: type["RunView[Any]"], run: RunFolder, options: ResumeOptions) -> int:
     """Carries on a run; of a finished one it says so, and draws what a kill at the very end may have left undrawn."""
-    run, newest = view.run, checkpoint.latest(view.run.checkpoints)
+    view = kind(run, place_of(run.config, options, "", run.path), options, fresh=False)
+    newest = checkpoint.latest(run.checkpoints)
     if not newest or not run.config.is_finished(run.config.read_meta(newest)):
+        view.on = view.on.prepare(run.config, run.path)
         return run_and_report(view)
     out = console(view.options.json)
     _, policies, meta = load_policies(run.path, None)
@@ -236,15 +341,13 @@ def resume_and_report(view: RunView) -> int:
     return 0
 
 
-def run_and_report(view: RunView) -> int:
-    """Makes a run, from its start or from its newest checkpoint, and tells of it."""
+def run_and_report(view: RunView[Any]) -> int:
+    """Makes a run that is prepared, from its start or from its newest checkpoint, and tells of it."""
     out, path = console(view.options.json), view.run.path
-    view.on = view.on.prepare(view.run.config, None if view.fresh else path)
     title, detail = view.opening()
     say(out, title, style="bold")
     say(out, detail)
-    minutes = getattr(view.options, "checkpoint_minutes", None)
-    seconds = 60 * (MINUTES if minutes is None else minutes)
+    seconds = 60 * view.checkpoint_minutes
     try:
         with view.showing(out) as listener:
             more = {"listener": listener, "loggers": view.options.log, "checkpoint_seconds": seconds}

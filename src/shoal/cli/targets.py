@@ -5,6 +5,7 @@ their defaults. So the target, `--import`, `--algo` and `--sharing` are looked f
 dataclasses that are made to fit.
 """
 
+import contextlib
 import dataclasses
 import json
 import keyword
@@ -13,32 +14,47 @@ import shlex
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
 
-from shoal.api.building import OWN_FILE, attributed_to, build_world, has_options, import_files, options_of
-from shoal.api.targets import NOT_OPTIONS, change_algorithm, find_experiment, freeze_learners, give_weights
-from shoal.cli.arguments import comments, parse, scan
-from shoal.cli.start import parse_pairs
+from shoal.algorithms.names import with_options
+from shoal.api.targets import (
+    NOT_OPTIONS,
+    OWN_FILE,
+    attributed_to,
+    build_world,
+    change_algorithm,
+    changed_options,
+    find_experiment,
+    freeze_learners,
+    give_weights,
+    import_files,
+    option_values,
+)
+from shoal.cli.arguments import comments, option_field, parse, parse_pairs, repeated, scan, whole_number
 from shoal.cli.terminal import resolve_path
-from shoal.cli.wrappers import Wraps, parse_wrappers
-from shoal.core.algorithm import Algorithm
-from shoal.core.env import Env
-from shoal.core.errors import OptionError
+from shoal.core.errors import OptionError, require
 from shoal.core.origin import USER, trust
-from shoal.core.registry import is_foreign
+from shoal.core.registry import is_foreign, world_class
+from shoal.envs.wrappers import WRAPPERS, Wrapper, wrapper_class
 from shoal.presets import Sharing, describe, names, share, targets
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.run import check_weights
+from shoal.training.serialise import from_plain
 
 DECIDING = ("--import", "--algo", "--sharing", "--env-option")
 """Options that others follow from."""
+ANY = "-"
+"""In place of a world's id, for help without a target."""
 PRESET = "preset"
 """Value of `--sharing` that leaves policies as the preset has them."""
 MIXED = "mixed"
 """Value of `--algo` for an experiment whose learners have different algorithms."""
 
+WRAP_HELP = f"put a wrapper around the world ({', '.join(WRAPPERS)}); may be repeated, the innermost first"
+_SHOWN = arg(name="wrap", metavar="NAME[:OPTION=VALUE,...]", help=WRAP_HELP, help_behavior_hint="")
+Wraps = Annotated[UseAppendAction[tuple[str, ...]], _SHOWN]
 ForeignOptions = Annotated[
     UseAppendAction[tuple[str, ...]],
     arg(metavar="NAME=VALUE", help="an option of the environment's own, as its library has it, such as max_cycles=50"),
@@ -46,18 +62,22 @@ ForeignOptions = Annotated[
 
 
 class Parsed(NamedTuple):
-    """An experiment, and the options of the command that is to run it."""
+    """An experiment, the options of the command that is to run it, and the values of its further fields."""
 
     experiment: Experiment
     command: Any
+    more: tuple[Any, ...] = ()
 
 
-def parse_target(command: type, args: Sequence[str], prog: str) -> Parsed:
-    """Reads a target and its options. `command` is the dataclass of the command's own options."""
+def parse_target(command: type, args: Sequence[str], prog: str, more: Sequence[tuple[str, Any, Any]] = ()) -> Parsed:
+    """Reads a target and its options. `command` is the dataclass of the command's own options.
+
+    more: further fields, each its name, type and default: options with a prefix, or ones that follow from others.
+    """
     import_files(scan(args, "--import"))
-    target, rest = _split(args)
+    target, rest = split_target(args, targets())
     if target is None:
-        _explain(command, args, prog)
+        _explain(command, args, prog, more)
         raise OptionError(
             f"{prog}: which world or preset? For instance `{prog} demo`. All: `shoal envs`, `shoal presets`."
         )
@@ -73,19 +93,11 @@ def parse_target(command: type, args: Sequence[str], prog: str) -> Parsed:
     sharing: Any = scan(rest, "--sharing")
     if sharing and sharing[-1] in get_args(Sharing):  # anything else is refused when all options are parsed
         experiment = share(experiment, sharing[-1])
-    deciding = [f" {name} {shlex.quote(value)}" for name in DECIDING for value in scan(rest, name)]
-    return _parse_options(command, experiment, rest, _Words(f"{prog} {shlex.quote(target)}", about, "".join(deciding)))
-
-
-class _Words(NamedTuple):
-    """What is said of a command: its name, what its target is, and the options that decide which others there are."""
-
-    prog: str
-    about: str | None
-    extra: str
-
-    def parse(self, options: type[Any], args: Sequence[str]) -> Any:
-        return parse(options, args, self.prog, self.about, self.prog + self.extra)
+    deciding = "".join(f" {name} {shlex.quote(value)}" for name in DECIDING for value in scan(rest, name))
+    prog = f"{prog} {shlex.quote(target)}"
+    options = parse(_options_class(command, experiment, more), rest, prog, about, prog + deciding)
+    experiment = _apply_options(experiment, options, rest, command)
+    return Parsed(experiment, options.run, tuple(getattr(options, name) for name, _, _ in more))
 
 
 def parse_env_options(texts: Sequence[str]) -> dict[str, Any]:
@@ -111,16 +123,15 @@ def check_env_options(env: str, texts: Sequence[str], prog: str) -> None:
     )
 
 
-def _split(args: Sequence[str]) -> tuple[str | None, list[str]]:
+def split_target(args: Sequence[str], known: Sequence[str]) -> tuple[str | None, list[str]]:
     """The target and the other arguments. It comes first or, if it is known, anywhere."""
-    known = targets()
     for place, argument in enumerate(args):
         if argument in known or (place == 0 and not argument.startswith("-")):
             return argument, [*args[:place], *args[place + 1 :]]
     return None, list(args)
 
 
-def _explain(command: type, args: Sequence[str], prog: str) -> None:
+def _explain(command: type, args: Sequence[str], prog: str, more: Sequence[tuple[str, Any, Any]]) -> None:
     """Help without a target: what can be named, and the options that every target has."""
     if {"-h", "--help"} & set(args):
         description = (
@@ -128,66 +139,80 @@ def _explain(command: type, args: Sequence[str], prog: str) -> None:
             f"or the folder of a run, to begin with its options. "
             f"`{prog} TARGET --help` also shows the options of its world and their defaults."
         )
-        parse(_options_class(command, Experiment(env="-"), None), args, f"{prog} TARGET", description)
+        parse(_options_class(command, Experiment(env=ANY), more), args, f"{prog} TARGET", description)
 
 
-def _parse_options(command: type, experiment: Experiment, args: Sequence[str], words: _Words) -> Parsed:
-    world = build_world(experiment.origin, experiment.env, experiment.env_options)
-    if len(experiment.learners) > 1 and _common_algorithm(experiment):
-        # `--algo.x` is meant for all learners, but each has its own defaults: so it is read once for each.
-        learners = {}
-        for name, learner in experiment.learners.items():
-            options = words.parse(_options_class(command, experiment, world, learner.algorithm), args)
-            learners[name] = dataclasses.replace(learner, algorithm=options.algorithm)
-        experiment = dataclasses.replace(experiment, learners=learners)
-    options = words.parse(_options_class(command, experiment, world), args)
+def _apply_options(experiment: Experiment, options: Any, args: Sequence[str], command: type) -> Experiment:
+    """The experiment as the options, which were made for it, say."""
     plain = {name: getattr(options, name) for name in _plain_options(command)}
-    env_options = options_of(options.env) if hasattr(options, "env") else {}
-    if is_foreign(experiment.env):
-        env_options = parse_env_options(options.env_option) or dict(experiment.env_options)
-        if options.env_option:  # of an id that was admitted, and typed here
-            USER.admit(experiment.env, env_options)
+    env_options = typed_env_options(experiment, options)
     wrappers = (*experiment.wrappers, *parse_wrappers(options.wrap))
-    learners = _learners(experiment, options)
-    experiment = dataclasses.replace(experiment, env_options=env_options, wrappers=wrappers, learners=learners, **plain)
+    learners = _learners(experiment, options, args)
+    experiment = experiment.replace(env_options=env_options, wrappers=wrappers, learners=learners, **plain)
+    build_world(experiment)
     if options.sharing != PRESET:  # once more: the number of agents may have changed
         experiment = share(experiment, options.sharing)
     experiment = freeze_learners(experiment, options.freeze, "--freeze")
     experiment = give_weights(experiment, _parse_weights(options.weights, experiment), "--weights")
     check_weights(experiment)
     experiment.to_dict()  # refuses what a run folder could not give back
-    return Parsed(experiment, options.run)
+    return experiment
 
 
-def _options_class(
-    command: type, experiment: Experiment, world: Env | None, algorithm: Algorithm | None = None
-) -> type[Any]:
+def _options_class(command: type, experiment: Experiment, more: Sequence[tuple[str, Any, Any]] = ()) -> type[Any]:
     """A dataclass of all options, with the experiment's values as defaults."""
-    common = _common_algorithm(experiment) or MIXED
-    algorithm = algorithm or next(iter(experiment.learners.values())).algorithm
+    common = _common_algorithm(experiment)
     help = comments(Experiment)
-    fields: list[Any] = [("run", OmitArgPrefixes[command], command())]
+    fields: list[Any] = [("run", OmitArgPrefixes[command], command()), *more]
     fields += [
-        (name, type(getattr(experiment, name)), _field(getattr(experiment, name), help.get(name, "")))
+        (name, type(getattr(experiment, name)), option_field(getattr(experiment, name), help[name]))
         for name in _plain_options(command)
     ]
+    algo_help = "the algorithm of all learners: see shoal algos"
     fields += [
         ("wrap", Wraps, ()),
-        ("algo", Annotated[str, arg(metavar="NAME")], _field(common, "the algorithm of all learners: see shoal algos")),
-        ("sharing", Literal[PRESET, *get_args(Sharing)], _field(PRESET, "who shares a policy: group, all or none")),
-        ("freeze", _repeated("NAME"), _field((), "a learner that plays but does not learn")),
-        ("weights", _repeated("NAME=RUN"), _field((), "start a learner from the weights of another run")),
+        ("algo", Annotated[str, arg(metavar="NAME")], option_field(common.name if common else MIXED, algo_help)),
+        (
+            "sharing",
+            Literal[PRESET, *get_args(Sharing)],
+            option_field(PRESET, "who shares a policy: group, all or none"),
+        ),
+        ("freeze", repeated("NAME"), option_field((), "a learner that plays but does not learn")),
+        ("weights", repeated("NAME=RUN"), option_field((), "start a learner from the weights of another run")),
     ]
-    if is_foreign(experiment.env):
-        fields.append(("env_option", ForeignOptions, ()))
-    elif world is not None and has_options(world):
-        fields.append(("env", Annotated[type(world), arg(help=f"Options of {experiment.env}.")], world))
-    if common != MIXED:
+    if experiment.env != ANY:
+        fields += env_fields(experiment)
+    if common:
         help_text = "Options of the algorithm" + (", for all learners." if len(experiment.learners) > 1 else ".")
-        fields.append(("algorithm", Annotated[type(algorithm), arg(name="algo", help=help_text)], algorithm))
+        fields.append(("algorithm", Annotated[type(common), arg(name="algo", help=help_text)], common))
     if len(experiment.learners) > 1:
         fields.append(_learners_field(experiment))
     return dataclasses.make_dataclass("Options", fields, frozen=True)
+
+
+def env_fields(experiment: Experiment) -> list[tuple[str, Any, Any]]:
+    """The field for the options of an experiment's world, if it has any: a dataclass of their values, `--env.NAME`."""
+    if is_foreign(experiment.env):
+        return [("env_option", ForeignOptions, ())]
+    world = build_world(experiment)
+    values, help, kinds = option_values(world), comments(type(world)), get_type_hints(type(world), include_extras=True)
+    fields = [(name, kinds[name], dataclasses.field(metadata={"help": help.get(name)})) for name in values]
+    if not fields:
+        return []
+    cls = dataclasses.make_dataclass("EnvOptions", fields, frozen=True)
+    return [("env", Annotated[cls, arg(help=f"Options of {experiment.env}.")], cls(**values))]
+
+
+def typed_env_options(experiment: Experiment, options: Any) -> dict[str, Any]:
+    """The options of an experiment's world, from options that were made for it by `env_fields`."""
+    if not is_foreign(experiment.env):
+        values = option_values(build_world(experiment))
+        return changed_options(world_class(experiment.env), vars(options.env) if values else {})
+    if not options.env_option:
+        return dict(experiment.env_options)
+    env_options = parse_env_options(options.env_option)
+    USER.admit(experiment.env, env_options)  # the id was admitted, and the options were typed here
+    return env_options
 
 
 def _learners_field(experiment: Experiment) -> tuple[str, type, Any]:
@@ -197,8 +222,8 @@ def _learners_field(experiment: Experiment) -> tuple[str, type, Any]:
         kind = Annotated[type(learner.algorithm), arg(help=f"Options of the learner {name!r} alone.")]
         own = [
             ("algorithm", kind, learner.algorithm),
-            ("frozen", bool, _field(learner.frozen, "it plays but does not learn")),
-            ("weights", DisallowNone[str | None], _field(learner.weights, "run folder to start from")),
+            ("frozen", bool, option_field(learner.frozen, "it plays but does not learn")),
+            ("weights", DisallowNone[str | None], option_field(learner.weights, "run folder to start from")),
         ]
         cls = dataclasses.make_dataclass("LearnerOptions", own, frozen=True)
         fields.append((as_fields[name], cls, cls()))
@@ -206,18 +231,40 @@ def _learners_field(experiment: Experiment) -> tuple[str, type, Any]:
     return "learners", cls, cls()
 
 
-def _learners(experiment: Experiment, options: Any) -> dict[str, Learner]:
+def _learners(experiment: Experiment, options: Any, args: Sequence[str]) -> dict[str, Learner]:
+    """The learners with their options. What was typed for all is each one's, but for what was typed for it alone."""
     if len(experiment.learners) == 1:
         ((name, learner),) = experiment.learners.items()
         return {name: dataclasses.replace(learner, algorithm=options.algorithm)}
     changed, as_fields = {}, _identifiers(experiment.learners)
+    common = _common_algorithm(experiment)
+    everybody = _typed(args, "algo", options.algorithm) if common else {}
     for name, learner in experiment.learners.items():
         own = getattr(options.learners, as_fields[name])
         weights = str(resolve_path(own.weights)) if own.weights else None
         if weights is not None and own.weights != learner.weights:
             trust(weights)
-        changed[name] = dataclasses.replace(learner, algorithm=own.algorithm, frozen=own.frozen, weights=weights)
+        algorithm = own.algorithm
+        if everybody:
+            alone = _typed(args, f"learners.{as_fields[name]}.algorithm", common)
+            given = {key: value for key, value in everybody.items() if key not in alone}
+            algorithm = with_options(algorithm, given)
+        changed[name] = dataclasses.replace(learner, algorithm=algorithm, frozen=own.frozen, weights=weights)
     return changed
+
+
+def _typed(args: Sequence[str], prefix: str, algorithm: Any) -> dict[str, Any]:
+    """The options of an algorithm that were typed behind a prefix, and their values; those of its network dotted."""
+    words = {word.partition("=")[0].replace("_", "-").removeprefix("--") for word in args if word.startswith("--")}
+    found, where = {}, prefix.replace("_", "-")
+    for field in dataclasses.fields(algorithm):
+        value = getattr(algorithm, field.name)
+        if field.name == "network":
+            inner = _typed(args, f"{prefix}.network", value)
+            found |= {f"network.{name}": part for name, part in inner.items()}
+        elif {f"{where}.{form}{field.name.replace('_', '-')}" for form in ("", "no-")} & words:
+            found[field.name] = value
+    return found
 
 
 def _parse_weights(texts: Sequence[str], experiment: Experiment) -> dict[str, str | Path]:
@@ -235,22 +282,14 @@ def _parse_weights(texts: Sequence[str], experiment: Experiment) -> dict[str, st
 
 def _plain_options(command: type) -> list[str]:
     """The fields of an experiment that are options: without those that mean nothing to the command, its `unused`."""
-    hidden = (*NOT_OPTIONS, *getattr(command, "unused", ()))
+    hidden = (*NOT_OPTIONS, *command.unused)
     return [field.name for field in dataclasses.fields(Experiment) if field.name not in hidden]
 
 
-def _common_algorithm(experiment: Experiment) -> str | None:
-    """The name of the algorithm that all learners have in common, if they have."""
-    names = {learner.algorithm.name for learner in experiment.learners.values()}  # pyright: ignore[reportAttributeAccessIssue]
-    return names.pop() if len(names) == 1 else None
-
-
-def _field(default: Any, help: str) -> Any:
-    return dataclasses.field(default=default, metadata={"help": help} if help else {})
-
-
-def _repeated(metavar: str) -> Any:
-    return Annotated[UseAppendAction[tuple[str, ...]], arg(metavar=metavar)]
+def _common_algorithm(experiment: Experiment) -> Any:
+    """The first learner's algorithm, if all learners have the same, whatever their options; else None."""
+    algorithms: list[Any] = [learner.algorithm for learner in experiment.learners.values()]
+    return algorithms[0] if len({algorithm.name for algorithm in algorithms}) == 1 else None
 
 
 def _identifiers(names: Iterable[str]) -> dict[str, str]:
@@ -268,3 +307,32 @@ def _identifiers(names: Iterable[str]) -> dict[str, str]:
         taken[field] = 1
         found[name] = field
     return found
+
+
+def parse_wrappers(texts: Sequence[str]) -> tuple[Wrapper, ...]:
+    """`agent_ids`, `frame_stack:count=4`: the wrappers that these texts stand for."""
+    return tuple(_parse_wrapper(text) for text in texts)
+
+
+def _parse_wrapper(text: str) -> Wrapper:
+    name, colon, rest = text.partition(":")
+    data: dict[str, Any] = {"name": name}
+    kinds = {field.name: field.type for field in dataclasses.fields(wrapper_class(name))}
+    for part in rest.split(",") if colon else ():
+        option, equals, value = part.partition("=")
+        if not (option and equals and value):
+            raise OptionError(f"--wrap must be NAME or NAME:OPTION=VALUE,OPTION=VALUE, got {text!r}")
+        option = option.replace("-", "_")
+        data[option] = _number(value)
+        if kinds.get(option) in (int, float):
+            allowed, wanted = (int, "a whole number") if kinds[option] is int else (int | float, "a number")
+            require(isinstance(data[option], allowed), f"--wrap {name}", option, data[option], wanted)
+    return from_plain(Wrapper, data, f"--wrap {name}")
+
+
+def _number(text: str) -> Any:
+    """A number if it is one; wrappers have no other options."""
+    for kind in (whole_number, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text

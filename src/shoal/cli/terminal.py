@@ -88,6 +88,11 @@ def complain(message: str) -> None:
     _Console(sys.stderr).print(Text.assemble(("error: ", "bold red"), _harmless(message)), soft_wrap=True)
 
 
+def warn(message: str) -> None:
+    """A line for people, on stderr, about something that works for now."""
+    _Console(sys.stderr).print(Text.assemble(("note: ", "bold yellow"), _harmless(message)), soft_wrap=True)
+
+
 def emit(result: dict[str, Any]) -> None:
     """The result, for programs: the only thing on stdout."""
     sys.stdout.write(json.dumps(_finite(result), indent=2, allow_nan=False) + "\n")

@@ -15,21 +15,21 @@ Sync = Literal["sync", "async", "stale"]
 class ClusterPlan:
     """The cluster's part of an experiment. Stored as JSON, beside the experiment, in `config.json`."""
 
-    recipe: str = "sync"  # the architecture; see `shoal.cluster.recipes`
+    recipe: str = "sync"  # architecture: sync, stale, impala, appo, ...; by default what suits the algorithm
     actors: int = 2  # processes that step worlds
     learners: int = 1  # processes that learn from them
     backups: int = 0  # actors more than a synchronous update waits for: the slowest are left behind
-    max_staleness: int = 2  # updates that experience may be behind (stale-synchronous)
-    max_divergence: float = 0.0  # and how far, as KL, the policy may have moved since; 0: any
-    shards: int = 1  # services that keep replays
+    max_staleness: int = 2  # updates that experience may be behind, for stale
+    max_divergence: float = 0.0  # how far, as KL, the policy may have moved since, for stale; 0: any
+    shards: int = 1  # processes that keep replays
     queue: int = 0  # rollouts that may wait for the learner; 0: two per actor, one if nobody waits
     patience: float = 60.0  # seconds that a task may take before its worker is taken for hung, and replaced
     retries: int = 5  # times in a row that a worker may fail at its task before the run gives up
     commit_seconds: float = 2.0  # time between states that survive anything
-    actor_cpus: float = 1.0  # of each actor
-    learner_cpus: float = 1.0  # of each learner
-    actor_gpus: float = 0.0  # of each actor
-    learner_gpus: float = 0.0  # of each learner
+    actor_cpus: float = 1.0  # CPU cores of each actor
+    learner_cpus: float = 1.0  # CPU cores of each learner
+    actor_gpus: float = 0.0  # GPUs of each actor
+    learner_gpus: float = 0.0  # GPUs of each learner
 
     def __post_init__(self):
         check_types(self, "cluster")

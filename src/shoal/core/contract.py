@@ -30,9 +30,9 @@ class Problem(NamedTuple):
         return f"{self.where}: {self.what}. {self.fix}"
 
 
-def is_own(algorithm: Algorithm) -> bool:
-    """Whether an algorithm ships with Shoal."""
-    return type(algorithm).__module__.partition(".")[0] == "shoal"
+def is_own(thing: object) -> bool:
+    """Whether an algorithm or a world ships with Shoal."""
+    return type(thing).__module__.partition(".")[0] == "shoal"
 
 
 def check_contract(algorithm: Algorithm, spec: LearnerSpec) -> None:

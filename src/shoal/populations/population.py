@@ -57,11 +57,11 @@ class PopulationConfig(Composed):
     experiment: Experiment  # of one best response: world, algorithm, copies, steps
     psro: PSRO = dataclasses.field(default_factory=PSRO)
     oracle: Literal["learned", "exact"] = "learned"
-    warm_start: bool = False  # whether a best response starts from the player's newest policy
-    greedy: bool = False  # whether policies of the bank play their most likely action instead of sampling
+    warm_start: bool = False  # each best response starts from the player's newest policy
+    greedy: bool = False  # policies of the population play their most likely action, instead of sampling
     levels: int = 1  # best responses of each player that are trained at the same time: more make it a pipeline
     imports: tuple[str, ...] = ()  # folders of runs whose policies are in the banks from the start, frozen
-    symmetric: bool = False  # whether players are exchangeable: then all of them share one bank
+    symmetric: bool = False  # players are exchangeable: one bank for all of them, one best response an iteration
 
     def __post_init__(self):
         check_types(self, "psro")

@@ -65,15 +65,18 @@ MOST_ROOM = 64
 class PSRO:
     """How a population grows."""
 
-    meta_solver: str = "fictitious_play"  # what makes mixtures of payoffs
+    meta_solver: str = "fictitious_play"
+    """what makes mixtures of payoffs: alpha_rank, cce, ce, fictitious_play, nash, prioritised, regret_matching,
+    replicator; of the policies' age: last, recent, uniform; or anytime"""
     solver_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # and its options
-    breadth: float | None = None  # share of uniform play that responses meet; None: 0.4 where payoffs make mixtures
-    iterations: int = 40  # best responses of every player, at most
+    breadth: float | None = None
+    """share of uniform play in what responses are trained against; by default 0.4, or 0 for last, recent and leagues"""
+    iterations: int = 40  # best responses of every player, at most; in a league, snapshots of the main agents
     episodes: int = 2000  # played for each entry of the payoff table; 0: no table, where the meta-solver needs none
-    target_error: float | None = None  # and more until the standard error is at most this
-    target_nash_conv: float | None = None  # stop when it is reached
-    patience: int | None = None  # stop after so many best responses in a row that improve nothing
-    improvement: float = 0.0  # what counts: a response must earn so much more than the mixture
+    target_error: float | None = None  # play more until the standard error is at most this
+    target_nash_conv: float | None = None  # stop when it is reached; needs a game with exact tables
+    patience: int | None = None  # stop after so many iterations in a row without a gain
+    improvement: float = 0.0  # what counts as a gain: a response must earn so much more than the mixture
 
     def room_for(self, more: int = 0) -> int:
         """Places for all policies that there will be, if they are not too many: then nothing is compiled twice.

@@ -1,6 +1,5 @@
 """What a bare world id means: the preset of that name or, for worlds without one, settings that suit most."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,9 @@ from shoal.presets import _registry
 from shoal.presets.populations import FAMILY
 from shoal.presets.sharing import share
 from shoal.training.experiment import Experiment
+
+SIZES: dict[str, Any] = {"num_envs": 256, "total_env_steps": 2_000_000}
+"""What suits most worlds that are part of the compiled program."""
 
 
 def resolve(target: str) -> Experiment:
@@ -35,12 +37,12 @@ def response_preset(target: str) -> str | None:
 
 def foreign_experiment(env: str, options: Mapping[str, Any] | None = None) -> Experiment:
     """As `default_experiment`, for an environment of another library; those on the host are few and slow."""
-    options = dict(options or {})
-    if not isinstance(registry.make(env, **options), HostEnvProxy):
-        return dataclasses.replace(default_experiment(env), env_options=options)
-    return share(Experiment(env, options, num_envs=16, num_steps=64, total_env_steps=500_000), "group")
+    experiment = Experiment(env, dict(options or {}))
+    on_host = isinstance(experiment.world, HostEnvProxy)
+    sizes = {"num_envs": 16, "num_steps": 64, "total_env_steps": 500_000} if on_host else SIZES
+    return share(experiment.replace(**sizes), "group")
 
 
 def default_experiment(world: str) -> Experiment:
     """PPO with one policy per group, each with a learner of its own."""
-    return share(Experiment(env=world, num_envs=256, total_env_steps=2_000_000), "group")
+    return share(Experiment(env=world, **SIZES), "group")

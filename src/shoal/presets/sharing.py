@@ -31,7 +31,7 @@ def share(experiment: Experiment, sharing: Sharing) -> Experiment:
             name: dataclasses.replace(owner, policies=_policies(name, groups[name].size, sharing))
             for name, owner in owners.items()
         }
-    return dataclasses.replace(experiment, learners=learners)
+    return experiment.replace(learners=learners)
 
 
 def _policies(group: str, size: int, sharing: Sharing) -> dict[str, tuple[str, ...]]:

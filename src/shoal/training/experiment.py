@@ -156,7 +156,8 @@ class Experiment(Config):
     def replace(self, **changes: Any) -> "Experiment":
         """The same with some changes. Its world, if it is there already, is kept: unlike by `dataclasses.replace`."""
         changed = dataclasses.replace(self, **changes)
-        if "world" in vars(self) and not changes.keys() & {"env", "env_options", "wrappers", "origin"}:
+        same = all(vars(self)[name] == vars(changed)[name] for name in ("env", "env_options", "wrappers"))
+        if "world" in vars(self) and same and changed.origin is self.origin:
             vars(changed)["world"] = self.world
         return changed
 

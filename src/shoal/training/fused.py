@@ -293,6 +293,7 @@ def make_fused_program(
     memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size
     check_replays(setup, num_points(overrides or {}), memories)
     program = kind(setup, mesh, overrides or {})
+    _ = program.traced  # what is wrong with an update is said here, and then whether it fits
     check_memory(program, program.need)
     return program
 

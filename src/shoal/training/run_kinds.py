@@ -33,7 +33,6 @@ class Kind(NamedTuple):
     command: str
     shown_by: str
     config: str  # module and class of what such a run is made of
-    option: str = "--run-dir"  # of that command, for another folder
 
 
 KINDS = {
@@ -43,7 +42,7 @@ KINDS = {
     ),
     PBT: Kind(("experiment", PBT), "of population-based training", "pbt", "eval", "shoal.populations.pbt.plan:PBT"),
     PSRO: Kind((PSRO,), "a population", "psro", "population", "shoal.populations.population:PopulationConfig"),
-    SWEEP: Kind((SWEEP,), "a sweep", "sweep", "resume", "shoal.training.sweep_plan:Sweep", "--out"),
+    SWEEP: Kind((SWEEP,), "a sweep", "sweep", "resume", "shoal.training.sweep_plan:Sweep"),
 }
 
 
@@ -53,11 +52,11 @@ def config_class(kind: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def check_new(folder: Path, kind: str = TRAINING) -> None:
+def check_new(folder: Path) -> None:
     """Refuses a folder that exists and is not empty: nothing is ever overwritten."""
     if not folder.exists() or (folder.is_dir() and all(map(_left_behind, folder.iterdir()))):
         return
-    other = f"hoose another folder with {KINDS[kind].option}."
+    other = "hoose another folder with --run-dir."
     if (folder / CONFIG).exists():
         go_on = shell_command("resume", folder)
         raise RunError(f"{folder} already exists. Continue it with `{go_on}`, or c{other}")
@@ -74,7 +73,7 @@ def _left_behind(entry: Path) -> bool:
 def create(folder: Path, kind: str, **entries: Any) -> None:
     """Makes a new run folder, with these entries as plain data. It is there as a whole or not at all."""
     try:
-        check_new(folder, kind)
+        check_new(folder)
         noted = {SOURCES: sources()} if sources() else {}
         config = {"format": FORMAT, "shoal": VERSION, "kind": kind, **noted, **entries}
         create_folder(folder, {CONFIG: json.dumps(config, indent=2) + "\n"}, ["checkpoints"])
@@ -82,7 +81,7 @@ def create(folder: Path, kind: str, **entries: Any) -> None:
             leftover.unlink(missing_ok=True)
     except OSError as error:
         raise RunError(
-            f"cannot create the run folder {folder}: {error.strerror or error}. Choose another {KINDS[kind].option}."
+            f"cannot create the run folder {folder}: {error.strerror or error}. Choose another --run-dir."
         ) from error
 
 

@@ -74,8 +74,9 @@ class Sweep(Composed):
 
     experiment: Experiment
     over: Mapping[str, Range | Sequence[float]]
-    random: int | None = None
+    random: int | None = None  # draw so many points instead of the whole grid
     measure: str | None = None
+    """what is compared: return or return/GROUP; by default that of the groups whose learners are swept"""
 
     def __post_init__(self):
         check_types(self, "sweep")

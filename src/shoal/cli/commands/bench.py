@@ -2,21 +2,27 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 from rich.table import Table
-from tyro.conf import OmitArgPrefixes, arg
+from tyro.conf import OmitArgPrefixes
 
-from shoal.api.building import OWN_FILE, attributed_to, build_world, check_world, has_options, import_files, options_of
-from shoal.cli.arguments import Flag, Imports, parse, scan
-from shoal.cli.start import Devices, check_devices, describe_experiment, prepare
-from shoal.cli.targets import ForeignOptions, check_env_options, parse_env_options, parse_target
+from shoal.api.targets import OWN_FILE, attributed_to, build_world, check_world, import_files
+from shoal.cli.arguments import Count, Flag, Imports, parse, scan
+from shoal.cli.runs import check_devices, describe_experiment, prepare
+from shoal.cli.targets import (
+    Wraps,
+    check_env_options,
+    env_fields,
+    parse_env_options,
+    parse_target,
+    parse_wrappers,
+    split_target,
+    typed_env_options,
+)
 from shoal.cli.terminal import console, emit, format_count, pluralise, say
-from shoal.cli.wrappers import Wraps, parse_wrappers
-from shoal.core.env import Env
 from shoal.core.errors import OptionError, UnknownNameError, require_positive, shell_command
 from shoal.core.host import HostEnvProxy
-from shoal.core.origin import USER
 from shoal.core.registry import ids, is_foreign
 from shoal.training.bench import bench_env, bench_train
 from shoal.training.experiment import Experiment
@@ -30,7 +36,7 @@ class BenchEnvOptions:
     num_steps: int = 1000  # steps of each copy in one call of the compiled program
     seconds: float = 5.0  # measure for about this long
     seed: int = 0  # seed of the worlds and the actions
-    devices: Devices = None  # use only the first N devices (on a CPU, cores)
+    devices: Count = None  # use only the first N devices (on a CPU, cores)
     wrap: Wraps = ()
     imports: Imports = ()  # a Python file that registers worlds
     json: Flag = False  # one JSON object on stdout
@@ -40,8 +46,10 @@ class BenchEnvOptions:
 class BenchTrainOptions:
     """Train without saving anything, and time it."""
 
+    unused: ClassVar[tuple[str, ...]] = ()  # options of a training that mean nothing here
+
     seconds: float = 10.0  # measure for about this long
-    devices: Devices = None  # use only the first N devices (on a CPU, cores)
+    devices: Count = None  # use only the first N devices (on a CPU, cores)
     imports: Imports = ()  # a Python file that registers worlds, algorithms, torsos or presets
     json: Flag = False  # one JSON object on stdout
 
@@ -50,34 +58,35 @@ def env(args: Sequence[str]) -> int:
     """Measures a world."""
     prepare()
     import_files(scan(args, "--import"))
-    world, rest = _split(args)
-    foreign = world is not None and is_foreign(world)
-    named = parse_env_options(scan(rest, "--env-option")) if foreign else {}
+    world, rest = split_target(args, ids())
+    prog, typed = f"shoal bench env {world or 'WORLD'}", scan(rest, "--env-option")
+    if world is None:
+        parse(_options_class(None), rest, prog)
+        raise OptionError(f"shoal bench env: which world? Known: {', '.join(ids())}.")
+    experiment = Experiment(world, parse_env_options(typed) if is_foreign(world) else {})
     try:
-        default = None if world is None else build_world(USER, world, named)
+        on_host = isinstance(build_world(experiment), HostEnvProxy)
     except UnknownNameError as error:
         raise UnknownNameError(f"{error} {OWN_FILE}") from error
-    check_env_options(world or "-", scan(rest, "--env-option"), f"shoal bench env {world or 'WORLD'}")
-    if isinstance(default, HostEnvProxy):
+    check_env_options(world, typed, prog)
+    if on_host:
         raise OptionError(
             f"{world} runs on the host, in Python, at its own speed; what is measured here is compiled. "
             f"`{shell_command('train', world)}` prints env steps/s."
         )
-    options = parse(_options_class(default, foreign), rest, f"shoal bench env {world or 'WORLD'}")
-    if world is None:
-        raise OptionError(f"shoal bench env: which world? Known: {', '.join(ids())}.")
-    chosen = options_of(options.env) if hasattr(options, "env") else named
+    options = parse(_options_class(experiment), rest, prog)
     own = options.run
     check_devices(own.devices)
     require_positive("shoal bench env", num_envs=own.num_envs, num_steps=own.num_steps, seconds=own.seconds)
     wrappers = parse_wrappers(own.wrap)
-    check_world(Experiment(env=world, env_options=chosen, wrappers=wrappers))
+    experiment = experiment.replace(env_options=typed_env_options(experiment, options), wrappers=wrappers)
+    check_world(experiment)
     out = console(own.json)
     say(out, f"{world}: {pluralise(own.num_envs, 'copy', 'copies')}, random actions; compiling ...")
     with attributed_to(world, "stepping it"):
         result = bench_env(
             world,
-            chosen,
+            dict(experiment.env_options),
             wrappers,
             num_envs=own.num_envs,
             num_steps=own.num_steps,
@@ -92,7 +101,7 @@ def env(args: Sequence[str]) -> int:
 def train(args: Sequence[str]) -> int:
     """Measures training."""
     prepare()
-    experiment, options = parse_target(BenchTrainOptions, args, "shoal bench train")
+    experiment, options, _ = parse_target(BenchTrainOptions, args, "shoal bench train")
     check_devices(options.devices)
     require_positive("shoal bench train", seconds=options.seconds)
     check_world(experiment)
@@ -102,20 +111,9 @@ def train(args: Sequence[str]) -> int:
     return 0
 
 
-def _split(args: Sequence[str]) -> tuple[str | None, list[str]]:
-    known = ids()
-    for place, argument in enumerate(args):
-        if argument in known or (place == 0 and not argument.startswith("-")):
-            return argument, [*args[:place], *args[place + 1 :]]
-    return None, list(args)
-
-
-def _options_class(world: Env | None, foreign: bool) -> type[Any]:
+def _options_class(experiment: Experiment | None) -> type[Any]:
     fields: list[Any] = [("run", OmitArgPrefixes[BenchEnvOptions], BenchEnvOptions())]
-    if foreign:
-        fields.append(("env_option", ForeignOptions, ()))
-    elif world is not None and has_options(world):
-        fields.append(("env", Annotated[type(world), arg(help="Options of the world.")], world))
+    fields += env_fields(experiment) if experiment else []
     return dataclasses.make_dataclass("Options", fields, frozen=True)
 
 

@@ -1,82 +1,21 @@
-"""Training on a cluster (`shoal train --cluster`), and `shoal cluster status | advise | scale RUN`."""
+"""`shoal cluster status | advise | scale RUN`: what a run on a cluster is doing, and how many are at it."""
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import DisallowNone, arg
 
-from shoal.cli.arguments import Flag, RunArgument, parse
-from shoal.cli.runs import TrainOptions
+from shoal.cli.arguments import Count, Flag, RunArgument, parse
 from shoal.cli.terminal import console, emit, format_count, pluralise, say
 from shoal.cluster.advice import advise as advice_of
 from shoal.cluster.advice import read_status
 from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.recipes import recipe_of
 from shoal.cluster.services.scaling import MOST, request_workers
-from shoal.cluster.training import default_plan
 from shoal.core.errors import OptionError, require, require_positive, shell_command
-from shoal.training.experiment import Experiment
-
-Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
-Number = Annotated[DisallowNone[float | None], arg(metavar="FLOAT")]
-
-
-@dataclasses.dataclass(frozen=True)
-class ClusterOptions(TrainOptions):
-    """Options of `shoal train`; all that come after --cluster need it."""
-
-    cluster: Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")] = None
-    """train on a Ray cluster: the one that runs here (or a new one on this machine), or one at an address"""
-    recipe: Annotated[DisallowNone[str | None], arg(metavar="NAME")] = None
-    """architecture on the cluster: sync, stale, impala, appo, ...; by default sync, or what suits the algorithm"""
-    actors: Count = None  # processes that step worlds (2)
-    learners: Count = None  # processes that learn (1)
-    shards: Count = None  # processes that keep replays (1)
-    backups: Count = None  # actors more than a synchronous update waits for (0)
-    max_staleness: Count = None  # updates that experience may be behind, for stale (2)
-    max_divergence: Number = None  # how far the policy may have moved since, as KL, for stale (any)
-    patience: Number = None  # seconds after which a worker counts as hung (60)
-    actor_cpus: Number = None  # CPU cores of each actor (1)
-    learner_cpus: Number = None  # CPU cores of each learner (1)
-    actor_gpus: Number = None  # GPUs of each actor (0)
-    learner_gpus: Number = None  # GPUs of each learner (0)
-
-
-PLANNED = tuple(
-    field.name
-    for field in dataclasses.fields(ClusterOptions)
-    if field.name in {f.name for f in dataclasses.fields(ClusterPlan)}
-)
-
-
-CHOSEN = ("learners", "shards", "backups", "max_staleness", "max_divergence")
-"""Options that only some recipes heed."""
-
-
-def plan_from(options: ClusterOptions, experiment: Experiment) -> ClusterPlan | None:
-    """The plan that the options ask for; None if there is to be no cluster."""
-    given: dict[str, Any] = {name: getattr(options, name) for name in PLANNED if getattr(options, name) is not None}
-    if options.cluster is None:
-        if given:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise OptionError(f"shoal train: {names} is for training on a cluster: add --cluster auto")
-        return None
-    if options.devices is not None:
-        raise OptionError(
-            "shoal train: --devices is for one machine; on a cluster give --learner-cpus or --learner-gpus"
-        )
-    plan = dataclasses.replace(default_plan(experiment), **given)
-    recipe = recipe_of(plan.recipe)
-    idle = [name for name in given if name in CHOSEN and name not in recipe.takes]
-    idle += ["actors"] if "actors" in given and not recipe.acts else []
-    if idle:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
-        raise OptionError(f"shoal train: {names} has no effect with the recipe {recipe.name}: leave it out")
-    return plan
 
 
 def describe_plan(plan: ClusterPlan) -> str:

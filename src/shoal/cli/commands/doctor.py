@@ -14,7 +14,7 @@ import jax
 from rich.table import Table
 
 from shoal.cli.arguments import Flag, parse
-from shoal.cli.start import prepare
+from shoal.cli.runs import prepare
 from shoal.cli.terminal import console, emit, format_size, say
 from shoal.core.extensions import problems
 from shoal.networks.own_torsos import TORSOS as TORSOS  # what packages declare is looked at too

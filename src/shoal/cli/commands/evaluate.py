@@ -8,10 +8,10 @@ import numpy as np
 from rich.table import Table
 from tyro.conf import UseAppendAction, arg
 
-from shoal.api.building import attributed_to, import_files
 from shoal.api.seats import RANDOM, seat_policies
-from shoal.cli.arguments import Checkpoint, Flag, Imports, RunArgument, parse
-from shoal.cli.start import Seconds, Workers, open_known_run, parse_pairs, prepare, stepping_options
+from shoal.api.targets import attributed_to
+from shoal.cli.arguments import Checkpoint, Flag, parse_pairs
+from shoal.cli.runs import SteppingOptions, StoredRunOptions, open_stored, parse_stored, stepping_options
 from shoal.cli.terminal import console, emit, format_count, say
 from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
@@ -25,35 +25,27 @@ ALL = "all"
 """In results, the sum over all groups."""
 
 
-@dataclasses.dataclass(frozen=True)
-class EvalOptions:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvalOptions(StoredRunOptions, SteppingOptions):
     """Play episodes with the newest checkpoint of a run, or another, and report the mean return."""
 
-    run: RunArgument  # folder of the run
     episodes: int = 1024  # episodes to play
     seed: int = 0  # seed of the episodes
     explore: Flag = False  # sample actions as in training, instead of taking the likeliest
+    checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
     random: Flag = False  # play at random, for comparison
     opponent: Opponents = ()
     """who plays otherwise, a policy, a player or seats such as agent[1]: as in another run, or at random: WHO=random"""
-    env_workers: Workers = None
-    """processes that step environments of other libraries, and are replaced when they hang or die (0: this process)"""
-    env_timeout: Seconds = None  # after which an environment counts as hung in one step (60)
-    checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
-    imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
-    json: Flag = False  # one JSON object on stdout
 
 
 def run(args: Sequence[str]) -> int:
     """Evaluates a run."""
-    prepare()
-    options = parse(EvalOptions, args, "shoal eval")
-    import_files(options.imports)
-    folder = open_known_run(options.run)
+    options = parse_stored(EvalOptions, args, "shoal eval")
+    folder = open_stored(options.run, "shoal eval")
     opponents = parse_opponents(options.opponent)
     if options.random and opponents:
         raise OptionError("--random plays everybody at random: leave out --opponent")
-    stepping = stepping_options(options.env_workers, options.env_timeout)
+    stepping = stepping_options(options)
     with attributed_to(folder.experiment.env, "evaluation"):
         seeds = range(folder.experiment.num_seeds)
         trained = [load_with(folder, index, opponents, options.checkpoint) for index in seeds]

@@ -1,51 +1,47 @@
-"""`shoal export RUN FOLDER`: trained policies as plain numpy, one `.npz` file each."""
+"""`shoal export RUN`: trained policies as plain numpy, one `.npz` file each."""
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import DisallowNone, Positional, arg
 
-from shoal.api.building import attributed_to, import_files
+from shoal.api.targets import attributed_to
 from shoal.bridges import plain_policy
 from shoal.bridges.numpy_policy import export
-from shoal.cli.arguments import Checkpoint, Flag, Imports, RunArgument, parse
-from shoal.cli.start import open_known_run, prepare
-from shoal.cli.terminal import console, emit, say
-from shoal.core.errors import OptionError, require
+from shoal.cli.arguments import Checkpoint, Flag, Folder
+from shoal.cli.runs import StoredRunOptions, open_stored, parse_stored
+from shoal.cli.terminal import console, emit, say, warn
+from shoal.core.errors import OptionError
 from shoal.core.files import file_stem
 from shoal.training.run import load_policies
 
 
-@dataclasses.dataclass(frozen=True)
-class ExportOptions:
-    """Write the policies of a run's checkpoint as plain numpy: FOLDER/<policy>.npz, which needs no JAX.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportOptions(StoredRunOptions):
+    """Write the policies of a run's checkpoint as plain numpy: DIR/<policy>.npz, which needs no JAX.
 
     In names of files, `/` and the like are written as %2F.
     """
 
-    run: RunArgument  # folder of the run
-    folder: Positional[Annotated[str, arg(metavar="FOLDER")]]  # where to write; made if it is not there
-    training: int = 0  # which of several trainings side by side to take, counted from 0
-    force: Flag = False  # replace files that are there already
+    folder: Positional[Annotated[DisallowNone[str | None], arg(metavar="FOLDER")]] = None  # old, for --output FOLDER
+    output: Folder = None  # where to write, made if it is not there; by default policies in the run folder
+    training: int = 0  # which of several trainings side by side, counted from 0
     checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
-    imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
-    json: Flag = False  # one JSON object on stdout
+    force: Flag = False  # replace files that are there already
 
 
 def run(args: Sequence[str]) -> int:
     """Exports every policy of a run."""
-    prepare()
-    options = parse(ExportOptions, args, "shoal export")
-    import_files(options.imports)
-    found = open_known_run(options.run)
-    seeds = found.experiment.num_seeds
-    require(0 <= options.training < seeds, "shoal export", "training", options.training, f"between 0 and {seeds - 1}")
+    options = parse_stored(ExportOptions, args, "shoal export")
+    found = open_stored(options.run, "shoal export", options.training)
     with attributed_to(found.experiment.env, "export"):
         setup, policies, meta = load_policies(found.path, options.training, options.checkpoint)
         plain = {name: export(policy, setup.spec.groups[name].observation) for name, policy in policies.items()}
-    folder = Path(options.folder)
+    if options.folder is not None:
+        warn("FOLDER is now --output FOLDER; the old form goes in the next release")
+    folder = Path(options.output or options.folder or found.path / "policies")
     files = {name: folder / f"{file_stem(name)}.npz" for name in plain}
     taken = [str(file) for file in files.values() if file.exists()]
     if taken and not options.force:

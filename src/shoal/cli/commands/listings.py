@@ -16,17 +16,17 @@ from tyro.conf import Positional, arg
 from shoal import presets
 from shoal.algorithms import ALGORITHMS, NAMES, find_name
 from shoal.algorithms.names import Named
-from shoal.api.building import attributed_to, build_world, import_files
+from shoal.api.targets import attributed_to, build_world, import_files
 from shoal.cli.arguments import Flag, Imports, parse
 from shoal.cli.terminal import console, emit, format_count, say
 from shoal.core.env import describe
 from shoal.core.errors import ShoalError, unknown_name
-from shoal.core.origin import USER
 from shoal.core.registry import ids
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import PyTree
 from shoal.envs.wrappers import WRAPPERS
 from shoal.networks.own_torsos import TORSOS, torso_options
+from shoal.training.experiment import Experiment
 
 Pattern = Annotated[Positional[str], arg(metavar="[PATTERN]")]
 """A part of a name, or a pattern such as mpe/*; empty for all."""
@@ -168,7 +168,7 @@ def _matches(pattern: str, word: str) -> bool:
 
 def _world(id: str) -> dict[str, Any]:
     try:
-        world = build_world(USER, id, {})
+        world = build_world(Experiment(id))
         with attributed_to(id, "describing it"):
             groups = describe(world).groups
     except ShoalError as error:

@@ -7,21 +7,20 @@ from typing import Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import DisallowNone, UseAppendAction, arg
+from tyro.conf import UseAppendAction, arg
 
-from shoal.api.building import check_world
+from shoal.api.targets import check_world, take
 from shoal.cli import runs
-from shoal.cli.commands.sweep import parse_values
-from shoal.cli.runs import ResumeOptions, RunView, TeamOptions, TrainOptions
-from shoal.cli.start import describe_experiment, parse_pairs, prepare
+from shoal.cli.arguments import options_from
+from shoal.cli.commands.sweep import parse_over, parse_values
+from shoal.cli.runs import PoolOptions, ResumeOptions, RunView, SavedRunOptions, describe_experiment, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import display_path, resolve_path, say
+from shoal.cli.terminal import display_path, say
 from shoal.core.errors import OptionError
 from shoal.populations.pbt.plan import PBT, Range
 from shoal.training.loop import TrainingResult
-from shoal.training.run import RunFolder, default_path
+from shoal.training.run import RunFolder
 from shoal.training.run_kinds import PBT as KIND
-from shoal.training.run_kinds import check_new
 
 FORM = "OPTION=START:STOP or OPTION=START:STOP:log, such as learning_rate=1e-4:1e-2:log"
 SHOWN = 8
@@ -29,18 +28,12 @@ SHOWN = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class PbtOptions(TrainOptions, TeamOptions):
+@options_from(PBT, leave=("experiment", "over"))
+class PbtOptions(SavedRunOptions, PoolOptions):
     """Options of `shoal pbt` itself."""
 
     over: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="OPTION=RANGE")] = ()
     """a float of the algorithm and its range: START:STOP, or START:STOP:log"""
-    members: int = 32  # trainings side by side
-    interval: int = 20  # updates between two comparisons
-    fraction: float = 0.2  # of the members: so many of the worst become copies of so many of the best
-    factor: float = 1.2  # by which a copy's values differ; in a linear range, 1 + the share of the range
-    resample: float = 0.25  # how often a value is redrawn instead
-    measure: Annotated[DisallowNone[str | None], arg(metavar="NAME")] = None
-    """what is compared: return or return/GROUP; by default that of the groups whose learners are tuned"""
 
 
 def run(args: Sequence[str]) -> int:
@@ -50,29 +43,22 @@ def run(args: Sequence[str]) -> int:
         return runs.resume(args, "shoal pbt")
     plan, options = parse_plan(args)
     runs.check_options(options, "shoal pbt")
-    folder = resolve_path(options.run_dir) if options.run_dir else default_path(plan.experiment)
-    check_new(folder)
+    folder = runs.new_folder(options, plan.experiment)
     check_world(plan.experiment)
-    on = runs.place_from(options, "shoal pbt")
+    on = runs.place_of(plan, options, "shoal pbt").prepare(plan)
     return runs.run_and_report(PBTView(RunFolder(folder, plan), on, options))
 
 
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
-    return runs.resume_and_report(PBTView(run, runs.place_of(run, options), options, fresh=False))
+    return runs.resume_and_report(PBTView, run, options)
 
 
 def parse_plan(args: Sequence[str]) -> tuple[PBT, Any]:
     """The plan of a population, and the command's options."""
-    experiment, options = parse_target(PbtOptions, args, "shoal pbt")
-    if not options.over:
-        raise OptionError(f"shoal pbt: over what? Give --over {FORM}.")
-    named = parse_pairs(options.over, "--over", FORM)
-    if len(named) < len(options.over):
-        raise OptionError(f"shoal pbt: give each option's range once, in one --over; got {' '.join(options.over)}")
-    over = {name: _range(name, text) for name, text in named.items()}
-    fields = {field.name for field in dataclasses.fields(PBT)} - {"experiment", "over"}
-    return PBT(experiment, over, **{name: getattr(options, name) for name in fields}), options
+    experiment, options, _ = parse_target(PbtOptions, args, "shoal pbt")
+    over = {name: _range(name, text) for name, text in parse_over(options.over, "shoal pbt", FORM).items()}
+    return PBT(experiment, over, **take(PBT, dict(vars(options)))), options
 
 
 def _range(name: str, text: str) -> Range:
@@ -82,13 +68,8 @@ def _range(name: str, text: str) -> Range:
     return values
 
 
-class PBTView(RunView):
+class PBTView(RunView[PBT]):
     """What is told of a population that is tuned."""
-
-    @property
-    def plan(self) -> PBT:
-        assert isinstance(self.run.config, PBT)
-        return self.run.config
 
     def opening(self) -> tuple[str, str]:
         plan = self.plan

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, arg
 
-from shoal.api.building import attributed_to, import_files
 from shoal.api.pictures import player_colours
-from shoal.cli.arguments import Flag, Imports, RunArgument, parse
-from shoal.cli.start import Devices, Folder, check_devices, prepare
+from shoal.api.targets import attributed_to
+from shoal.cli.arguments import Count, Flag, Folder
+from shoal.cli.runs import StoredRunOptions, check_devices, parse_stored
 from shoal.cli.terminal import console, emit, format_duration, say
 from shoal.core.errors import OptionError, RunError, UnknownNameError, WorldError
 from shoal.games.exploitability import Gain, nash_conv_bound
@@ -33,28 +33,23 @@ SHOWN = 8
 """Members of each player that are listed."""
 
 
-@dataclasses.dataclass(frozen=True)
-class PopulationOptions:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PopulationOptions(StoredRunOptions):
     """Show a population made by `shoal psro` or `shoal league`: figures, population.png and population.html."""
 
-    run: RunArgument  # folder of the run
     watch: Annotated[DisallowNone[str | None], arg(metavar="I,J")] = None
     """write a page that plays an episode of these policies, one number per player"""
     exploit: Flag = False  # train one more best response a player, and say what it gains: minutes
-    total_env_steps: DisallowNone[int | None] = None  # of each training of --exploit, if not those of the run
-    out: Folder = None  # where to write; by default the run folder
+    total_env_steps: Count = None  # of each training of --exploit, if not those of the run
+    output: Folder = None  # where to write; by default the run folder
     seed: int = 0  # seed of the episode to watch
-    devices: Devices = None  # for --exploit, use only the first N devices (on a CPU, cores)
-    imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
-    json: Flag = False  # everything as one JSON object on stdout
+    devices: Count = None  # for --exploit, use only the first N devices (on a CPU, cores)
 
 
 def run(args: Sequence[str]) -> int:
     """Shows a population."""
-    prepare()
-    options = parse(PopulationOptions, args, "shoal population")
+    options = parse_stored(PopulationOptions, args, "shoal population")
     check_devices(options.devices)
-    import_files(options.imports)
     folder, out = Path(options.run), console(options.json)
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: no such folder")
@@ -65,7 +60,7 @@ def run(args: Sequence[str]) -> int:
         raise OptionError("--total-env-steps is for the trainings of --exploit: add --exploit, or leave it out")
     data = describe_population(view)
     data["colours"] = _colours(view, data["env"])
-    target = Path(options.out) if options.out else folder
+    target = Path(options.output) if options.output else folder
     target.mkdir(parents=True, exist_ok=True)
     files = {}
     if options.watch is not None:

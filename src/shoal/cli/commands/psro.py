@@ -9,71 +9,51 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
-from shoal.api.building import check_world
+from shoal.api.calls import make_population
 from shoal.api.figures import unsigned
+from shoal.api.targets import check_world
 from shoal.cli import runs
-from shoal.cli.arguments import Flag, scan
-from shoal.cli.runs import ResumeOptions, RunView, TeamOptions
-from shoal.cli.start import Folder, WorkOptions, check_devices, describe_experiment, prepare
+from shoal.cli.arguments import options_from, scan
+from shoal.cli.runs import NewRunOptions, PoolOptions, ResumeOptions, RunView, WorkOptions, describe_experiment, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import display_path, emit, format_duration, resolve_path, say
 from shoal.cluster.run import Cluster
 from shoal.core.errors import OptionError
-from shoal.core.origin import trust
 from shoal.populations.league import EXPLOIT_EVERY
 from shoal.populations.population import PopulationConfig
 from shoal.populations.psro import PSRO
 from shoal.presets import response_preset
 from shoal.training import checkpoint
 from shoal.training.callbacks import Listener
-from shoal.training.loggers import make_loggers
 from shoal.training.loop import TrainingResult
-from shoal.training.run import RunFolder, default_path
-from shoal.training.run_kinds import check_new
+from shoal.training.run import RunFolder
 from shoal.training.runner import Local
 
 EXACT = "exact"
+ImportPolicies = Annotated[DisallowNone[str | None], arg(metavar="RUN[,RUN...]")]
 
 
 @dataclasses.dataclass(frozen=True)
-class LeagueOptions(TeamOptions):
+@options_from(PSRO, {name: name for name in ("iterations", "episodes", "target_error")})
+@options_from(PopulationConfig, {name: name for name in ("greedy", "symmetric")})
+class LeagueOptions(NewRunOptions, PoolOptions):
     """Options of `shoal league` itself. --total-env-steps and the like are those of one stretch of training."""
 
-    iterations: int = 40  # snapshots of the main agents
     exploit_every: int = EXPLOIT_EVERY  # iterations between those that train exploiters too; 1: all roles in each
-    episodes: int = 2000  # played for each entry of the payoff table
-    target_error: DisallowNone[float | None] = None  # play more until the standard error is at most this
-    greedy: Flag = False  # policies of the population play their most likely action
-    symmetric: Flag = False  # players are exchangeable: one bank for all of them
-    import_policies: Annotated[DisallowNone[str | None], arg(metavar="RUN[,RUN...]")] = None
+    import_policies: ImportPolicies = None
     """runs whose policies are in the banks from the start: they are met, and never trained on"""
-    run_dir: Folder = None  # new folder for the run; by default one below runs/
 
 
 @dataclasses.dataclass(frozen=True)
-class PsroOptions(TeamOptions):
+@options_from(PSRO, leave=("solver_options",))
+@options_from(PopulationConfig, leave=("experiment", "psro", "oracle", "imports"))
+class PsroOptions(NewRunOptions, PoolOptions):
     """Options of `shoal psro` itself. --total-env-steps and the like are those of one best response."""
 
-    meta_solver: Annotated[str, arg(metavar="NAME")] = "fictitious_play"
-    """what makes mixtures of payoffs: alpha_rank, cce, ce, fictitious_play, nash, prioritised, regret_matching,
-    replicator; of the policies' age: last, recent, uniform; or anytime"""
     oracle: Annotated[DisallowNone[str | None], arg(metavar="NAME")] = None
     """who responds: an algorithm, as --algo; or exact, for games that can be tabulated"""
-    breadth: DisallowNone[float | None] = None
-    """share of uniform play in what responses are trained against; by default 0.4, or 0 for last, recent and leagues"""
-    iterations: int = 40  # best responses of every player, at most
-    episodes: int = 2000  # played for each entry of the payoff table
-    target_error: DisallowNone[float | None] = None  # play more until the standard error is at most this
-    target_nash_conv: DisallowNone[float | None] = None  # stop when it is reached; needs a game with exact tables
-    patience: DisallowNone[int | None] = None  # stop after so many iterations in a row without a gain
-    improvement: float = 0.0  # what counts as a gain
-    levels: int = 1  # best responses of each player that are trained at the same time: a pipeline
-    warm_start: Flag = False  # each best response starts from the player's newest policy
-    greedy: Flag = False  # policies of the population play their most likely action
-    symmetric: Flag = False  # players are exchangeable: one bank for all of them, one best response an iteration
-    import_policies: Annotated[DisallowNone[str | None], arg(metavar="RUN[,RUN...]")] = None
+    import_policies: ImportPolicies = None
     """runs whose policies are in the banks from the start: they are met, and never trained on"""
-    run_dir: Folder = None  # new folder for the run; by default one below runs/
 
 
 def league(args: Sequence[str]) -> int:
@@ -81,66 +61,34 @@ def league(args: Sequence[str]) -> int:
     if scan(args, "--meta-solver"):
         raise OptionError("shoal league has no --meta-solver: who meets whom follows from the roles. See `shoal psro`.")
     prepare()
-    experiment, options = parse_target(LeagueOptions, translate_arguments(args), "shoal league")
-    plan = PSRO(
-        "league",
-        {"exploit_every": options.exploit_every},
-        iterations=options.iterations,
-        episodes=options.episodes,
-        target_error=options.target_error,
-    )
-    settings = PopulationConfig(
-        experiment, plan, greedy=options.greedy, imports=_parse_imports(options), symmetric=options.symmetric
-    )
-    return _start(settings, options, "shoal league")
+    experiment, options, _ = parse_target(LeagueOptions, translate_arguments(args), "shoal league")
+    league = {"meta_solver": "league", "solver_options": {"exploit_every": options.exploit_every}}
+    return _start(make_population(experiment, _given(options) | league), options, "shoal league")
 
 
 def run(args: Sequence[str]) -> int:
     """Grows a population and says how far it got."""
     prepare()
-    experiment, options = parse_target(PsroOptions, translate_arguments(args), "shoal psro")
-    plan = PSRO(
-        meta_solver=options.meta_solver,
-        breadth=options.breadth,
-        iterations=options.iterations,
-        episodes=options.episodes,
-        target_error=options.target_error,
-        target_nash_conv=options.target_nash_conv,
-        patience=options.patience,
-        improvement=options.improvement,
-    )
+    experiment, options, _ = parse_target(PsroOptions, translate_arguments(args), "shoal psro")
     kind = EXACT if options.oracle == EXACT else "learned"
-    settings = PopulationConfig(
-        experiment,
-        plan,
-        kind,
-        options.warm_start,
-        options.greedy,
-        options.levels,
-        _parse_imports(options),
-        options.symmetric,
-    )
+    config = make_population(experiment, _given(options), kind)
     _check_oracle(kind, options)
-    return _start(settings, options, "shoal psro")
+    return _start(config, options, "shoal psro")
 
 
-def _parse_imports(options: LeagueOptions | PsroOptions) -> tuple[str, ...]:
-    runs = tuple(str(resolve_path(run)) for run in (options.import_policies or "").split(",") if run)
-    for run in runs:
-        trust(run)
-    return runs
+def _given(options: LeagueOptions | PsroOptions) -> dict[str, Any]:
+    runs = [resolve_path(run) for run in (options.import_policies or "").split(",") if run]
+    return vars(options) | {"import_policies": runs}
 
 
 def _start(config: PopulationConfig, options: LeagueOptions | PsroOptions, prog: str) -> int:
     """Grows a population in a new folder."""
-    check_devices(options.devices)
-    make_loggers(options.log)
-    on = runs.place_from(options, prog)
+    runs.check_options(options, prog)
+    on = runs.place_of(config, options, prog)
     check_world(config.experiment)
     by = EXACT if config.oracle == EXACT else None
-    folder = resolve_path(options.run_dir) if options.run_dir else default_path(config.experiment, by=by)
-    check_new(folder)
-    return runs.run_and_report(PopulationView(RunFolder(folder, config), on, options))
+    folder = runs.new_folder(options, config.experiment, by=by)
+    return runs.run_and_report(PopulationView(RunFolder(folder, config), on.prepare(config), options))
 
 
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:
@@ -153,8 +101,8 @@ def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     _check_oracle(run.config.oracle, options)
     newest = checkpoint.latest(run.checkpoints)
     over = newest is not None and run.config.is_finished(run.config.read_meta(newest))
-    on = Local(options.devices) if over else runs.place_of(run, options)
-    return runs.run_and_report(PopulationView(run, on, options, fresh=False, over=over))
+    on = Local(options.devices) if over else runs.place_of(run.config, options, "", run.path)
+    return runs.run_and_report(PopulationView(run, on.prepare(run.config, run.path), options, fresh=False, over=over))
 
 
 def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
@@ -164,7 +112,7 @@ def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
         raise OptionError("exact responses take a moment on one machine: leave out --cluster")
 
 
-class PopulationView(RunView):
+class PopulationView(RunView[PopulationConfig]):
     """What is told of a population. over: whether nothing is left to be done."""
 
     def __init__(
@@ -174,12 +122,11 @@ class PopulationView(RunView):
         self.over = over
 
     @property
-    def config(self) -> PopulationConfig:
-        assert isinstance(self.run.config, PopulationConfig)
-        return self.run.config
+    def checkpoint_minutes(self) -> float:
+        return 0.0  # it is saved after every iteration
 
     def opening(self) -> tuple[str, str]:
-        config, where = self.config, display_path(self.run.path)
+        config, where = self.plan, display_path(self.run.path)
         exact = config.oracle == EXACT
         title = f"{config.experiment.env}: exact responses" if exact else describe_experiment(config.experiment)
         if self.over:
@@ -189,7 +136,7 @@ class PopulationView(RunView):
         return title, f"PSRO, {config.psro.meta_solver}, {config.oracle} responses; run folder: {where}{connection}"
 
     def showing(self, out: Console) -> AbstractContextManager[Listener]:
-        every, iterations = self.config.psro.solver_options.get("exploit_every", 1), self.config.psro.iterations
+        every, iterations = self.plan.psro.solver_options.get("exploit_every", 1), self.plan.psro.iterations
         if self.fresh and every > iterations:
             few = f"exploiters train once in {every} iterations, and there are {iterations}"
             say(out, f"{few}: lower --exploit-every", style="yellow")
@@ -204,13 +151,13 @@ class PopulationView(RunView):
         )
         say(out, f"{far}population {line['population']} a player, {format_duration(line['seconds'])}", style="bold")
         say(out, f"run: {display_path(self.run.path)}")
-        goal, reached = self.config.psro.target_nash_conv, line.get("nash_conv")
+        goal, reached = self.plan.psro.target_nash_conv, line.get("nash_conv")
         if goal is not None and reached is not None and reached > goal:
             more = "try more --iterations, or stronger responses"
             say(out, f"the target, {goal}, was not reached: {more}", style="yellow")
         say(out, f"next: {self.hints('population')}")
         if self.options.json:
-            emit(self.summary(result) | {"run": str(self.run.path)})
+            emit(self.summary(result) | {"run_dir": str(self.run.path), "run": str(self.run.path)})
         return 0
 
     def summary(self, result: TrainingResult) -> dict[str, Any]:

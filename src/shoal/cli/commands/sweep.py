@@ -11,21 +11,20 @@ from typing import Annotated
 
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import DisallowNone, UseAppendAction, arg
+from tyro.conf import UseAppendAction, arg
 
-from shoal.api.building import check_world
 from shoal.api.pictures import keep_sweep
+from shoal.api.targets import check_world, take
 from shoal.cli import runs
-from shoal.cli.arguments import whole_number
-from shoal.cli.runs import INTERRUPTED, MINUTES, ResumeOptions, RunView
-from shoal.cli.start import Folder, WorkOptions, describe_experiment, parse_pairs, prepare
+from shoal.cli.arguments import options_from, parse_pairs, whole_number
+from shoal.cli.runs import INTERRUPTED, ResumeOptions, RunView, SavedRunOptions, describe_experiment, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import display_path, emit, format_duration, pluralise, resolve_path, say
-from shoal.core.errors import NonFiniteError, OptionError, ShoalError, require_positive
+from shoal.cli.terminal import display_path, emit, format_duration, pluralise, say
+from shoal.core.errors import NonFiniteError, OptionError, ShoalError
 from shoal.training.experiment import Experiment
 from shoal.training.loop import TrainingResult
-from shoal.training.run import RunFolder, default_path
-from shoal.training.run_kinds import SWEEP, check_new
+from shoal.training.run import RunFolder
+from shoal.training.run_kinds import SWEEP
 from shoal.training.runner import Local
 from shoal.training.sweep import Point, Range, Sweep, SweepResult, summarise
 
@@ -35,17 +34,12 @@ FORM = "OPTION=VALUES, such as learning_rate=1e-4:1e-2:32:log or clip_eps=0.1,0.
 
 
 @dataclasses.dataclass(frozen=True)
-class SweepOptions(WorkOptions):
+@options_from(Sweep, leave=("experiment", "over"))
+class SweepOptions(SavedRunOptions):
     """Options of `shoal sweep` itself."""
 
     over: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="OPTION=VALUES")] = ()
     """a float of the algorithm and its values: START:STOP:COUNT, the same with :log, or A,B,C"""
-    random: Annotated[DisallowNone[int | None], arg(metavar="N")] = None  # draw N points instead of the whole grid
-    seeds: Annotated[DisallowNone[int | None], arg(metavar="K")] = None  # seeds of each point, as --num-seeds
-    measure: Annotated[DisallowNone[str | None], arg(metavar="NAME")] = None
-    """what is compared: return or return/GROUP; by default that of the groups whose learners are swept"""
-    out: Folder = None  # new folder for the table and the plot; by default one below sweeps/
-    checkpoint_minutes: float = MINUTES  # time between two checkpoints
 
 
 def run(args: Sequence[str]) -> int:
@@ -53,17 +47,14 @@ def run(args: Sequence[str]) -> int:
     prepare()
     if runs.names_run(args, SWEEP):
         return runs.resume(args, "shoal sweep")
-    experiment, options = parse_target(SweepOptions, args, "shoal sweep")
+    experiment, options, _ = parse_target(SweepOptions, args, "shoal sweep")
     runs.check_options(options, "shoal sweep")
-    if options.seeds is not None:
-        require_positive("shoal sweep", seeds=options.seeds)
-        experiment = experiment.replace(num_seeds=options.seeds)
     plan = _plan(experiment, options)
-    folder = resolve_path(options.out) if options.out else default_path(experiment, "sweeps")
-    check_new(folder, SWEEP)
+    folder = runs.new_folder(options, experiment, "sweeps")
     check_world(experiment)
     command = shlex.join(["shoal", "sweep", *args])
-    return runs.run_and_report(SweepView(RunFolder(folder, plan), options, command))
+    on = Local(options.devices).prepare(plan)
+    return runs.run_and_report(SweepView(RunFolder(folder, plan), on, options, command))
 
 
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:
@@ -71,30 +62,26 @@ def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     if options.cluster is not None:
         raise OptionError(f"{options.run} is a sweep, which is trained on one machine: leave out --cluster")
     check_world(run.experiment)
-    return runs.run_and_report(SweepView(run, options, shlex.join(["shoal", "resume", options.run]), fresh=False))
+    on = Local(options.devices).prepare(run.config, run.path)
+    command = shlex.join(["shoal", "resume", options.run])
+    return runs.run_and_report(SweepView(run, on, options, command, fresh=False))
 
 
 def _plan(experiment: Experiment, options: SweepOptions) -> Sweep:
-    if not options.over:
-        raise OptionError(f"shoal sweep: over what? Give --over {FORM}.")
-    named = parse_pairs(options.over, "--over", FORM)
-    if len(named) < len(options.over):
-        raise OptionError(f"shoal sweep: give each option's values once, in one --over; got {' '.join(options.over)}")
-    over = {name: parse_values(name, text, grid=options.random is None) for name, text in named.items()}
-    return Sweep(experiment, over, options.random, options.measure)
+    named = parse_over(options.over, "shoal sweep", FORM)
+    own = take(Sweep, dict(vars(options)))
+    over = {name: parse_values(name, text, grid=own["random"] is None) for name, text in named.items()}
+    return Sweep(experiment, over, **own)
 
 
-class SweepView(RunView):
+class SweepView(RunView[Sweep]):
     """What is told of a sweep; what came of it is written down and drawn beside the run. command: as it was typed."""
 
-    def __init__(self, run: RunFolder, options: SweepOptions | ResumeOptions, command: str, fresh: bool = True):
-        super().__init__(run, Local(options.devices), options, fresh)
+    def __init__(
+        self, run: RunFolder, on: Local, options: SweepOptions | ResumeOptions, command: str, fresh: bool = True
+    ):
+        super().__init__(run, on, options, fresh)
         self.command = command
-
-    @property
-    def plan(self) -> Sweep:
-        assert isinstance(self.run.config, Sweep)
-        return self.run.config
 
     def opening(self) -> tuple[str, str]:
         plan = self.plan
@@ -109,7 +96,7 @@ class SweepView(RunView):
         plot, why = keep_sweep(folder, table)
         _report(out, found, folder, f"plot: {display_path(plot)}" if plot else f"no sweep.png: {why}")
         if self.options.json:
-            emit(table | {"out": str(folder)})
+            emit(table | {"run_dir": str(folder), "out": str(folder)})  # `out` goes in the next release
         if found.best is None and not found.interrupted:
             raise _no_result(found)
         if found.interrupted:
@@ -124,6 +111,16 @@ def _no_result(result: SweepResult) -> ShoalError:
     total = result.sweep.experiment.total_env_steps
     also = f" {len(faults)} of {len(result.points)} points failed; the first: {faults[0]}" if faults else ""
     return OptionError(f"no episode ended in {total:,} env steps; raise --total-env-steps.{also}")
+
+
+def parse_over(texts: Sequence[str], prog: str, form: str) -> dict[str, str]:
+    """What `--over` says, by option."""
+    if not texts:
+        raise OptionError(f"{prog}: over what? Give --over {form}.")
+    named = parse_pairs(texts, "--over", form)
+    if len(named) < len(texts):
+        raise OptionError(f"{prog}: give each option's values once, in one --over; got {' '.join(texts)}")
+    return named
 
 
 def parse_values(name: str, text: str, grid: bool = False) -> Range | tuple[float, ...]:

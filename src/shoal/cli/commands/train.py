@@ -6,20 +6,20 @@ from typing import Any
 
 from rich.console import Console
 
-from shoal.api.building import check_world
+from shoal.api.targets import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import scan
-from shoal.cli.commands.cluster import ClusterOptions, describe_plan, plan_from
-from shoal.cli.runs import ResumeOptions, RunView
-from shoal.cli.start import describe_experiment, prepare, stepping_options
+from shoal.cli.commands.cluster import describe_plan
+from shoal.cli.runs import ResumeOptions, RunView, TrainOptions, describe_experiment, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import display_path, pluralise, resolve_path, say
+from shoal.cli.terminal import display_path, pluralise, say
 from shoal.cluster.advice import read_status
 from shoal.cluster.run import Cluster
-from shoal.core.errors import OptionError, shell_command
+from shoal.core.errors import shell_command
+from shoal.training.experiment import Experiment
 from shoal.training.loop import TrainingResult
-from shoal.training.run import RunFolder, default_path
-from shoal.training.run_kinds import TRAINING, check_new
+from shoal.training.run import RunFolder
+from shoal.training.run_kinds import TRAINING
 from shoal.training.runner import Local
 
 FURTHER = {"--total-env-steps", "--import", "--json", "--devices", "--checkpoint-minutes", "--log"}
@@ -31,19 +31,12 @@ def train(args: Sequence[str]) -> int:
     prepare()
     if _trains_further(args):
         return runs.resume(args, "shoal train")
-    experiment, options = parse_target(ClusterOptions, args, "shoal train")
+    experiment, options, _ = parse_target(TrainOptions, args, "shoal train")
     runs.check_options(options, "shoal train")
-    plan = plan_from(options, experiment)
-    folder = resolve_path(options.run_dir) if options.run_dir else default_path(experiment)
-    check_new(folder)
+    on = runs.place_of(experiment, options, "shoal train")
+    folder = runs.new_folder(options, experiment)
     check_world(experiment)
-    stepping = stepping_options(options.env_workers, options.env_timeout)
-    if plan is not None and stepping:
-        raise OptionError("on a cluster actors step environments: leave out --env-workers and --env-timeout")
-    on = Local(options.devices, **stepping)
-    if plan is not None:
-        on = Cluster(options.cluster or "auto", plan, imports=tuple(options.imports))
-    return runs.run_and_report(TrainingView(RunFolder(folder, experiment), on, options))
+    return runs.run_and_report(TrainingView(RunFolder(folder, experiment), on.prepare(experiment), options))
 
 
 def _trains_further(args: Sequence[str]) -> bool:
@@ -56,7 +49,7 @@ def _trains_further(args: Sequence[str]) -> bool:
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues a run from its newest checkpoint."""
     check_world(run.experiment)
-    return runs.resume_and_report(TrainingView(run, runs.place_of(run, options), options, fresh=False))
+    return runs.resume_and_report(TrainingView, run, options)
 
 
 def _warn(out: Console, run: RunFolder) -> None:
@@ -70,7 +63,7 @@ def _warn(out: Console, run: RunFolder) -> None:
         say(out, f"workers were restarted {pluralise(times, 'time')}, last {last}; {more}", style="yellow")
 
 
-class TrainingView(RunView):
+class TrainingView(RunView[Experiment]):
     """What is told of a training."""
 
     def opening(self) -> tuple[str, str]:

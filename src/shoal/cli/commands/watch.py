@@ -8,43 +8,36 @@ from pathlib import Path
 
 from rich.console import Console
 
-from shoal.api.building import attributed_to, import_files
 from shoal.api.pictures import replay
-from shoal.cli.arguments import Checkpoint, Flag, Imports, RunArgument, parse
+from shoal.api.targets import attributed_to
+from shoal.cli.arguments import Checkpoint, Flag, Folder
 from shoal.cli.commands.evaluate import Opponents, load_with, parse_opponents
-from shoal.cli.start import Folder, open_known_run, prepare
+from shoal.cli.runs import StoredRunOptions, open_stored, parse_stored
 from shoal.cli.terminal import console, emit, say
 from shoal.core.errors import OptionError, WorldError, require
 
 
-@dataclasses.dataclass(frozen=True)
-class WatchOptions:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WatchOptions(StoredRunOptions):
     """Record an episode with the newest checkpoint of a run, or another, and write a page that plays it."""
 
-    run: RunArgument  # folder of the run
     output: Folder = None  # where to write the page; by default replay.html in the run folder
     seed: int = 0  # seed of the episode
-    training: int = 0  # which of several trainings side by side to watch, counted from 0
+    training: int = 0  # which of several trainings side by side, counted from 0
+    checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
     explore: Flag = False  # sample actions as in training, instead of taking the likeliest
     opponent: Opponents = ()
     """who plays otherwise, a policy, a player or seats such as agent[1]: as in another run, or at random: WHO=random"""
     open: Flag = False  # open the page in a browser
     serve: Flag = False  # serve the page on this machine until Ctrl-C
     port: int = 8000  # for --serve
-    checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
-    imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
-    json: Flag = False  # one JSON object on stdout
 
 
 def run(args: Sequence[str]) -> int:
     """Records an episode and shows where to watch it."""
-    prepare()
-    options = parse(WatchOptions, args, "shoal watch")
+    options = parse_stored(WatchOptions, args, "shoal watch")
     require(0 <= options.port < 65536, "shoal watch", "port", options.port, "between 0 and 65535")
-    import_files(options.imports)
-    folder, opponents = open_known_run(options.run), parse_opponents(options.opponent)
-    seeds = folder.experiment.num_seeds
-    require(0 <= options.training < seeds, "shoal watch", "training", options.training, f"between 0 and {seeds - 1}")
+    folder, opponents = open_stored(options.run, "shoal watch", options.training), parse_opponents(options.opponent)
     target = Path(options.output) if options.output else folder.path / "replay.html"
     with attributed_to(folder.experiment.env, "the episode"):
         setup, policies, meta = load_with(folder, options.training, opponents, options.checkpoint)

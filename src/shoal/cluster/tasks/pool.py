@@ -44,9 +44,9 @@ LOOK_SECONDS = 0.05
 class PoolConfig:
     """How many workers a pool has, and how patient everybody is with them."""
 
-    workers: int = 2  # processes that run tasks
-    cpus: float = 1.0  # of each
-    gpus: float = 0.0  # of each
+    workers: int = 2  # processes of the cluster that train and play
+    cpus: float = 1.0  # CPU cores of each worker
+    gpus: float = 0.0  # GPUs of each worker
     patience: float = 600.0  # seconds that a task may take before its worker is taken for hung, and replaced
     retries: int = 3  # times that a task may fail, or a worker in a row, before the run gives up
     devices: int | None = 1  # that a worker's programs are spread over; None: all that it sees

@@ -38,12 +38,12 @@ class Evolution(Composed):
     experiment: Experiment
     strategy: Strategy = dataclasses.field(default_factory=OpenES)  # pyright: ignore[reportAssignmentType]
     population: int = 4096  # members of a generation
-    generations: int = 100  # how many are bred
-    episodes: int = 1  # that each member plays in each generation
-    evolve: tuple[str, ...] = ()  # the policies that evolve, the others play at random; empty: all
+    generations: int = 100  # generations that are bred
+    episodes: int = 1  # episodes that each member plays in each generation
+    evolve: tuple[str, ...] = ()  # the policies that evolve, while the others play at random; by default all evolve
     common_starts: bool = True  # all members of a generation meet the same start states and chances
-    normalise_views: bool = True  # by running statistics over all generations, of policies that can have any
-    max_steps: int = 10_000  # episodes are cut off after so many
+    normalise_views: bool = True  # normalise views by running statistics over all generations, where policies can
+    max_steps: int = 10_000  # episodes are cut off after so many steps
 
     def __post_init__(self):
         check_types(self, "evolution")

@@ -51,7 +51,8 @@ class PBT(Composed):
     fraction: float = 0.2  # of the members: so many of the worst become copies of so many of the best
     factor: float = 1.2  # by which a copy's values differ; in a linear range, 1 + the share of the range
     resample: float = 0.25  # how often a value is redrawn instead
-    measure: str | None = None  # what members are compared by
+    measure: str | None = None
+    """what is compared: return or return/GROUP; by default that of the groups whose learners are tuned"""
 
     def __post_init__(self):
         check_types(self, "pbt")
