@@ -129,7 +129,7 @@ def test_the_contract_can_be_kept():
             Branches,
             r"act \(test_algorithm_contract.py, line \d+: `return ActOutput.*it needs the truth of a value",
         ),
-        (Grows, r"the state has changed its form: params.agent was float32\[1\] and is float32\[2\]. Keep its structure"),
+        (Grows, r"the state has changed its form: params.agent was float32\[1\] and is float32\[2\]. Keep its"),
         (Alone, "update: it returns State. Return the state and a dict of metrics"),
         (Wide, r"update: the metric 'reward' has the shape \[2, 2, 1\]. Metrics are scalars"),
         (
