@@ -184,7 +184,7 @@ def test_what_is_missing_is_said_before_anything_is_trained(monkeypatch, tmp_pat
 def test_a_table_needs_a_place_and_callbacks_are_callbacks():
     with pytest.raises(OptionError, match="csv has nowhere to write: give the run a run_dir"):
         CSV().open(shoal.Experiment(GAME), None, 0)
-    with pytest.raises(OptionError, match=r"callbacks: each must be an object of a shoal.Callback, got <class"):
+    with pytest.raises(OptionError, match=r"callbacks: each must be an instance of shoal.Callback, got <class"):
         Observers(callbacks=[shoal.Callback])
 
 

@@ -130,7 +130,7 @@ def test_folders_that_cannot_be_loaded(pennies, tmp_path):
         shoal.load(tmp_path / "nothing")
     with pytest.raises(RunError, match="has no best checkpoint"):
         shoal.load(pennies[0].path, checkpoint="best")
-    with pytest.raises(RunError, match="has no checkpoint 7: those that are kept"):
+    with pytest.raises(RunError, match="has no checkpoint 7: it keeps those"):
         shoal.load(pennies[0].path, checkpoint=7)
 
 

@@ -233,8 +233,8 @@ def test_a_run_folder_that_is_removed_while_training(shoal, world, tmp_path, mon
         gone = shoal("train", "test/tiny", "--import", world, "--run-dir", run, *SMALL)
     assert gone.code == 2
     assert gone.err == (
-        f"error: the run folder {run} is gone: it was removed or renamed while the run was going on. If it has another "
-        "name now, go on with it by `shoal resume`; else start anew.\n"
+        f"error: the run folder {run} is gone: it was removed or renamed during the run. If it has another name now, "
+        "continue it with `shoal resume`; otherwise start a new run.\n"
     )
     assert not run.exists()
 

@@ -92,7 +92,7 @@ def test_exports(cartpole, tmp_path, capsys):
         (["gym:CartPole-v1"], "unknown library 'gym'. Did you mean 'gymnax' or 'gymnasium'?"),
         (["gymnasium:"], "which environment? For instance gymnasium:CartPole-v1"),
         (["gymnasium:Nope-v0"], "gymnasium:Nope-v0: Environment `Nope` doesn't exist"),
-        (["gymnasium:CartPole-v1", "--wrap", "agent_ids"], "runs on the host, where wrappers of ours cannot reach"),
+        (["gymnasium:CartPole-v1", "--wrap", "agent_ids"], "runs on the host, where Shoal's wrappers do not apply"),
         (["gymnasium:CartPole-v1", "--env-option", "x"], "--env-option must be NAME=VALUE"),
         (["gymnasium:CartPole-v1", "--num-seeds", "2"], "num_seeds must be 1, got 2"),
     ],

@@ -199,7 +199,7 @@ def test_a_full_disk_is_waited_for_then_said_and_nothing_committed_is_lost(tmp_p
 def test_a_bound_on_divergence_is_for_those_who_can_estimate_it():
     pqn, frozen = Learner(PQN()), Learner(PQN(), frozen=True)
     plan = ClusterPlan("stale", actors=2, max_divergence=0.1)
-    with pytest.raises(OptionError, match=r"max_divergence needs an algorithm that has EstimatesKL.*which PQN has not"):
+    with pytest.raises(OptionError, match=r"needs an algorithm with EstimatesKL.*which PQN does not have"):
         runner.check(Experiment("mpe/simple_spread", learners={"l": pqn}, num_envs=8), plan)
     runner.check(Experiment("mpe/simple_spread", learners={"l": frozen}, num_envs=8), plan)
     runner.check(Experiment("mpe/simple_spread", learners={"l": pqn}, num_envs=8), ClusterPlan("stale", actors=2))

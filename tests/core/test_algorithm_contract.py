@@ -122,14 +122,14 @@ def test_the_contract_can_be_kept():
         (NoGroups, r"init: `state.params` is \[\], the groups are \['agent'\]"),
         (NoHyper, r"init: `state.hyper` lacks rate. Begin `update` with `self = self.traced\(state.hyper\)`"),
         (Floats, r"act: the action is float32\[1\]. One agent's action of Discrete\(n=2\) is int32\[\]"),
-        (Remembers, "act: the memory is not what it was"),
+        (Remembers, "act: the memory has changed its form"),
         (Tuple, "act: it returns tuple. Return an ActOutput"),
         (Values, r"value: it returns float32\[1\]. Return one number"),
         (
             Branches,
             r"act \(test_algorithm_contract.py, line \d+: `return ActOutput.*it needs the truth of a value",
         ),
-        (Grows, r"the state is not what it was: params.agent was float32\[1\] and is float32\[2\]. Keep its structure"),
+        (Grows, r"the state has changed its form: params.agent was float32\[1\] and is float32\[2\]. Keep its"),
         (Alone, "update: it returns State. Return the state and a dict of metrics"),
         (Wide, r"update: the metric 'reward' has the shape \[2, 2, 1\]. Metrics are scalars"),
         (

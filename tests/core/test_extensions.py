@@ -185,7 +185,7 @@ class Unregistered(PPO):
             Inherits(),
             r"Inherits, which is not registered and inherits the name 'dqn' of DQN.*\(\"inherits\"\)",
         ),
-        (Unregistered(), "Unregistered, which is not registered: a run folder could not give it back"),
+        (Unregistered(), "Unregistered, which is not registered: it could not be restored from a run folder"),
     ],
 )
 def test_a_run_folder_holds_no_class_under_its_parents_name(algorithm, why, tmp_path):
@@ -218,9 +218,9 @@ class NotStorable(PPO):
     ("cls", "why"),
     [
         (Members, "it lacks update, value: see"),
-        (NotDecorated, "its options are not seen: write `@dataclasses.dataclass"),
+        (NotDecorated, "its options are not visible: write `@dataclasses.dataclass"),
         (NoDefault, "its option extra has no default"),
-        (NotStorable, "its option activation is a <class 'type'>, which a run folder cannot hold"),
+        (NotStorable, "its option activation is a <class 'type'>, which a run folder cannot store"),
         (Fine, "it must be a class derived from shoal.core.algorithm.Algorithm"),
         (lambda: None, "it must be a class derived from"),
     ],

@@ -279,7 +279,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
 def test_resuming_on_other_devices_is_said(tmp_path):
     stopped = run(small(), tmp_path / "run", on=Local(devices=2), listener=Stopper(after=3), checkpoint_seconds=0.0)
     assert stopped.interrupted
-    with pytest.warns(UserWarning, match=r"was on 2 device\(s\) and goes on with 1"):
+    with pytest.warns(UserWarning, match=r"used 2 device\(s\) and continues on 1"):
         resume(tmp_path / "run", on=Local(devices=1))
 
 

@@ -63,7 +63,7 @@ def test_older_checkpoints_are_kept_as_asked_and_can_be_named(tmp_path):
     assert max(kept) == 8
     _, _, meta = load_policies(tmp_path / "run", which=str(min(kept)))
     assert meta["update"] == min(kept)
-    with pytest.raises(RunError, match=r"has no checkpoint '99': those that are kept are of the updates .*, 8"):
+    with pytest.raises(RunError, match=r"has no checkpoint '99': it keeps those of the updates .*, 8"):
         load_policies(tmp_path / "run", which="99")
     with pytest.raises(RunError, match=r"has no best checkpoint: .*--eval-every"):
         load_policies(tmp_path / "run", which="best")

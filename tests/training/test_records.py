@@ -127,7 +127,7 @@ def test_a_run_that_lost_its_checkpoints_does_not_begin_anew(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
     assert records.newest_checkpoint(tmp_path) is None
     (tmp_path / "metrics.jsonl").write_text('{"update": 1}\n')
-    with pytest.raises(RunError, match="no checkpoint to go on from: its checkpoints were removed"):
+    with pytest.raises(RunError, match="no checkpoint to resume from: its checkpoints were removed"):
         records.newest_checkpoint(tmp_path)
     path = saved(tmp_path / "checkpoints")
     assert records.newest_checkpoint(tmp_path) == path

@@ -103,7 +103,7 @@ def test_policies_are_played_like_those_of_a_training(tmp_path, kind):
         ("pbt", "evolution", ("is a run of `shoal pbt`, not of an evolution", "`shoal eval {0}` shows it")),
         ("psro", "training", ("is a run of `shoal psro`, not of training", "`shoal population {0}` shows it")),
         ("psro", "pbt", ("is a run of `shoal psro`, not of",)),
-        ("sweep", "training", ("is a run of `shoal sweep`, not of training: `shoal resume {0}` goes on",)),
+        ("sweep", "training", ("is a run of `shoal sweep`, not of training: `shoal resume {0}` continues",)),
         ("training", "sweep", ("is a run of `shoal train`, not a sweep",)),
     ],
 )
@@ -111,7 +111,7 @@ def test_a_run_of_another_kind_says_what_opens_it(tmp_path, kind, wanted, words)
     path = made(tmp_path / "run", kind)
     with pytest.raises(RunError) as caught:
         OPEN[wanted](path)
-    for part in (*words, "`shoal resume {0}` goes on with it"):
+    for part in (*words, "`shoal resume {0}` continues it"):
         assert part.format(path) in str(caught.value)
 
 

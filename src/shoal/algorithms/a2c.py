@@ -1,4 +1,4 @@
-"""Advantage actor-critic: one gradient step on the whole batch, then the experience is thrown away.
+"""Advantage actor-critic: one gradient step on the whole batch, after which the experience is discarded.
 
 Paper: Mnih et al. 2016 (the synchronous form). With advantages A and value targets G, the step descends the mean of
 

@@ -1,4 +1,4 @@
-"""Deep deterministic policy gradients. Options make it TD3; a critic of everybody's actions makes it MADDPG.
+"""Deep deterministic policy gradients. Options make it TD3; a critic of all agents' actions makes it MADDPG.
 
     target = r + γ Q⁻(s', μ⁻(s')),    critic loss = (Q(s, a) - target)²,    actor loss = -Q(s, μ(s))
 
@@ -7,20 +7,22 @@ Papers: Lillicrap et al. 2016 (DDPG), Fujimoto et al. 2018 (TD3), Lowe et al. 20
 networks move in every second gradient step) and `target_noise=0.2`, cut off at `target_noise_clip`. Noise is in units
 of half the range of an action; exploration adds plain Gaussian noise, `exploration_noise`.
 
-Discrete and MultiDiscrete actions: the actor puts out logits, masked by what is legal. Exploring means sampling from
+Discrete and MultiDiscrete actions: the actor outputs logits, restricted by the action mask. Exploring means sampling
+from
 them, and choosing any legal action with the probability `exploration_noise`. In the losses an action is a one-hot
 sample, through which gradients flow as through softmax((logits + g) / τ) with Gumbel noise g, τ being
 `gumbel_temperature` (straight-through). `logit_penalty` times the mean square of the legal logits is added to the
-actor loss: these gradients vanish once the softmax is sure, right or wrong.
+actor loss: these gradients vanish once the softmax saturates, rightly or wrongly.
 
 With `critic="global"` the critic sees the global state and the actions of all agents of the learner, whatever their
 groups. In targets these are what the slow actors choose; in the actor loss the own action is the actor's and the
 others' are from the replay.
 
 Departures: actor and critic losses are taken at the same weights; the actions enter the critic at its last hidden
-layer; agents of a group share weights, the global critic being told whose action it values; n counts own decisions;
-episodes that were cut short bootstrap from their real final observation. See `off_policy` for agents who wait, for
-memory, and for the shape letters.
+layer; agents of a group share weights, the global critic gets the identity of the agent whose action it values; n
+counts own decisions; truncated episodes
+bootstrap from their real final observation. See `off_policy` for inactive agents, for memory, and for the shape
+letters.
 """
 
 import dataclasses
@@ -45,18 +47,18 @@ from shoal.ops.gradients import polyak_update
 
 @dataclasses.dataclass(frozen=True)
 class DDPG(OffPolicy):
-    """Deterministic actors, led by critics of their actions."""
+    """Deterministic actors that follow the gradients of critics of their actions."""
 
     name: ClassVar[str] = "ddpg"
     has_target_actor: ClassVar[bool] = True
 
     exploration_noise: float = 0.1  # deviation, in units of half the range; discrete: share of random choices
-    target_noise: float = 0.0  # the same for the actions in targets; TD3: 0.2
-    target_noise_clip: float = 0.5  # and where it is cut off
-    gumbel_temperature: float = 1.0  # of the relaxation of discrete actions
+    target_noise: float = 0.0  # deviation of the noise on actions in targets; TD3: 0.2
+    target_noise_clip: float = 0.5  # bound that the noise in targets is clipped to
+    gumbel_temperature: float = 1.0  # temperature of the relaxation of discrete actions
     logit_penalty: float = 1e-3  # weight of the mean square of logits
-    twin: bool = False  # two critics, the lower of which is believed in targets (TD3)
-    policy_delay: int = 1  # gradient steps of the critics for each one of the actors; TD3: 2
+    twin: bool = False  # two critics, whose minimum is used in targets (TD3)
+    policy_delay: int = 1  # gradient steps of the critics per step of the actors; TD3: 2
     critic: Literal["own", "global"] = "own"  # what critics see: own view and action, or state and all actions too
 
     def __post_init__(self):
@@ -84,7 +86,7 @@ class DDPG(OffPolicy):
     def choose_action(
         self, policy: Policy, parameters: jax.Array, legal: jax.Array | None, key: jax.Array, explore: bool
     ) -> jax.Array:
-        """One agent's action; with noise, or sampled and now and then any, if it is to `explore`."""
+        """One agent's action; if `explore`, with noise or, if discrete, sampled and occasionally uniform."""
         space = policy.space
         if isinstance(space, Box):
             unit = jnp.tanh(parameters)
@@ -129,7 +131,7 @@ class DDPG(OffPolicy):
         return new.with_weights(weights).replace(target=target, optimiser=new.optimiser | {"actor": optimiser})
 
     def loss(self, weights: Weights, state: LearnerState, windows: Steps, key: jax.Array) -> tuple[jax.Array, Metrics]:
-        """The losses of critics and actors, each of which moves its own weights only; and metrics."""
+        """The losses of critics and actors, each with gradients for its own weights only; and metrics."""
         for_target, for_actor = jax.random.split(key)
         actor, features, next_actor, next_features = self.forward(weights, state, windows)
         target = lax.stop_gradient(self.target(state, windows, next_actor, next_features, for_target))
@@ -153,7 +155,7 @@ class DDPG(OffPolicy):
         return critic_loss + actor_loss + self.logit_penalty * penalty, metrics
 
     def target(self, state: LearnerState, windows: Steps, actor: ByGroup, features: ByGroup, key: jax.Array) -> ByGroup:
-        """Targets r + γ min Q⁻(s', μ⁻(s') + noise), `[S, B, n]`. actor, features: what networks put out for s'."""
+        """Targets r + γ min Q⁻(s', μ⁻(s') + noise), `[S, B, n]`. actor, features: outputs of the networks for s'."""
         rows, following = split_windows(windows, self.burn_in)
         seen, spaces = following.observation, state.spaces
         action = self.actions(spaces, actor, seen, key, smooth=True)
@@ -189,7 +191,7 @@ class DDPG(OffPolicy):
 
 
 def mean_square(logits: jax.Array, seen: Observation) -> jax.Array:
-    """The mean square of the logits of legal choices of those who may act."""
+    """The mean square of the logits of legal choices of active agents."""
     weight = as_weight(seen.active, logits[..., 0])[..., None] * as_weight(seen.legal, logits)
     return jnp.sum(weight * logits**2) / jnp.maximum(jnp.sum(weight), 1.0)
 

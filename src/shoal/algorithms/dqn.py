@@ -4,9 +4,10 @@
 
 Papers: Mnih et al. 2015 (DQN), van Hasselt et al. 2016 (double), Wang et al. 2016 (dueling), Schaul et al. 2016
 (prioritised replay), Sunehag et al. 2018 (VDN), Rashid et al. 2018 (QMIX), Kapturowski et al. 2019 (R2D2: stored state
-and burn-in). Departures: the target network follows slowly instead of being copied now and then; the loss is squared
-and gradients are scaled down to a norm instead of Huber's; n counts own decisions; episodes that were cut
-short bootstrap from their real final observation; a team is paid the mean of its agents' rewards; R2D2's values are not
+and burn-in). Departures: the target network is updated slowly (Polyak) instead of copied periodically; the loss is
+squared
+and gradients are scaled down to a norm instead of Huber's; n counts own decisions; truncated episodes bootstrap from
+their real final observation; a team's reward is the mean of its agents'; R2D2's values are not
 rescaled.
 
 With `mixer="none"` each agent learns for itself (IQL), with shared weights inside a group. Another target is another
@@ -40,7 +41,9 @@ from shoal.ops.gradients import adam, interpolate, polyak_update
 
 
 class LearnerState(struct.PyTreeNode):
-    """Everything a learner carries. `mixer`: its weights. `target`: slow copies of all weights, by what they are."""
+    """Everything a learner carries. `mixer`: its weights. `target`: slow copies of all weights, under the same
+    names.
+    """
 
     params: dict[str, QPolicy]
     mixer: PyTree
@@ -52,7 +55,7 @@ class LearnerState(struct.PyTreeNode):
 
 
 class Transition(NamedTuple):
-    """What one group went through in `T` steps in a row, leaves `[T, B, n, ...]`: (s, a, r, s')."""
+    """The transitions of one group in `T` consecutive steps, leaves `[T, B, n, ...]`: (s, a, r, s')."""
 
     observation: Observation
     action: jax.Array
@@ -77,11 +80,11 @@ class DQN(Replayed, QLearning, Prioritises):
         "importance_exponent": "prioritised",
     }
 
-    target_rate: float = 0.01  # share of the way that the target network follows in each gradient step
-    double: bool = True  # the target network values what the online network chooses
+    target_rate: float = 0.01  # share of the way that the target network moves per gradient step
+    double: bool = True  # the target network values the action that the online network chooses
     prioritised: bool = False  # windows with large errors are drawn more often
     priority_exponent: float = 0.6  # how much errors matter to prioritised sampling
-    importance_exponent: float = 0.4  # how much of its bias is undone at the beginning; all of it at the end
+    importance_exponent: float = 0.4  # share of its bias that is corrected at the beginning; all of it at the end
 
     def __post_init__(self):
         super().__post_init__()
@@ -142,14 +145,14 @@ class DQN(Replayed, QLearning, Prioritises):
     def loss(
         self, weights: dict[str, PyTree], state: LearnerState, windows: Steps, weight: jax.Array
     ) -> tuple[jax.Array, tuple[dict[str, jax.Array], jax.Array]]:
-        """The mean of w (Q(s, a) - target)² over those who are present; metrics, and absolute errors `[S, B]`."""
+        """The mean of w (Q(s, a) - target)² over agents that are present; metrics, and absolute errors `[S, B]`."""
         rows, after = split_windows(windows, self.burn_in)
         chosen, reward, following = self.evaluate(weights, state, windows, rows, after)  # by group, [T, B, n]
         level = jnp.mean(jnp.stack([jnp.mean(value) for value in chosen.values()]))
         seen = rows.observation
-        if self.mixer == "none":  # every agent for itself
+        if self.mixer == "none":  # independent agents
             parts = [(chosen[g], reward[g], following[g], seen[g].active, seen[g].present) for g in chosen]
-        else:  # the team as if it were one agent
+        else:  # the team as one agent
             now, ahead = q.concatenate_agents(chosen, seen), q.concatenate_agents(following, after.observation)
             now = self.mix(weights["mixer"], now, rows.state)
             ahead = self.mix(state.target["mixer"], ahead, after.state)
@@ -167,7 +170,9 @@ class DQN(Replayed, QLearning, Prioritises):
     def evaluate(
         self, weights: dict[str, PyTree], state: LearnerState, windows: Steps, rows: Steps, after: NextObservations
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], dict[str, jax.Array]]:
-        """By group, `[T, B, n]`: Q(s, a) of what was done, what it paid, and the value of what followed."""
+        """By group, `[T, B, n]`: Q(s, a) of the actions taken, their rewards, and the values of the next
+        observations.
+        """
         chosen, reward, following = {}, {}, {}
         for name, policy in state.params.items():
             network, seen = policy.network, rows.observation[name]
@@ -182,17 +187,17 @@ class DQN(Replayed, QLearning, Prioritises):
     def backup(
         self, space: Discrete | MultiDiscrete, online: QValues, target: QValues, steps: Transition
     ) -> tuple[jax.Array, jax.Array]:
-        """What one group's targets are made of, `[T, B, n]`: rewards, and the values of what followed.
+        """The parts of one group's targets, `[T, B, n]`: rewards, and the values of the next observations.
 
         These are Q⁻(s', argmax_a Q(s', a)), with `double`, or max_a Q⁻(s', a).
         """
         choose = online.next if self.double else target.next
         return steps.reward, q.greedy_value(space, choose, target.next, steps.next_observation)
 
-    # Prioritised replay, here or elsewhere.
+    # Prioritised replay, in this process or on a cluster.
 
     def importance(self, state: LearnerState, odds: jax.Array) -> jax.Array:
-        """What windows weigh in the loss, given how probable each was relative to a uniform draw `[B]`."""
+        """Weights of windows in the loss, given how probable each was relative to a uniform draw `[B]`."""
         if not self.prioritised:
             return jnp.ones(odds.shape)
         self = self.traced(state.hyper)
@@ -200,7 +205,7 @@ class DQN(Replayed, QLearning, Prioritises):
         return buffers.importance(odds, interpolate(self.importance_exponent, 1.0, done))
 
     def errors(self, state: LearnerState, windows: Steps) -> jax.Array:
-        """Absolute errors `[S, B]` of windows, without gradients: for those who only set priorities."""
+        """Absolute errors `[S, B]` of windows, without gradients: for actors, which only set priorities."""
         self = self.traced(state.hyper)
         ones = jnp.ones(windows.first.shape[1:])
         return self.loss(q.join_weights(state.params, state.mixer), state, windows, ones)[1][1]
@@ -223,10 +228,10 @@ class DQN(Replayed, QLearning, Prioritises):
 
 
 def q_values(network: QNetwork, weights: PyTree, windows: Steps, name: str, steps: Transition, burn_in: int) -> QValues:
-    """Action values of a group's rows after the burn-in, but for the last; and of what followed each of them.
+    """Action values of a group's rows after the burn-in, except the last; and of the observation after each of them.
 
-    A recurrent network values the next row anyway; only the final observations of episodes that were cut short are
-    valued apart, with the memory that led to them.
+    A recurrent network values the next row anyway; only the final observations of truncated episodes are valued
+    separately, with the memory that led to them.
     """
     seen, following = windows.observation[name], steps.next_observation.view
     memory = jax.tree.map(lambda leaf: leaf[0], windows.memory[name])

@@ -1,8 +1,8 @@
-"""Importance-weighted actor-learners: actor-critic whose returns are corrected for who really acted; also APPO.
+"""Importance-weighted actor-learners: actor-critic whose returns are corrected for the policy that acted; also APPO.
 
 Papers: Espeholt et al. 2018 (IMPALA, V-trace); the clipped variant is known as APPO (asynchronous PPO, of RLlib). The
-weights that learn evaluate the whole rollout, recurrent or not, and V-trace turns what the acting policy μ got into
-targets for the learning policy π: with ρ = min(`rho_clip`, π / μ) and c = λ min(`c_clip`, π / μ),
+learning weights evaluate the whole rollout, recurrent or not, and V-trace turns the returns of the acting policy
+μ into targets for the learning policy π: with ρ = min(`rho_clip`, π / μ) and c = λ min(`c_clip`, π / μ),
 
     v_t = V_t + ρ_t (r_t + γ V_{t+1} - V_t) + γ c_t (v_{t+1} - V_{t+1}),    A_t = ρ_t (r_t + γ v_{t+1} - V_t),
 
@@ -11,7 +11,7 @@ so the actors may be some updates behind. Every step descends the mean of
     -A log π(a)  -  c_entropy H(π)  +  c_value / 2 (V - v)².
 
 On fresh experience with `rho_clip` = `c_clip` = 1 a step is A2C's. `clipped` replaces -A log π by PPO's objective on
-the ratio π / μ; the advantage then goes without ρ, which the ratio stands for.
+the ratio π / μ; the advantage then has no factor ρ, which the ratio replaces.
 
 Departures: Adam instead of RMSProp; means instead of sums over the batch; returns over own decisions (`ops.returns`);
 λ as in `ops.returns.vtrace`; several epochs of minibatches if wanted; APPO has no target network. The value of a
@@ -53,7 +53,7 @@ class Impala(OnPolicy):
     learning_rate: float = 1e-3  # Adam's step size
     gae_lambda: float = 1.0  # trace decay per own decision, λ of V-trace
     normalise_advantages: bool = False  # zero mean, unit variance in each minibatch
-    rho_clip: float = 1.0  # ceiling of the importance ratio that weighs a decision
+    rho_clip: float = 1.0  # ceiling of the importance ratio that weights a decision
     c_clip: float = 1.0  # ceiling of the importance ratio that traces are cut by
     clipped: bool = False  # PPO's clipped objective against the policy that acted (APPO)
     clip_eps: float = 0.2  # how far the probability ratio may move, if clipped
@@ -72,7 +72,7 @@ class Impala(OnPolicy):
     def update(
         self, state: LearnerState, experience: Experience, key: jax.Array, axis: str | None = None
     ) -> tuple[LearnerState, Metrics]:
-        """Gradient steps, each with returns of its own; metrics are means over all steps."""
+        """Gradient steps, each with newly computed returns; metrics are means over all steps."""
         self = self.traced(state.hyper)
         state, batches = self.prepare(state, experience, axis)
 
@@ -95,7 +95,7 @@ class Impala(OnPolicy):
         return super().gradients(state, batches, axis)
 
     def evaluate(self, state: LearnerState, weights: PyTree, batches: Batches) -> tuple[Evaluations, Batches]:
-        """What `weights` say of the batches, and the batches with V-trace's returns under `weights`."""
+        """The outputs of `weights` on the batches, and the batches with V-trace's returns under `weights`."""
         new, batches = super().evaluate(state, weights, batches)
         if not self.normalise_advantages:
             batches = self.correct_returns(state.with_weights(weights), new, batches)
@@ -104,7 +104,7 @@ class Impala(OnPolicy):
     def correct_returns(self, state: LearnerState, new: Evaluations, batches: Batches) -> Batches:
         """The batches with V-trace's advantages and targets, which are constants to the gradient.
 
-        new: what the weights of the state say of the batches.
+        new: outputs of the state's weights on the batches.
         """
         state, new = lax.stop_gradient((state, new))
         known = {}
@@ -114,7 +114,7 @@ class Impala(OnPolicy):
                 "log_ratio": evaluation.log_prob - batch.log_prob,
                 "value": denormalise(policy.value_stats, evaluation.value),
             }
-            if batch.movers is not None:  # V-trace does not read what those who wait would have given
+            if batch.movers is not None:  # V-trace does not read the values of waiting agents
                 empty = jnp.zeros_like(batch.inputs["reward"])
                 found = place(found, batch.movers, dict.fromkeys(found, empty))
             known[name] = found | {"last_value": self.last_value(policy, batch)}

@@ -1,6 +1,6 @@
 """The names that the field knows algorithms by: each is a class with some options set.
 
-`named("mappo")` is `PPO(critic="global")`, and `shoal train WORLD --algo mappo` trains with it. Run folders hold the
+`named("mappo")` is `PPO(critic="global")`, and `shoal train WORLD --algo mappo` trains with it. Run folders store the
 class and its options, as if these had been given one by one.
 """
 
@@ -23,16 +23,16 @@ for _cls in (A2C, DDPG, DQN, Impala, PPO, PQN, SAC):
     ALGORITHMS.register(_cls.name, _cls)
 
 Together = Literal["", "team", "all"]
-"""Whom one learner must own: nobody in particular, all groups of a team, or everybody."""
+"""The groups that one learner must own: any, all groups of a team, or all groups."""
 
 ACTIONS = {"dqn": "D M", "pqn": "D M", "ddpg": "D M C*", "sac": "D M C*"}
 """Actions that algorithms can take: discrete, multi-discrete, continuous (with finite bounds); others take any."""
 
 FRESH, EPOCHS, REPLAY = "fresh", "fresh, several epochs", "replay"
-OWN, SUMMED = "own view", "own views; values are added up"
+OWN, SUMMED = "own view", "own views; values are summed"
 MIXED = "own views; the mixer sees the global state"
-ALL_ACTIONS = "own view, global state, everybody's actions"
-PAID_TOGETHER = "for a team that is paid together"
+ALL_ACTIONS = "own view, global state, all agents' actions"
+PAID_TOGETHER = "for a team with a common reward"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Named:
     cls: type[Any]
     options: Mapping[str, Any]
     experience: str
-    sees: str  # what the critic or the mixer is shown while training
+    sees: str  # inputs of the critic or the mixer during training
     use: str  # what it is for
     together: Together = ""
 
@@ -57,7 +57,7 @@ _TD3 = {"twin": True, "policy_delay": 2, "target_noise": 0.2}
 _R2D2 = {"sequence": 15, "burn_in": 5, "batch_size": 64, "prioritised": True, "n_step": 3, "network.recurrent": "gru"}
 _APPO = {"clipped": True, "epochs": 2, "minibatches": 4}
 _LAG = "if actors lag behind the learner"
-_SUM_FAILS = "as VDN, if a sum cannot say what the team is worth"
+_SUM_FAILS = "as VDN, if a sum cannot express the team's value"
 
 NAMES: dict[str, Named] = {
     "a2c": Named("A2C", A2C, {}, FRESH, OWN, "with very many copies; the cheapest update"),
@@ -69,7 +69,7 @@ NAMES: dict[str, Named] = {
         {"critic": "global"},
         EPOCHS,
         "own view and global state",
-        "for teams whose agents see little",
+        "for teams under partial observability",
     ),
     "vdac": Named("VDAC-sum", A2C, {"mixer": "sum"}, FRESH, SUMMED, PAID_TOGETHER, "team"),
     "vdac_mix": Named(
@@ -80,7 +80,7 @@ NAMES: dict[str, Named] = {
         "APPO", Impala, _APPO, "fresh, or some updates old; several epochs", OWN, "as IMPALA, for larger steps"
     ),
     "dqn": Named("DQN", DQN, {}, REPLAY, OWN, "if env steps are expensive"),
-    "iql": Named("IQL", DQN, {"mixer": "none"}, REPLAY, OWN, "as DQN, for agents with interests of their own"),
+    "iql": Named("IQL", DQN, {"mixer": "none"}, REPLAY, OWN, "as DQN, for agents with different rewards"),
     "vdn": Named("VDN", DQN, {"mixer": "sum"}, REPLAY, SUMMED, PAID_TOGETHER, "team"),
     "qmix": Named("QMIX", DQN, {"mixer": "monotonic"}, REPLAY, MIXED, _SUM_FAILS, "team"),
     "r2d2": Named("R2D2", DQN, _R2D2, "replay of sequences", "own view and memory", "for partial views, with a replay"),
@@ -114,7 +114,7 @@ NAMES: dict[str, Named] = {
         SAC,
         {"critic": "attention"},
         REPLAY,
-        "own view, and what it attends to of the others' views and actions",
+        "own view, and attention to the others' views and actions",
         "as MASAC with more agents",
         "all",
     ),
@@ -123,7 +123,7 @@ ALGORITHMS.reserved.update(NAMES)
 
 
 def find_name(name: str) -> Named:
-    """What a name stands for, in whatever letters it is written: MAPPO, pqn-vdn. Any class is known by its own name."""
+    """The entry of a name, in any spelling: MAPPO, pqn-vdn. Every class is known by its own name."""
     written = name.lower().replace("-", "_")
     if written in NAMES:
         return NAMES[written]
@@ -134,7 +134,7 @@ def find_name(name: str) -> Named:
 
 
 def algorithm_class(name: str) -> type[Any]:
-    """The class of that name, as run folders hold it."""
+    """The class of that name, as run folders store it."""
     return ALGORITHMS[name]
 
 
@@ -150,7 +150,7 @@ def named(name: str, **options: Any) -> Any:
 
 
 def with_options(algorithm: Any, options: Mapping[str, Any]) -> Any:
-    """The algorithm with other options, those of its network as `network.recurrent`."""
+    """The algorithm with other options; those of its network are written as `network.recurrent`."""
     inner = {key.partition(".")[2]: value for key, value in options.items() if "." in key}
     own = {key: value for key, value in options.items() if "." not in key}
     if inner:

@@ -1,10 +1,11 @@
-"""What DDPG and SAC share: actors, critics of their actions, slow copies of these, and windows of a replay.
+"""The base of DDPG and SAC: actors, critics of their actions, target networks, and windows of a replay.
 
 An algorithm derives from `OffPolicy` and adds `choose_action`, `loss` and `update`. A learner is a set of actors, one
-per group, and of critics (see `networks.critics`). An agent that may not act does nothing: critics are shown zeros for
-its action, and are trained there as well, so that values flow back through the observations of those who wait. Agents
-who are not present count for nothing. With a recurrent network, actor and critics each have a memory: it is stored with
-the steps, brought up to date over the first rows of a window, and what followed a row is read with the memory after it.
+per group, and of critics (see `networks.critics`). An inactive agent does nothing: critics get zeros for its action,
+and are trained there as well, so that values
+propagate through the observations of waiting agents. Agents that are not present do not count. With a recurrent
+network, actor and critics each have a memory: it is stored with the steps and refreshed over the first rows of a
+window (burn-in), and the observation after a row is evaluated with the memory after it.
 
 Shape letters: those of `replay`, and `K` critics.
 """
@@ -40,7 +41,7 @@ Weights = dict[str, PyTree]
 
 
 class Policy(struct.PyTreeNode):
-    """One group's policy. weights: of its `actor`, and of its critics' torsos, which have memories to keep.
+    """One group's policy. weights: of its `actor`, and of its critics' torsos, which may have memories.
 
     warm: false while it plays at random, to fill the replay. noise: how much it explores.
     """
@@ -56,8 +57,8 @@ class Policy(struct.PyTreeNode):
 class LearnerState(struct.PyTreeNode):
     """Everything a learner carries.
 
-    join: weights of the critics' heads, and head: what these are weights of. extra: what else is learnt. target: slow
-    copies of weights. steps: gradient steps made.
+    join: weights of the critics' heads, and head: their module. extra: other trained weights. target: slow copies of
+    weights. steps: gradient steps made.
     """
 
     params: dict[str, Policy]
@@ -77,13 +78,13 @@ class LearnerState(struct.PyTreeNode):
 
     @property
     def weights(self) -> Weights:
-        """All that is learnt."""
+        """All trained weights."""
         torsos = {name: policy.weights["critic"] for name, policy in self.params.items()}
         actor = {name: policy.weights["actor"] for name, policy in self.params.items()}
         return {"actor": actor, "critic": {"trunk": torsos, "join": self.join}, "extra": self.extra}
 
     def with_weights(self, weights: Weights) -> "LearnerState":
-        """The state with other weights of all that is learnt."""
+        """The state with other trained weights."""
         actor, critic = weights["actor"], weights["critic"]
         params = {
             name: policy.replace(weights={"actor": actor[name], "critic": critic["trunk"][name]})
@@ -92,7 +93,7 @@ class LearnerState(struct.PyTreeNode):
         return self.replace(params=params, join=critic["join"], extra=weights["extra"])
 
     def q_values(self, critic: PyTree, features: ByGroup, seen: Observations, own: ByGroup, others: ByGroup) -> ByGroup:
-        """Q(s, a) by each critic, `[K, S, B, n, values]`, of each agent's `own` action while the others do `others`."""
+        """Q(s, a) by each critic, `[K, S, B, n, values]`, of each agent's `own` action, given the `others`' actions."""
         present = {name: observation.present for name, observation in seen.items()}
         each = jax.vmap(lambda weights, features: self.head.apply(weights, features, own, others, present))
         return each(critic["join"], features)  # pyright: ignore[reportReturnType]
@@ -100,20 +101,21 @@ class LearnerState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class OffPolicy(Replayed, Evolves):
-    """Options and methods common to both (abstract)."""
+    """Options and methods common to DDPG and SAC (abstract)."""
 
     has_target_actor: ClassVar[bool] = False
     """Whether the actions in targets are chosen by slow copies of the actors."""
     values_every_choice: ClassVar[bool] = False
-    """Whether critics put out a value for each choice of a discrete action, instead of being shown the own action."""
+    """Whether critics output a value for each choice of a discrete action, instead of taking the own action as
+    input."""
 
     learning_rate: float = 1e-3  # Adam's step size for the critics
-    actor_learning_rate: float = 5e-4  # and for the actors
+    actor_learning_rate: float = 5e-4  # Adam's step size for the actors
     max_grad_norm: float = 10.0  # gradients of the actors, and those of the critics, are scaled down to this norm
-    target_rate: float = 0.01  # share of the way that the slow networks follow in each gradient step
-    warm_up: int = 2_000  # environment steps at random before learning begins
+    target_rate: float = 0.01  # share of the way that the target networks move per gradient step
+    warm_up: int = 2_000  # environment steps with random actions before learning begins
     critic: CriticKind = "own"  # own view and action, global state and all actions too, or attention to the others
-    network: Network = dataclasses.field(default_factory=Network)  # of the actors, and of the critics
+    network: Network = dataclasses.field(default_factory=Network)  # torsos of actors and critics
 
     def __post_init__(self):
         check_types(self)
@@ -128,24 +130,24 @@ class OffPolicy(Replayed, Evolves):
 
     @abc.abstractmethod
     def actor_width(self, space: ActionSpace) -> int:
-        """How many numbers an actor puts out."""
+        """The number of outputs of an actor."""
 
     @abc.abstractmethod
     def choose_action(
         self, policy: Policy, parameters: jax.Array, legal: jax.Array | None, key: jax.Array, explore: bool
     ) -> jax.Array:
-        """One agent's action, from what its actor puts out."""
+        """One agent's action, from its actor's outputs."""
 
     @abc.abstractmethod
     def loss(self, weights: Weights, state: LearnerState, windows: Steps, key: jax.Array) -> tuple[jax.Array, Metrics]:
-        """The whole loss on windows, and metrics. weights: those of the state, which gradients are taken of."""
+        """The whole loss on windows, and metrics. weights: those of the state, which are differentiated."""
 
     @property
     def traits(self) -> Traits:
         return self.make_traits(self.critic == "global")
 
     def init_state(self, key: jax.Array, spec: LearnerSpec, extra: PyTree = (), noise: Any = 0.0) -> LearnerState:
-        """Fresh actors and critics for the groups of `spec`, and an empty replay. extra: what else is learnt."""
+        """Fresh actors and critics for the groups of `spec`, and an empty replay. extra: other trained weights."""
         for_head, *keys = jax.random.split(key, len(spec.groups) + 1)
         params, groups, features = {}, [], {}
         for k, (name, group) in zip(keys, spec.groups.items(), strict=True):
@@ -168,7 +170,7 @@ class OffPolicy(Replayed, Evolves):
         return state.replace(target=self.slow_parts(state.weights), optimiser=adams)
 
     def init_policy(self, key: jax.Array, group: Group, spec: LearnerSpec, noise: Any) -> tuple[Policy, jax.Array]:
-        """A fresh policy for one group; and zeros in place of the features of one of its critics, `[n, f]`."""
+        """A fresh policy for one group; and zeros with the shape of one of its critics' features, `[n, f]`."""
         for_actor, *keys = jax.random.split(key, self.num_critics + 1)
         actor, critic = ActorNetwork(self.network, self.actor_width(group.action)), CriticTorso(self.network)
         view, state = trees.zeros((group.observation, spec.state))
@@ -181,7 +183,7 @@ class OffPolicy(Replayed, Evolves):
         return policy, jnp.zeros((group.size, *shape))
 
     def slow_parts(self, weights: Weights) -> Weights:
-        """The weights that have slow copies."""
+        """The weights that have target copies."""
         return {part: weights[part] for part in (("actor", "critic") if self.has_target_actor else ("critic",))}
 
     def fresh_memory(self) -> PyTree:
@@ -189,7 +191,7 @@ class OffPolicy(Replayed, Evolves):
         return {"actor": one, "critic": trees.stack([one] * self.num_critics)} if self.network.has_memory else ()
 
     def act(self, params: Policy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool) -> ActOutput:
-        """One agent's action: any legal one while the replay is being filled, else the policy's."""
+        """One agent's action: any legal one while the replay is filled, then the policy's."""
         for_random, for_policy = jax.random.split(key)
         weights, carry = params.weights, memory["actor"] if memory else ()
         parameters, carry = params.actor.apply(weights["actor"], observation.view, carry)  # pyright: ignore[reportAssignmentType]
@@ -203,7 +205,7 @@ class OffPolicy(Replayed, Evolves):
         return ActOutput(action, memory)
 
     def value(self, params: Policy, observation: Observation, memory: PyTree) -> jax.Array:
-        """Nothing reads it: final observations are stored as they are, and valued when they are learnt from."""
+        """Not used: final observations are stored, and valued when windows are drawn."""
         return jnp.float32(0.0)
 
     def acting_weights(self, params: Policy) -> PyTree:
@@ -215,9 +217,9 @@ class OffPolicy(Replayed, Evolves):
     def forward(
         self, weights: Weights, state: LearnerState, windows: Steps
     ) -> tuple[ByGroup, ByGroup, ByGroup, ByGroup]:
-        """What actors put out, `[S, B, n, width]`, and the features of the critics' torsos, `[K, S, B, n, f]`.
+        """The actors' outputs, `[S, B, n, width]`, and the features of the critics' torsos, `[K, S, B, n, f]`.
 
-        Then both for what followed each row, by the slow copies where there are any: `T` in place of `S`.
+        Then both for the observation after each row, by the target networks if there are any: `T` in place of `S`.
         """
         following, out = next_observations(windows), ({}, {}, {}, {})
 
@@ -238,7 +240,7 @@ class OffPolicy(Replayed, Evolves):
         return out
 
     def returns(self, rows: Steps, following: Observations, next_value: ByGroup) -> ByGroup:
-        """Targets r + γ r' + ... + γ^n V(s⁽ⁿ⁾) of the rows learnt from, `[S, B, n]`. next_value: `[T, B, n]`."""
+        """Targets r + γ r' + ... + γ^n V(s⁽ⁿ⁾) of the trained rows, `[S, B, n]`. next_value: `[T, B, n]`."""
         targets = {}
         for name, value in next_value.items():
             seen, value = rows.observation[name], keep_where(following[name].present, value)
@@ -264,7 +266,7 @@ class OffPolicy(Replayed, Evolves):
         return state.with_weights(new).replace(target=target, optimiser=optimiser, steps=state.steps + 1)
 
     def count_update(self, state: LearnerState, axis: str | None, noise: Any = 0.0) -> LearnerState:
-        """The state one update older; its policies know whether the replay is filled, and how much to explore."""
+        """The state after one more update; its policies know whether the replay is warm, and how much to explore."""
         warm, noise = self.is_warm(state.replay, axis), jnp.float32(noise)
         params = {name: policy.replace(warm=warm, noise=noise) for name, policy in state.params.items()}
         return state.replace(params=params, updates=state.updates + 1)

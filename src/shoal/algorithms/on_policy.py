@@ -1,8 +1,8 @@
-"""What A2C, PPO and Impala share: policies with an actor and a critic, batches with advantages, gradient steps.
+"""The base of A2C, PPO and Impala: policies with an actor and a critic, batches with advantages, gradient steps.
 
 An algorithm derives from `OnPolicy` and adds two methods: `loss`, the whole loss on a batch, and `update`, made of
 `prepare` (advantages and value targets), `step` (one gradient step) and `count_update`. The critic sees the agent's own
-observation (independent learners, IPPO) or the global state beside it (centralised critic, MAPPO). Values are each
+observation (independent learners, IPPO) or the global state as well (centralised critic, MAPPO). Values are each
 agent's own or a team's: see `vdac`. Recurrence is a choice of the network.
 
 Shape letters: `T` time, `E` environments, `n` agents of a group.
@@ -67,11 +67,11 @@ class LearnerState(struct.PyTreeNode):
     optimiser: PyTree
     hyper: dict[str, jax.Array]  # the float options, traced
     updates: jax.Array
-    team: Team | None = None  # what mixes the agents' values; None without a mixer
+    team: Team | None = None  # the mixer of the agents' values; None without one
 
     @property
     def weights(self) -> dict[str, PyTree]:
-        """All that is trained: the weights of the policies, by group, and those of a mixer."""
+        """All trained weights: those of the policies, by group, and of a mixer."""
         weights = {name: policy.weights for name, policy in self.params.items()}
         mixer = self.team.weights if self.team else ()
         return weights | {TEAM: mixer} if jax.tree.leaves(mixer) else weights
@@ -82,17 +82,17 @@ class LearnerState(struct.PyTreeNode):
 
 
 class Batch(struct.PyTreeNode):
-    """What the loss of a group is computed from; leaves are `[T, E, n, ...]`.
+    """The inputs of a group's loss; leaves are `[T, E, n, ...]`.
 
-    In turn-based games feed-forward policies learn from those who move alone: `n` is then their number.
+    In turn-based games feed-forward policies learn from the moving agents only: `n` is then their number.
     """
 
     observation: Observation  # as the network sees it
     action: jax.Array
-    extras: dict[str, jax.Array]  # all that `act` recorded
+    extras: dict[str, jax.Array]  # everything that `act` recorded
     advantage: jax.Array
     target: jax.Array  # of the value, in the units of the network
-    active: jax.Array | None  # whose actions count; None: everybody's
+    active: jax.Array | None  # whose actions count; None: all agents'
     present: jax.Array | None  # whose values count
     first: jax.Array  # [T, E]: an episode begins here
     memory: PyTree  # [E, n, ...], before the first step
@@ -117,7 +117,7 @@ class Batch(struct.PyTreeNode):
         return _masked_sum(values, self.present) / self.num_present
 
     def count(self, axis: str | None) -> "Batch":
-        """With what means are divided by; at least 1, so that an empty batch gives 0 and not NaN."""
+        """With the divisors of means; at least 1, so that an empty batch gives 0 and not NaN."""
         actions = _masked_sum(jnp.ones_like(self.advantage), self.active)
         values = _masked_sum(jnp.ones_like(self.target), self.present)
         actions, values = sum_over_devices((actions, values), axis)
@@ -145,7 +145,7 @@ class Batch(struct.PyTreeNode):
         return self.replace(**picked, observation=pick_observation(self.observation, index), movers=index)
 
     def evaluate(self, network: ActorCritic, weights: PyTree) -> Evaluation:
-        """What `weights` say of the actions."""
+        """The outputs of `weights` for the actions."""
         return evaluate_actions(network, weights, self.observation, self.action, self.memory, self.first)
 
 
@@ -164,7 +164,7 @@ def take_envs(batches: Batches, envs: jax.Array) -> Batches:
 
 
 def make_batch(policy: Policy, trajectory: Trajectory, experience: Experience, all_agents: bool) -> Batch:
-    """A group's batch, without advantages and targets yet. all_agents: those who wait in turn-based games, too."""
+    """A group's batch, without advantages and targets yet. all_agents: also those waiting in turn-based games."""
     seen, last, zeros = trajectory.observation, trajectory.last_observation, jnp.zeros_like(trajectory.reward)
     inputs = {
         "reward": trajectory.reward,
@@ -189,7 +189,7 @@ def make_batch(policy: Policy, trajectory: Trajectory, experience: Experience, a
         inputs=inputs,
         movers=None,
     )
-    recurrent = jax.tree.leaves(trajectory.memory)  # then those who wait are kept: their order matters
+    recurrent = jax.tree.leaves(trajectory.memory)  # then waiting agents are kept: the order of steps matters
     if not (all_agents or policy.movers is None or seen.active is None or recurrent):
         batch = batch.pick(mover_index(seen.active, policy.movers))
         batch = batch.replace(present=batch.active)
@@ -208,12 +208,12 @@ class OnPolicy(Algorithm, Stochastic, EstimatesKL, Evolves, NormalisesViews):
     entropy_coef: float = 0.01  # weight of the entropy bonus
     max_grad_norm: float = 0.5  # gradients are scaled down to this norm
     anneal: bool = False  # learning rate falls linearly to 0
-    critic: Literal["own", "global"] = "own"  # what the critic sees: own view, or the global state too
-    mixer: MixerKind = "none"  # how the agents' values make up the team's (VDAC); none: everybody for itself
+    critic: Literal["own", "global"] = "own"  # inputs of the critic: own view, or the global state too
+    mixer: MixerKind = "none"  # how the agents' values make up the team's (VDAC); none: independent agents
     normalise_views: bool = False  # running mean and variance of the views
     normalise_values: bool = False  # running mean and variance of the value targets
     normalise_advantages: bool = True  # zero mean, unit variance in each minibatch
-    chunk_samples: int = 0  # samples whose gradient is computed at once; 0: as many as suits the device
+    chunk_samples: int = 0  # samples per gradient computation; 0: chosen for the device
     network: Network = dataclasses.field(default_factory=Network)  # torsos of actor and critic
 
     def __post_init__(self):
@@ -230,7 +230,7 @@ class OnPolicy(Algorithm, Stochastic, EstimatesKL, Evolves, NormalisesViews):
 
     @property
     def values(self) -> OwnValues | TeamValue:
-        """Whose values there are."""
+        """Values per agent, or per team."""
         return OwnValues() if self.mixer == "none" else TeamValue(self.mixer)
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> LearnerState:
@@ -267,7 +267,7 @@ class OnPolicy(Algorithm, Stochastic, EstimatesKL, Evolves, NormalisesViews):
         return jax.nn.softmax(actions.logits), memory  # pyright: ignore[reportAttributeAccessIssue]
 
     def value(self, params: Policy, observation: Observation, memory: PyTree) -> jax.Array:
-        """What one agent can expect from here on."""
+        """One agent's expected return from here on."""
         view = normalisation.normalise_tree(params.view_stats, observation.view)
         value, _ = apply_network(params.network, params.weights, view, observation.state, memory, method="critic")
         return normalisation.denormalise(params.value_stats, value)
@@ -281,7 +281,7 @@ class OnPolicy(Algorithm, Stochastic, EstimatesKL, Evolves, NormalisesViews):
     def prepare(
         self, state: LearnerState, experience: Experience, axis: str | None = None
     ) -> tuple[LearnerState, Batches]:
-        """Each group's batch, with advantages (GAE) and value targets; running statistics are brought up to date."""
+        """Each group's batch, with advantages (GAE) and value targets; running statistics are updated."""
         self = self.traced(state.hyper)
         batches, known = {}, {}
         for name, trajectory in experience.trajectories.items():
@@ -297,7 +297,7 @@ class OnPolicy(Algorithm, Stochastic, EstimatesKL, Evolves, NormalisesViews):
         if self.normalise_values:
             state = self.values.update_stats(state, batches, axis)
             batches = self.values.normalise_targets(state, batches)
-        if self.normalise_views:  # the statistics that acted normalise this batch; the new ones act next
+        if self.normalise_views:  # this batch keeps the statistics used for acting
             params = {}
             for name, policy in state.params.items():
                 seen = experience.trajectories[name].observation
@@ -307,20 +307,22 @@ class OnPolicy(Algorithm, Stochastic, EstimatesKL, Evolves, NormalisesViews):
         return state, batches
 
     def last_value(self, policy: Policy, batch: Batch) -> jax.Array:
-        """Values `[E, n]` of the observations after the last step, 0 for those who have left."""
+        """Values `[E, n]` of the observations after the last step, 0 for agents that have left."""
         seen = batch.last_observation  # normalised already
         value = over_agents(self.value)(policy.replace(view_stats=None), seen, batch.last_memory)
         return value if seen.present is None else jnp.where(seen.present, value, 0.0)
 
     @abc.abstractmethod
     def loss(self, new: Evaluation, batch: Batch) -> tuple[jax.Array, Metrics]:
-        """The whole loss on a batch, and metrics. new: what the weights that learn say of it.
+        """The whole loss on a batch, and metrics. new: the outputs of the current weights on it.
 
-        Means are taken by `batch.mean_active` and `batch.mean_present`, which know of masks, chunks and devices.
+        Means are taken by `batch.mean_active` and `batch.mean_present`, which account for masks, chunks and devices.
         """
 
     def evaluate(self, state: LearnerState, weights: PyTree, batches: Batches) -> tuple[Evaluations, Batches]:
-        """What `weights` say of each group's batch; and the batches, for algorithms whose returns depend on that."""
+        """The outputs of `weights` on each group's batch; and the batches, for algorithms whose returns depend on
+        them.
+        """
         groups = {name: batch for name, batch in batches.items() if name in state.params}
         return {n: batch.evaluate(state.params[n].network, weights[n]) for n, batch in groups.items()}, batches
 
@@ -360,7 +362,7 @@ class OnPolicy(Algorithm, Stochastic, EstimatesKL, Evolves, NormalisesViews):
         return self.apply(state, gradients), metrics
 
     def count_update(self, state: LearnerState) -> LearnerState:
-        """The state one update older."""
+        """The state after one more update."""
         return state.replace(updates=state.updates + 1)
 
     def approx_kl(self, state: LearnerState, experience: Experience) -> jax.Array:

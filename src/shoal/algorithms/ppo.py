@@ -5,8 +5,8 @@ advantages A and value targets G, every minibatch step descends the mean of
 
     -min(r A, clip(r, 1 - ε, 1 + ε) A)  -  c_entropy H(π)  +  c_value / 2 (V - G)².
 
-Departures: minibatches are made of whole environments, not single samples (the copies are independent, and moving whole
-ones is several times cheaper); the value loss is not clipped; returns run over an agent's own decisions
+Departures: minibatches are made of whole environments, not single samples (the copies are independent, and gathering
+whole ones is several times cheaper); the value loss is not clipped; returns run over an agent's own decisions
 (`ops.returns`). Shape letters: `T` time, `E` environments, `n` agents of a group.
 """
 

@@ -5,8 +5,8 @@
 Layer normalisation keeps it stable in place of target networks, and thousands of copies in place of a replay: the most
 sample- and time-efficient choice for discrete team games here. Paper: Gallici et al. 2025; a mixer makes it VDN
 (Sunehag et al. 2018) or QMIX (Rashid et al. 2018). Departures: minibatches are made of whole environments; Adam instead
-of RAdam; λ counts own decisions; episodes that were cut short bootstrap from their real final observation; a team is
-paid the mean of its agents' rewards. Shape letters: `T` time, `E` environments, `n` agents of a group.
+of RAdam; λ counts own decisions; truncated episodes bootstrap from their real final observation; a team's reward is the
+mean of its agents'. Shape letters: `T` time, `E` environments, `n` agents of a group.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from shoal.ops.gradients import adam, chunked_gradient, shuffle_envs, sum_over_d
 from shoal.ops.returns import lambda_returns
 
 TEAM = "team"
-"""The name under which a batch has the targets of a whole team."""
+"""The key of the whole team's targets in a batch."""
 NORMED = Network(hidden=(128, 128), activation="relu", layer_norm=True)
 
 
@@ -44,10 +44,10 @@ class LearnerState(struct.PyTreeNode):
 
 
 class Batch(struct.PyTreeNode):
-    """What the loss is computed from, by group; leaves are `[T, E, n, ...]`, memory `[E, n, ...]`.
+    """The inputs of the loss, by group; leaves are `[T, E, n, ...]`, memory `[E, n, ...]`.
 
-    target: the λ-returns of actions; with a mixer there is one for the whole team, `[T, E]`. extras: all that `act`
-    recorded.
+    target: the λ-returns of actions; with a mixer there is one for the whole team, `[T, E]`. extras: everything that
+    `act` recorded.
     """
 
     observation: dict[str, Observation]
@@ -64,7 +64,7 @@ class Batch(struct.PyTreeNode):
         return timed.replace(memory=jax.tree.map(lambda leaf: leaf[envs], self.memory))
 
     def weight(self, name: str) -> jax.Array:
-        """Which targets count: those of agents who are present, and of teams."""
+        """Which targets count: those of agents that are present, and of teams."""
         target = self.target[name]
         return as_weight(None if name == TEAM else self.observation[name].present, target)
 
@@ -80,8 +80,8 @@ class PQN(QLearning):
     anneal: bool = True  # learning rate falls linearly to 0
     epochs: int = 2  # passes over the batch
     minibatches: int = 4  # parts each pass is cut into; must divide the number of copies
-    chunk_samples: int = 0  # samples whose gradient is computed at once; 0: as many as suits the device
-    network: Network = dataclasses.field(default_factory=lambda: NORMED)  # of the action values
+    chunk_samples: int = 0  # samples per gradient computation; 0: chosen for the device
+    network: Network = dataclasses.field(default_factory=lambda: NORMED)  # torso of the action values
 
     def __post_init__(self):
         super().__post_init__()
@@ -90,7 +90,7 @@ class PQN(QLearning):
 
     @property
     def traits(self) -> Traits:
-        with_state = self.mixer == "monotonic"  # which must know the global state of final observations, too
+        with_state = self.mixer == "monotonic"  # which needs the global state of final observations, too
         return Traits(with_state, records_final_observations=with_state, minibatches=self.minibatches)
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> LearnerState:
@@ -122,7 +122,7 @@ class PQN(QLearning):
         return self.count_update(state), jax.tree.map(jnp.mean, metrics)
 
     def prepare(self, state: LearnerState, experience: Experience) -> Batch:
-        """The batch with its λ-returns, of the values that `act` recorded."""
+        """The batch with its λ-returns, from the values that `act` recorded."""
         self = self.traced(state.hyper)
         tracks = experience.trajectories
         return Batch(
@@ -155,7 +155,7 @@ class PQN(QLearning):
         return target
 
     def team_returns(self, state: LearnerState, experience: Experience, last: dict[str, jax.Array]) -> jax.Array:
-        """G_t of the team as if it were one agent. last: values of the observations after the last step, by group."""
+        """G_t of the team as one agent. last: values of the observations after the last step, by group."""
         tracks = experience.trajectories
         one = next(iter(tracks.values()))  # the global state is the same for all groups
         seen = {name: track.observation for name, track in tracks.items()}
@@ -188,7 +188,7 @@ class PQN(QLearning):
     def loss(
         self, weights: dict[str, PyTree], state: LearnerState, batch: Batch, total: jax.Array
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """(Q(s, a) - G)², summed over a part of a batch with that `total` of targets that count; and metrics."""
+        """(Q(s, a) - G)², summed over a part of a batch; and metrics. total: the number of targets that count."""
         chosen = {}
         for name, policy in state.params.items():
             network, seen = policy.network, batch.observation[name]
@@ -198,7 +198,7 @@ class PQN(QLearning):
             jnp.sum(value * as_weight(batch.observation[name].present, value)) for name, value in chosen.items()
         )
         agents = 1
-        if self.mixer != "none":  # the team as if it were one agent
+        if self.mixer != "none":  # the team as one agent
             joined = q.concatenate_agents(chosen, batch.observation)
             chosen, agents = {TEAM: self.mix(weights["mixer"], joined, batch.state)}, joined.shape[-1]
         errors = {name: chosen[name] - target for name, target in batch.target.items()}

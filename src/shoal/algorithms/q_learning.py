@@ -1,7 +1,7 @@
 """The base of learners of action values (DQN, PQN): ε-greedy policies, values of observations, mixers, and Adam.
 
-An agent that may not act now has no choice to value: its observation is worth the mean over the legal choices, which is
-trained like a chosen one. So values flow back through the observations of those who wait, in games of turns too.
+An inactive agent has no choice to value: the value of its observation is the mean over the legal choices, which is
+trained like that of a chosen one. So values propagate through the observations of waiting agents in turn-based games.
 Shape letters: `T` time, `E` environments (in a replay: windows), `n` agents of a group, `A` choices of an action.
 """
 
@@ -49,13 +49,13 @@ class QLearning(Algorithm, Evolves):
     gamma: float = 0.99  # discount per environment step
     max_grad_norm: float = 10.0  # gradients are scaled down to this norm
     epsilon_start: float = 1.0  # share of random actions at the beginning
-    epsilon_end: float = 0.05  # and later
+    epsilon_end: float = 0.05  # share of random actions after it has fallen
     epsilon_fraction: float = 0.3  # share of the run over which it falls
     anneal: bool = False  # learning rate falls linearly to 0
-    dueling: bool = False  # value and advantages have heads of their own
+    dueling: bool = False  # separate heads for value and advantages
     mixer: MixerKind = "none"  # of the team's values: none (independent), sum (VDN), monotonic (QMIX)
-    mixer_hidden: int = 64  # width of the network that makes the weights of a monotonic mixer
-    network: Network = dataclasses.field(default_factory=Network)  # of the action values
+    mixer_hidden: int = 64  # width of the hypernetwork of a monotonic mixer
+    network: Network = dataclasses.field(default_factory=Network)  # torso of the action values
 
     def __post_init__(self):
         check_types(self)
@@ -69,7 +69,9 @@ class QLearning(Algorithm, Evolves):
             require(end <= start, type(self).__name__, "epsilon_end", end, allowed)
 
     def init_weights(self, key: jax.Array, spec: LearnerSpec) -> tuple[dict[str, QPolicy], PyTree]:
-        """Fresh policies for the groups of `spec`, and the mixer's weights; refuses actions that cannot be listed."""
+        """Fresh policies for the groups of `spec`, and the mixer's weights; refuses action spaces that cannot be
+        enumerated.
+        """
         for_agents, for_mixer = jax.random.split(key)
         epsilon = jnp.asarray(self.epsilon_start, jnp.float32)
         policies = {}
@@ -90,12 +92,12 @@ class QLearning(Algorithm, Evolves):
     def act(
         self, params: QPolicy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool
     ) -> ActOutput:
-        """One agent's best action; if it is to `explore`, with probability ε any legal one."""
+        """One agent's best action; if `explore`, any legal one with probability ε."""
         action, memory, _ = choose_action(params, observation, memory, key, explore)
         return ActOutput(action, memory)
 
     def value(self, params: QPolicy, observation: Observation, memory: PyTree) -> jax.Array:
-        """What one agent can expect from here on: the value of its best action."""
+        """One agent's expected return from here on: the value of its best action."""
         values, _ = params.forward(observation, memory)
         return greedy_value(params.network.action, values, values, observation)
 
@@ -106,7 +108,7 @@ class QLearning(Algorithm, Evolves):
         return params.replace(weights=weights)
 
     def mix(self, weights: PyTree, values: jax.Array, state: PyTree) -> jax.Array:
-        """What teams are worth, `[T, E]`, from what their agents are, `[T, E, agents]`. weights: the mixer's."""
+        """Values of teams, `[T, E]`, from those of their agents, `[T, E, agents]`. weights: the mixer's."""
         state = state if self.mixer == "monotonic" else None
         return over_axes(lambda values, state: mix(self.mixer, weights, values, state), 2)(values, state)
 
@@ -121,7 +123,7 @@ class QLearning(Algorithm, Evolves):
         return state.replace(params=params, mixer=new["mixer"], optimiser=optimiser)
 
     def count_update(self, state: Any) -> Any:
-        """The state one update older: ε falls as its schedule says."""
+        """The state after one more update: ε follows its schedule."""
         self = self.traced(state.hyper)
         updates = state.updates + 1
         done = updates / state.hyper["total_updates"] / jnp.maximum(self.epsilon_fraction, 1e-6)
@@ -131,14 +133,14 @@ class QLearning(Algorithm, Evolves):
 
 
 def join_weights(params: dict[str, QPolicy], mixer: PyTree) -> dict[str, PyTree]:
-    """All that is trained: the weights of the agents' values, by group, and those of the mixer."""
+    """All trained weights: those of the agents' values, by group, and of the mixer."""
     return {"agents": {name: policy.weights for name, policy in params.items()}, "mixer": mixer}
 
 
 def choose_action(
     policy: QPolicy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool
 ) -> tuple[jax.Array, PyTree, jax.Array]:
-    """One agent's ε-greedy action (greedy if it is not to `explore`), its memory after it, and its action values."""
+    """One agent's ε-greedy action (greedy unless `explore`), its memory after it, and its action values."""
     values, memory = policy.forward(observation, memory)
     space = policy.network.action
     action = best_action(space, values, observation.legal)
@@ -177,13 +179,13 @@ def action_value(
 
 
 def concatenate_agents(values: dict[str, jax.Array], observation: dict[str, Observation]) -> jax.Array:
-    """The values of all agents of a team side by side, `[..., agents]`; 0 for those who are not present."""
+    """The values of all agents of a team side by side, `[..., agents]`; 0 for agents that are not present."""
     masked = [keep_where(observation[name].present, value) for name, value in values.items()]
     return jnp.concatenate(masked, axis=-1)
 
 
 def team_reward(reward: dict[str, jax.Array], observation: dict[str, Observation]) -> jax.Array:
-    """The mean over the agents who are present, `[...]` from `[..., n]` by group."""
+    """The mean over the agents that are present, `[...]` from `[..., n]` by group."""
     total, count = jnp.float32(0.0), jnp.float32(0.0)
     for name, gained in reward.items():
         weight = as_weight(observation[name].present, gained)

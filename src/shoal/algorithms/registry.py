@@ -1,4 +1,4 @@
-"""Algorithm classes by the names that run folders hold, and how one of your own becomes one of them."""
+"""Algorithm classes by the names that run folders store, and the registration of your own."""
 
 import dataclasses
 import types
@@ -16,7 +16,7 @@ Class = TypeVar("Class", bound=type[Algorithm])
 
 
 def check_class(name: str, cls: Any) -> None:
-    """Refuses what is no algorithm, or one that could not be built, stored and built again."""
+    """Refuses classes that are not algorithms, or that could not be built, stored and rebuilt."""
 
     def refuse(what: str) -> typing.NoReturn:
         raise OptionError(f"the algorithm {name!r} ({getattr(cls, '__qualname__', repr(cls))}): {what}")
@@ -24,7 +24,7 @@ def check_class(name: str, cls: Any) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
         refuse("it must be a class derived from shoal.core.algorithm.Algorithm, or from an algorithm such as shoal.PPO")
     if _undecorated(cls):
-        refuse(f"its options are not seen: write {FROZEN} above the class, below @shoal.register_algorithm")
+        refuse(f"its options are not visible: write {FROZEN} above the class, below @shoal.register_algorithm")
     if not cls.__dataclass_params__.frozen:  # pyright: ignore[reportAttributeAccessIssue]
         refuse(f"it is not frozen: write {FROZEN} above the class")
     missing = sorted(getattr(cls, "__abstractmethods__", ()))
@@ -36,19 +36,19 @@ def check_class(name: str, cls: Any) -> None:
             refuse(f"its option {field.name} has no default")
         if not _storable(hints[field.name]):
             refuse(
-                f"its option {field.name} is a {hints[field.name]}, which a run folder cannot hold: use numbers, text, "
-                "flags, tuples of these, or a frozen dataclass"
+                f"its option {field.name} is a {hints[field.name]}, which a run folder cannot store: use numbers, "
+                "text, flags, tuples of these, or a frozen dataclass"
             )
 
 
 ALGORITHMS = Registry("algorithm", "shoal.algorithms", (r"[a-z][a-z0-9_]*", "kl_ppo"), check_class)
-"""The classes, by the names that run folders hold."""
+"""The classes, by the names that run folders store."""
 
 
 def register_algorithm(name: str) -> typing.Callable[[Class], Class]:
-    """Makes an algorithm of your own known: `@shoal.register_algorithm("kl_ppo")`, above its dataclass.
+    """Registers an algorithm of your own: `@shoal.register_algorithm("kl_ppo")`, above its dataclass.
 
-    Run folders hold it by that name; `--algo kl_ppo` trains with it. It must be registered wherever such a run is
+    Run folders store it by that name; `--algo kl_ppo` trains with it. It must be registered wherever such a run is
     opened: by `--import FILE`, by importing its module, or by an entry point of the group `shoal.algorithms`.
     """
 
@@ -65,7 +65,7 @@ def register_algorithm(name: str) -> typing.Callable[[Class], Class]:
 
 
 def check_registered(algorithm: Algorithm, where: str) -> None:
-    """Refuses an algorithm that a run folder would give back as another, such as a subclass of PPO called `ppo`."""
+    """Refuses an algorithm that would be restored as another class, such as a subclass of PPO called `ppo`."""
     cls, name = type(algorithm), getattr(algorithm, "name", None)
     known = ALGORITHMS.table.get(str(name))
     if known is cls:
@@ -75,14 +75,14 @@ def check_registered(algorithm: Algorithm, where: str) -> None:
         raise OptionError(f"{where} is of an older class {cls.__qualname__}, {why}")
     inherits = f" and inherits the name {name!r} of {known.__qualname__}" if known else ""
     raise OptionError(
-        f"{where} is of the class {cls.__qualname__}, which is not registered{inherits}: a run folder could not give "
-        f'it back. Write @shoal.register_algorithm("{_suggest(cls)}") above the class, or train it without a run '
-        "folder (shoal.train without run_dir)"
+        f"{where} is of the class {cls.__qualname__}, which is not registered{inherits}: it could not be restored "
+        f'from a run folder. Write @shoal.register_algorithm("{_suggest(cls)}") above the class, or train it without '
+        "a run folder (shoal.train without run_dir)"
     )
 
 
 def _suggest(cls: type) -> str:
-    """A class's name as a name of ours: KLPenaltyPPO, kl_penalty_ppo."""
+    """A class's name in our spelling: KLPenaltyPPO, kl_penalty_ppo."""
     letters = cls.__name__
     parts = [
         f"_{letter}"
@@ -94,7 +94,7 @@ def _suggest(cls: type) -> str:
 
 
 def _undecorated(cls: type) -> bool:
-    """Whether a class has options of its own but is no dataclass: they would be lost."""
+    """Whether a class has options of its own but is not a dataclass: they would be lost."""
     if not dataclasses.is_dataclass(cls):
         return True
     options = [hint for hint in vars(cls).get("__annotations__", {}).values() if "ClassVar" not in str(hint)]
@@ -102,7 +102,7 @@ def _undecorated(cls: type) -> bool:
 
 
 def _storable(hint: Any) -> bool:
-    """Whether JSON can hold, and give back, a value of that annotation."""
+    """Whether a value of that annotation round-trips to JSON."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint in _PLAIN or hint is Any or origin is typing.Literal or dataclasses.is_dataclass(hint):
         return True

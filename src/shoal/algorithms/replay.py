@@ -1,7 +1,7 @@
-"""The base of learners with a replay: what is stored of a step, windows of it, and gradient steps once it is warm.
+"""The base of learners with a replay: stored steps, sampled windows, and gradient steps after a warm-up.
 
 Shape letters: `T` time, `E` environments; `W` rows of a window, `T` of them between the burn-in and the last, `S` of
-these are learnt from (`sequence`), `B` windows of a batch, `n` agents of a group.
+these are trained on (`sequence`), `B` windows of a batch, `n` agents of a group.
 """
 
 import abc
@@ -29,9 +29,10 @@ Metrics = dict[str, jax.Array]
 
 
 class Steps(struct.PyTreeNode):
-    """Steps as they are stored; leaves are `[T, E, ...]`, in a batch `[W, B, ...]`, by group but for flags and states.
+    """Steps as they are stored; leaves are `[T, E, ...]`, in a batch `[W, B, ...]`, by group except for flags and
+    states.
 
-    state, final_state: the global state, once for all groups; None where nobody asks for it.
+    state, final_state: the global state, once for all groups; None if not needed.
     """
 
     observation: Observations
@@ -47,7 +48,7 @@ class Steps(struct.PyTreeNode):
 
 
 class NextObservations(NamedTuple):
-    """What followed each row of a window: the next observation, or the final one where the episode was cut short."""
+    """The successor of each row of a window: the next observation, or the final one where the episode was truncated."""
 
     observation: Observations
     state: PyTree
@@ -57,21 +58,21 @@ class NextObservations(NamedTuple):
 class Replayed(Algorithm, Replays):
     """Options and methods common to learners with a replay (abstract). A learner's state has a `replay`."""
 
-    buffer_size: int = 100_000  # environment steps that the replay holds
+    buffer_size: int = 100_000  # capacity of the replay in environment steps
     warm_up: int = 2_000  # environment steps before learning begins
-    batch_size: int = 256  # windows of a gradient step
-    gradient_steps: int = 4  # in each update
+    batch_size: int = 256  # windows per gradient step
+    gradient_steps: int = 4  # gradient steps per update
     gamma: float = 0.99  # discount per environment step
-    n_step: int = 1  # own decisions until values are bootstrapped from
-    sequence: int = 1  # steps of a window that are learnt from; more for recurrent networks
-    burn_in: int = 0  # steps before them that only bring the memory up to date
+    n_step: int = 1  # own decisions before bootstrapping from values
+    sequence: int = 1  # trained steps per window; more for recurrent networks
+    burn_in: int = 0  # steps before these that only refresh the memory
 
     @abc.abstractmethod
     def fresh_memory(self) -> PyTree:
-        """One agent's memory at the start of an episode: it is stored with every step."""
+        """One agent's memory at the start of an episode: memories are stored with every step."""
 
     def check_replay(self) -> None:
-        """Refuses sizes that do not fit together."""
+        """Refuses inconsistent sizes."""
         check_whole(self, buffer_size=1, warm_up=0, batch_size=1, gradient_steps=1, n_step=1, sequence=1, burn_in=0)
         remembers = bool(jax.tree.leaves(jax.eval_shape(self.fresh_memory)))
         allowed = "0 if the network has no memory (network.recurrent is 'none')"
@@ -79,7 +80,7 @@ class Replayed(Algorithm, Replays):
 
     @property
     def window(self) -> int:
-        """Rows of a sample; the last is there for its observation only."""
+        """Rows of a sample; only the observation of the last is used."""
         return self.burn_in + self.sequence + self.n_step
 
     def make_traits(self, needs_global_state: bool, prioritised: bool = False) -> Traits:
@@ -90,7 +91,7 @@ class Replayed(Algorithm, Replays):
         return self.fresh_memory()
 
     def replay_shape(self, spec: LearnerSpec) -> tuple[Steps, int, int]:
-        """One step as it is stored, rows, and copies: what decides how large the replay is. Rows are whole updates."""
+        """One stored step, rows and copies, which determine the size of the replay. Rows are whole updates."""
         rows = -(-self.buffer_size // (spec.num_envs * spec.num_steps)) * spec.num_steps
         if rows < spec.num_steps + self.window:
             least = (spec.num_steps + self.window) * spec.num_envs
@@ -106,7 +107,7 @@ class Replayed(Algorithm, Replays):
         )
 
     def make_steps(self, experience: Experience) -> Steps:
-        """What is stored of an experience; the global state only if this learner asks for it, not another one."""
+        """The stored part of an experience; the global state only if this learner needs it."""
         tracks, needs_state = experience.trajectories, self.traits.needs_global_state
         one = next(iter(tracks.values()))
         finals = {g: track.final_observation for g, track in tracks.items() if track.final_observation is not None}
@@ -141,8 +142,10 @@ class Replayed(Algorithm, Replays):
     def n_step_targets(
         self, rows: Steps, reward: jax.Array, next_value: jax.Array, active: Any, present: Any
     ) -> jax.Array:
-        """Targets r + γ r' + ... + γ^n V(s⁽ⁿ⁾), `[S, B, n]`, given values of what followed each row, `[T, B, n]`."""
-        before = jnp.concatenate([jnp.zeros_like(next_value[:1]), next_value[:-1]])  # the first is read by nobody
+        """Targets r + γ r' + ... + γ^n V(s⁽ⁿ⁾), `[S, B, n]`, given the values of the successors of each row, `[T, B,
+        n]`.
+        """
+        before = jnp.concatenate([jnp.zeros_like(next_value[:1]), next_value[:-1]])  # the first is never read
         flags = rows.terminated[..., None], rows.truncated[..., None], active, present
         returns = n_step_returns(reward, before, next_value, next_value[-1], *flags, gamma=self.gamma, n=self.n_step)
         return returns[: self.sequence]
@@ -150,17 +153,18 @@ class Replayed(Algorithm, Replays):
     def repeat_when_warm(
         self, step: Callable[[Any, jax.Array], tuple[Any, Metrics]], state: Any, key: jax.Array, axis: Any
     ) -> tuple[Any, Metrics]:
-        """`gradient_steps` calls of `step(state, key)`, and the means of metrics; none, and zeros, until it is warm."""
+        """`gradient_steps` calls of `step(state, key)`, and the means of metrics; zeros during the warm-up."""
         replay = state.replay
-        learner = state.replace(replay=replay.replace(store=()))  # the store itself must not pass through the branch
+        learner = state.replace(replay=replay.replace(store=()))  # the store must not pass through the branch
 
         def steps(learner: Any) -> tuple[Any, Metrics]:
             def once(learner, key):
                 learner, metrics = step(learner.replace(replay=learner.replay.replace(store=replay.store)), key)
                 return learner.replace(replay=learner.replay.replace(store=())), metrics
 
-            # Each device draws from its own copies, with its own key: what is drawn depends on their number, and so a
-            # learner with a replay agrees with itself on another number of devices in what it learns, not to the bit.
+            # Each device draws from its own copies, with its own key: samples depend on the number of devices, so with
+            # another number a learner with a replay gives results that are
+            # equivalent but not equal to the bit.
             own = jax.random.fold_in(key, lax.axis_index(axis)) if axis else key
             keys = jax.random.split(own, self.gradient_steps)
             learner, metrics = lax.scan(once, learner, keys)
@@ -186,7 +190,7 @@ def example_step(spec: LearnerSpec, memory: PyTree, needs_state: bool) -> Steps:
 
 
 def next_observations(window: Steps) -> NextObservations:
-    """What followed each row but the last of a window: leaves `[W - 1, B, ...]`."""
+    """The successors of all rows of a window except the last: leaves `[W - 1, B, ...]`."""
     cut = window.truncated[:-1] & ~window.terminated[:-1]
 
     def choose(final: PyTree, seen: PyTree) -> PyTree:
@@ -197,7 +201,7 @@ def next_observations(window: Steps) -> NextObservations:
 
 
 def split_windows(windows: Steps, burn_in: int) -> tuple[Steps, NextObservations]:
-    """The rows of windows after their burn-in, but for the last; and what followed each of them."""
+    """The rows of windows after their burn-in, except the last; and their successors."""
     return take_rows(windows, burn_in, -1), take_rows(next_observations(windows), burn_in, None)
 
 

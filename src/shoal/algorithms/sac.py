@@ -1,4 +1,4 @@
-"""Soft actor-critic, for continuous and for discrete actions. A critic of everybody's actions makes it MASAC or MAAC.
+"""Soft actor-critic, for continuous and for discrete actions. A critic of all agents' actions makes it MASAC or MAAC.
 
     V(s) = E[min Q(s, a) - α log π(a | s)] over a from π,    target = r + γ V⁻(s'),
     critic loss = (Q(s, a) - target)²,    actor loss = -V(s),
@@ -6,21 +6,22 @@
 
 Papers: Haarnoja et al. 2018 (SAC), Christodoulou 2019 (discrete SAC), Iqbal and Sha 2019 (MAAC).
 
-Continuous actions are a squashed Gaussian, whose deviation depends on the observation; critics are shown the action,
-and gradients flow through the sample. For discrete actions critics put out a value for each choice; expectations are
+Continuous actions are a squashed Gaussian, whose deviation depends on the observation; critics take the action as
+input, and gradients flow through the sample. For discrete actions critics output a value
+per choice; expectations are
 exact, part by part: the value of a MultiDiscrete action is the mean of those of its parts, its entropy their sum.
 
-The target entropy is a share of what is possible: `target_entropy_share` times the entropy of the uniform choice among
-legal actions; of continuous ones, minus their dimension times the share, in units of half their range.
+The target entropy is a share of the maximum: `target_entropy_share` times the entropy of the uniform choice among
+legal actions; for continuous ones, minus their dimension times the share, in units of half their range.
 
 `critic`: `own` (independent learners), `global` (MASAC: the critic sees the global state and all agents' actions), or
-`attention` (MAAC). The actor loss supposes that the others act as their policies do now, as MAAC does.
+`attention` (MAAC). As in MAAC, the actor loss assumes that the others follow their current policies.
 
 Departures: actor and critic losses are taken at the same weights; actions enter the critic at its last hidden layer;
 agents of a group share weights and a temperature; MAAC's counterfactual baseline is implied by the exact expectation,
-whose gradient does not change with a constant added to all values; n counts own decisions, and the entropy of those in
-between is left out of n-step targets; episodes that were cut short bootstrap from their real final observation. See
-`off_policy` for agents who wait, for memory, and for the shape letters.
+whose gradient does not change with a constant added to all values; n counts own decisions, and n-step targets omit the
+entropy of those in between; truncated episodes bootstrap from their real final
+observation. See `off_policy` for inactive agents, for memory, and for the shape letters.
 """
 
 import dataclasses
@@ -47,15 +48,15 @@ LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 
 @dataclasses.dataclass(frozen=True)
 class SAC(OffPolicy):
-    """Actors that stay as undecided as they can afford, led by twin critics."""
+    """Maximum-entropy actors trained against the minimum of two critics."""
 
     name: ClassVar[str] = "sac"
     only_with: ClassVar[Mapping[str, str]] = {"target_entropy_share": "learn_temperature"}
     values_every_choice: ClassVar[bool] = True
 
-    temperature: float = 0.2  # what entropy is worth; where it is learnt, at the beginning
-    target_entropy_share: float = 0.5  # of the highest entropy; continuous: so many times minus the dimension
-    learn_temperature: bool = True  # towards the target entropy; else it is fixed
+    temperature: float = 0.2  # weight of the entropy; its initial value if it is learnt
+    target_entropy_share: float = 0.5  # target entropy as a share of the maximum; continuous: times minus the dimension
+    learn_temperature: bool = True  # adapt the temperature to the target entropy; otherwise it is fixed
 
     def __post_init__(self):
         super().__post_init__()
@@ -76,7 +77,7 @@ class SAC(OffPolicy):
     def choose_action(
         self, policy: Policy, parameters: jax.Array, legal: jax.Array | None, key: jax.Array, explore: bool
     ) -> jax.Array:
-        """One agent's action: a sample if it is to `explore`, else the most likely (the mean, before squashing)."""
+        """One agent's action: a sample if `explore`, else the most likely (the mean, before squashing)."""
         actions = distribution(policy.space, clip_log_std(policy.space, parameters), legal)
         action = actions.sample(key) if explore else actions.mode()
         return action.astype(policy.space.dtype) if isinstance(policy.space, Box) else action
@@ -98,7 +99,7 @@ class SAC(OffPolicy):
         return self.count_update(state, axis), metrics
 
     def loss(self, weights: Weights, state: LearnerState, windows: Steps, key: jax.Array) -> tuple[jax.Array, Metrics]:
-        """The losses of critics, actors and temperatures, each of which moves its own weights only; and metrics."""
+        """The losses of critics, actors and temperatures, each with gradients for its own weights only; and metrics."""
         for_target, for_actor = jax.random.split(key)
         actor, features, next_actor, next_features = self.forward(weights, state, windows)
         target = lax.stop_gradient(self.target(state, windows, next_actor, next_features, for_target))
@@ -124,7 +125,7 @@ class SAC(OffPolicy):
         return critic_loss + actor_loss + temperature_loss, metrics
 
     def target(self, state: LearnerState, windows: Steps, actor: ByGroup, features: ByGroup, key: jax.Array) -> ByGroup:
-        """Targets r + γ V⁻(s') of the critics, `[S, B, n]`. actor, features: what networks put out for s'."""
+        """Targets r + γ V⁻(s') of the critics, `[S, B, n]`. actor, features: outputs of the networks for s'."""
         rows, following = split_windows(windows, self.burn_in)
         seen, spaces, alpha = following.observation, state.spaces, self.alpha(state)
         action, log_prob = self.sample_actions(spaces, actor, seen, key)
@@ -155,7 +156,9 @@ class SAC(OffPolicy):
     def temperature_loss(
         self, log_alpha: ByGroup, spaces: dict[str, ActionSpace], log_prob: ByGroup, seen: Observations
     ) -> tuple[jax.Array, Metrics]:
-        """Log α (H(π) - target entropy), summed over groups: α falls where a policy is less decided than wanted."""
+        """Log α (H(π) - target entropy), summed over groups: α falls where the entropy of a policy exceeds the
+        target.
+        """
         loss, entropies = jnp.float32(0.0), []
         for name, space in spaces.items():
             now = lax.stop_gradient(entropy(space, log_prob[name]))
@@ -174,7 +177,9 @@ class SAC(OffPolicy):
 
 
 def soft_value(space: ActionSpace, q: jax.Array, log_prob: jax.Array, alpha: jax.Array, seen: Observation) -> jax.Array:
-    """V(s) = E[min Q(s, a) - α log π(a | s)], `[S, B, n]`, from the values of all critics; who waits has no entropy."""
+    """V(s) = E[min Q(s, a) - α log π(a | s)], `[S, B, n]`, from the values of all critics; inactive agents have no
+    entropy.
+    """
     lower = jnp.min(q, axis=0)
     expected = lower[..., 0] if isinstance(space, Box) else expected_value(space, lower, jnp.exp(log_prob))
     bonus = alpha * entropy(space, log_prob)
@@ -184,7 +189,7 @@ def soft_value(space: ActionSpace, q: jax.Array, log_prob: jax.Array, alpha: jax
 def value_of_taken(
     space: ActionSpace, q: jax.Array, taken: jax.Array, log_prob: jax.Array, seen: Observation
 ) -> jax.Array:
-    """Q(s, a) of what was done, `[K, S, B, n]`; of what is expected of the policy for those who may not act."""
+    """Q(s, a) of the actions taken, `[K, S, B, n]`; the policy's expectation for inactive agents."""
     if isinstance(space, Box):
         return q[..., 0]
     if seen.active is not None:
@@ -193,12 +198,12 @@ def value_of_taken(
 
 
 def entropy(space: ActionSpace, log_prob: jax.Array) -> jax.Array:
-    """H(π): of a box a sample of it, for discrete actions exact."""
+    """H(π): estimated by a sample for a box, exact for discrete actions."""
     return -log_prob if isinstance(space, Box) else -jnp.sum(jnp.exp(log_prob) * log_prob, axis=-1)
 
 
 def target_entropy(space: ActionSpace, legal: jax.Array | None, share: jax.Array | float) -> jax.Array:
-    """The entropy that a policy is meant to have; with masks, by observation."""
+    """The target entropy of a policy; with action masks, per observation."""
     if isinstance(space, Box):
         return jnp.asarray(math.prod(space.shape) * (math.log(0.5 * (space.high - space.low)) - share))
     allowed = jnp.ones(num_parameters(space)) if legal is None else legal.astype(jnp.float32)

@@ -1,14 +1,14 @@
-"""Whose values a learner has: each agent's own (`OwnValues`), or one for a whole team (`TeamValue`, VDAC).
+"""The values of a learner: one per agent (`OwnValues`), or one for a whole team (`TeamValue`, VDAC).
 
 Paper: Su et al. 2021, "Value-Decomposition Multi-Agent Actor-Critics" (VDAC-sum and VDAC-mix). The team is all agents
 of all groups that a learner owns. Its value is the mix of its agents' critics (absent agents count 0), its reward the
-mean over the agents present in that step; everybody's policy gradient uses the team's advantage, and the value loss is
+mean over the agents present in that step; all agents' policy gradients use the team's advantage, and the value loss is
 on the mixed value:
 
     A_t = R_t^λ - V_tot(t),    V_tot = mix(V_1, ..., V_n; s),    ∂V_tot / ∂V_i >= 0.
 
-So a learner with a mixer has one more batch, called `TEAM`, which has values and no actions, while those of the groups
-have actions and no values; the loss of the learner (A2C, PPO, Impala) is taken on each.
+So a learner with a mixer has an additional batch, `TEAM`, with values and no actions, while those of the groups have
+actions and no values; the loss of the learner (A2C, PPO, Impala) is computed on each.
 
 Departures: λ-returns and the loss of the learner instead of n-step advantage actor-critic; the team decides at every
 step at which one of its agents does; the optimiser and its step size are the same for actors, critics and mixer. The
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 TEAM = "<mixer>"
 """The team's name among the batches, and that of its mixer among the weights of the policies."""
 STATS_DECAY = 0.99
-"""How much the statistics of value targets keep of the past with every update."""
+"""Decay of the statistics of value targets per update."""
 
 Estimate = Callable[[dict[str, Any]], tuple[jax.Array, jax.Array]]
 """Advantages and targets from the arguments of a function of `ops.returns`."""
@@ -55,17 +55,18 @@ class OwnValues:
     individual = True
 
     def init(self, key: jax.Array, spec: LearnerSpec, normalise_values: bool) -> None:
-        """There is nothing to train besides the policies."""
+        """Nothing is trained besides the policies."""
 
     def read_values(self, policy: "Policy", trajectory: Trajectory, batch: "Batch") -> jax.Array:
-        """Values `[T, E, n]` of a group under the policy that acted, 0 for those who wait in turn-based games."""
+        """Values `[T, E, n]` of a group under the policy that acted, 0 for agents that wait in turn-based games."""
         del policy, batch
         return trajectory.extras["value"]
 
     def add_returns(self, estimate: Estimate, state: "LearnerState", batches: "Batches", known: Known) -> "Batches":
         """The batches with the advantages and targets that `estimate` gives, in units of reward.
 
-        known: of each group, whatever is not in `batch.inputs`: `value`, `last_value` and, for V-trace, `log_ratio`.
+        known: for each group, the arguments that are not in `batch.inputs`: `value`, `last_value` and, for V-trace,
+        `log_ratio`.
         """
         del state
         filled = {}
@@ -76,10 +77,10 @@ class OwnValues:
         return filled
 
     def update_stats(self, state: "LearnerState", batches: "Batches", axis: str | None) -> "LearnerState":
-        """The state with statistics that know the targets, and weights whose values mean what they meant before.
+        """The state with statistics updated by the targets, and weights rescaled so that values are unchanged (PopArt).
 
-        Without the latter (van Hasselt et al. 2016), values grow with the statistics of targets that are made from
-        them, and both without end.
+        Without the latter (van Hasselt et al. 2016), values grow with the statistics of targets that are computed from
+        them, and both diverge.
         """
         params = {}
         for name, policy in state.params.items():
@@ -97,12 +98,12 @@ class OwnValues:
         }
 
     def join_values(self, weights: dict[str, PyTree], new: "Evaluations", batches: "Batches") -> "Evaluations":
-        """What the loss on each batch is computed from, given what `weights` say of each group's."""
+        """The inputs of the loss on each batch, given the outputs of `weights` on each group's."""
         del weights, batches
         return new
 
     def label(self, metrics: dict[str, dict[str, jax.Array]]) -> dict[str, jax.Array]:
-        """The metrics of the losses under the names that they are logged by."""
+        """The metrics of the losses under the names used in logs."""
         return {f"{metric}/{name}": value for name, found in metrics.items() for metric, value in found.items()}
 
 
@@ -130,7 +131,7 @@ class TeamValue:
     def read_values(self, policy: "Policy", trajectory: Trajectory, batch: "Batch") -> jax.Array:
         """Values `[T, E, n]` of a group under the policy that acted.
 
-        In turn-based games only those who moved were asked: the others' are computed here.
+        In turn-based games only moving agents recorded theirs: the others' are computed here.
         """
         if policy.movers is None or trajectory.observation.active is None:
             return trajectory.extras["value"]
@@ -139,7 +140,7 @@ class TeamValue:
     def add_returns(self, estimate: Estimate, state: "LearnerState", batches: "Batches", known: Known) -> "Batches":
         """The groups' batches with the team's advantage, and the team's with its target.
 
-        In V-trace the ratio is that of the joint action: the product over those who act.
+        In V-trace the ratio is that of the joint action: the product over active agents.
         """
         groups = {name: batch for name, batch in batches.items() if name != TEAM}
         inputs = self.inputs(state.team, groups, known)
@@ -159,7 +160,7 @@ class TeamValue:
     def inputs(self, team: Any, groups: "Batches", known: Known) -> dict[str, Any]:
         """The team's reward, values and flags, `[T, E]`, as the functions of `ops.returns` take them.
 
-        Where everybody has left, nothing is to come: an absent agent's final or last value is exactly 0.
+        Where all agents have left, the value is 0: an absent agent's final or last value is exactly 0.
         """
         found = {name: batch.inputs for name, batch in groups.items()}
         one = next(iter(groups.values()))
@@ -187,10 +188,10 @@ class TeamValue:
         }
 
     def update_stats(self, state: "LearnerState", batches: "Batches", axis: str | None) -> "LearnerState":
-        """As for own values; here it is the team's value that means what it meant before.
+        """As for own values; here the team's value is unchanged.
 
-        A sum has no weights of its own: each agent's value is rescaled and takes its share of the shift, as if all of
-        them were present.
+        A sum has no weights of its own: each agent's value is rescaled and takes its share of the shift, as if all
+        agents were present.
         """
         team: Any = state.team
         stats = _update_stats(team.value_stats, batches[TEAM], axis)
@@ -212,7 +213,7 @@ class TeamValue:
         return batches | {TEAM: batches[TEAM].replace(target=target)}
 
     def join_values(self, weights: dict[str, PyTree], new: "Evaluations", batches: "Batches") -> "Evaluations":
-        """What `weights` say of each group's actions, and of the team's value."""
+        """The outputs of `weights` for each group's actions, and for the team's value."""
         one = next(iter(batches.values()))
         present = {name: batches[name].inputs["present"] for name in new}
         values = {name: own.value for name, own in new.items()}
@@ -222,7 +223,7 @@ class TeamValue:
         return groups | {TEAM: team.replace(value=value[..., None])}
 
     def label(self, metrics: dict[str, dict[str, jax.Array]]) -> dict[str, jax.Array]:
-        """As for own values; what is called value_... (`value_loss`) is the team's, the rest the groups'."""
+        """As for own values; metrics named value_... (`value_loss`) are the team's, the others the groups'."""
         groups = sorted(name for name in metrics if name != TEAM)
         named = {}
         for name, found in metrics.items():
@@ -250,7 +251,7 @@ def _update_stats(stats: Any, batch: "Batch", axis: str | None) -> Any:
 
 
 def _make_team_batch(batch: "Batch", inputs: dict[str, Any]) -> "Batch":
-    """The team's batch: none of the actions, and a value wherever somebody is present."""
+    """The team's batch: no actions, and a value wherever an agent is present."""
     nobody = jnp.zeros((*batch.first.shape, 0), jnp.int32)
     somebody = inputs["present"]
     team = batch.pick(nobody)
@@ -259,12 +260,12 @@ def _make_team_batch(batch: "Batch", inputs: dict[str, Any]) -> "Batch":
 
 
 def _drop_agents(tree: PyTree) -> PyTree:
-    """The leaves `[T, E, n, ...]` of nobody; no gradient flows back through them."""
+    """The leaves `[T, E, n, ...]` for zero agents; no gradient flows through them."""
     return lax.stop_gradient(jax.tree.map(lambda leaf: leaf[:, :, :0], tree))
 
 
 def _any_agent(masks: Mapping[str, jax.Array | None]) -> jax.Array | None:
-    """Where a mask of any group holds for any agent; None if one of them always does."""
+    """Where any group's mask is true for any agent; None if a group has no mask."""
     known = [jnp.any(mask, -1) for mask in masks.values() if mask is not None]
     return functools.reduce(jnp.logical_or, known) if len(known) == len(masks) else None
 

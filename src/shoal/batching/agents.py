@@ -1,4 +1,4 @@
-"""Lifting functions of one agent to `[E, n]` agents, and picking the agents who may move."""
+"""Lifts functions of one agent to `[E, n]` agents, and selects the moving agents."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,7 +25,7 @@ def over_agents(function: Callable[..., Any]) -> Callable[..., Any]:
 def over_samples(function: Callable[[Observation], Any], observation: Observation) -> Any:
     """`function(observation)` of one agent for leaves `[T, E, n, ...]`.
 
-    One flat axis, where it can be, makes the best matrix products: the global state is not repeated for every agent.
+    Uses one flat axis where possible, for the best matrix products: the global state is not repeated per agent.
     """
     shape = jax.tree.leaves(observation.view)[0].shape[:3]
     kept = 3 if observation.state is None else 2
@@ -43,19 +43,19 @@ def over_axes(function: Callable[..., Any], axes: int) -> Callable[..., Any]:
 
 
 def as_weight(mask: jax.Array | None, like: jax.Array) -> jax.Array:
-    """A mask as numbers; ones where there is none."""
+    """A mask as numbers; ones if it is None."""
     return jnp.ones_like(like) if mask is None else mask.astype(like.dtype)
 
 
 def keep_where(mask: jax.Array | None, values: jax.Array) -> jax.Array:
-    """Values where a mask (of their leading axes) is true, else 0; all of them if there is none."""
+    """Values where a mask (of their leading axes) is true, else 0; all of them if it is None."""
     return (
         values if mask is None else jnp.where(mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)), values, 0.0)
     )
 
 
 def mean_where(values: Mapping[str, jax.Array], masks: Mapping[str, jax.Array | None]) -> jax.Array:
-    """The mean over all agents of all groups for whom a mask is true; 0 if there are none."""
+    """The mean over all agents of all groups where a mask is true; 0 if there are none."""
     total, count = jnp.float32(0.0), jnp.float32(0.0)
     for name, value in values.items():
         weight = as_weight(masks[name], value)
@@ -64,7 +64,7 @@ def mean_where(values: Mapping[str, jax.Array], masks: Mapping[str, jax.Array | 
 
 
 def with_state(observation: Observation, state: PyTree) -> Observation:
-    """Observations `[T, E, n, ...]` whose view has the global state, `[T, E, ...]`, beside it; None: as they are."""
+    """Observations `[T, E, n, ...]` with the global state, `[T, E, ...]`, added to the view; None: unchanged."""
     if state is None:
         return observation
     lead = jax.tree.leaves(observation.view)[0].shape[:3]

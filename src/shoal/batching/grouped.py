@@ -1,9 +1,9 @@
 """Different policies for the copies of a batch, without a copy of the weights for each.
 
 A bank of policies is one pytree with a leading axis; every copy of a world names the policy that plays in it. Gathering
-weights for each copy moves megabytes for nothing, and running every policy on every copy is work thrown away. So copies
-are put in order of their policy, each policy's share is filled up to whole blocks, and a block takes one policy's
-weights: a batched matrix product, at most `policies - 1` blocks larger than one policy for all would need.
+weights for each copy moves megabytes needlessly, and running every policy on every copy wastes work. So
+copies are sorted by their policy, each policy's share is filled up to whole blocks, and a block takes one policy's
+weights: a batched matrix product, at most `policies - 1` blocks larger than for a single policy.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from shoal.core import trees
 from shoal.core.types import PyTree
 
 BLOCK = 16
-"""Copies of a block."""
+"""Copies per block."""
 
 
 class BlockLayout(NamedTuple):
-    """Where copies are computed. slot: of each copy, `[E]`. row: the copy in each slot, `[slots]`; in those that are
-    left over, any. owner: the policy of each block, `[slots / BLOCK]`.
+    """The layout of copies in blocks. slot: of each copy, `[E]`. row: the copy in each slot, `[slots]`; any in unused
+    ones. owner: the policy of each block, `[slots / BLOCK]`.
     """
 
     slot: jax.Array
@@ -30,7 +30,7 @@ class BlockLayout(NamedTuple):
 
 
 def lay_out_blocks(index: jax.Array, policies: int) -> BlockLayout:
-    """How copies that are played by the policies `index` `[E]` are laid out in blocks."""
+    """Lays out copies that are played by the policies `index` `[E]` in blocks."""
     copies = index.shape[0]
     blocks = -(-copies // BLOCK) + min(policies, copies) - 1
     counts = jnp.zeros(policies, jnp.int32).at[index].add(1)
@@ -51,9 +51,10 @@ def apply_grouped_by_policy(
     rows: PyTree,
     layout: BlockLayout | None = None,
 ) -> Any:
-    """`function(policy, rows)` where every row `[E, ...]` meets the policy `index` `[E]` of the bank `[K, ...]`.
+    """`function(policy, rows)` with the policy `index` `[E]` of the bank `[K, ...]` for every row `[E, ...]`.
 
-    The function is given one policy and `BLOCK` rows at a time, and must treat rows alike. A bank of one is shared.
+    The function is given one policy and `BLOCK` rows at a time, and must treat all rows the same way. A bank of one is
+    shared.
     """
     policies = jax.tree.leaves(bank)[0].shape[0]
     if policies == 1:

@@ -1,4 +1,4 @@
-"""Doing work for some rows of a batch only.
+"""Computes only some rows of a batch.
 
 `lax.cond` under `vmap` runs both branches for every row. When few rows need the work (the copies whose episode
 just ended, say), it is cheaper to gather them, work on the small batch, and scatter the results back.
@@ -21,9 +21,9 @@ def masked_map(
 ) -> PyTree:
     """`work(shared, rows)` in the rows `[E, ...]` where `mask` holds, `default` in the others.
 
-    The work is done on 0, E/32, E/4 or E rows, the smallest of these tiers that holds them all. Under `vmap` the
+    The work is done on 0, E/32, E/4 or E rows, the smallest of these tiers that is large enough. Under `vmap` the
     mapped axis joins the rows, as long as `shared` is not mapped; if it is, every row is worked on and selected from.
-    On an accelerator, where a branch costs a round trip to the host, little work is done for every row as well.
+    On an accelerator, where a branch costs a round trip to the host, cheap work is done for every row as well.
     `work` maps a batch of rows to a batch of results and may close over static values only.
     """
 
@@ -79,14 +79,14 @@ def _map_all(work, mask, shared, rows, default):
 
 
 BRANCH_SECONDS = 12e-6
-"""What a branch inside a loop costs on a GPU: the host has to learn which way to go (measured on an H200)."""
+"""Seconds of a branch inside a loop on a GPU: the host must read the condition (measured on an H200)."""
 ELEMENTS_PER_SECOND = 2.5e12
 """Elementary operations per second in fused kernels, to the same end."""
 BYTES_PER_SECOND = 4e12
 
 
 def worth_branching(work: Callable[[PyTree], PyTree], rows: PyTree, default: PyTree) -> bool:
-    """Whether doing the work for few rows saves time. On a CPU it does; on an accelerator only if it is much work.
+    """Whether working on few rows saves time: on a CPU always, on an accelerator only if the work is expensive.
 
     There, working on all rows is compared with branching and copying the results out of a branch.
     """
@@ -98,7 +98,7 @@ def worth_branching(work: Callable[[PyTree], PyTree], rows: PyTree, default: PyT
 
 
 def _elements(jaxpr) -> int:
-    """How many elements all operations of a program write, those of inner programs included."""
+    """The number of elements that all operations of a program write, including inner programs."""
     total = 0
     for equation in jaxpr.eqns:
         inner = [p for p in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program) if _is_program(p)]
@@ -111,7 +111,7 @@ def _elements(jaxpr) -> int:
 
 
 def _weight(equation) -> int:
-    """What an element costs: a hash of 20 rounds, a kernel of ours, a product as long as its contraction, or 1."""
+    """The cost of an element: a hash of 20 rounds, a custom kernel, the contraction length of a product, or 1."""
     name = equation.primitive.name
     if name.startswith(("random_", "threefry")):
         return 16

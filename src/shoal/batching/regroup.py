@@ -36,7 +36,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Regrouped(EnvAround):
-    """A world whose seats are dealt to other groups; made by `regroup`."""
+    """A world whose seats are assigned to other groups; made by `regroup`."""
 
     env: Env
     plan: tuple[tuple[str, tuple[Part, ...]], ...]
@@ -73,7 +73,7 @@ class Regrouped(EnvAround):
 
 
 def regroup(env: Env, seats: Mapping[str, Sequence[str]]) -> Env:
-    """Deals the seats of `env` to the groups named in `seats`; every seat must be dealt exactly once."""
+    """Assigns the seats of `env` to the groups named in `seats`; every seat must be assigned exactly once."""
     spec = describe(env)
     plan = tuple((name, tuple(parse_seats(text, spec.groups) for text in texts)) for name, texts in seats.items())
     taken = [(part.group, i) for _, parts in plan for part in parts for i in range(part.start, part.stop)]

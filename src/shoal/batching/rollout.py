@@ -1,7 +1,7 @@
 """The one rollout function: training, evaluation and benchmarks all step worlds through it.
 
 An `Actor` chooses actions; `rollout` scans it and the worlds for a number of steps. Memory (recurrent carries,
-or whatever an actor keeps per copy) is reset where an episode begins and stands still while an agent is inactive.
+or whatever an actor keeps per copy) is reset where an episode begins and kept while an agent is inactive.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ class ActorOutput(struct.PyTreeNode):
 
 
 class Episodes(struct.PyTreeNode):
-    """Sums over the episodes that ended: how many, their returns by group, their lengths."""
+    """Sums over the episodes that ended: their number, returns by group, lengths."""
 
     count: jax.Array
     returns: dict[str, jax.Array]
@@ -61,7 +61,7 @@ class Step(struct.PyTreeNode):
 
 
 class Rollout(struct.PyTreeNode):
-    """Steps `[T, E, ...]` of some copies, with what is around them.
+    """Steps `[T, E, ...]` of some copies, with the state before and after them.
 
     memory: before the first step; last_observation, last_memory: after the last one. clock: of the first step.
     """
@@ -74,7 +74,7 @@ class Rollout(struct.PyTreeNode):
 
 
 class Situation(Protocol):
-    """What actions depend on, besides policies and memory: `Worlds`, or anything else with these attributes."""
+    """The inputs of actions besides policies and memory: `Worlds`, or anything else with these attributes."""
 
     @property
     def key(self) -> jax.Array: ...  # of each copy, [E]
@@ -117,7 +117,7 @@ class PlaysBatches(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Policies:
-    """The usual actor: groups are played by an algorithm's policy each, those that have none by somebody else.
+    """The usual actor: each group is played by its algorithm's policy, groups without one by another actor.
 
     `params` are the policies by group.
     """
@@ -196,7 +196,7 @@ class Policies:
 
 @dataclasses.dataclass(frozen=True)
 class Uniform(Algorithm):
-    """Uniformly random legal actions, as an algorithm that never learns: the baseline, and what `bench` plays."""
+    """Uniformly random legal actions, as an algorithm that never learns: the baseline, also used by `bench`."""
 
     action: ActionSpace
     name: ClassVar[str] = "uniform"
@@ -237,7 +237,7 @@ def step(
 def step_envs(
     vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, acts: ActorOutput
 ) -> tuple[Worlds, Step]:
-    """Steps all copies with actions that are chosen already, and records the step."""
+    """Steps all copies with given actions, and records the step."""
     following, outcome, ended = vectorised.step(worlds, acts.action)
     kept = {name: worlds.observation[name] for name in actor.recorded_groups}
     zeros = jax.tree.map(jnp.zeros_like, (outcome.reward, kept))
@@ -248,7 +248,7 @@ def step_envs(
         observation = vectorised.observe(settings, state, first.shape[0])
         return actor.final_value(params, (observation, memory)), {name: observation[name] for name in kept}
 
-    rows = (worlds.first, ended.params, ended.state, acts.memory)  # `first` only tells how many rows these are
+    rows = (worlds.first, ended.params, ended.state, acts.memory)  # `first` only gives the number of rows
     final_value, final_observation = masked_map(final, cut, params, rows, zeros)
     weight = ended.mask.astype(jnp.float32)
     episodes = Episodes(
@@ -282,7 +282,7 @@ def rollout(
     num_steps: int,
     keep: Callable[[Step], Any] = lambda step: step,
 ) -> tuple[Worlds, PyTree, Any]:
-    """Steps all copies `num_steps` times and stacks what `keep` takes of each step along a leading axis `[T]`."""
+    """Steps all copies `num_steps` times and stacks the results of `keep` for each step along a leading axis `[T]`."""
 
     def body(carry, _):
         worlds, memory = carry
@@ -296,7 +296,7 @@ def rollout(
 def make_experience(
     steps: Step, memory: PyTree, last_observation: Mapping[str, Observation], last_memory: PyTree
 ) -> Experience:
-    """Stacked steps as the experience that learners are given.
+    """Converts stacked steps to the experience that learners get.
 
     memory: before the first step; last_observation, last_memory: after the last one.
     """

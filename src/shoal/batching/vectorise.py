@@ -1,8 +1,9 @@
 """Many copies of a world at once, with auto-reset: the one place where episodes end and begin.
 
 Only the copies whose episode ended are reset (see `masked.masked_map`), and every episode starts from an independent
-draw. Views are made once per step, after the resets. The final state of an ended episode is handed out beside the new
-one; `Vectorised.observe` makes its view where that is wanted, to bootstrap from its value.
+draw. Observations are computed once per step, after the resets. The final state of an ended episode is returned beside
+the
+new one; `Vectorised.observe` gives its observation where values are bootstrapped from it.
 """
 
 import dataclasses
@@ -22,9 +23,9 @@ from shoal.core.types import Observation, Outcome, PyTree
 
 
 class Worlds(struct.PyTreeNode):
-    """The copies of a world; leaves are `[E, ...]`, but for the clock.
+    """The copies of a world; leaves are `[E, ...]`, except the clock.
 
-    key: each copy's own chain. clock: uint32 steps since the start. params: each copy's own, or None when all have the
+    key: each copy's own chain. clock: uint32 steps since the start. params: each copy's own, or None if all have the
     default ones. first: an episode begins here. returns: rewards of the episode so far, by return group (see
     `regroup.return_groups`). length: its steps so far.
     """
@@ -67,7 +68,7 @@ class Vectorised:
     def reset(self, key: jax.Array, copy_ids: jax.Array | None = None, params: PyTree = None) -> Worlds:
         """Fresh copies.
 
-        `copy_ids` are global: a device or an actor that holds some of the copies passes theirs. `params`, if given,
+        `copy_ids` are global: a device or an actor with some of the copies passes theirs. `params`, if given,
         has a leading axis `[E]`: each copy keeps its own.
         """
         copy_ids = jnp.arange(self.num_envs, dtype=jnp.uint32) if copy_ids is None else copy_ids
@@ -107,12 +108,13 @@ class Vectorised:
         return worlds, outcome, ended
 
     def observe(self, params: PyTree, state: PyTree, count: int) -> dict[str, Observation]:
-        """What `count` copies in these states see."""
+        """The observations of `count` copies in these states."""
         return self._each(self._observe, count, params, state)
 
     def _renew(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree]:
         """Params and state, those of a new episode in the copies that ended."""
-        # The clock travels with the rows: it is the same for all, but a vmap over seeds would map it if it were shared.
+        # The clock is passed with the rows: it is the same for all, but as a shared value a vmap over seeds would map
+        # it.
         rows = (jnp.broadcast_to(worlds.clock, ended.mask.shape), worlds.key, worlds.params)
         default = (worlds.params, ended.state)
         return masked_map(lambda _, rows: self._begin(rows), ended.mask, (), rows, default)

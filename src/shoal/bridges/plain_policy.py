@@ -23,7 +23,7 @@ _NORM_EPS = 1e-6
 
 
 class PolicyOutput(NamedTuple):
-    """What a policy does, with the leading axes of the view.
+    """A policy's output, with the leading axes of the view.
 
     action: as the world takes it. numbers: logits or values of the choices (those of illegal ones are -1e9); of a box,
     means and, where the policy has them, log standard deviations, before squashing. memory: for the next step.
@@ -108,7 +108,7 @@ class NumpyPolicy:
         fields |= {"actions": dataclasses.asdict(self.actions), "layer_norm": self.layer_norm, "sampled": self.sampled}
         about = {"version": VERSION, **fields}
         named: dict[str, Any] = {f"array:{name}": array for name, array in self.arrays.items()}
-        partial = path.with_name(f".{path.name}.partial")  # so that nobody ever reads half a file
+        partial = path.with_name(f".{path.name}.partial")  # so that half a file is never read
         try:
             with open(partial, "wb") as file:
                 np.savez(file, about=np.array(json.dumps(about)), **named)

@@ -1,1 +1,1 @@
-"""The contracts that everything else keeps: worlds, spaces, algorithms, keys, batches of copies, seats, ids, errors."""
+"""The contracts of the package: worlds, spaces, algorithms, keys, batches of copies, seats, ids, errors."""

@@ -1,12 +1,12 @@
-"""The algorithm contract: `init`, `act`, `value`, `update`, and all else that a runner may ask of an algorithm.
+"""The algorithm contract: `init`, `act`, `value`, `update`, and everything else that runners need from an algorithm.
 
 An algorithm never steps an environment. `act` and `value` are written for one agent and vmapped by the runner over
 `[E, n]`. A learner owns one or more groups: `state.params` and experience are dicts by group, so that a joint critic or
 a mixer sees them all. A policy (the params of one group) is a pytree that carries its own network definition as static
 metadata, so a bank of policies is the same pytree with one more leading axis.
 
-What a runner must know beforehand is in `Algorithm.traits`. What only some runners need is a small protocol of its own
-below, which an algorithm takes on by deriving from it; `require_protocol` says by name what is missing.
+`Algorithm.traits` declares what a runner must know beforehand. Features that only some runners need are the small
+protocols below, which an algorithm implements by deriving from them; `require_protocol` names the one that is missing.
 """
 
 import abc
@@ -27,11 +27,12 @@ from shoal.core.types import Group, Observation, PyTree
 
 @dataclasses.dataclass(frozen=True)
 class LearnerSpec:
-    """What a learner must know to build its networks.
+    """Everything a learner needs to build its networks.
 
-    groups: the groups it owns, observations filled in. state: spec of the global state. total_updates: how many
-    updates the experiment will make, for schedules. observations: what `observe` returns for its groups, as shapes, and
-    num_envs and num_steps: copies and steps of the experience of an update; a learner with a replay needs these.
+    groups: the groups it owns, observations filled in. state: spec of the global state. total_updates: number of
+    updates of the experiment, for schedules. observations: shapes of what `observe` returns for its groups; num_envs,
+    num_steps: copies and steps of the
+    experience of an update; all three are needed by learners with a replay.
     """
 
     groups: dict[str, Group]
@@ -43,7 +44,7 @@ class LearnerSpec:
 
 
 class ActOutput(struct.PyTreeNode):
-    """action: one agent's action. memory: its new recurrent carry. extras: what `update` wants recorded."""
+    """action: one agent's action. memory: its new recurrent carry. extras: arrays to be recorded for `update`."""
 
     action: jax.Array
     memory: PyTree
@@ -56,9 +57,8 @@ class Trajectory(struct.PyTreeNode):
     final_value: the value of an episode's final observation where the step ended an episode, else 0. memory: the carry
     before the first step, `[E, n, ...]`. last_observation, last_memory: after the last step, `[E, n, ...]`.
 
-    For learners that ask for it (`Traits.records_final_observations`) also final_observation: an episode's final
-    observation where the step cut one short, else zeros; and memories: the carry before each step, reset where an
-    episode begins.
+    Only with `Traits.records_final_observations`: final_observation: an episode's final observation where the step
+    truncated one, else zeros; memories: the carry before each step, reset where an episode begins.
     """
 
     observation: Observation
@@ -87,7 +87,7 @@ class ReplayTraits:
     """How a learner draws from its replay.
 
     window: rows of a sample. batch_size: windows per gradient step. gradient_steps: per update. prioritised: whether
-    windows with large errors are drawn more often. sequence: rows of a window that are learnt from.
+    windows with large errors are drawn more often. sequence: trained rows of a window.
     """
 
     window: int
@@ -99,20 +99,20 @@ class ReplayTraits:
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """What a runner must know of an algorithm before it hands experience to it."""
+    """What a runner must know about an algorithm before it passes experience to it."""
 
     needs_global_state: bool = False  # `Observation.state` must be filled in
     records_final_observations: bool = False  # trajectories must have `final_observation` and `memories`
-    minibatches: int = 1  # equal parts that an update cuts the copies into: their number must be a multiple
+    minibatches: int = 1  # equal parts that an update splits the copies into; must divide `num_envs`
     warm_up: int = 0  # environment steps before learning begins
     corrects_lag: bool = False  # may learn from experience of policies that are some updates old
-    running_statistics: tuple[str, ...] = ()  # options by which an update changes more than what gradients change
+    running_statistics: tuple[str, ...] = ()  # options that make an update change more than gradients do
     replay: ReplayTraits | None = None  # how it draws from its replay (see `Replays`); None if it has none
 
 
 @dataclasses.dataclass(frozen=True)
 class Algorithm(abc.ABC):
-    """What learns: a frozen dataclass whose fields are its options.
+    """A learning algorithm: a frozen dataclass whose fields are its options.
 
     Options that are annotated `float` are copied into `state.hyper` by `init`, as float32 arrays (`hyper`), and read
     from there (`traced`), so that they can be vmapped over and changed without another compilation. All other options
@@ -120,13 +120,13 @@ class Algorithm(abc.ABC):
     """
 
     name: ClassVar[str]
-    """What run folders call it: unique, and each class has its own."""
+    """Its name in run folders: unique to the class."""
     only_with: ClassVar[Mapping[str, str]] = {}
     """Options that have no effect unless the switch (a boolean option) that they name is on."""
 
     @property
     def traits(self) -> Traits:
-        """What a runner must know of it."""
+        """What a runner must know about it."""
         return Traits()
 
     @abc.abstractmethod
@@ -139,11 +139,11 @@ class Algorithm(abc.ABC):
 
     @abc.abstractmethod
     def act(self, params: PyTree, observation: Observation, memory: PyTree, key: jax.Array, explore: bool) -> ActOutput:
-        """One agent's action; the greedy one if it is not to `explore`."""
+        """One agent's action; the greedy one unless `explore`."""
 
     @abc.abstractmethod
     def value(self, params: PyTree, observation: Observation, memory: PyTree) -> jax.Array:
-        """What one agent can expect from here on; recorded for the final observations of truncated episodes."""
+        """One agent's expected return from here on; recorded for the final observations of truncated episodes."""
 
     @abc.abstractmethod
     def update(
@@ -169,20 +169,20 @@ def float_options(cls: type[Algorithm]) -> tuple[str, ...]:
     """The options of an algorithm that are traced: those annotated `float`."""
     try:
         hints = typing.get_type_hints(cls)
-    except NameError:  # a class made inside a function, whose annotations mean something only there
+    except NameError:  # a class defined inside a function, whose annotations cannot be resolved here
         hints = {field.name: field.type for field in dataclasses.fields(cls)}
     return tuple(field.name for field in dataclasses.fields(cls) if hints[field.name] in (float, "float"))
 
 
 class SplitsUpdate(abc.ABC):
-    """An update that is one gradient step, and that can be cut in two: gradients are computed here, applied there.
+    """An update of one gradient step that can be split: gradients computed in one process, applied in another.
 
     `update` equals `prepare`, `gradients`, `apply`, `count_update`, one after the other.
     """
 
     @abc.abstractmethod
     def prepare(self, state: Any, experience: Experience, axis: str | None = None) -> tuple[Any, Any]:
-        """The state with running statistics brought up to date, and the batch that gradients are computed from."""
+        """The state with updated running statistics, and the batch for the gradients."""
 
     @abc.abstractmethod
     def gradients(self, state: Any, batch: Any, /, axis: str | None = None) -> tuple[PyTree, dict[str, jax.Array]]:
@@ -198,21 +198,21 @@ class SplitsUpdate(abc.ABC):
 
 
 class Replays(abc.ABC):
-    """A learner whose state has a `replay`, as `Traits.replay` says."""
+    """A learner whose state has a `replay`, as described by `Traits.replay`."""
 
     @abc.abstractmethod
     def replay_shape(self, spec: LearnerSpec) -> tuple[PyTree, int, int]:
-        """One step as it is stored, as shapes; rows; copies: what decides how large the replay is."""
+        """The shapes of one stored step; rows; copies: these determine the size of the replay."""
 
 
 class Prioritises(Replays):
-    """A learner whose replay may live elsewhere: actors make steps and their priorities, windows come in, gradients and
-    errors go out. Its state has a `replay` and an `optimiser`, which are None where nobody needs them.
+    """A learner whose replay may be in another process: actors provide steps and priorities, the learner gets windows
+    and returns gradients and errors. Its state has a `replay` and an `optimiser`, which are None where not needed.
     """
 
     @abc.abstractmethod
     def make_steps(self, experience: Experience) -> PyTree:
-        """What is stored of an experience: leaves `[T, E, ...]`, otherwise as `replay_shape` says."""
+        """The stored part of an experience: leaves `[T, E, ...]`, otherwise shaped as in `replay_shape`."""
 
     @abc.abstractmethod
     def importance(self, state: Any, odds: jax.Array) -> jax.Array:
@@ -232,43 +232,45 @@ class Prioritises(Replays):
 
     @abc.abstractmethod
     def errors(self, state: Any, windows: PyTree, /) -> jax.Array:
-        """Absolute errors `[S, B]` of the rows of windows that are learnt from, S being `ReplayTraits.sequence`."""
+        """Absolute errors `[S, B]` of the trained rows of windows, S being `ReplayTraits.sequence`."""
 
     @abc.abstractmethod
     def priorities(self, state: Any, errors: jax.Array, /) -> jax.Array:
         """Priorities `[B]` of windows with errors `[S, B]`."""
 
-    # What an actor needs to set the priorities of its own steps.
+    # Needed by an actor to set the priorities of its own steps.
 
     @abc.abstractmethod
     def single_row(self) -> "Prioritises":
-        """The same algorithm, but with windows of one row to learn from and those that its target needs."""
+        """The same algorithm with windows of one trained row and those that its target needs."""
 
     @abc.abstractmethod
     def shared_weights(self, state: Any) -> PyTree:
-        """What `errors` needs of a learner beside its policies, and so travels with them; `()` if nothing."""
+        """What `errors` needs of a learner besides its policies, sent along with them; `()` if nothing."""
 
     @abc.abstractmethod
     def with_weights(self, state: Any, params: PyTree, shared: PyTree) -> Any:
-        """The state with other policies and shared weights, slow copies of networks having the same weights."""
+        """The state with other policies and shared weights; target networks get the same weights."""
 
     @abc.abstractmethod
     def with_exploration(self, params: PyTree, share: Any) -> PyTree:
-        """The policy of one group that takes that `share` of its actions at random."""
+        """The policy of one group with that `share` of random actions."""
 
 
 class Stochastic(abc.ABC):
-    """A policy whose play is a distribution: opponents draw actions from it, and games are solved with it."""
+    """A policy with known action probabilities: opponents sample actions from it, and games are solved with it."""
 
     @abc.abstractmethod
     def action_probabilities(
         self, params: PyTree, observation: Observation, memory: PyTree
     ) -> tuple[jax.Array, PyTree]:
-        """How likely one agent takes each action of a discrete space, `[A]`, and its memory after."""
+        """One agent's probabilities of the actions of a discrete space, `[A]`, and its memory after."""
 
 
 class EstimatesKL(abc.ABC):
-    """A learner that can tell from experience how far its policy has moved since: old experience can be left out."""
+    """A learner that can estimate how far its policy has moved since experience was collected, to skip stale
+    experience.
+    """
 
     @abc.abstractmethod
     def approx_kl(self, state: Any, experience: Experience) -> jax.Array:
@@ -276,11 +278,11 @@ class EstimatesKL(abc.ABC):
 
 
 class Evolves(abc.ABC):
-    """A policy whose weights can be searched for without gradients."""
+    """A policy whose weights can be optimised without gradients."""
 
     @abc.abstractmethod
     def acting_weights(self, params: PyTree) -> PyTree:
-        """The weights of a policy that its greedy play depends on: an actor's, not a critic's."""
+        """The weights that greedy play depends on: an actor's, not a critic's."""
 
     @abc.abstractmethod
     def with_acting_weights(self, params: PyTree, weights: PyTree) -> PyTree:
@@ -288,7 +290,7 @@ class Evolves(abc.ABC):
 
 
 class NormalisesViews(abc.ABC):
-    """Policies that may normalise what they see, by running statistics that others may bring up to date.
+    """Policies that may normalise views by running statistics, which others may update.
 
     If the option `normalise_views` is on, params have `view_stats`: `ops.normalisation.RunningStats`, as the views are.
     """
@@ -300,16 +302,16 @@ P = TypeVar("P")
 
 
 def supports(algorithm: Algorithm, protocol: type[Any]) -> bool:
-    """Whether an algorithm has taken on an optional protocol."""
+    """Whether an algorithm implements an optional protocol."""
     return isinstance(algorithm, protocol)
 
 
 def require_protocol(algorithm: Algorithm, protocol: type[P], who: str) -> P:
-    """The algorithm as one that has the protocol; refused by name if it has not. who: what needs it, for the error."""
+    """The algorithm, typed as the protocol; raises if it does not implement it. who: what needs it, for the error."""
     if isinstance(algorithm, protocol):
         return algorithm
     members = ", ".join(sorted(getattr(protocol, "__abstractmethods__", ())))
     raise OptionError(
-        f"{who} needs an algorithm that has {protocol.__name__} ({members}), which {type(algorithm).__name__} has not. "
-        f"Choose another algorithm, or derive it from shoal.core.algorithm.{protocol.__name__}."
+        f"{who} needs an algorithm with {protocol.__name__} ({members}), which {type(algorithm).__name__} does not "
+        f"have. Choose another algorithm, or derive it from shoal.core.algorithm.{protocol.__name__}."
     )

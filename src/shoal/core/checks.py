@@ -1,4 +1,4 @@
-"""Checks that environments, algorithms and search strategies make on their options when they are built."""
+"""Checks of options that environments, algorithms and search strategies make when they are built."""
 
 import math
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 from shoal.core.errors import require
 
 MAX_WHOLE = 2**31 - 1
-"""Whole numbers are counted with in int32."""
+"""Whole numbers are int32."""
 MAX_COUNT = 100_000
-"""Of agents, landmarks and the like; more is taken for a slip of the keyboard."""
+"""The most agents, landmarks and the like; more is taken for a typing error."""
 
 
 def require_whole(owner: str, at_least: int, *, at_most: int = MAX_WHOLE, **options: int) -> None:
-    """Each option must be a whole number, `at_least` and `at_most` that large."""
+    """Each option must be a whole number from `at_least` to `at_most`."""
     for option, got in options.items():
         whole = isinstance(got, int) and not isinstance(got, bool)
         require(whole and got >= at_least, owner, option, got, f"a whole number, at least {at_least}")
@@ -69,7 +69,7 @@ def check_positive(owner: Any, *options: str) -> None:
 
 
 def check_whole(owner: Any, **least: int) -> None:
-    """Each named option of `owner` must be a whole number, at least so large."""
+    """Each named option of `owner` must be a whole number of at least the given size."""
     for option, low in least.items():
         got = getattr(owner, option)
         whole = isinstance(got, int) and not isinstance(got, bool) and got >= low

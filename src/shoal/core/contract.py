@@ -1,6 +1,6 @@
-"""Does an algorithm keep the contract? Its methods are traced, so that only shapes and types are looked at.
+"""Checks whether an algorithm keeps the contract, by tracing its methods: only shapes and types are checked.
 
-This is done before every run of an algorithm that is not Shoal's own; `shoal.testing.check_algorithm` looks closer.
+This runs before every training with a third-party algorithm; `shoal.testing.check_algorithm` checks more.
 """
 
 import functools
@@ -20,7 +20,7 @@ TRACED = "Begin `update` with `self = self.traced(state.hyper)`, and make `hyper
 
 
 class Problem(NamedTuple):
-    """A thing that is wrong: where (a method), what, and how it is put right."""
+    """A violation: where (a method), what, and how to fix it."""
 
     where: str
     what: str
@@ -42,7 +42,7 @@ def check_contract(algorithm: Algorithm, spec: LearnerSpec) -> None:
 
 
 def contract_problems(algorithm: Algorithm, spec: LearnerSpec) -> Iterator[Problem]:
-    """What is wrong with `traits`, `init`, `initial_memory`, `act` and `value`; what follows from the first is left."""
+    """Problems of `traits`, `init`, `initial_memory`, `act` and `value`; without those that follow from the first."""
     if not isinstance(algorithm.traits, Traits):
         yield Problem("traits", f"it is {algorithm.traits!r}", "Return a shoal.core.algorithm.Traits")
         return
@@ -61,7 +61,7 @@ def contract_problems(algorithm: Algorithm, spec: LearnerSpec) -> Iterator[Probl
 def checked_update(
     algorithm: Algorithm, state: Any, experience: Experience, key: jax.Array, axis: str | None
 ) -> tuple[Any, dict[str, jax.Array]]:
-    """`algorithm.update`, as it is traced: what it raises or returns is put into words if it breaks the contract."""
+    """Traces `algorithm.update`; raises a readable error if it breaks the contract."""
     try:
         result = algorithm.update(state, experience, key, axis)
     except ShoalError:
@@ -74,14 +74,14 @@ def checked_update(
 
 
 def update_problems(before: Any, result: Any) -> Iterator[Problem]:
-    """What is wrong with what `update` returned."""
+    """Problems of the return value of `update`."""
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)):
         yield Problem("update", f"it returns {type(result).__name__}", "Return the state and a dict of metrics")
         return
     after, metrics = result
     different = difference(before, after)
     if different:
-        yield Problem("update", f"the state is not what it was: {different}", "Keep its structure, shapes and types")
+        yield Problem("update", f"the state has changed its form: {different}", "Keep its structure, shapes and types")
     for name, metric in metrics.items():
         if jnp.shape(metric) != ():
             fix = "Metrics are scalars: take a mean over the batch"
@@ -89,7 +89,7 @@ def update_problems(before: Any, result: Any) -> Iterator[Problem]:
 
 
 def checked_loss(algorithm: Algorithm, result: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """What a method `loss` returned, which must be one number and metrics."""
+    """Checks the return value of a method `loss`, which must be one number and metrics."""
     name = type(algorithm).__name__
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)):
         got = type(result).__name__ if not hasattr(result, "dtype") else _show(result)
@@ -107,11 +107,11 @@ def difference(before: PyTree, after: PyTree) -> str:
         if ours.get(name) != theirs.get(name):
             return f"{name} was {ours.get(name, 'not there')} and is {theirs.get(name, 'not there')}"
     same = jax.tree.structure(before) == jax.tree.structure(after)
-    return "" if same else "its leaves are the same, what holds them is not (static fields, tuples, lists)"
+    return "" if same else "its leaves are the same, but not its containers (static fields, tuples, lists)"
 
 
 def one_agent(algorithm: Algorithm, spec: LearnerSpec, name: str) -> Observation:
-    """What one agent of a group sees, as shapes."""
+    """The shapes of one agent's observation."""
     seen = spec.observations[name].replace(state=None)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), seen)
     return one.replace(state=spec.state) if algorithm.traits.needs_global_state else one
@@ -161,13 +161,13 @@ def _act_problems(group: Group, memory: PyTree, out: Any) -> Iterator[Problem]:
     different = difference(memory, out.memory)
     if different:
         fix = "`act` returns a memory of the structure, shapes and types that `initial_memory` gives"
-        yield Problem("act", f"the memory is not what it was: {different}", fix)
+        yield Problem("act", f"the memory has changed its form: {different}", fix)
     if not isinstance(out.extras, Mapping):
         yield Problem("act", f"extras is {type(out.extras).__name__}", "Record a dict of arrays by name")
 
 
 def _trace(where: str, method: Callable, *args: Any) -> Any:
-    """The shapes of what a method returns, or the problem that it raises."""
+    """The shapes of a method's return value, or the problem if it raises."""
     try:
         return jax.eval_shape(method, *args)
     except ShoalError:

@@ -1,8 +1,8 @@
 """The environment contract: a world, written once, in plain JAX, for one environment.
 
 A world is a frozen dataclass whose fields are its options (sizes, rules); everything that changes lives in the
-state that `reset` and `step` return, everything float-valued that one may want to randomise lives in `params`.
-The framework batches it, resets it, trains on it. See `docs/design.md` and `shoal.testing.check_env`.
+state that `reset` and `step` return, every float that one may want to randomise lives in `params`. The framework
+batches, resets and trains it. See `docs/design.md` and `shoal.testing.check_env`.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ class Env:
 
     @property
     def players(self) -> dict[str, tuple[Seat, ...]]:
-        """Who decides for which seats. By default each group is one player; a card game has one per seat."""
+        """The players and the seats they play. By default each group is one player; a card game has one per seat."""
         return {name: tuple((name, i) for i in range(group.size)) for name, group in self.groups.items()}
 
     def default_params(self) -> PyTree:
@@ -47,15 +47,15 @@ class Env:
         raise WorldError(f"{type(self).__name__} must define `reset(key, params)`")
 
     def step(self, key: jax.Array, state: PyTree, actions: Actions, params: PyTree) -> tuple[PyTree, Outcome]:
-        """The next state and what the actions led to. An inactive agent's action must have no effect."""
+        """The next state and the outcome of the actions. An inactive agent's action must have no effect."""
         raise WorldError(f"{type(self).__name__} must define `step(key, state, actions, params)`")
 
     def observe(self, state: PyTree, params: PyTree) -> dict[str, Observation]:
-        """What each group sees in a state."""
+        """The observations of each group in a state."""
         raise WorldError(f"{type(self).__name__} must define `observe(state, params)`")
 
     def global_state(self, state: PyTree, params: PyTree) -> PyTree:
-        """What a centralised critic sees: by default every agent's view, one after the other."""
+        """The global state for centralised critics: by default all agents' views, concatenated."""
         views = [obs.view for obs in self.observe(state, params).values()]
         return jnp.concatenate([leaf.astype(jnp.float32).ravel() for leaf in jax.tree.leaves(views)])
 
@@ -65,12 +65,12 @@ class Env:
 
     def to_pettingzoo(self, turns: bool = False) -> Any:
         """The world as a PettingZoo environment, all agents acting at once; turns: one after the other (AEC)."""
-        bridge = importlib.import_module("shoal.bridges.outgoing.pettingzoo")  # when asked for: it may be missing
+        bridge = importlib.import_module("shoal.bridges.outgoing.pettingzoo")  # late: it may not be installed
         return bridge.aec_env(self) if turns else bridge.parallel_env(self)
 
 
 class EnvAround(Env):
-    """A world that does what the world inside, its `env`, does. Subclasses change what they are for."""
+    """A world that forwards everything to the wrapped world, `env`. Subclasses override what they change."""
 
     env: Env
 
@@ -110,7 +110,7 @@ class EnvAround(Env):
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """A world's shapes as they really are: groups with their observation filled in, and the global state's spec.
+    """A world's actual shapes: groups with their observation filled in, and the global state's spec.
 
     observations: what `observe` returns, by group, as shapes.
     """
@@ -121,7 +121,7 @@ class Spec:
 
 
 def groups_of(env: Env) -> dict[str, Group]:
-    """A world's groups; refuses, naming the property, what is not a mapping from names to groups."""
+    """A world's groups; refuses anything but a mapping from names to groups."""
     groups = env.groups
     said = f"{type(env).__name__}.groups"
     form = "It must be a dict of names and groups, such as {'agent': shoal.Group(3, shoal.Discrete(5))}"

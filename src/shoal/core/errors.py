@@ -9,13 +9,13 @@ import shlex
 from collections.abc import Iterable
 
 _LONGEST = 200
-"""Letters of a value that are shown."""
+"""The most letters of a value that are shown."""
 _MOST_LISTED = 40
-"""Names that are listed where none is near."""
+"""The most names that are listed if none is similar."""
 
 
 class ShoalError(Exception):
-    """Base of every error that the user can put right."""
+    """Base of every error that the user can fix."""
 
 
 class OptionError(ShoalError, ValueError):
@@ -27,7 +27,7 @@ class UnknownNameError(ShoalError, LookupError):
 
     def __init__(self, text: str, kind: str = "", name: str = ""):
         super().__init__(text)
-        self.kind, self.name = kind, name  # what was looked for, where it is known
+        self.kind, self.name = kind, name  # what was looked up, if known
 
     def __str__(self) -> str:  # LookupError subclasses may quote their text
         return str(self.args[0])
@@ -42,7 +42,7 @@ class AlgorithmError(ShoalError):
 
 
 class NonFiniteWorldError(WorldError):
-    """An environment of the host told NaN or infinity."""
+    """An environment on the host returned NaN or infinity."""
 
 
 class RunError(ShoalError):
@@ -54,7 +54,7 @@ class NonFiniteError(ShoalError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """The error for a misspelt name: suggests the nearest ones, or lists what there is."""
+    """The error for a misspelt name: suggests the nearest ones, or lists all."""
     known, name = sorted(known), name[:_LONGEST]
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if not near:  # `grid` should find `tag/grid`
@@ -65,7 +65,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
 
 
 def require(condition: bool, owner: str, option: str, got: object, allowed: str) -> None:
-    """Raises an `OptionError` that names the owner, the option, what it got and what it allows."""
+    """Raises an `OptionError` that names the owner, the option, its value and the allowed values."""
     if not condition:
         raise OptionError(f"{owner}: {option} must be {allowed}, got {_short(repr(got))}")
 
@@ -77,17 +77,17 @@ def require_positive(owner: str, **options: float) -> None:
 
 
 def shell_command(*words: object) -> str:
-    """A command of ours as it can be pasted into a shell: `shoal resume 'my run'`."""
+    """A `shoal` command that can be pasted into a shell: `shoal resume 'my run'`."""
     return shlex.join(["shoal", *map(str, words)])
 
 
 def _short(text: str) -> str:
-    """A text of any length as part of a line that people read."""
+    """A text of any length, shortened for a readable line."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 40]} ... {text[-35:]}"
 
 
 def require_type(owner: str, option: str, got: object, kind: type, hint: str) -> None:
-    """Refuses an argument of another type, and says where one of the right type comes from."""
+    """Refuses an argument of another type; hint: where to get one of the right type."""
     require(isinstance(got, kind), owner, option, got, f"of the type {kind.__name__} ({hint})")
 
 

@@ -1,4 +1,4 @@
-"""What a user's own code raised, in words: of a world, an algorithm, a torso."""
+"""Explains exceptions raised by a user's own code: a world, an algorithm, a torso."""
 
 import dataclasses
 import linecache
@@ -28,7 +28,7 @@ _HOST_VALUES: tuple[tuple[type[Exception], str, str], ...] = (
     ),
     (
         jax.errors.TracerArrayConversionError,
-        "hands a value that is only known when the program runs to numpy",
+        "passes a value that is only known when the program runs to numpy",
         "Use `jax.numpy` instead of `numpy`",
     ),
     (
@@ -50,7 +50,7 @@ _HOST_VALUES: tuple[tuple[type[Exception], str, str], ...] = (
 
 
 def explain(error: Exception, method: str) -> tuple[str, str, str, str]:
-    """Kind, place, words and remedy for an exception that a method of the user's raised."""
+    """Kind, place, description and remedy of an exception raised by a user's method."""
     where = f"{method}{_line_of(error)}"
     for kind, what, fix in _HOST_VALUES:
         if isinstance(error, kind):

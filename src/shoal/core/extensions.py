@@ -1,8 +1,8 @@
-"""What others add to Shoal, by name: worlds, algorithms and torsos that the package does not have.
+"""Extensions by name: worlds, algorithms and torsos from outside the package.
 
-A name is looked up among what ships with the package, what the user has registered (in Python, or in a file named with
-`--import`) and what installed packages declare by entry points; the latter are imported when they are first asked for.
-Nothing is imported because a run folder holds a name: see `origin`.
+A name is looked up among the package's own, those that the user has registered (in Python, or in a file named with
+`--import`) and those that installed packages declare by entry points; the latter are imported on first use. Nothing
+is imported because a run folder contains a name: see `origin`.
 """
 
 import importlib
@@ -16,30 +16,30 @@ from typing import Any
 from shoal.core.errors import OptionError, ShoalError, UnknownNameError, unknown_name
 
 PACKAGE = "package "
-"""Before the name of a package, where a source is one and not a file."""
+"""Prefix of a source that is a package and not a file."""
 FILE_MODULE = "shoal_user_"
-"""Begins the names of the modules that files named with `--import` become."""
+"""Prefix of the names of modules made from files named with `--import`."""
 MOST_LETTERS = 300
-"""Of what a run folder says about where something came from: longer ones are not shown."""
+"""The longest source, as a run folder states it, that is shown."""
 _registries: list["Registry"] = []
 
 
 class Registry(Mapping[str, Any]):
     """Classes of one kind, by name.
 
-    kind: what they are, for errors. group: the entry points by which packages declare more. pattern: what names look
-    like, and an example of one. check: refuses a class that cannot be of that kind; it is handed name and class.
+    kind: what they are, for errors. group: the entry points by which packages declare more. pattern: of names, and an
+    example. check: called with name and class; refuses a class that cannot be of that kind.
     """
 
     def __init__(self, kind: str, group: str, pattern: tuple[str, str], check: Callable[[str, Any], None]):
         self.kind, self.group, self.pattern, self._check = kind, group, pattern, check
         self.reserved: set[str] = set()  # names that stand for something else
-        self.table: dict[str, Any] = {}  # classes, or "module:Class" of those that are imported when they are needed
-        self._sources: dict[str, str] = {}  # of those that are not of the package
+        self.table: dict[str, Any] = {}  # classes, or "module:Class" of those that are imported on first use
+        self._sources: dict[str, str] = {}  # of classes from outside the package
         _registries.append(self)
 
     def register(self, name: str, target: Any = None) -> Any:
-        """Makes a class known under a name; without one, a decorator that does. Registering it again replaces it."""
+        """Registers a class under a name; without a class, returns a decorator. Registering it again replaces it."""
         if target is None:
             return lambda cls: self.register(name, cls) or cls
         pattern, example = self.pattern
@@ -62,14 +62,14 @@ class Registry(Mapping[str, Any]):
         return sorted({*self.table, *self.declared()})
 
     def declared(self) -> dict[str, importlib.metadata.EntryPoint]:
-        """What installed packages declare, by name."""
+        """Entry points of installed packages, by name."""
         return {point.name: point for point in importlib.metadata.entry_points(group=self.group)}
 
     def problems(self) -> list[str]:
-        """What is wrong with what installed packages declare, as sentences; the rest can be used."""
+        """Problems of entry points of installed packages, as sentences; the others can be used."""
         said = []
         points = importlib.metadata.entry_points(group=self.group)
-        for name in sorted(name for name in points.names if ":" not in name):  # those are ids of other libraries
+        for name in sorted(name for name in points.names if ":" not in name):  # others are ids of other libraries
             try:
                 self[name]
                 others = [point for point in points.select(name=name) if point.value != self._holder(name)]
@@ -98,11 +98,11 @@ class Registry(Mapping[str, Any]):
         return len(self.names())
 
     def sources(self) -> dict[str, str]:
-        """Where classes that are not of the package came from, by name: a file, or `package NAME`."""
+        """The sources of classes from outside the package, by name: a file, or `package NAME`."""
         return {name: self._sources[name] for name in self.table if self._sources.get(name)}
 
     def _load(self, name: str) -> None:
-        """Imports what an installed package declares under a name."""
+        """Imports the entry point of an installed package."""
         points = importlib.metadata.entry_points(group=self.group, name=name)
         if not points:
             raise unknown_name(self.kind, name, self.names())
@@ -121,7 +121,7 @@ class Registry(Mapping[str, Any]):
         self._sources[name] = PACKAGE + _package(point)
 
     def _holder(self, name: str) -> str | None:
-        """What a name stands for already, as `module:Class`."""
+        """The current holder of a name, as `module:Class`."""
         if name in self.table:
             return identity(self.table[name])
         if name in self.reserved:
@@ -138,7 +138,7 @@ def identity(target: Any) -> str:
 
 
 def source(target: Any) -> str:
-    """The file that a class was made in; empty for what ships with the package, or was made by hand."""
+    """The file that defines a class; empty for the package's own, and for those defined interactively."""
     module = target.partition(":")[0] if isinstance(target, str) else getattr(target, "__module__", "")
     if module.partition(".")[0] == "shoal":
         return ""
@@ -146,20 +146,20 @@ def source(target: Any) -> str:
 
 
 def sources() -> dict[str, str]:
-    """Where everything came from that is registered and not of the package: `{"algorithm klppo": "/home/me/kl.py"}`.
+    """The sources of everything registered from outside the package: `{"algorithm klppo": "/home/me/kl.py"}`.
 
-    Run folders keep it, so that whoever opens one without the file or the package is told which is missing.
+    Run folders store it, so that an error can name the missing file or package.
     """
     return {f"{one.kind} {name}": where for one in _registries for name, where in one.sources().items()}
 
 
 def problems() -> list[str]:
-    """What is wrong with what installed packages declare: see `Registry.problems`."""
+    """Problems of entry points of installed packages: see `Registry.problems`."""
     return [text for one in _registries for text in one.problems()]
 
 
 def from_script() -> dict[str, dict[str, Any]]:
-    """Classes that only the running script or notebook has, by kind and name: other processes must be sent them."""
+    """Classes defined in the running script or notebook, by kind and name: they must be sent to other processes."""
     found = {}
     for one in _registries:
         found[one.kind] = {n: cls for n, cls in one.table.items() if getattr(cls, "__module__", "") == "__main__"}
@@ -167,7 +167,7 @@ def from_script() -> dict[str, dict[str, Any]]:
 
 
 def adopt(classes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Registers what another process sent: see `from_script`."""
+    """Registers classes sent by another process: see `from_script`."""
     for one in _registries:
         for name, cls in classes.get(one.kind, {}).items():
             if name not in one.table:
@@ -175,7 +175,7 @@ def adopt(classes: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def advise(error: UnknownNameError, noted: Any) -> str:
-    """What to do about a world, an algorithm or a torso that is missing. noted: the `sources` of a run folder."""
+    """Advice about a missing world, algorithm or torso. noted: the `sources` of a run folder."""
     kinds = [one.kind for one in _registries]
     if error.kind not in kinds:
         return ""
@@ -186,15 +186,15 @@ def advise(error: UnknownNameError, noted: Any) -> str:
             "import it first), or install the package that declares it."
         )
     if where.startswith(PACKAGE):
-        return f" The run was begun with it from the {where}, which is not installed here."
+        return f" The run was started with it from the {where}, which is not installed here."
     return (
-        f" The run was begun with it from {where}. If you know and trust that file, name it: --import "
+        f" The run was started with it from {where}. If you know and trust that file, name it: --import "
         f"{shlex.quote(where)} (in Python, import it first)."
     )
 
 
 def _shown(identity: str) -> str:
-    """A class as a user knows it: those of a file named with `--import` by that file, not by the module made of it."""
+    """A class for display: one of a file named with `--import` is shown by that file, not by its module."""
     module, _, name = identity.partition(":")
     return f"{source(identity)}:{name}" if module.startswith(FILE_MODULE) else identity
 

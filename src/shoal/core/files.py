@@ -1,9 +1,10 @@
-"""Files of a run folder, which may be from anybody: nothing outside it is touched, nothing hangs, nothing fills memory.
+"""Safe access to files of a run folder, which may come from anyone: no access outside it, no blocking, limited memory.
 
-Whatever reads, writes or appends inside a run folder does it through here. Files are opened without following links and
-without waiting, and must be regular ones; folders inside a run must be folders themselves. (The run folder itself may
-be reached through a link: that is the user's word, not the folder's.) JSON is read up to a size, a depth and a number
-of parts, so that a small file cannot become a large object. What is written is never half there.
+All code that reads, writes or appends inside a run folder uses this module. Files are opened without following links
+and without blocking, and must be regular files; folders inside a run must be real folders. (The run folder itself may
+be reached through a link: that path comes from the user, not from the folder.) JSON is read up to a size, a depth and a
+number
+of parts, so that a small file cannot become a large object. Writes are atomic.
 """
 
 import json
@@ -23,16 +24,16 @@ from shoal.core.errors import RunError
 _UNSAFE = re.compile(r"[^\w .,=+@()\[\]-]|^[.]")
 
 MOST_BYTES = 1 << 24
-"""Of a JSON file, unless told."""
+"""The largest JSON file, unless a limit is given."""
 MOST_LINE = 1 << 23
-"""Of one line of a file of JSON lines."""
+"""The longest line of a file of JSON lines."""
 MOST_LINES_BYTES = 1 << 28
-"""Of a file of JSON lines."""
+"""The largest file of JSON lines."""
 MOST_DEPTH = 32
 MOST_COST = 1 << 29
-"""Bytes of memory that what JSON describes may take, about."""
+"""Approximate limit of the memory, in bytes, that parsed JSON may take."""
 _COSTS = {b"[": 88, b"{": 240, b",": 40, b":": 60}
-"""What one of these stands for takes in memory: a list, a dict, a value, a key."""
+"""Memory that each of these characters accounts for: a list, a dict, a value, a key."""
 _MODES = {
     "rb": os.O_RDONLY,
     "wb": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
@@ -45,13 +46,13 @@ _SAFE = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLO
 def open_file(path: str | os.PathLike[str], mode: str) -> IO[bytes]:
     """A regular file, opened for bytes: `rb`, `wb`, `ab`, or `xb` to write and read one that is not there yet.
 
-    Anything else of that name is refused, and so is writing to a file that has other names, perhaps elsewhere.
+    Refuses anything else of that name, and writing to a file with other hard links, perhaps elsewhere.
     """
     return os.fdopen(open_descriptor(path, mode), "w+b" if mode == "xb" else mode)
 
 
 def open_descriptor(path: str | os.PathLike[str], mode: str) -> int:
-    """The same, as the system's number of the open file."""
+    """The same, as a file descriptor."""
     descriptor = -1
     try:
         _check_link(path)
@@ -71,7 +72,7 @@ def open_descriptor(path: str | os.PathLike[str], mode: str) -> int:
 
 
 def check_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether there is a folder of that name inside a run; anything else of that name, links above all, is refused."""
+    """Whether a folder of that name exists inside a run; refuses anything else of that name, in particular links."""
     try:
         found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -82,13 +83,13 @@ def check_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """A folder inside a run, made if it is not there."""
+    """A folder inside a run, created if missing."""
     if not check_folder(path):
         path.mkdir(parents=True, exist_ok=True)
 
 
 def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
-    """What a regular file holds; one that holds more than `most` bytes is refused before it is read."""
+    """The content of a regular file; refuses one of more than `most` bytes before reading it."""
     with open_file(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         content = b"" if size > most else file.read(most + 1)
@@ -98,12 +99,12 @@ def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
 
 
 def read_json(path: str | os.PathLike[str], most: int = MOST_BYTES) -> Any:
-    """What a JSON file holds. Raises `ValueError` if that is no JSON, or too much of it."""
+    """The content of a JSON file. Raises `ValueError` if it is not JSON, or too large."""
     return parse_json(read_file(path, most))
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """The objects of a file of JSON lines, up to the first that is cut short, damaged, or no object."""
+    """The objects of a file of JSON lines, up to the first that is cut short, damaged, or not an object."""
     left = MOST_COST
     with open_file(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -113,7 +114,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
             left -= _cost(text) + len(text)
             try:
                 if len(text) > MOST_LINE or left < 0:
-                    raise RunError(f"{path} holds too much to be what it should be: one of its lines, or all together")
+                    raise RunError(f"{path} is too large to be what it should be: one of its lines, or all together")
                 line = parse_json(text)
             except ValueError:
                 return
@@ -123,7 +124,9 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
 
 def parse_json(content: bytes | str, finite: bool = False) -> Any:
-    """JSON as plain data. Raises `ValueError` if it is none, too deep or too much; if `finite`, if it has a NaN."""
+    """JSON as plain data. Raises `ValueError` if it is not JSON, too deep or too large and, with `finite`, if it has a
+    NaN.
+    """
     raw = content.encode() if isinstance(content, str) else content
     if _cost(raw) > MOST_COST:
         raise ValueError("it has too many parts")
@@ -131,23 +134,23 @@ def parse_json(content: bytes | str, finite: bool = False) -> Any:
         value = json.loads(raw)
     except RecursionError:
         raise ValueError(f"it is nested too deeply; {MOST_DEPTH} levels are read") from None
-    except UnicodeDecodeError as error:  # which would show all of it
-        raise ValueError(f"it is no text: {error.reason} at byte {error.start}") from None
+    except UnicodeDecodeError as error:  # whose text would contain all of it
+        raise ValueError(f"it is not text: {error.reason} at byte {error.start}") from None
     _check_plain(value, finite)
     return value
 
 
 LEFTOVER = ".partial"
-"""How the names of what is not whole yet end: a killed process may leave it behind."""
+"""Suffix of unfinished files and folders: a killed process may leave them behind."""
 STALE_SECONDS = 60.0
-"""After which something unfinished is taken for a leftover: making it takes a moment."""
+"""Seconds after which something unfinished is considered a leftover."""
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes | str) -> None:
-    """Writes a file so that at every moment the path holds either what it held before or all of `content`."""
+    """Writes a file atomically: at every moment the path has either its previous content or all of `content`."""
     target = Path(path)
     partial = target.with_name(f".{target.name}.{os.getpid()}{LEFTOVER}")
-    partial.unlink(missing_ok=True)  # left behind, or laid as a trap
+    partial.unlink(missing_ok=True)  # a leftover, or a trap
     try:
         with open_file(partial, "xb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
@@ -159,15 +162,15 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | str) -> None
 
 
 def create_folder(path: str | os.PathLike[str], files: Mapping[str, str], folders: Sequence[str] = ()) -> None:
-    """Makes a folder that holds these files and empty folders; at every moment it is there as a whole or not at all.
+    """Makes a folder with these files and empty folders, atomically.
 
-    One that is there already gets them one by one, files last: have the last one decide what the folder is.
+    An existing folder gets them one by one, files last: the last one should mark the folder as complete.
     """
     target = Path(path)
-    if target.is_dir():  # perhaps where a disk is mounted, which nothing can be put in the place of
+    if target.is_dir():  # perhaps a mount point, which cannot be replaced
         _fill(target, files, folders)
         return
-    if not target.parent.exists():  # if it is a file, that is said below
+    if not target.parent.exists():  # a file of that name is reported below
         target.parent.mkdir(parents=True, exist_ok=True)
     _tidy(target.parent)
     partial = target.with_name(f".folder-{uuid.uuid4().hex}{LEFTOVER}")
@@ -189,8 +192,8 @@ def _fill(folder: Path, files: Mapping[str, str], folders: Sequence[str]) -> Non
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Makes durable which names a folder holds."""
-    if os.name != "posix":  # elsewhere a folder cannot be opened
+    """Flushes a folder's entries to disk."""
+    if os.name != "posix":  # other systems cannot open a folder
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -200,20 +203,21 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
 
 
 def _tidy(folder: Path) -> None:
-    """Removes folders that killed processes have not finished."""
+    """Removes unfinished folders of killed processes."""
     for leftover in folder.glob(f".folder-*{LEFTOVER}"):
         try:
             stale = time.time() - leftover.stat().st_mtime > STALE_SECONDS
-        except OSError:  # somebody else was quicker
+        except OSError:  # another process was quicker
             continue
         if stale:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
 def file_stem(name: str) -> str:
-    """A name as (the first part of) a file's name: what could lead elsewhere is written as %XX, as in addresses.
+    """A name as (the first part of) a file's name: unsafe characters are written as %XX, as in URLs.
 
-    Names of policies, groups and members come from the user or from a run folder, and may hold `/` or `..`. Different
+    Names of policies, groups and members come from the user or from a run folder, and may contain `/` or `..`.
+    Different
     names have different stems.
     """
 
@@ -224,10 +228,10 @@ def file_stem(name: str) -> str:
 
 
 def _check_link(path: str | os.PathLike[str]) -> None:
-    """Says it of a link in words; that none is followed is the system's doing where it can (`O_NOFOLLOW`)."""
+    """Refuses a link with a clear message; `O_NOFOLLOW`, where available, makes sure that none is followed."""
     try:
         mode = os.lstat(path).st_mode
-    except OSError:  # which opening it will say
+    except OSError:  # opening it will report the reason
         return
     if not stat.S_ISREG(mode):
         raise _not_regular(path, mode)
@@ -247,7 +251,7 @@ def _cost(raw: bytes) -> int:
 
 
 def _check_plain(value: Any, finite: bool) -> None:
-    """Level by level, without recursion: how deep it is, and that its numbers are finite, if they must be."""
+    """Checks the depth, level by level without recursion, and that numbers are finite, if they must be."""
     level, depth = [value], 0
     while level:
         if depth > MOST_DEPTH:
@@ -259,5 +263,5 @@ def _check_plain(value: Any, finite: bool) -> None:
             elif isinstance(entry, list):
                 following.extend(entry)
             elif finite and isinstance(entry, float) and not math.isfinite(entry):
-                raise ValueError("it holds a number that is not finite")
+                raise ValueError("it contains a number that is not finite")
         level, depth = following, depth + 1

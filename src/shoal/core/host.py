@@ -1,9 +1,9 @@
-"""Environments that live on the host: stateful, in numpy, stepped by Python. The contract, and how runners see them.
+"""Environments on the host: stateful, in numpy, stepped by Python. Their contract, and their proxies for runners.
 
 A `HostEnv` is one environment, a `HostBatch` several that are stepped together and reset themselves; `SerialHostBatch`
-makes the one of the other. To everything else (seats dealt to policies, shapes, learners) a host environment is a
+makes a batch of single ones. To everything else (seats, shapes, learners) a host environment is a
 `HostEnvProxy`: an environment like any other, whose state is what the host last reported. A runner for host
-environments (`training.host`) puts that in; the fused runner has nothing to put in, and refuses.
+environments (`training.host`) fills it in; the fused runner cannot, and refuses.
 """
 
 import dataclasses
@@ -30,14 +30,14 @@ class HostEnv(Protocol):
     `legal` if it is `masked`, `active` and `present` if agents are `leaving`, and never otherwise.
     """
 
-    name: str  # what errors call it, such as `gymnasium:CartPole-v1`
+    name: str  # its name in errors, such as `gymnasium:CartPole-v1`
     groups: Mapping[str, Group]
     players: dict[str, tuple[Seat, ...]]
-    masked: bool  # whether observations say which actions are legal
-    leaving: bool  # whether observations say who is active and present; if not, everybody always is
+    masked: bool  # whether observations have action masks
+    leaving: bool  # whether observations have active and present; if not, all agents always are
 
     def reset(self, seed: int | None) -> Observations:
-        """Begins an episode; a seed makes this one, and those after it, repeatable."""
+        """Starts an episode; a seed makes this one and the following ones reproducible."""
         ...
 
     def step(self, actions: Mapping[str, np.ndarray]) -> tuple[Observations, Outcome]:
@@ -48,9 +48,9 @@ class HostEnv(Protocol):
 
 
 class HostTimestep(NamedTuple):
-    """What a step of a `HostBatch` led to; leaves are numpy, `[E, ...]`.
+    """The result of a step of a `HostBatch`; leaves are numpy, `[E, ...]`.
 
-    observation: what is seen now, in a new episode where one ended. final: what was seen at the end of those that
+    observation: the current one, of the new episode where one ended. final: the last observation of episodes that
     ended; elsewhere as `observation`. outcome: of the step.
     """
 
@@ -60,7 +60,7 @@ class HostTimestep(NamedTuple):
 
 
 class HostBatch(Protocol):
-    """Environments that are stepped together; where an episode ends, the next one begins at once."""
+    """Environments that are stepped together; where an episode ends, the next one starts at once."""
 
     @property
     def num_envs(self) -> int: ...
@@ -112,9 +112,9 @@ class HostState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HostEnvProxy(Env):
-    """A host environment as a world. It cannot be stepped by itself: `step` hands on what the host told.
+    """A host environment as a world. It cannot be stepped by itself: `step` returns the last result of the host.
 
-    id: such as `gymnasium:CartPole-v1`. seats, owners: its groups and players. open: makes a batch of so many.
+    id: such as `gymnasium:CartPole-v1`. seats, owners: its groups and players. open: makes a batch of a given size.
     """
 
     id: str
@@ -126,7 +126,7 @@ class HostEnvProxy(Env):
     metrics: tuple[str, ...] = ()
 
     def __eq__(self, other: object) -> bool:
-        """Whether it stands for the same environment; what opens it cannot be compared, its spaces can."""
+        """Whether it stands for the same environment, by its spaces: the functions that open it cannot be compared."""
         return isinstance(other, HostEnvProxy) and self._key == other._key
 
     def __hash__(self) -> int:
@@ -145,7 +145,7 @@ class HostEnvProxy(Env):
         return dict(self.owners)
 
     def reset(self, key: jax.Array, params: PyTree) -> HostState:
-        """Zeros of the right shapes; the runner puts in what the host says."""
+        """Zeros of the right shapes; the runner fills in the host's values."""
         return jax.tree.map(jnp.asarray, self.blank())
 
     def step(
@@ -157,7 +157,7 @@ class HostEnvProxy(Env):
         return state.observation
 
     def blank(self) -> HostState:
-        """A state of zeros, in which everything is legal and everybody there."""
+        """A state of zeros, in which all actions are legal and all agents present."""
         seen = {name: self._blank(group) for name, group in self.seats.items()}
         reward: Any = {name: np.zeros(group.size, np.float32) for name, group in self.seats.items()}
         metrics: Any = {name: np.float32(0) for name in self.metrics}
@@ -178,7 +178,7 @@ class HostEnvProxy(Env):
 
 
 def check_observations(proxy: HostEnvProxy, observation: Observations) -> None:
-    """Refuses observations `[E, ...]` whose groups, parts, shapes or dtypes are not those that were declared."""
+    """Refuses observations `[E, ...]` whose groups, parts, shapes or dtypes differ from the declared ones."""
     wanted = proxy.blank().observation
     have, got = jax.tree.structure(wanted), jax.tree.structure(observation)
     if have != got:

@@ -1,4 +1,4 @@
-"""A Ctrl-C of the user's, told apart from a `KeyboardInterrupt` that the code of an environment raises."""
+"""Distinguishes the user's Ctrl-C from a `KeyboardInterrupt` raised by an environment's code."""
 
 import contextlib
 import signal
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 _heard: list[bool] = []
-"""For each `listening` that is going on, whether Ctrl-C was pressed since it began."""
+"""For each active `listening`, whether Ctrl-C was pressed since it began."""
 
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """While it lasts, Ctrl-C does what it did before, and is remembered."""
+    """Within it, Ctrl-C has its usual effect, and is recorded."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -35,9 +35,9 @@ def listening() -> Iterator[None]:
 
 
 def is_users(error: BaseException) -> bool:
-    """Whether an error out of an environment is a Ctrl-C of the user's, which is nobody else's to handle.
+    """Whether an error from an environment is the user's Ctrl-C, which must be passed on.
 
-    Ctrl-C reaches the main thread only. Where nobody listens, it cannot be known, and is taken to be the user's.
+    Ctrl-C reaches the main thread only. Without `listening` it cannot be known, and is assumed to be the user's.
     """
     if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
         return False

@@ -1,7 +1,7 @@
 """Random keys: one chain per copy, so that results do not depend on how copies are spread over devices or actors.
 
 A copy's key is `fold_in(run key, global copy id)` and never changes; the key of one use at one step is a single
-`fold_in` of the copy's key with a counter. Nothing is carried along, and a key that nobody uses is never computed.
+`fold_in` of the copy's key with a counter. Nothing is carried along, and unused keys are never computed.
 """
 
 import enum
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 
 class Use(enum.IntEnum):
-    """What a key of one copy at one step is used for."""
+    """Uses of a key of one copy at one step."""
 
     RESET = 0
     STEP = 1

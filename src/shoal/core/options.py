@@ -1,6 +1,6 @@
-"""Options by type: what the annotations of a dataclass allow, checked where the user hands values over.
+"""Options by type: values are checked against the annotations of a dataclass where the user passes them.
 
-The command line reads texts by these annotations too; this is for values that come from Python.
+The command line parses text by these annotations too; this module is for values from Python.
 """
 
 import dataclasses
@@ -21,10 +21,10 @@ _IN_WORDS = {int: "a whole number", float: "a number", bool: "True or False", st
 
 
 def check_types(settings: Any, owner: str | None = None) -> None:
-    """Refuses fields of a frozen dataclass that are not what they are annotated as: to begin `__post_init__` with.
+    """Refuses fields of a frozen dataclass that do not match their annotations; call it first in `__post_init__`.
 
-    A float may be a tracer, as under `vmap`, which is not looked into. Numbers of numpy and JAX become plain ones, and
-    lists become tuples where tuples are wanted, so that settings can be hashed and stored.
+    A float may be a tracer, as under `vmap`, which is not inspected. Numbers of numpy and JAX become plain ones, and
+    lists become tuples where tuples are expected, so that settings can be hashed and stored.
     """
     for name, hint in _hints(type(settings)).items():
         got = getattr(settings, name)
@@ -34,7 +34,7 @@ def check_types(settings: Any, owner: str | None = None) -> None:
 
 
 def check_value(hint: Any, got: Any, owner: str, name: str) -> Any:
-    """A value that fits its annotation, plain (see `check_types`); refused if it does not fit."""
+    """A value that fits its annotation, made plain (see `check_types`); raises if it does not fit."""
     value = _plain(hint, got)
     require(_fits(hint, value), owner, name, got, _in_words(hint))
     return value
@@ -42,10 +42,10 @@ def check_value(hint: Any, got: Any, owner: str, name: str) -> Any:
 
 @functools.cache
 def _hints(cls: type[Any]) -> dict[str, Any]:
-    """The annotations of the fields that are handed over."""
+    """The annotations of the fields of `__init__`."""
     try:
         hints = get_type_hints(cls)
-    except NameError:  # a class made inside a function, its annotations texts that mean something only there
+    except NameError:  # a class defined inside a function, whose annotations cannot be resolved here
         hints = {field.name: Any for field in dataclasses.fields(cls)}
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
 
@@ -75,7 +75,7 @@ def _is_key(value: Any) -> bool:
 
 
 def _fits(hint: Any, value: Any) -> bool:
-    """Whether a value is what an annotation says; annotations of other kinds than settings have allow everything."""
+    """Whether a value matches an annotation; annotations that settings do not use allow everything."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _fits(args[0], value)
@@ -94,7 +94,7 @@ def _fits(hint: Any, value: Any) -> bool:
         return True
     if _is_mapping(hint):
         return isinstance(value, Mapping) and _all_fit(args[0], value) and _all_fit(args[1], value.values())
-    if getattr(kind, "_is_protocol", False):  # an object, not its class, that has all that is asked for
+    if getattr(kind, "_is_protocol", False):  # an object, not its class, with all members
         return not isinstance(value, type) and all(hasattr(type(value), name) for name in _asked(kind))
     return isinstance(value, kind)
 

@@ -1,9 +1,10 @@
-"""Who named a world, and what a run folder may not decide by itself.
+"""Where a world's id comes from, and what a run folder may not decide by itself.
 
-A run folder is data and may come from anybody. Ids of other libraries can name modules and functions, and options can
+A run folder is data and may come from anyone. Ids of other libraries can name modules and functions, and options can
 name files: such ids are taken from a folder only if the user repeats them (`--import ID`, or `shoal.trust(ID)`), or if
-an installed package declares them by an entry point. What only looks a name up in a library's own list is free. Nor is
-another run read because a folder names it.
+an installed package declares them by an entry point. Ids that are only looked up in a library's own registry need no
+consent. Nor is another run read because a folder
+names it.
 """
 
 import dataclasses
@@ -27,20 +28,20 @@ _FREE = {
     "vmas": re.compile(r".*"),
     "jaxmarl": re.compile(r".*"),
     "jumanji": re.compile(r"(?!.*sokoban).*", re.IGNORECASE),  # its levels are downloaded
-    "gymnax": re.compile(r"(?!.*mnist).*", re.IGNORECASE),  # so are its digits
+    "gymnax": re.compile(r"(?!.*mnist).*", re.IGNORECASE),  # its digits are downloaded
 }
 """Names that a folder may use: they are looked up in a registry, or import a package of environments. No others."""
 _FILE_OPTION = re.compile(r"(?:^|_)(?:file|path|root|dir|folder|module|import|entry|url|rom)|[a-z](?:File|Path|Dir)")
 _NOT_A_WORD = re.compile(r"[/\\:~$]|\w\.[A-Za-z_]|[^\S\n ]|^\.+$")
-"""In the text of an option: what a path, an address or the name of a module has and a setting has not."""
+"""Characters of a path, an address or a module's name that the text of a setting does not have."""
 MOST_LETTERS = 300
-"""Of an id from a folder, and of a text among its options: no name is longer, and longer ones take long to look at."""
+"""The longest id, or text of an option, that is accepted from a folder; longer ones would take long to check."""
 _trusted: set[str] = set()
 
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Who named an id: a run folder, or, without one, the user, on the command line or in Python."""
+    """The source of an id: a run folder or, without one, the user, on the command line or in Python."""
 
     folder: str | None = None
 
@@ -57,34 +58,36 @@ class Origin:
             raise RunError(f"{self.folder}: {_refusal(id, claim)}")
 
     def admit_folder(self, path: str, why: str) -> None:
-        """Refuses another folder that would be read only because a folder says so."""
+        """Refuses another folder that would be read only because a folder names it."""
         place = os.path.abspath(path)
         if self.folder is None:
             trust(place)
         elif place not in _trusted:
             raise RunError(
-                f"{self.folder}: {why} {path!r}, and a run folder does not decide what else is read. If that is "
-                f"wanted, repeat it: --import {shlex.quote(path)} (in Python, shoal.trust)"
+                f"{self.folder}: {why} {path!r}, and a run folder does not decide what else is read. If you "
+                f"want that, repeat it: --import {shlex.quote(path)} (in Python, shoal.trust)"
             )
 
 
 USER = Origin()
 DATA = Origin("this run")
-"""Plain data that came from a run folder, by way of whoever read it."""
+"""Plain data from a run folder whose path is not known here."""
 
 
 def trust(text: str) -> None:
-    """Lets run folders name what the user has named: an id such as `pettingzoo:my.module:make`, or another folder."""
+    """Allows run folders to name what the user has named: an id such as `pettingzoo:my.module:make`, or another
+    folder.
+    """
     _trusted.add(os.path.abspath(text) if os.path.isdir(text) else text)
 
 
 def trusted() -> tuple[str, ...]:
-    """All that is trusted in this process: workers elsewhere are told."""
+    """Everything trusted in this process, to be sent to workers."""
     return tuple(sorted(_trusted))
 
 
 def claimed(id: str, options: Mapping[str, Any]) -> str | None:
-    """What a user has to repeat before a folder may name this environment; None if it names no code and no file."""
+    """What the user must repeat before a folder may name this environment; None if it names no code and no file."""
     library, colon, name = id.partition(":")
     if not colon:
         return None
@@ -95,7 +98,7 @@ def claimed(id: str, options: Mapping[str, Any]) -> str | None:
 
 
 def declared() -> dict[str, importlib.metadata.EntryPoint]:
-    """What installed packages declare, by id."""
+    """Entry points of installed packages, by id."""
     return {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
 
 
@@ -104,7 +107,7 @@ def _refusal(id: str, claim: str) -> str:
     if not claim.isprintable():
         return f"its environment {claim!r} {what}, and is not a name that can be repeated"
     return (
-        f"its environment {claim} {what}, and a run folder does not decide what is run. Nothing of it was. If you know "
+        f"its environment {claim} {what}, and a run folder does not decide what is run. Nothing was run. If you know "
         f"and trust it, repeat it: --import {shlex.quote(claim)} (in Python, shoal.trust)"
     )
 

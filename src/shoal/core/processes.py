@@ -1,6 +1,6 @@
-"""Processes that are started from here find modules where this one does, and not in the folder that it is in.
+"""Child processes find modules where this one does, and not in the current folder.
 
-That folder may be a run's, from anybody: `cd RUN; shoal resume .` must not import what lies in RUN.
+That folder may be a run folder from anyone: `cd RUN; shoal resume .` must not import what lies in RUN.
 """
 
 import contextlib
@@ -12,9 +12,9 @@ SAFE = "PYTHONSAFEPATH"
 
 @contextlib.contextmanager
 def away_from_current_folder() -> Iterator[None]:
-    """Python processes that are started meanwhile do not look for modules in the current folder.
+    """Within it, newly started Python processes do not search the current folder for modules.
 
-    What is on this process's own path, `multiprocessing` tells them: a script's own folder stays known to them.
+    `multiprocessing` passes this process's own path on: a script's own folder is still searched.
     """
     before = os.environ.get(SAFE)
     os.environ[SAFE] = "1"

@@ -2,8 +2,9 @@
 
 A world's code comes from one of three places: worlds that ship with the package, installed entry points of the
 group `shoal.envs`, and what the user names: files, by `--import FILE`, and environments of other libraries, whose ids
-may name modules and functions. Never from a run folder: whoever builds a world says who named it (see `origin`).
-Files may register algorithms and torsos besides (see `extensions`).
+may name modules and functions. Never from a run folder: code that builds a world passes the origin of its id (see
+`origin`). Files may register
+algorithms and torsos as well (see `extensions`).
 """
 
 import dataclasses
@@ -33,7 +34,7 @@ LIBRARIES = {
     "jumanji": "jumanji:Game2048-v1",
     "gymnax": "gymnax:CartPole-v1",
 }
-"""Whose environments can be named `library:name`, and an example of each; `bridges.incoming` has a module for each."""
+"""Libraries whose environments are named `library:name`, with an example; `bridges.incoming` has a module for each."""
 PACKAGES = {"pyspiel": "open_spiel"}
 """Packages whose name is not that of their module."""
 _foreigners: dict[tuple[str, str], "Env"] = {}
@@ -53,7 +54,7 @@ WORLDS = Registry("world", GROUP, (r"[a-z0-9_]+(/[a-z0-9_]+)*", "tag/grid"), _ch
 
 
 def register(id: str, world: "type[Env] | str | None" = None) -> Any:
-    """Makes a world known under an id: `register("my/world", World)`, or as a class decorator.
+    """Registers a world under an id: `register("my/world", World)`, or as a class decorator.
 
     `world` may be the string `"module:Class"`, imported when the world is first made.
     """
@@ -76,17 +77,17 @@ def is_foreign(id: str) -> bool:
 
 
 def names_library(text: str) -> bool:
-    """Whether a text is an id of a library that there is a bridge to, and not a path."""
+    """Whether a text is an id of a library with a bridge, and not a path."""
     return text.partition(":")[0] in LIBRARIES and is_foreign(text)
 
 
 def make(id: str, /, **options: Any) -> "Env":
-    """Builds a world by id: `make("tag/grid", num_taggers=8)`; or one of another library's: `gymnasium:CartPole-v1`."""
+    """Builds a world by id: `make("tag/grid", num_taggers=8)`; or one of another library: `gymnasium:CartPole-v1`."""
     return build_env(USER, id, options)
 
 
 def build_env(origin: Origin, id: str, options: Mapping[str, Any]) -> "Env":
-    """Builds a world. Every id passes here: one from a run folder that names code or files is refused."""
+    """Builds a world. All ids pass through here: refuses one from a run folder that names code or files."""
     if is_foreign(id):
         origin.admit(id, options)
         return _foreign(id, dict(options))
@@ -99,7 +100,7 @@ def build_env(origin: Origin, id: str, options: Mapping[str, Any]) -> "Env":
 
 
 def import_named(text: str) -> None:
-    """What `--import` does: runs a file, or trusts an environment of another library, or a run, that a folder names."""
+    """Implements `--import`: runs a file, or trusts an environment of another library or a run that a folder names."""
     if names_library(text) or Path(text).is_dir():
         trust(text)
     else:
@@ -107,7 +108,7 @@ def import_named(text: str) -> None:
 
 
 def import_file(path: str) -> None:
-    """Runs a Python file that the user named, so that what it registers becomes known: worlds, algorithms, torsos."""
+    """Runs a Python file named by the user, which may register worlds, algorithms and torsos."""
     file = Path(path)
     if not file.is_file():
         raise OptionError(f"--import {path}: no such file")
@@ -129,12 +130,12 @@ def import_file(path: str) -> None:
 
 
 def imported_files() -> list[str]:
-    """The files that the user named, in order: what another process needs to know the same names."""
+    """The files named by the user, in order: another process needs them to know the same names."""
     return [str(file) for file in _files]
 
 
 def _foreign(id: str, options: dict[str, Any]) -> "Env":
-    """An environment of another library; opened once to learn its spaces, and remembered."""
+    """An environment of another library; opened once to get its spaces, and cached."""
     asked = (id, repr(sorted(options.items())))
     if asked not in _foreigners:
         _foreigners[asked] = _opened(id, options)
@@ -160,7 +161,7 @@ def _opened(id: str, options: dict[str, Any]) -> "Env":
         return bridge.make(name, **options)
     except ShoalError:
         raise
-    except Exception as error:  # of the library, which was given options that it does not take
+    except Exception as error:  # from the library, for options that it does not accept
         raise OptionError(f"{id} cannot be made: {type(error).__name__}: {error}") from error
 
 

@@ -1,9 +1,8 @@
-"""What plain data of a run folder must look like, said as plain data: `{"update": Whole(0, 9), "seconds": float}`.
+"""Schemas of plain data in a run folder, themselves plain data: `{"update": Whole(0, 9), "seconds": float}`.
 
 A spec is a type (`int` no boolean, `float` any finite number, `str`, `bool`), a `Whole` number between two, a `Maybe`
 that may be None, `[spec]` for a list, `{str: spec}` for a mapping of any names, or a mapping of the names that must be
-there; with a `?` at its end a name may be missing. Names that are not mentioned are let be: later versions may write
-them.
+there; with a `?` at its end a name may be missing. Other names are ignored: later versions may write them.
 """
 
 import math
@@ -19,13 +18,13 @@ class Whole(NamedTuple):
 
 
 class Maybe(NamedTuple):
-    """None, or what `spec` says."""
+    """None, or a value of `spec`."""
 
     spec: Any
 
 
 def check(value: Any, spec: Any, where: str) -> None:
-    """Raises `ValueError` that says where a value is not what the spec wants."""
+    """Raises `ValueError` that names the place where a value does not match the spec."""
     if isinstance(spec, Maybe):
         if value is not None:
             check(value, spec.spec, where)
@@ -66,6 +65,6 @@ def _of(value: Any, kind: Any, name: str, where: str) -> Any:
 
 
 def _show(value: Any) -> str:
-    """A value for a message: whatever a file holds, one short line."""
+    """A value for a message: one short line, whatever the file contains."""
     text = repr(value) if isinstance(value, bool | int | float | str | None) else f"a {type(value).__name__}"
     return text if len(text) <= 40 else f"{text[:37]}..."

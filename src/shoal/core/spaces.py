@@ -1,4 +1,4 @@
-"""Spaces: what an action or a view may be. Plain frozen data, hashable, so they can be static under `jit`."""
+"""Spaces of actions and views. Plain frozen data, hashable, so they can be static under `jit`."""
 
 import dataclasses
 import itertools
@@ -52,7 +52,7 @@ class Box:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether numbers can be squashed into it."""
+        """Whether it has finite bounds that actions can be squashed into."""
         return math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high
 
     def sample(self, key: jax.Array) -> jax.Array:

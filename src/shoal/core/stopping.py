@@ -1,7 +1,7 @@
-"""Being asked to stop: a signal that lets what runs come to a good end, and a second one that does not.
+"""Stopping on request: a first signal lets a run finish cleanly, a second one interrupts it.
 
-Whatever trains for long does so inside `stop_requested`, and looks at its event between two calls of a program. Who
-handles signals while no Python runs is the command line's business (`cli.interrupts`).
+Long trainings run inside `stop_requested` and check its event between two calls of a program. The command line
+handles signals while no Python code runs (`cli.interrupts`).
 """
 
 import contextlib
@@ -19,13 +19,13 @@ def stopping() -> bool:
 
 
 def saves() -> bool:
-    """Whether what runs now would come to a good end if it were asked to stop."""
+    """Whether the current run would finish cleanly on request."""
     return bool(_requests)
 
 
 @contextlib.contextmanager
 def stop_requested() -> Iterator[threading.Event]:
-    """An event that Ctrl-C, SIGTERM or a terminal that is closed sets; a second one interrupts at once."""
+    """An event that is set by Ctrl-C, SIGTERM or a closed terminal; a second signal interrupts at once."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event

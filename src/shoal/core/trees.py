@@ -1,4 +1,4 @@
-"""Small things that are done to every leaf of a pytree."""
+"""Small operations on all leaves of a pytree."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -14,9 +14,9 @@ from shoal.core.spaces import ActionSpace
 
 PyTree = Any
 Actions = dict[str, jax.Array]
-"""What every agent does, `[n, ...]` by group."""
+"""The actions of all agents, `[n, ...]` by group."""
 Seat = tuple[str, int]
-"""A place at the table: (group, index within the group)."""
+"""An agent's place: (group, index within the group)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,13 +35,14 @@ class Group:
 
 
 class Observation(struct.PyTreeNode):
-    """What the agents of one group see.
+    """The observations of the agents of one group.
 
     view: array or dict of arrays `[n, ...]`.
     legal: bool `[n, num_logits]`, every row with a true entry, or None if every action is always legal.
-    active: bool `[n]`, who may act now; None means everybody.
-    present: bool `[n]`, who may still act or be paid in this episode; None means everybody. Active implies present.
-    state: the world's global state, filled in by the runner for learners whose critic asks for it; one per copy.
+    active: bool `[n]`, which agents act now; None means all.
+    present: bool `[n]`, which agents may still act or get rewards in this episode; None means all. Active implies
+    present.
+    state: the world's global state, filled in by the runner for learners whose critic needs it; one per copy.
     """
 
     view: PyTree
@@ -52,10 +53,10 @@ class Observation(struct.PyTreeNode):
 
 
 class Outcome(struct.PyTreeNode):
-    """What a step led to.
+    """The outcome of a step.
 
-    reward: per group, float32 `[n]`. terminated: the episode is over, nothing comes after. truncated: it was cut
-    short (a time limit), and the final view is bootstrapped from. metrics: named float scalars for the logs.
+    reward: per group, float32 `[n]`. terminated: the episode is over. truncated: it was cut short (a time limit), and
+    values are bootstrapped from the final view. metrics: named float scalars for the logs.
     """
 
     reward: dict[str, jax.Array]

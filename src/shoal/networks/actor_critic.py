@@ -20,14 +20,14 @@ from shoal.networks.torsos import Network, Torso, initial_carry
 from shoal.ops.distributions import Distribution, distribution, num_parameters
 
 ACTING_PARTS = ("actor_torso", "shared_torso", "policy_head")
-"""Parts of an `ActorCritic` that its greedy play depends on; the deviation of continuous actions is for exploring."""
+"""Parts of an `ActorCritic` that its greedy play depends on; the deviation of continuous actions is for exploration."""
 
 
 class ActorCritic(nn.Module):
     """Policy and value of one agent.
 
-    config: what the torsos look like. action: the space that the policy head describes a distribution over.
-    uses_state: whether the critic sees the global state besides the agent's own view.
+    config: of the torsos. action: the space that the policy head describes a distribution over.
+    uses_state: whether the critic gets the global state in addition to the agent's own view.
 
     `parameters` are those of `ops.distributions.distribution`. Memory is `()` for feed-forward networks, else a dict
     of carries: one for the actor and one for the critic, or a single one for a shared torso.
@@ -44,7 +44,7 @@ class ActorCritic(nn.Module):
             self.actor_torso = Torso(self.config)
             self.critic_torso = Torso(self.config)
         is_box = isinstance(self.action, Box)
-        width = num_parameters(self.action) // (2 if is_box else 1)  # of a box the head gives the means only
+        width = num_parameters(self.action) // (2 if is_box else 1)  # for a box the head outputs the means only
         # Heads compute in float32 whatever the torso does: they are small, and their outputs are compared closely.
         self.policy_head = nn.Dense(width, kernel_init=nn.initializers.orthogonal(0.01), dtype=jnp.float32)
         self.value_head = nn.Dense(1, kernel_init=nn.initializers.orthogonal(1.0), dtype=jnp.float32)
@@ -61,13 +61,13 @@ class ActorCritic(nn.Module):
         return parameters, value, memory
 
     def actor(self, view: PyTree, memory: PyTree) -> tuple[jax.Array, PyTree]:
-        """The policy alone: (parameters, memory with the actor's carry moved on)."""
+        """The policy alone: (parameters, memory with the actor's carry updated)."""
         torso, name = (self.shared_torso, "shared") if self.config.share_torso else (self.actor_torso, "actor")
         features, memory = self._step(torso, name, view, memory)
         return self._policy(features), memory
 
     def critic(self, view: PyTree, state: PyTree, memory: PyTree) -> tuple[jax.Array, PyTree]:
-        """The value alone: (value, memory with the critic's carry moved on).
+        """The value alone: (value, memory with the critic's carry updated).
 
         With a shared torso, actor and critic both start from the memory before the step: do not chain them.
         """
@@ -81,7 +81,7 @@ class ActorCritic(nn.Module):
         """`T` steps in a row: (parameters `[T, ...]`, values `[T]`, memory after them).
 
         view, state: `[T, ...]`. memory: before the first step. The memory is reset before steps that are `first` and
-        stands still over those that are not `active` (None: all are); only the recurrent cell runs step by step.
+        kept over those that are not `active` (None: all are); only the recurrent cell runs step by step.
         """
         carries = memory or {"shared": (), "actor": (), "critic": ()}
         if self.config.share_torso:
@@ -137,12 +137,12 @@ def init_weights(module: ActorCritic, key: jax.Array, view_spec: PyTree, state_s
 
 
 def apply_network(module: ActorCritic, weights: PyTree, *args: PyTree, method: str | None = None) -> Any:
-    """What a method of the module gives; `__call__` if none is named."""
+    """The result of a method of the module; `__call__` by default."""
     return module.apply(weights, *args, method=method)
 
 
 class Evaluation(struct.PyTreeNode):
-    """What weights say of recorded actions, `[T, E, n]` each: leaves of the distributions are `[T, E, n, ...]`."""
+    """Outputs for recorded actions, `[T, E, n]` each: leaves of the distributions are `[T, E, n, ...]`."""
 
     log_prob: jax.Array
     entropy: jax.Array
@@ -180,7 +180,7 @@ def evaluate_actions(
 
 
 def rescale_value_head(weights: PyTree, scale: jax.Array, shift: jax.Array) -> PyTree:
-    """Weights of a network whose values are `scale` times what these give, plus `shift`."""
+    """Weights of a network whose values are `scale` times those of the given weights, plus `shift`."""
     head = weights["params"]["value_head"]
     head = {"kernel": head["kernel"] * scale, "bias": head["bias"] * scale + shift}
     return {**weights, "params": {**weights["params"], "value_head": head}}

@@ -1,4 +1,4 @@
-"""An actor by itself: a torso and a head, for learners whose critics judge actions."""
+"""A separate actor: a torso and a head, for learners with critics of actions."""
 
 import flax.linen as nn
 import jax
@@ -9,7 +9,7 @@ from shoal.networks.torsos import Network, Torso, initial_carry
 
 
 class ActorNetwork(nn.Module):
-    """From one agent's view to `width` numbers, from which its action is made. No batch axes; the caller vmaps."""
+    """From one agent's view to `width` numbers, which determine its action. No batch axes; the caller vmaps."""
 
     config: Network
     width: int

@@ -17,10 +17,11 @@ HEADS = 4
 def attend_to_others(
     config: Network, features: dict[str, jax.Array], actions: dict[str, jax.Array], present: PyTree
 ) -> dict[str, jax.Array]:
-    """What each agent attends to of the features and actions of the others, beside its own query, `[..., n, width]`.
+    """Attention of each agent to the features and actions of the others, concatenated with its query, `[..., n,
+    width]`.
 
-    All by group. Queries, keys and values are shared by all groups. Part of the module in whose compact method it is
-    called.
+    All by group. Queries, keys and values are shared by all groups. Called in the compact method of a module, it
+    becomes part of that module.
     """
     width = config.hidden[-1] if config.hidden else 64
     size = max(1, width // HEADS)
@@ -41,7 +42,7 @@ def attend_to_others(
     values = by_head(activation(dense(HEADS * size, 1.0, "value")(sources)))
     scores = jnp.einsum("...ihd,...jhd->...hij", queries, keys) / math.sqrt(size)
     attended = here[..., None, None, :] & ~jnp.eye(here.shape[-1], dtype=bool)
-    # Who is alone attends to nobody: the weights are masked once more, so that they may sum to 0.
+    # A lone agent attends to nothing: the weights are masked once more, so that they may sum to 0.
     weights = jax.nn.softmax(jnp.where(attended, scores, MASKED), axis=-1) * attended
     context = jnp.einsum("...hij,...jhd->...ihd", weights, values)
     context = jnp.concatenate([asking, context.reshape(*asking.shape[:-1], HEADS * size)], -1)

@@ -2,8 +2,8 @@
 
 On a CPU, inside a loop, the gradient of XLA's own convolution takes many times as long as its value. A small image is
 therefore convolved row by row there: an output row is the product of three input rows, laid side by side, with a banded
-matrix that holds the kernel once for each output column. Most of that matrix is 0, and still it pays, for its gradients
-are plain products too: value and gradient of 12×12×3 images through 16 and 32 filters took 50 µs of a core each instead
+matrix that contains the kernel once per output column. Most of that matrix is 0, but its gradients are
+plain products too: value and gradient of 12×12×3 images through 16 and 32 filters took 50 µs of a core each instead
 of 450 µs, and 30 µs instead of 200 µs through 16 and 16.
 """
 
@@ -17,11 +17,13 @@ from jax import lax
 
 KERNEL = 3
 WIDEST = 32
-"""Images wider than this go to XLA's convolution everywhere: the share of zeros grows with the width."""
+"""Wider images use XLA's convolution everywhere: the share of zeros grows with the width."""
 
 
 class Conv(nn.Module):
-    """A 3×3 convolution over images `[..., H, W, C]`, edges padded with zeros; `ceil(H / stride)` rows come out."""
+    """A 3×3 convolution over images `[..., H, W, C]`, edges padded with zeros; the result has `ceil(H / stride)`
+    rows.
+    """
 
     features: int
     stride: int
@@ -61,14 +63,16 @@ def convolve_rows(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
 
 
 def _extent(size: int, stride: int) -> tuple[int, int, int]:
-    """How many places there are for the kernel along a side, and the padding before and after it."""
+    """The number of kernel positions along a side, and the padding before and after it."""
     places = -(-size // stride)
     padding = max((places - 1) * stride + KERNEL - size, 0)
     return places, padding // 2, padding - padding // 2
 
 
 def _taps(width: int, stride: int) -> np.ndarray:
-    """`[3, width, columns]`: 1 where column x of the image meets column j of the kernel in output column o."""
+    """`[3, width, columns]`: 1 where column x of the image is multiplied by column j of the kernel for output column
+    o.
+    """
     columns, before, _ = _extent(width, stride)
     j, x, o = np.ogrid[:KERNEL, :width, :columns]
     return (x == o * stride + j - before).astype(np.float32)

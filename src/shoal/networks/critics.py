@@ -1,11 +1,13 @@
-"""Critics of actions: Q(s, a) of an agent, given its observation and, if asked for, what the others do.
+"""Critics of actions: Q(s, a) of an agent, given its observation and, optionally, the others' actions.
 
-A critic has two parts. The torso turns what an agent sees into features; it may be recurrent, and as it is shown no
-action, its memory can be kept while acting. The head then takes in actions. Its kinds:
+A critic has two parts. The torso maps an agent's view to features; it may be recurrent and, as its input has no
+actions, its memory can be
+kept while acting. The head then takes the actions. Its kinds:
 
 - `own`: the agent's features and its own action.
-- `global`: the same beside the actions of all agents of the learner (Lowe et al. 2017, MADDPG); the torso is then
-  shown the global state too. One set of weights serves a group, so an agent is also told which of its group it is.
+- `global`: the same and the actions of all agents of the learner (Lowe et al. 2017, MADDPG); the torso then gets the
+global state too. A group shares one set of weights, so the input also has the agent's index
+within its group.
 - `attention`: each agent attends to the features and actions of the others, with several heads (Iqbal and Sha 2019,
   MAAC). Queries, keys and values are shared by all groups.
 
@@ -30,7 +32,7 @@ CriticKind = Literal["own", "global", "attention"]
 
 
 class CriticTorso(nn.Module):
-    """From what one agent sees to features, before any action is known: all hidden layers of `config` but the last."""
+    """From one agent's view to features, before any action is known: all hidden layers of `config` except the last."""
 
     config: Network
 
@@ -50,7 +52,7 @@ class CriticTorso(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class GroupSpec:
-    """A group as a critic sees it. num_values: 1, or one for every choice; the own action is then not shown to it."""
+    """A group as a critic sees it. num_values: 1, or one per choice; then the own action is not an input."""
 
     name: str
     size: int
@@ -71,8 +73,9 @@ class CriticHead(nn.Module):
     ) -> dict[str, jax.Array]:
         """Values `[..., n, num_values]` by group.
 
-        features: `[..., n, f]`. own: `[..., n, action_width]`, the actions that are valued. others: the same, what each
-        agent does in the eyes of the others. present: bool `[..., n]` or None, by group; read by `attention` only.
+        features: `[..., n, f]`. own: `[..., n, action_width]`, the actions to be valued. others: the same shape, each
+        agent's action as input for the
+        others. present: bool `[..., n]` or None, by group; read by `attention` only.
         """
         own = {g.name: own[g.name] if g.num_values == 1 else jnp.zeros_like(own[g.name]) for g in self.groups}
         parts = {name: [feature, own[name]] for name, feature in features.items()}
@@ -92,7 +95,7 @@ class CriticHead(nn.Module):
         return dense(group.num_values, 0.1, f"{group.name}_out")(x)
 
     def _joint(self, group: GroupSpec, own: dict[str, jax.Array], others: dict[str, jax.Array]) -> list[jax.Array]:
-        """All actions as each agent of a group is shown them: its own in its own place; and which one it is."""
+        """All actions as inputs for each agent of a group, with its own in its place; and its index."""
         lead, n = own[group.name].shape[:-2], group.size
         me = jnp.eye(n, dtype=bool)
         mine = jnp.where(me[..., None], own[group.name][..., :, None, :], others[group.name][..., None, :, :])

@@ -1,7 +1,8 @@
-"""Mixers: from what each agent of a team is worth to what the team is worth.
+"""Mixers: from the values of a team's agents to the team's value.
 
-`sum` adds (Sunehag et al. 2018, VDN). `monotonic` is a small network whose weights are made from the global state and
-are never negative, so that what is best for an agent is best for the team (Rashid et al. 2018, QMIX):
+`sum` adds (Sunehag et al. 2018, VDN). `monotonic` is a small network whose weights are computed from the global state
+and are never negative, so that each agent's best
+action is the team's (Rashid et al. 2018, QMIX):
 
     Q = |W2(s)| · elu(|W1(s)| q + b1(s)) + V(s)
 
@@ -21,7 +22,7 @@ MixerKind = Literal["none", "sum", "monotonic"]
 
 
 class MonotonicMixer(nn.Module):
-    """A team value that grows with each agent's. embed: width of the mixing layer. hyper: width of what makes it."""
+    """A team value that grows with each agent's. embed: width of the mixing layer. hyper: width of the hypernetwork."""
 
     embed: int = 32
     hyper: int = 64
@@ -32,7 +33,7 @@ class MonotonicMixer(nn.Module):
         seen = jnp.concatenate([leaf.astype(jnp.float32).reshape(-1) for leaf in jax.tree.leaves(state)])
         n = values.shape[0]
         hidden = nn.relu(_dense(self.hyper, 1.0, name="hidden")(seen))
-        # The weights begin near 1 / n and 1 / embed: the mixer starts as a plain mean, whatever the state's scale.
+        # The weights start near 1 / n and 1 / embed: the mixer starts as a plain mean, whatever the state's scale.
         first = _dense(n * self.embed, 0.05, 1.0 / n)(hidden)
         bias = _dense(self.embed, 0.05)(hidden)
         second = _dense(self.embed, 0.05, 1.0 / self.embed, name="second")(hidden)
@@ -51,7 +52,7 @@ def init_mixer(kind: MixerKind, key: jax.Array, num_agents: int, state: PyTree, 
 
 
 def mix(kind: MixerKind, weights: PyTree, values: jax.Array, state: PyTree) -> jax.Array:
-    """What a team is worth whose agents are worth `values` `[n]` (0 where absent)."""
+    """The value of a team whose agents have `values` `[n]` (0 where absent)."""
     if kind == "monotonic":
         hyper = weights["params"]["hidden"]["bias"].shape[0]
         return jnp.asarray(MonotonicMixer(hyper=hyper).apply(weights, values, state))
@@ -59,7 +60,7 @@ def mix(kind: MixerKind, weights: PyTree, values: jax.Array, state: PyTree) -> j
 
 
 def rescale_mixer(weights: PyTree, scale: jax.Array, shift: jax.Array) -> PyTree:
-    """Weights of a monotonic mixer that puts out `scale` (above 0) times what these do, plus `shift`."""
+    """Weights of a monotonic mixer whose output is `scale` (above 0) times that of the given weights, plus `shift`."""
     params = weights["params"]
     second = jax.tree.map(lambda leaf: leaf * scale, params["second"])
     base = {"kernel": params["base"]["kernel"] * scale, "bias": params["base"]["bias"] * scale + shift}

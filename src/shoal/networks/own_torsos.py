@@ -1,4 +1,4 @@
-"""Torsos of your own: flax modules from what one agent sees to a vector of features, registered by name.
+"""Torsos of your own: flax modules from one agent's observation to a vector of features, registered by name.
 
     @shoal.register_torso("set_attention")
     class SetAttention(nn.Module):
@@ -10,7 +10,7 @@
             return features  # [F]
 
 Its fields are options: `Network(torso="set_attention", torso_options={"heads": 8})`. One with a memory derives from
-`MemoryTorso`. What an algorithm's network is made of is stored by these names in run folders.
+`MemoryTorso`. Run folders store an algorithm's network by these names.
 """
 
 import abc
@@ -32,16 +32,17 @@ from shoal.core.options import check_value
 from shoal.core.types import PyTree
 
 MLP = "mlp"
-"""The torso that ships: images through convolutions, all else flattened; then the MLP."""
+"""The built-in torso: convolutions for images, everything else flattened; then the MLP."""
 Class = TypeVar("Class", bound=type[nn.Module])
 _OF_FLAX = ("parent", "name")
 
 
 class MemoryTorso(nn.Module):
-    """A torso that remembers: `__call__(seen, memory)` returns features and the memory after the step.
+    """A torso with a memory: `__call__(seen, memory)` returns features and the memory after the step.
 
-    The memory is reset where an episode begins, and stands still over steps in which an agent may not act; neither is
-    the torso's concern. It is run step by step, so keep out of it what does not depend on the memory.
+    The memory is reset where an episode begins, and kept over steps in which an agent is inactive; the framework does
+    both. It runs step by step, so put computations
+    that do not depend on the memory elsewhere.
     """
 
     @abc.abstractmethod
@@ -50,7 +51,7 @@ class MemoryTorso(nn.Module):
 
 
 def check_class(name: str, cls: Any) -> None:
-    """Refuses what is no torso."""
+    """Refuses a class that is not a torso."""
 
     def refuse(what: str) -> typing.NoReturn:
         raise OptionError(f"the torso {name!r} ({getattr(cls, '__qualname__', repr(cls))}): {what}")
@@ -63,7 +64,7 @@ def check_class(name: str, cls: Any) -> None:
     if "__call__" not in dir(cls) or not _takes(cls.__call__, len(wanted)):
         refuse(
             f"its method must be `__call__(self, {', '.join(wanted)})`. One that has a memory derives from "
-            "shoal.networks.MemoryTorso, and is handed and returns it"
+            "shoal.networks.MemoryTorso, and takes and returns it"
         )
     for field in _options(cls):
         if field.default is field.default_factory is dataclasses.MISSING:
@@ -75,7 +76,7 @@ TORSOS.reserved.add(MLP)
 
 
 def register_torso(name: str) -> Callable[[Class], Class]:
-    """Makes a torso of your own known: `@shoal.register_torso("set_attention")`, above a `flax.linen.Module`.
+    """Registers a torso of your own: `@shoal.register_torso("set_attention")`, above a `flax.linen.Module`.
 
     It must be registered wherever a run with it is opened: by `--import FILE`, by importing its module, or by an entry
     point of the group `shoal.torsos`.
@@ -90,7 +91,7 @@ def register_torso(name: str) -> Callable[[Class], Class]:
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options of a torso, hashable and plain; refused if it has no such options, or they are of other types."""
+    """The options of a torso, hashable and plain; raises for unknown options or wrong types."""
     if name == MLP:
         if options:
             raise OptionError(f"Network: torso_options must be empty for the torso {MLP!r}, got {dict(options)!r:.100}")
@@ -112,7 +113,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def encode(name: str, torso: nn.Module, seen: PyTree, *memory: PyTree) -> Any:
-    """What a torso of one's own makes of one agent's observation: features and, if it has one, its memory after."""
+    """Applies a registered torso to one agent's observation: features and, if it has one, its memory after."""
     both = " (the global state, and the view)" if isinstance(seen, tuple) else ""
     with _blame(name, f"seeing {jax.tree.map(_shape, seen)}{both}"):
         out = torso(seen, *memory)  # pyright: ignore[reportCallIssue]
@@ -133,14 +134,14 @@ def encode(name: str, torso: nn.Module, seen: PyTree, *memory: PyTree) -> Any:
     others = sorted(set(torso.variables) - {"params"}) if torso.is_initializing() else []
     if others:
         raise OptionError(
-            f"torso {name!r}: it has variables besides its weights ({', '.join(others)}), which nobody would keep up "
-            "to date: use layers without any, such as LayerNorm in place of BatchNorm"
+            f"torso {name!r}: it has variables besides its weights ({', '.join(others)}), which would never be "
+            "updated: use layers without any, such as LayerNorm in place of BatchNorm"
         )
     return out
 
 
 def encode_sequence(name: str, torso: nn.Module, seen: PyTree) -> jax.Array:
-    """Features of `T` observations in a row, of a torso without memory."""
+    """Features of `T` consecutive observations, for a torso without memory."""
     each = nn.vmap(
         lambda torso, seen: encode(name, torso, seen), variable_axes={"params": None}, split_rngs={"params": False}
     )
@@ -149,7 +150,7 @@ def encode_sequence(name: str, torso: nn.Module, seen: PyTree) -> jax.Array:
 
 @contextlib.contextmanager
 def _blame(name: str, doing: str) -> Iterator[None]:
-    """Turns what a torso's own code raises into an `OptionError` that names it."""
+    """Turns an exception of a torso's code into an `OptionError` that names the torso."""
     try:
         yield
     except ShoalError:
@@ -172,13 +173,13 @@ def _options(cls: type[nn.Module]) -> list[dataclasses.Field]:
 def _hints(cls: type[nn.Module]) -> dict[str, Any]:
     try:
         hints = typing.get_type_hints(cls)
-    except NameError:  # a class made inside a function, whose annotations mean something only there
+    except NameError:  # a class defined inside a function, whose annotations cannot be resolved here
         hints = {}
     return {field.name: hints.get(field.name, Any) for field in _options(cls)}
 
 
 def _takes(method: Callable, count: int) -> bool:
-    """Whether a method can be called with so many arguments besides `self`."""
+    """Whether a method can be called with that many arguments besides `self`."""
     try:
         inspect.signature(method).bind(*range(count + 1))
     except TypeError:

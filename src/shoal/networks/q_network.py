@@ -1,8 +1,8 @@
 """Action values of one agent: a torso and a head with one number for each choice.
 
 A `MultiDiscrete` action has one head for each of its parts (Tavakoli et al. 2018): the value of an action is the mean
-of the values of its parts, so the greedy action is found part by part. `dueling` splits the head into what the view is
-worth and what each choice adds to that (Wang et al. 2016). No batch axes; the caller vmaps.
+of the values of its parts, so the greedy action is found part by part. `dueling` splits the head into the value of the
+view and the advantage of each choice (Wang et al. 2016). No batch axes; the caller vmaps.
 """
 
 import flax.linen as nn
@@ -15,11 +15,11 @@ from shoal.core.types import PyTree
 from shoal.networks.torsos import Network, Torso, initial_carry
 
 ILLEGAL = -1e9
-"""Value of an illegal choice when the best is looked for."""
+"""Value of an illegal choice in the search for the best."""
 
 
 class QNetwork(nn.Module):
-    """What each choice is worth to one agent, `[num_logits]`, part after part."""
+    """The values of one agent's choices, `[num_logits]`, part after part."""
 
     config: Network
     action: Discrete | MultiDiscrete
@@ -70,17 +70,17 @@ def best_action(space: Discrete | MultiDiscrete, values: jax.Array, legal: jax.A
 
 
 def value_of(space: Discrete | MultiDiscrete, values: jax.Array, action: jax.Array) -> jax.Array:
-    """What an action is worth: the mean over its parts."""
+    """The value of an action: the mean over its parts."""
     chosen = []
     for i, part in enumerate(split_parts(space, values)):
         choice = action if isinstance(space, Discrete) else action[i]
-        # A comparison instead of a gather: its gradient is no scatter.
+        # A comparison instead of a gather: its gradient needs no scatter.
         chosen.append(jnp.sum(jnp.where(jnp.arange(part.shape[-1]) == choice, part, 0.0)))
     return sum(chosen[1:], chosen[0]) / len(chosen)
 
 
 def mean_value(space: Discrete | MultiDiscrete, values: jax.Array, legal: jax.Array | None) -> jax.Array:
-    """The mean over legal choices (and over parts): what a view is worth to an agent that may not choose."""
+    """The mean over legal choices (and over parts): the value of a view for an inactive agent."""
     allowed = jnp.ones(values.shape) if legal is None else legal.astype(jnp.float32)
     means = [
         jnp.sum(part * weight) / jnp.maximum(jnp.sum(weight), 1.0)

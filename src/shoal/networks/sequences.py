@@ -26,7 +26,7 @@ def unroll(
     """Outputs `[T, B, n, ...]` along sequences, and the memories `[T, B, n, ...]` after each step.
 
     first: `[T, B]`, where an episode begins. memory: `[B, n, ...]`, before the first step. The first `burn_in` steps
-    only bring the memory up to date: they are not among the `T`.
+    only update the memory: they are not among the `T`.
     """
     if not jax.tree.leaves(memory):
         return apply_each(network, weights, jax.tree.map(lambda leaf: leaf[burn_in:], seen.view), ()), ()
@@ -55,10 +55,10 @@ def unroll_with_slow(
     first: jax.Array,
     burn_in: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Outputs `[T, B, n, ...]` along sequences; and by slow copies of the weights for what followed each step.
+    """Outputs `[T, B, n, ...]` along sequences; and those of the target network for the successor of each step.
 
     seen, first: of the burn-in, of the `T` steps, and of one more, which is not read. following: without that one. It
-    is read with the memory that the slow network has after the step.
+    is evaluated with the memory that the target network has after the step.
     """
     steps = jax.tree.map(lambda leaf: leaf[:-1], seen), first[:-1], memory, burn_in
     out, memories = unroll(network, weights, *steps)

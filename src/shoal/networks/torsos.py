@@ -1,10 +1,11 @@
-"""Torsos: from what an agent sees to features, through an encoder, an MLP and, if asked for, a recurrent cell.
+"""Torsos: from an agent's observation to features, through an encoder, an MLP and, optionally, a recurrent cell.
 
 Written for one agent, without batch axes; the caller vmaps, and every layer becomes one plain matrix product over the
-batch. `unroll` takes a whole sequence `[T, ...]`: all that does not depend on the memory runs on all `T` at once.
+batch. `unroll` takes a whole sequence `[T, ...]`: everything that does not depend on the memory runs on all `T` at
+once.
 
-A torso of your own (`register_torso`) takes the place of the encoder: what it makes of an observation goes through the
-MLP (`hidden=()`: through none) and the recurrent cell like anything else.
+A torso of your own (`register_torso`) takes the place of the encoder: its features go through the MLP (`hidden=()`:
+none) and the recurrent cell.
 """
 
 import dataclasses
@@ -34,24 +35,24 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": nn.silu,
 }
 _SMALL_SIDE = 8
-"""Images of up to this many pixels a side, such as grid worlds' views, keep their resolution."""
+"""Images of up to this many pixels per side, such as views of grid worlds, keep their resolution."""
 _MOST_LAYERS = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """What the networks of a policy look like."""
+    """The architecture of a policy's networks."""
 
     hidden: tuple[int, ...] = (64, 64)  # widths of the MLP's layers
-    activation: Activation = "tanh"  # of every layer
-    recurrent: Recurrent = "none"  # a cell after the MLP
-    recurrent_size: int = 64  # width of that cell
+    activation: Activation = "tanh"  # activation of every layer
+    recurrent: Recurrent = "none"  # recurrent cell after the MLP
+    recurrent_size: int = 64  # width of the recurrent cell
     filters: tuple[int, ...] = (16, 32)  # 3x3 convolutions over the leaves of the view that are images [H, W, C]
-    share_torso: bool = False  # actor and critic share everything but their heads
+    share_torso: bool = False  # actor and critic share everything except their heads
     layer_norm: bool = False  # normalise each layer of the MLP before its activation
-    dtype: ComputeDtype = "float32"  # of the computation; weights, memory and outputs are always float32
+    dtype: ComputeDtype = "float32"  # precision of the computation; weights, memory and outputs are always float32
     torso: str = MLP  # the name of a registered torso, in place of the convolutions: see shoal.register_torso
-    torso_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # its options, such as heads=4
+    torso_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # options of that torso, such as heads=4
 
     def __post_init__(self):
         check_types(self)
@@ -62,21 +63,21 @@ class Network:
             require(min(widths, default=1) >= 1, "Network", option, widths, "whole numbers of at least 1")
         require(self.recurrent_size >= 1, "Network", "recurrent_size", self.recurrent_size, "at least 1")
         if self.torso_memory:
-            allowed = f"'none' with the torso {self.torso!r}, which has a memory of its own"
+            allowed = f"'none' with the torso {self.torso!r}, which has its own memory"
             require(self.recurrent == "none", "Network", "recurrent", self.recurrent, allowed)
 
     @property
     def torso_memory(self) -> bool:
-        """Whether its torso is one of your own that has a memory."""
+        """Whether its torso is a registered one with a memory."""
         return self.torso != MLP and issubclass(TORSOS[self.torso], MemoryTorso)
 
     @property
     def has_memory(self) -> bool:
-        """Whether it remembers anything from one step to the next."""
+        """Whether it has any memory."""
         return self.recurrent != "none" or self.torso_memory
 
     def make_torso(self, **more: Any) -> Any:
-        """The torso of your own that it names, with its options."""
+        """The registered torso that it names, with its options."""
         return TORSOS[self.torso](**self.torso_options, **more)
 
 
@@ -107,9 +108,9 @@ class Torso(nn.Module):
     def unroll(
         self, seen: PyTree, carry: PyTree, first: jax.Array, active: jax.Array | None, every: bool = False
     ) -> tuple[jax.Array, PyTree]:
-        """Features of `T` views in a row, and the carry after them; with `every`, the carries `[T, ...]` after each.
+        """Features of `T` consecutive views, and the carry after them; with `every`, the carries `[T, ...]` after each.
 
-        The carry is reset before a step that is `first`, and stands still over one that is not `active`.
+        The carry is reset before a step that is `first`, and kept over one that is not `active`.
         """
         if self.config.torso_memory:
             x, carry = self._recall(seen, carry, first, active, every)
@@ -159,13 +160,13 @@ class Torso(nn.Module):
 
 
 class Encoder(nn.Module):
-    """One vector out of everything that is seen: images through convolutions, all else flattened."""
+    """Encodes an observation as one vector: convolutions for images, everything else flattened."""
 
     config: Network
 
     @nn.compact
     def __call__(self, seen: PyTree, leading: int) -> jax.Array:
-        """`leading`: how many axes (of time) stand before those of a single view."""
+        """leading: the number of (time) axes before those of a single view."""
         parts = [self._encode(leaf, leading) for leaf in jax.tree.leaves(seen)]
         return jnp.concatenate(parts, axis=-1)
 
@@ -187,7 +188,7 @@ class Encoder(nn.Module):
 class GRU(nn.Module):
     """Gated recurrent unit (Cho et al. 2014), the reset gate applied after the product. Carry: h, `[size]`.
 
-    The half of the gates that depends on the input is apart (`project`), so that it can be taken out of the scan.
+    The half of the gates that depends on the input is separate (`project`), so that it can be moved out of the scan.
     """
 
     size: int
@@ -204,7 +205,7 @@ class GRU(nn.Module):
     def weights(self) -> PyTree:
         """What `step` needs, as plain arrays: it runs inside a scan, where a module may not.
 
-        One product a gate: on a CPU, cutting up the product of a joint matrix takes as long as making it.
+        One product per gate: on a CPU, slicing the product of a joint matrix takes as long as computing it.
         """
         return jnp.split(self.kernel.astype(self.dtype), 3, axis=-1), self.bias.astype(self.dtype)
 

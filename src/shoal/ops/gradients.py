@@ -25,8 +25,8 @@ def chunked_gradient(
 ) -> tuple[PyTree, PyTree]:
     """Gradient and auxiliary sums of `loss(weights, batch)`, a sum over environments, chunk by chunk.
 
-    take: `take(batch, index)` gives the environments `index` of a batch. chunk_samples: samples whose gradient is
-    computed at once; 0: as many as suits the device. On a CPU the activations of a chunk stay in the cache, which makes
+    take: `take(batch, index)` gives the environments `index` of a batch. chunk_samples: samples per gradient
+    computation; 0: chosen for the device. On a CPU the activations of a chunk stay in the cache, which makes
     the gradient 1.8 times as fast as that of a large batch at once; elsewhere it saves memory.
     """
     samples = chunk_samples or (CPU_CHUNK_SAMPLES if jax.default_backend() == "cpu" else 0)
@@ -78,9 +78,10 @@ def polyak_update(target: PyTree, weights: PyTree, share: jax.Array | float) -> 
 
 
 def shuffle_envs(key: jax.Array, num_envs: int, epochs: int, minibatches: int, axis: str | None) -> jax.Array:
-    """Which environments make up each minibatch of each epoch: `[epochs * minibatches, num_envs // minibatches]`.
+    """The environments of each minibatch of each epoch: `[epochs * minibatches, num_envs // minibatches]`.
 
-    Of every `minibatches` neighbours each minibatch of an epoch gets one, at random. The draw is keyed by the
+    Of every `minibatches` adjacent environments each minibatch of an epoch gets one, at random. The draw is keyed by
+    the
     neighbours' global number, so that the minibatches are the same sets of copies on any number of devices.
     """
     chunks = num_envs // minibatches

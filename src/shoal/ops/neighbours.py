@@ -1,7 +1,8 @@
 """Nearest neighbours in the plane, exact.
 
-`k_nearest` is written for one world and batched by its own `vmap` rule. On CUDA it is a hand-made kernel (`kernels/`),
-everywhere else plain JAX; `plain_k_nearest` is that plain form, and defines the right answer.
+`k_nearest` is written for one world and batched by its own `vmap` rule. On CUDA it is a hand-written kernel
+(`kernels/`), everywhere else plain JAX; `plain_k_nearest` is the plain form, and
+the reference.
 
 On an H200 the kernel takes 0.60 ms for 2,000 worlds of 1,000 agents, k = 10 (`lax.top_k`: 100 ms), and 29 µs for 1,000
 of 110 (the plain form: 414 µs). On a CPU, in milliseconds of one core:
@@ -29,7 +30,7 @@ from jax.custom_batching import custom_vmap
 from shoal.core.errors import require, require_positive
 from shoal.ops import kernels
 
-_SHARED_BYTES = 47 * 1024  # that any CUDA device gives a block, less what the kernel takes for itself
+_SHARED_BYTES = 47 * 1024  # available to a block on any CUDA device, less the kernel's own use
 _WAITING = 24  # two bytes each: the kernel's WAITING
 _MANY = 180  # agents, from which on sorting them into cells pays
 _FEW = 200  # agents, up to which the plain form goes by rounds
@@ -40,8 +41,9 @@ def k_nearest(position: jax.Array, alive: jax.Array, k: int) -> tuple[jax.Array,
     """The `k` nearest living others of each agent of one world.
 
     position: float32 `[n, 2]`, finite. alive: bool `[n]`. Returns (index `[n, k]` int32, valid `[n, k]` bool), nearest
-    first, equal distances by lower index. An agent is never its own neighbour; a dead one is nobody's, though its own
-    row is filled like any other. Where fewer than `k` others live, the rest of the row has valid False and index 0.
+    first, equal distances by lower index. An agent is never its own neighbour; a dead one is never a neighbour, though
+    its own row is filled like any other. Where fewer than `k` others live, the rest of the row has valid False and
+    index 0.
 
     Distances are compared squared, in float32; two that differ by no more than their rounding may come in either order.
     No gradient flows through the choice.
@@ -97,7 +99,7 @@ def _kernel(position: jax.Array, alive: jax.Array, k: int) -> jax.Array:
 
 
 def plain_k_nearest(position: jax.Array, alive: jax.Array, k: int) -> jax.Array:
-    """The search of one world in plain JAX: index `[n, k]`, -1 where nobody is left."""
+    """The search of one world in plain JAX: index `[n, k]`, -1 where none is left."""
     n = position.shape[0]
     row = lax.broadcasted_iota(jnp.int32, (n, n), 0)
     column = lax.broadcasted_iota(jnp.int32, (n, n), 1)
@@ -131,4 +133,4 @@ def _squared_distances(position: jax.Array) -> jax.Array:
     """All pairs, from differences (the shorter route over a matrix product cancels, and is not exact)."""
     x, y = position[:, 0], position[:, 1]
     squared = (x[:, None] - x[None, :]) ** 2 + (y[:, None] - y[None, :]) ** 2
-    return jnp.minimum(squared, jnp.finfo(position.dtype).max)  # infinity is kept for those who do not count
+    return jnp.minimum(squared, jnp.finfo(position.dtype).max)  # infinity is reserved for agents that do not count

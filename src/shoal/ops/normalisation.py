@@ -1,7 +1,7 @@
 """Running mean and variance, for normalising views and values.
 
-A `RunningStats` may be merged with batch after batch (Chan et al. 1979), weighted, across devices, and either for all
-time or with the past fading. Views that are dicts have one `RunningStats` per leaf: see the functions `*_tree`.
+A `RunningStats` is merged with batch after batch (Chan et al. 1979), weighted, across devices, with or without decay
+of the past. Views that are dicts have one `RunningStats` per leaf: see the functions `*_tree`.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,9 @@ _SMALLEST_VARIANCE = 1e-8
 
 @struct.dataclass
 class RunningStats:
-    """What was seen. count: its total weight, a scalar. mean, m2: mean and sum of squared deviations, weighted."""
+    """Statistics of the data so far. count: its total weight, a scalar. mean, m2: mean and sum of squared deviations,
+    weighted.
+    """
 
     count: jax.Array
     mean: jax.Array
@@ -26,13 +28,15 @@ class RunningStats:
 
     @property
     def std(self) -> jax.Array:
-        """Standard deviation; 1 before any data, and never so small that a constant would be blown up by rounding."""
+        """Standard deviation; 1 before any data, and bounded below, so that rounding errors of a constant are not
+        amplified.
+        """
         variance = self.m2 / jnp.where(self.count > 0, self.count, 1.0)
         return jnp.where(self.count > 0, jnp.sqrt(jnp.maximum(variance, _SMALLEST_VARIANCE)), 1.0)
 
 
 def init(shape: tuple[int, ...] = ()) -> RunningStats:
-    """No data yet: normalises to the identity."""
+    """Statistics without data: normalisation is the identity."""
     return RunningStats(jnp.zeros((), jnp.float32), jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.float32))
 
 
@@ -46,9 +50,10 @@ def update(
     """The statistics after one more batch.
 
     batch: `[..., *shape]` with any leading axes. weights: broadcast against those leading axes; entries of weight 0
-    are not read. axis: name of the mesh axis over which the batch is split; the outcome is that of the whole batch.
-    decay, in (0, 1): what was seen before weighs this much less with every update. Each update counts as much as its
-    own weights say, so the statistics are unbiased from the first batch on.
+    are not read. axis: name of the mesh axis over which the batch is split; the result is that of the whole batch.
+    decay, in (0, 1):
+    factor on the weight of earlier data per update. Each update counts by its own weights, so the statistics are
+    unbiased from the first batch on.
     """
     leading = batch.shape[: batch.ndim - stats.mean.ndim]
     weights = jnp.ones((), jnp.float32) if weights is None else jnp.asarray(weights, jnp.float32)
@@ -61,7 +66,7 @@ def update(
 def normalise(stats: RunningStats | None, x: jax.Array, clip: jax.Array | float | None = None) -> jax.Array:
     """`x`, `[..., *shape]`, in units of standard deviations from the mean, kept within [-clip, clip].
 
-    stats: None if nothing is normalised: `x` is then returned as it is.
+    stats: None for no normalisation: returns `x` unchanged.
     """
     if stats is None:
         return x
@@ -70,14 +75,14 @@ def normalise(stats: RunningStats | None, x: jax.Array, clip: jax.Array | float 
 
 
 def denormalise(stats: RunningStats | None, x: jax.Array) -> jax.Array:
-    """Undoes `normalise` (what was clipped stays clipped)."""
+    """Inverts `normalise` (clipped values stay clipped)."""
     return x if stats is None else x * stats.std + stats.mean
 
 
 def scale_and_shift(old: RunningStats, new: RunningStats) -> tuple[jax.Array, jax.Array]:
-    """What to multiply numbers by, and to add, that were normalised by the `old` statistics and are now by the `new`.
+    """Factor and summand that convert numbers normalised by the `old` statistics to the `new` ones.
 
-    Numbers from before there were any statistics are left alone: 1 and 0.
+    Without old statistics they are 1 and 0.
     """
     known = old.count > 0
     return jnp.where(known, old.std / new.std, 1.0), jnp.where(known, (old.mean - new.mean) / new.std, 0.0)

@@ -1,14 +1,15 @@
 """Replay on the device: a ring of the last steps of all copies, from which windows of consecutive steps are drawn.
 
-The layout is that of experience, time first: leaves `[L, E, ...]`, row `t` holding one step of all `E` copies. A sample
+The layout is that of experience, time first: leaves `[L, E, ...]`, row `t` containing one step of all `E` copies. A
+sample
 is a window of `W` rows of one copy; W = 1 makes it a flat replay of single steps, larger windows give n-step returns
-and sequences for recurrent networks. Rows are consecutive in time, and no window reaches over the newest row into the
-oldest, so a step is never paired with one that did not follow it. Where an episode ends inside a window, the flags that
-are stored with the steps say so, and the functions in `ops.returns` stop there.
+and sequences for recurrent networks. Rows are consecutive in time, and no window extends from the newest row into the
+oldest, so a step is never paired with one that did not follow it.
+Where an episode ends inside a window, the stored flags mark it, and the functions in `ops.returns` stop there.
 
 Prioritised (Schaul et al. 2016): row t of copy e is drawn with a probability in proportion to `priority[t, e]`. There
 is no tree. The priorities of a row are summed, the row is found in the running total of these sums, and the copy in the
-running total of its row: two passes over contiguous memory, with nothing to keep in order when priorities change.
+running total of its row: two passes over contiguous memory, and no structure to update when priorities change.
 """
 
 import functools
@@ -43,7 +44,7 @@ class Replay(struct.PyTreeNode):
 
 
 class ReplaySample(struct.PyTreeNode):
-    """Where windows begin: row and copy `[B]`; and how probable each was, relative to a uniform draw."""
+    """The first row and the copy of each window, `[B]`; and its probability relative to a uniform draw."""
 
     row: jax.Array
     env: jax.Array
@@ -51,7 +52,7 @@ class ReplaySample(struct.PyTreeNode):
 
 
 def is_replay(leaf: Any) -> bool:
-    """Whether it is a replay as a whole, for `is_leaf`."""
+    """Whether it is a whole replay, for `is_leaf`."""
     return isinstance(leaf, Replay)
 
 
@@ -62,17 +63,17 @@ def init(example: PyTree, length: int, num_envs: int, prioritised: bool = False)
 
 
 def num_bytes(example: PyTree, length: int, num_envs: int) -> int:
-    """What the store of a replay takes."""
+    """Bytes of a replay's store."""
     row = sum(math.prod(leaf.shape) * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(example))
     return row * length * num_envs
 
 
 def add(replay: Replay, rows: PyTree, window: int) -> Replay:
-    """The replay with the steps `rows`, leaves `[T, E, ...]`, over its oldest ones. `window`: rows of a sample.
+    """The replay with the steps `rows`, leaves `[T, E, ...]`, in place of its oldest ones. `window`: rows of a sample.
 
     Every call must add the same number of rows, if it divides the length of the replay.
 
-    Steps from which a window has just become possible get the highest priority there is.
+    Steps from which a window has just become possible get the highest current priority.
     """
     count, length = jax.tree.leaves(rows)[0].shape[0], replay.length
     start = replay.written % length
@@ -87,7 +88,7 @@ def add(replay: Replay, rows: PyTree, window: int) -> Replay:
         return Replay(store, written)
     highest = jnp.max(replay.priority)
     highest = jnp.where(highest > 0.0, highest, 1.0)
-    steps = replay.written - (window - 1) + jnp.arange(count + window - 1)  # counted since the beginning
+    steps = replay.written - (window - 1) + jnp.arange(count + window - 1)  # counted from the first row ever written
     ready = (steps >= 0) & (steps <= written - window)
     priority = replay.priority.at[steps % length].set(jnp.where(ready, highest, 0.0)[:, None])
     return Replay(store, written, priority)
@@ -99,7 +100,7 @@ def can_sample(replay: Replay, window: int, least: jax.Array | int = 1) -> jax.A
 
 
 def sample(replay: Replay, key: jax.Array, count: int, window: int) -> ReplaySample:
-    """Where `count` windows begin, drawn with replacement. There must be one (`can_sample`)."""
+    """Draws the beginnings of `count` windows with replacement. There must be one (`can_sample`)."""
     if replay.priority is None:
         return _sample_uniform(replay, key, count, window)
     rows = jnp.sum(replay.priority, axis=1)
@@ -111,7 +112,7 @@ def sample(replay: Replay, key: jax.Array, count: int, window: int) -> ReplaySam
     within = jnp.cumsum(replay.priority[row], axis=1)
     rest = jnp.clip(target - (ends[row] - rows[row]), 0.0, within[:, -1])
     env = jnp.sum(within <= rest[:, None], axis=1)
-    # Rounding may lead to a place of no priority: take the last of its row that has some, else the very highest.
+    # Rounding may select an entry of priority 0: take the last of its row with a priority, else the highest of all.
     env = jnp.minimum(env, replay.num_envs - 1 - jnp.argmax(replay.priority[row][:, ::-1] > 0.0, axis=1))
     best = jnp.argmax(replay.priority)
     lost = replay.priority[row, env] <= 0.0
@@ -121,7 +122,7 @@ def sample(replay: Replay, key: jax.Array, count: int, window: int) -> ReplaySam
 
 
 def _sample_uniform(replay: Replay, key: jax.Array, count: int, window: int) -> ReplaySample:
-    # Two plain integers a draw; drawing one number for both would run out of bits in a large replay.
+    # Two integers per draw; drawing one number for both would run out of bits in a large replay.
     for_row, for_env = jax.random.split(key)
     kept = jnp.minimum(replay.written, replay.length)
     oldest = replay.written - kept
@@ -143,7 +144,9 @@ def reprioritise(replay: Replay, drawn: ReplaySample, priority: jax.Array) -> Re
 
 
 def importance(odds: jax.Array, exponent: jax.Array | float) -> jax.Array:
-    """Weights `[B]` that undo the bias of prioritised sampling, the largest of them 1. odds: as in `ReplaySample`."""
+    """Weights `[B]` that correct the bias of prioritised sampling, the largest of them 1. odds: as in
+    `ReplaySample`.
+    """
     weight = jnp.power(jnp.maximum(odds, 1e-9), -exponent)
     return weight / jnp.max(weight)
 

@@ -3,15 +3,15 @@
 Everything is time-major: `[T, ...]` with any trailing shape, the same for every argument (the caller broadcasts the
 flags). The arguments mean the same in every function:
 
-- reward, value: what step `t` paid, and the value of the view that it started from.
+- reward, value: the reward of step `t`, and the value of the view that it started from.
 - final_value: where step `t` ended an episode, the value of that episode's final view; elsewhere it is not read.
 - last_value: `[...]`, the value of the view after the last step.
-- terminated: nothing comes after step `t`. truncated: the episode was cut short there, so `final_value` stands for
-  what would have come. Terminated wins where both are set.
+- terminated: the episode is over after step `t`. truncated: it was cut short there, so `final_value` estimates the
+rest. Terminated takes precedence where both are set.
 - active: the agent decides at step `t`. A step at which it waits only passes on reward and discount.
-- present: the agent may still act or be paid. Nothing comes after it has left; its outputs are then 0.
+- present: the agent may still act or get rewards. Its return ends when it leaves; its outputs are then 0.
 
-`active` and `present` may be None for everybody, always. `final_value` and `last_value` of agents that are not
+`active` and `present` may be None: all agents, always. `final_value` and `last_value` of agents that are not
 present in that view must be 0.
 
 gamma counts steps of the world, lam and n count own decisions. With own decisions at t_k,
@@ -33,7 +33,7 @@ from shoal.core.errors import require_positive
 
 @struct.dataclass
 class _Steps:
-    """What one scan reads, time-major."""
+    """Inputs of one scan, time-major."""
 
     reward: jax.Array
     value: jax.Array
@@ -44,7 +44,7 @@ class _Steps:
     present: jax.Array | None
 
     def after(self, beyond: jax.Array) -> jax.Array:
-        """What follows this step, if `beyond` follows it as long as the episode goes on."""
+        """The value after this step: `beyond` while the episode continues, else the final value or 0."""
         return jnp.where(self.terminated, 0.0, jnp.where(self.truncated, self.final_value, beyond))
 
     def if_active(self, deciding: jax.Array, waiting: jax.Array) -> jax.Array:
@@ -68,8 +68,8 @@ def advantages(
 ) -> tuple[jax.Array, jax.Array]:
     """Generalised advantages over own decisions, and the targets of the value function.
 
-    With `active` None this is GAE (Schulman et al. 2016) with bootstrapping at truncations. A waiting agent's target
-    is what its view turned out to be worth; its advantage means nothing to the policy.
+    With `active` None this is GAE (Schulman et al. 2016) with bootstrapping at truncations. A waiting agent's target is
+    the return from its view; its advantage is not meaningful for the policy.
     """
 
     def back(beyond: jax.Array, step: _Steps) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
@@ -112,11 +112,11 @@ def n_step_returns(
 ) -> jax.Array:
     """The discounted rewards up to the n-th own decision from here, then its value.
 
-    A return that meets an end of the episode or of the rollout sooner stops there, as in `advantages`.
+    A return that reaches the end of the episode or of the rollout earlier stops there, as in `advantages`.
     """
     require_positive("n_step_returns", n=n)
 
-    # worth[j]: what lies ahead, bootstrapped after j more own decisions.
+    # worth[j]: the return from here, bootstrapped after j more own decisions.
     def back(worth: jax.Array, step: _Steps) -> tuple[jax.Array, jax.Array]:
         ahead = step.reward + gamma * step.after(worth)
         deciding = jnp.concatenate([step.value[None], ahead[:-1]])

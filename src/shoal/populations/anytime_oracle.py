@@ -1,18 +1,19 @@
 """Anytime PSRO (McAleer et al. 2022) with learnt responses: mixtures are found while responses to them are trained.
 
-In each iteration training goes in rounds. After a round, the learner of each player plays every policy of the other
-player's bank; that player's mixture is recomputed so that neither this learner, nor what it was in earlier rounds, nor
-any policy of the table earns much (`anytime.minimax_mixture`); the training goes on against it. In the last
-quarter mixtures stand still, so that each is met by a response of its own. It becomes the mixture of the iteration,
-without the policy that has just been trained, if the most that any policy of the table earns against it, that response
-included, is not more than against the mixture before. Else the one before stays.
+Each iteration trains in rounds. After a round, the learner of each player plays every policy of the other
+player's bank; that player's mixture is recomputed to minimise the best return of this learner, of its versions in
+earlier rounds and
+of all policies in the table (`anytime.minimax_mixture`); training continues against the new mixture. In the last
+quarter mixtures are fixed, so that a response to each is trained. The mixture, without the policy that has just been
+trained, becomes that of the iteration if its worst case over the table, including that response, is no worse than that
+of the previous mixture. Otherwise the previous one is kept.
 
-What that promises: with best responses and exact payoffs, exploitability never rises. Here responses are trained for so
-long only, and payoffs are sampled. So the worst case that is measured is a lower bound up to sampling noise, and a
-mixture may be preferred because its weakness was not found. Exploitability can rise by about as much.
+Guarantee: with best responses and exact payoffs, exploitability never rises. Here responses are trained for a limited
+time and payoffs are sampled. So the measured worst case is a lower bound up to sampling noise, and a mixture may be
+preferred because its weakness was not found. Exploitability can rise by about that much.
 
 Departures: the paper's mixtures have no regret against the current learner alone, and are averaged over rounds. Here
-all rounds and the bank count, so that few rounds are enough; and the previous mixture is kept as said.
+all rounds and the bank count, so that few rounds suffice; and the previous mixture may be kept, as above.
 """
 
 import dataclasses
@@ -33,14 +34,14 @@ from shoal.training.fused import Carry
 
 OPTIONS = ("rounds", "episodes")
 STILL = 4
-"""The last 1/STILL of a training is against mixtures that no longer change."""
+"""The last 1/STILL of a training is against fixed mixtures."""
 
 
 @dataclasses.dataclass
 class AnytimeOracle(LearnedOracle):
     """Best responses and, at the same time, the least exploitable mixtures, of a game for two.
 
-    options: `rounds` of a training after which mixtures are recomputed; `episodes` of a line-up after a round.
+    options: `rounds` per training, after each of which mixtures are recomputed; `episodes` per line-up after a round.
     """
 
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -79,7 +80,7 @@ class AnytimeOracle(LearnedOracle):
     def mix(self, state: psro.PSROState) -> list[np.ndarray]:
         """Each player's mixture of this iteration, or the previous one if its known worst case is better."""
         tables, chosen = known_payoffs(state), []
-        if not state.mixtures:  # nobody has responded to anything yet
+        if not state.mixtures:  # there are no responses yet
             return [minimax_mixture(table) for table in tables]
         for bank, table, before in zip(state.banks.values(), tables, state.mixtures, strict=True):
             found = np.array(bank.members[-1].info["mixture"])
@@ -93,8 +94,8 @@ class AnytimeOracle(LearnedOracle):
         return super().measure(state) | {"nash_conv_at_least": float(worst - state.values.sum())}
 
     def _probe(self, state: psro.PSROState, learners: Mapping[str, PyTree], number: int) -> list[np.ndarray]:
-        """What the other player's learner earns against each policy `[m]` of a player, for both players."""
-        # as if they were in the banks already, for which there is a program sooner or later
+        """The return of the other player's learner against each policy `[m]` of a player, for both players."""
+        # as if they were already in the banks: that program will be needed anyway
         banks = {
             player: bank.add(trees.row(learners[player]), Member("learner")).policies
             for player, bank in state.banks.items()
@@ -108,7 +109,7 @@ class AnytimeOracle(LearnedOracle):
 
 
 def known_payoffs(state: psro.PSROState) -> list[np.ndarray]:
-    """For each player, what every policy of the other earns against every one of its own, `[own, other's]`."""
+    """For each player, the returns of the other's policies against its own, `[own, other's]`."""
     mean = state.table.mean
     return [mean[1], mean[0].T]
 

@@ -1,6 +1,6 @@
 """The policy bank: one player's policies as one growing, stacked pytree, with the origin of each.
 
-Room grows in steps, so that programs that take a bank are compiled rarely; the places not yet taken hold copies of the
+Capacity grows in steps, so that programs that take a bank are rarely recompiled; unused places contain copies of the
 first policy and are never drawn.
 """
 
@@ -15,14 +15,14 @@ from shoal.core.errors import OptionError
 from shoal.core.types import PyTree
 
 ROOM = 16
-"""Places of a new bank."""
+"""Capacity of a new bank."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Member:
     """The origin of a policy. parent: the member it started from. born: the iteration. info: anything in JSON.
 
-    frozen: whether it is only an opponent and never trained on, as policies of other runs are.
+    frozen: whether it is only an opponent and never trained further, as policies of other runs are.
     """
 
     name: str
@@ -41,7 +41,7 @@ class PolicyBank:
 
     @staticmethod
     def of(policy: PyTree, member: Member, room: int = ROOM) -> "PolicyBank":
-        """A bank of one."""
+        """A bank of one policy."""
         return PolicyBank(jax.tree.map(lambda leaf: _repeat(leaf, room), policy), (member,))
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class PolicyBank:
 
     @property
     def newest(self) -> int:
-        """The newest policy that is not frozen: what a training goes on from. The first one never is."""
+        """The newest policy that is not frozen, from which training continues. The first one is never frozen."""
         return max(i for i, member in enumerate(self.members) if not member.frozen)
 
     def __getitem__(self, index: int) -> PyTree:
@@ -63,7 +63,7 @@ class PolicyBank:
         return jax.tree.map(lambda leaf: leaf[place], self.policies)
 
     def add(self, policy: PyTree, member: Member) -> "PolicyBank":
-        """One policy more; a full bank is doubled first."""
+        """Adds a policy; a full bank is doubled first."""
         check_fits(self.policies, policy, member.name)
         policies, place = self.policies, len(self)
         if place == self.capacity:
@@ -72,9 +72,9 @@ class PolicyBank:
         return PolicyBank(policies, (*self.members, member))
 
     def replace_policy(self, index: int, policy: PyTree, **info: Any) -> "PolicyBank":
-        """Replaces a policy; `info` is added to what is recorded of it."""
+        """Replaces a policy; info: added to its record."""
         if self.members[index].frozen:
-            raise OptionError(f"policy {self.members[index].name!r} of the bank is frozen: nothing takes its place")
+            raise OptionError(f"policy {self.members[index].name!r} of the bank is frozen and cannot be replaced")
         check_fits(self.policies, policy, self.members[index].name)
         members = list(self.members)
         members[index] = dataclasses.replace(members[index], info=members[index].info | info)

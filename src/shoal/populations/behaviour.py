@@ -1,7 +1,7 @@
-"""Action probabilities of policies in every situation of a small game, for the exact tables of `envs.tabular`.
+"""Action probabilities of policies in every information set of a small game, for the exact tables of `envs.tabular`.
 
-A player's information sets are evaluated stage by stage, in the order in which they are met, so that a recurrent policy
-has in each the memory that its own past decisions left it with. `differences` measures how differently
+A player's information sets are evaluated stage by stage, in the order in which they are reached, so that a recurrent
+policy has in each the memory after its own past decisions. `differences` measures how differently
 policies act, in such tables or in situations sampled by playing.
 """
 
@@ -15,7 +15,7 @@ from shoal.envs.tabular import InformationSets
 
 
 def behaviour(algorithm: Algorithm, policy: PyTree, sets: InformationSets, explore: bool) -> jax.Array:
-    """The probabilities `[I, A]` of one policy's actions. explore: as it plays in training; else greedy."""
+    """One policy's action probabilities `[I, A]`. explore: as in training; else greedy."""
     actions = sets.legal.shape[1]
     memories: PyTree = None
     rows = []
@@ -35,12 +35,13 @@ def behaviour(algorithm: Algorithm, policy: PyTree, sets: InformationSets, explo
 def differences(probabilities: np.ndarray, reach: np.ndarray) -> np.ndarray:
     """Distances `[n, n]` of `n` policies by their actions: 0 for the same policy, 1 for never the same action.
 
-    probabilities[n, I, A]: of actions, by policy and situation; reach[n, I]: how likely a policy's own decisions lead
-    there.
+    probabilities[n, I, A]: of actions, by policy and situation; reach[n, I]: probability that a policy's own decisions
+    lead there.
 
-    In a situation, two policies P and Q are 1/2 Σ |P(a) - Q(a)| apart, their total variation: how often they choose
-    differently at least. This is averaged over situations by how likely both get there, the lesser of their reaches.
-    So what follows from a difference is not counted again, nor what a policy would do where it never comes.
+    In a situation, the distance of two policies P and Q is their total variation, 1/2 Σ |P(a) - Q(a)|. It is averaged
+    over situations, weighted by the smaller of their reaches. So consequences of a difference are not counted again,
+    nor
+    is behaviour where a policy never gets.
     """
     rows = []
     for own, reached in zip(probabilities, reach, strict=True):
@@ -61,7 +62,7 @@ def action_probabilities(
 
 
 def _memory(algorithm: Algorithm, policy: PyTree, sets: InformationSets, stage: slice, memories: PyTree) -> PyTree:
-    """The memory with which each information set of a stage is met: that after the one that led there."""
+    """The memory in each information set of a stage: that after the previous one."""
     fresh = algorithm.initial_memory(policy)
     count = stage.stop - stage.start
     if memories is None:

@@ -1,8 +1,8 @@
 """How differently the policies of a population behave.
 
 In games with exact tables policies are compared in all information sets, elsewhere in situations of one batch of
-matches between the players' mixtures. Every policy is shown the same views in the same order, so that one with a memory
-has in each situation what it would remember of them. Actions that are not discrete are not compared.
+matches between the players' mixtures. Every policy gets the same views in the same order, so that one with a memory has
+a consistent one in each situation. Actions that are not discrete are not compared.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from shoal.populations.psro import PSROState
 STEPS = 128
 """Steps of the matches whose situations are compared."""
 VIEWS = 2048
-"""Situations of a player at most, if it is a single agent; a large team has more."""
+"""The most situations of a player that is a single agent; a large team has more."""
 SEED = 3
 
 
@@ -35,7 +35,7 @@ SEED = 3
 class Behaviours:
     """By player: how far apart its policies are, `[m, m]`; see `behaviour.differences`."""
 
-    sampled: bool  # whether situations were gathered by playing
+    sampled: bool  # whether situations were sampled by playing
     situations: dict[str, int]
     distances: dict[str, np.ndarray]
 
@@ -96,7 +96,9 @@ def _by_playing(oracle: LearnedOracle, state: PSROState) -> Behaviours | None:
 
 
 def _gather(oracle: LearnedOracle, state: PSROState) -> tuple[dict[str, Observation], jax.Array]:
-    """What each player sees, `[T, E, n, ...]`, when all play their mixtures, and where episodes begin, `[T, E]`."""
+    """Each player's observations, `[T, E, n, ...]`, when all play their mixtures, and where episodes begin, `[T,
+    E]`.
+    """
     setup = oracle.matches.setup
     largest = max(group.size for group in setup.spec.groups.values())
     copies = setup.vectorised(max(1, VIEWS // STEPS // largest))
@@ -116,7 +118,7 @@ def _gather(oracle: LearnedOracle, state: PSROState) -> tuple[dict[str, Observat
 
 
 def _replay(oracle: LearnedOracle, player: str, policies: PyTree, seen: Observation, first: jax.Array) -> jax.Array:
-    """How likely each policy `[K, ...]` takes each action in each situation, `[K, T, E, n, A]`."""
+    """Action probabilities of each policy `[K, ...]` in each situation, `[K, T, E, n, A]`."""
     algorithm = oracle.game.algorithms[player]
     group = oracle.matches.setup.spec.groups[player]
     assert isinstance(group.action, Discrete)

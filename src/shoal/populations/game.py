@@ -81,7 +81,7 @@ def _tables(world: Env) -> TabularGame:
 
 
 def seat_policies(experiment: Experiment) -> dict[Seat, tuple[str, str]]:
-    """The learner and the policy that each seat of an experiment's world is dealt to."""
+    """The learner and the policy of each seat of an experiment's world."""
     groups = describe(make_world(experiment)).groups
     dealt = {}
     for name, learner in experiment.learners.items():

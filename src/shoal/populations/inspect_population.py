@@ -23,9 +23,9 @@ from shoal.training import checkpoint, records
 from shoal.training.experiment import Setup
 
 MOST_PROFILES = 20_000
-"""Entries of the largest table whose α-rank is worked out: a picture should take seconds."""
+"""Entries of the largest table whose α-rank is computed: a picture should take seconds."""
 EPISODES = 2000
-"""Of each line-up that `exploit` plays, where the run has no number of its own."""
+"""Episodes of each line-up that `exploit` plays, if the run does not define them."""
 EXACT = "exact"
 
 
@@ -60,10 +60,11 @@ def read_population_view(folder: Path) -> PopulationView:
 
 
 def describe_population(view: PopulationView) -> dict[str, Any]:
-    """All of it as plain data, with ratings: what is printed, drawn and put on the page.
+    """The population as plain data with ratings, as printed, plotted and shown on the page.
 
-    elo: None for other than two players. alpha_rank: None for huge tables. effective: how many of each player's
-    policies are effectively different, by what they earn. None of these, nor values, where payoffs were never played.
+    elo: None for other than two players. alpha_rank: None for huge tables. effective: the effective number of each
+    player's policies, by their payoffs. All of these, and values, are None if payoffs were
+    never played.
     """
     mean, error, last = view.table.mean, view.table.standard_error, view.history[-1]
     return {
@@ -114,7 +115,7 @@ def load_lineup(folder: Path, lineup: Sequence[int]) -> tuple[Setup, dict[str, P
 def exploit(folder: Path, devices: int | None = None, steps: int | None = None) -> list[Gain]:
     """Trains one more best response per player against the mixtures and evaluates it, as PSRO would next.
 
-    steps: env steps of each training, if not those of the run: longer ones find more.
+    steps: env steps of each training, by default those of the run; longer ones find more.
     """
     settings = open_population(folder)
     require_networks(settings, "exploit")
@@ -124,13 +125,13 @@ def exploit(folder: Path, devices: int | None = None, steps: int | None = None) 
     )
     oracle = LearnedOracle(Game(experiment), episodes, settings.warm_start, settings.greedy, devices)
     state = load(folder, settings, oracle)
-    # also where players share a bank, each has a response of its own here
+    # even if players share a bank, each has its own response here
     state = dataclasses.replace(state, table=dataclasses.replace(state.table, symmetric=False))
     responses = oracle.respond(state)
     banks = {name: bank.add(responses[name][0].policy, Member("response")) for name, bank in state.banks.items()}
     table = state.table.grow(tuple(len(bank) for bank in banks.values()))
     met = met_lineups(state.mixtures)
-    unknown = met[table.count[tuple(met.T)] < 2]  # of self-play without a table, all of them
+    unknown = met[table.count[tuple(met.T)] < 2]  # all of them in self-play without a table
     lineups = np.concatenate([unknown, deviations(state.mixtures)])
     table = table.add_results(lineups, *oracle.evaluate(dataclasses.replace(state, banks=banks), lineups))
     return gains(table, state.mixtures, state.players)
@@ -148,7 +149,7 @@ def require_networks(settings: PopulationConfig, doing: str) -> None:
 def _newest(folder: Path) -> Path:
     path = checkpoint.latest(folder / "checkpoints")
     if path is None:
-        raise RunError(f"{folder} has no checkpoint yet: go on with `{shell_command('resume', folder)}`")
+        raise RunError(f"{folder} has no checkpoint yet: resume it with `{shell_command('resume', folder)}`")
     return path
 
 
@@ -174,7 +175,7 @@ def _stack(setup: Setup, player: str, room: int) -> PyTree:
 
 
 def _numbers(values: np.ndarray) -> list[Any]:
-    """Nested lists; None where a number is not finite, which JSON cannot say."""
+    """Nested lists; None where a number is not finite, which JSON cannot express."""
     entries = values.astype(object)
     entries[~np.isfinite(values)] = None
     return entries.tolist()

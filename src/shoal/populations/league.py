@@ -1,17 +1,19 @@
 """Leagues (Vinyals et al. 2019): matchmaking that makes main agents robust by searching for their weaknesses.
 
-For every player there are three roles, each a policy that is trained on and kept as a snapshot after every iteration:
+Every player has three roles, each a policy that is trained continuously, with a snapshot after every iteration:
 
-- *main*: meets the other players' newest mains (`SELF_PLAY` of its games), everybody with priority for whom it loses to
-  (`EVERYBODY`), and the mains of the past (the rest).
-- *main exploiter*: meets the newest mains only, or their past as well while it cannot beat them at all.
-- *league exploiter*: meets everybody, with priority for whom it loses to.
+- *main*: plays the other players' newest mains (`SELF_PLAY` of its games), all policies with priority for those it
+loses
+to (`EVERYBODY`), and past mains (the rest).
+- *main exploiter*: plays the newest mains only, or past ones as well while it cannot beat them at all.
+- *league exploiter*: plays all policies, with priority for those it loses to.
 
-Exploiters restart once they win clearly, or after `PATIENCE` stretches: what they found stays in the league. They
-are trained in every `exploit_every`-th iteration only, so that most of the budget is the mains'.
+Exploiters restart once they win clearly, or after `PATIENCE` iterations; their snapshots stay in the league. They
+are trained in every `exploit_every`-th iteration only, so that the mains get most of the budget.
 
-Priorities (prioritised fictitious self-play): with the share x of games that are won, `hard` weighs an opponent by
-(1 - x)², `variance` by x (1 - x). x is the payoff, from 0 for the least in the table to 1 for the most.
+Priorities (prioritised fictitious self-play): with the share x of games that are won, `hard` weights an opponent by (1
+- x)², `variance` by x (1 - x). x is the
+payoff, scaled from 0 for the least in the table to 1 for the most.
 
 Departures: each player has a league of its own, unless all share one bank; one main agent per player; shares of payoffs
 between the extremes of the table stand for shares of games won.
@@ -28,7 +30,7 @@ WINS, HOPELESS = 0.7, 0.2
 """Share of games won from which an exploiter restarts, and below which it looks for easier opponents."""
 PATIENCE = 8
 EXPLOIT_EVERY = 4
-"""Exploiters of a new league are trained in every fourth iteration, unless told otherwise."""
+"""By default, exploiters of a new league are trained in every fourth iteration."""
 
 
 def trained_roles(iteration: int, exploit_every: int) -> tuple[str, ...]:
@@ -37,7 +39,7 @@ def trained_roles(iteration: int, exploit_every: int) -> tuple[str, ...]:
 
 
 def role_of(member: Member) -> str:
-    """The role of a snapshot; the first policy is a main's. Frozen ones have none: they are opponents only."""
+    """The role of a snapshot; the first policy is a main's. Frozen policies have none: they are opponents only."""
     return "frozen" if member.frozen else member.info.get("role", ROLES[0])
 
 
@@ -53,7 +55,7 @@ def win_rate(payoff: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def opponents(role: str, won: np.ndarray, bank: PolicyBank) -> np.ndarray:
-    """Probabilities `[m]` with which a role meets another player's policies, given its win rates `[m]`."""
+    """Probabilities `[m]` with which a role plays another player's policies, given its win rates `[m]`."""
     mains = np.array([role_of(member) == ROLES[0] for member in bank.members])
     target = np.eye(len(bank))[newest(bank, ROLES[0])]
     past = np.where(mains, 1.0, 0.0) / mains.sum()
@@ -68,5 +70,5 @@ def opponents(role: str, won: np.ndarray, bank: PolicyBank) -> np.ndarray:
 
 
 def restarts_from_scratch(role: str, won: float, age: int) -> bool:
-    """Whether an exploiter is done: it wins clearly against those it meets, or has been trained for long enough."""
+    """Whether an exploiter is done: it wins clearly against its opponents, or has been trained for long enough."""
     return role != "main" and (won > WINS or age >= PATIENCE)

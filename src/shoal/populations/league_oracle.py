@@ -71,7 +71,7 @@ class LeagueOracle(LearnedOracle):
         return {other: jnp.asarray(np.stack(row), jnp.float32) for other, row in rows.items()}, ages
 
     def _against(self, payoff: np.ndarray, me: int, index: int, other: int, state: psro.PSROState) -> np.ndarray:
-        """What a policy earns against each policy of another player, everybody else playing their newest main."""
+        """A policy's returns against each policy of another player, all others playing their newest main."""
         rest = [
             index if p == me else slice(None) if p == other else league.newest(bank, league.ROLES[0])
             for p, bank in enumerate(state.banks.values())

@@ -1,8 +1,9 @@
 """Matches: returns of line-ups of policies, all in one batch, one episode per copy.
 
-A line-up names a policy of the bank for every player. Copies are dealt to the line-ups in order, so that those of one
-line-up lie next to each other; the program loops over batches of copies and adds returns, and their squares, up for
-each line-up. Every episode has an id of its own, so that results do not depend on how episodes are split into batches.
+A line-up names a policy of the bank for every player. Copies are assigned to the line-ups in order, so that those of
+one line-up are adjacent; the program loops over
+batches of copies and sums returns, and their squares, per line-up. Every episode has its own id, so that results do not
+depend on how episodes are split into batches.
 """
 
 import dataclasses
@@ -29,11 +30,11 @@ from shoal.training.experiment import Learner, Setup
 from shoal.training.memory import SMALLER, need_of, on_host, require_room
 
 ROOM = 256
-"""Line-ups that one call of the program can play: a constant, so that it is compiled once for each size of banks."""
+"""The most line-ups per call of the program: a constant, so that it is compiled once per size of banks."""
 
 
 def batch_size() -> int:
-    """Episodes played at once, on all devices together: an accelerator needs more to be busy."""
+    """Episodes played at once, on all devices together: an accelerator needs more to be fully used."""
     return 4096 if jax.default_backend() == "cpu" else 32_768
 
 
@@ -70,7 +71,7 @@ class Matches:
     def program(self):
         """`program(banks, lineups [M, players], counted, episodes, key, first) -> Sums`.
 
-        counted: how many of the line-ups are real. episodes: of each. first: id of the first episode.
+        counted: the number of real line-ups. episodes: of each. first: id of the first episode.
         """
         mesh = self.mesh
         actor = Policies(self.setup.algorithms, self.setup.spec.groups, self.explore)
@@ -120,7 +121,7 @@ class Matches:
         rest = (jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((), jnp.uint32))
         lineups = jax.ShapeDtypeStruct((ROOM, players), jnp.int32)
         traced = jax.make_jaxpr(self.program)(shapes, lineups, whole, whole, *rest)
-        need = need_of(shapes, traced).times(self.mesh.size if on_host() else 1)  # it is the part of one device
+        need = need_of(shapes, traced).times(self.mesh.size if on_host() else 1)  # the trace is of one device's part
         require_room(f"{self.batch:,} matches of {self.game.env} at once", need, lambda: SMALLER)
         self._checked.add(known)
 

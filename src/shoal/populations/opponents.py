@@ -1,7 +1,7 @@
 """Opponents from a bank: each copy, when an episode begins, draws the policy that plays a seat for that episode.
 
-`Opponents` stands where an algorithm stands, frozen, so that whatever trains or evaluates against fixed policies trains
-or evaluates against mixtures of many. It plays whole batches (see `batching.grouped`); which policy plays in a copy is
+`Opponents` takes the place of a frozen algorithm, so that code for training or evaluation against fixed policies works
+against mixtures of many. It plays whole batches (see `batching.grouped`); which policy plays in a copy is
 part of its memory.
 """
 
@@ -22,7 +22,7 @@ from shoal.core.types import Observation, PyTree
 
 
 class OpponentBank(struct.PyTreeNode):
-    """Policies `[K, ...]` of a player, how likely each is drawn, `[K]`, or, fixed, which one plays each copy, `[E]`."""
+    """Policies `[K, ...]` of a player, and either their probabilities `[K]` or the fixed policy of each copy, `[E]`."""
 
     policies: PyTree
     mixture: jax.Array | None = None
@@ -30,7 +30,7 @@ class OpponentBank(struct.PyTreeNode):
 
 
 class OpponentState(struct.PyTreeNode):
-    """In place of a learner's state: the bank that plays each group."""
+    """Replaces a learner's state: the bank that plays each group."""
 
     params: dict[str, OpponentBank]
 
@@ -46,7 +46,7 @@ class OpponentMemory(struct.PyTreeNode):
 class Opponents(Algorithm):
     """Plays each of its groups with policies drawn from a bank. Never learns.
 
-    algorithm: of the policies. capacity: how many policies a bank holds. explore: whether they play as in training.
+    algorithm: of the policies. capacity: of the banks. explore: whether they play as in training.
     """
 
     algorithm: Algorithm
@@ -56,11 +56,11 @@ class Opponents(Algorithm):
 
     @property
     def _samples(self) -> bool:
-        """Whether actions are drawn. A policy that is no distribution (values, noise) plays what it thinks best."""
+        """Whether actions are sampled. A policy without action probabilities (values, noise) plays greedily."""
         return self.explore and supports(self.algorithm, Stochastic)
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> OpponentState:
-        """Banks full of the same fresh policy; the first is drawn always."""
+        """Banks full of the same fresh policy; the first is always drawn."""
         fresh = self.algorithm.init(key, spec).params
         first = jnp.zeros(self.capacity).at[0].set(1.0)
         return OpponentState(
@@ -73,7 +73,7 @@ class Opponents(Algorithm):
     def act(
         self, params: OpponentBank, observation: Observation, memory: OpponentMemory, key: jax.Array, explore: bool
     ) -> ActOutput:
-        """One agent alone: weights are gathered for it."""
+        """One agent's action: weights are gathered for it."""
         policy = jax.tree.map(lambda leaf: leaf[memory.index], params.policies)
         out = self.algorithm.act(policy, observation, memory.carry, key, self._samples)
         return ActOutput(out.action, memory.replace(carry=out.memory))
@@ -89,11 +89,11 @@ class Opponents(Algorithm):
     ) -> tuple[jax.Array, OpponentMemory]:
         """Actions of all copies `[E, n, ...]`. All agents of a group are played by the same policy.
 
-        seat: a number that tells the groups of a world apart, so that their draws are independent.
+        seat: the number of the group, so that draws of different groups are independent.
         """
         index = params.seated
         if index is None:
-            assert params.mixture is not None, "a bank has a mixture, or says who plays each copy"
+            assert params.mixture is not None, "a bank has a mixture, or fixed policies for the copies"
             index = jnp.where(worlds.first, self._draw(params.mixture, worlds, seat), memory.index[:, 0])
 
         def one(policy, seen, carry, key):

@@ -53,7 +53,7 @@ class LearnedOracle:
     symmetric: bool = dataclasses.field(default=False, kw_only=True)  # one bank for all; the first player learns
     backend: OracleBackend | None = dataclasses.field(
         default=None, kw_only=True
-    )  # who trains and plays; None: this process
+    )  # trains and plays; None: this process
 
     def __post_init__(self):
         if self.symmetric:
@@ -66,7 +66,7 @@ class LearnedOracle:
         return Matches(self.game, not self.greedy, devices=self.devices)
 
     def first(self) -> dict[str, PyTree]:
-        """Fresh policies to begin with."""
+        """Fresh initial policies."""
         fresh = self._trainer(1).fresh(self.game.experiment.seed)
         return {player: fresh[player if player in fresh else self.game.players[0]] for player in self.game.players}
 
@@ -118,8 +118,8 @@ class LearnedOracle:
 
     def mix(self, state: psro.PSROState) -> list[np.ndarray]:
         raise OptionError(
-            "anytime: a mixture of learnt responses is found while they are trained, see populations.anytime_oracle; "
-            "this oracle only trains responses to mixtures that payoffs give"
+            "anytime: mixtures of learnt responses are computed during their training, see populations.anytime_oracle; "
+            "this oracle only trains responses to mixtures computed from payoffs"
         )
 
     def measure(self, state: psro.PSROState) -> dict[str, float]:
@@ -169,7 +169,7 @@ def _host() -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class ExactOracle:
-    """Best responses and payoffs worked out from the exact tables of a game. Policies are realisation plans.
+    """Best responses and payoffs computed from the exact tables of a game. Policies are realisation plans.
 
     orders: in a symmetric game, how plans of the bank, which are the first player's, are read as each player's.
     """
@@ -203,7 +203,7 @@ class ExactOracle:
         return responses
 
     def evaluate(self, state: psro.PSROState, lineups: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-        """Exact payoffs, counted as so many episodes that none is ever played again."""
+        """Exact payoffs, counted as enough episodes that none is ever played again."""
         reach = np.ones((len(lineups), len(self.tables.payoffs)))
         for player, bank in enumerate(self._banks(state)):
             reach *= bank[:, self.tables.sequences[:, player]][lineups[:, player]]
@@ -228,7 +228,9 @@ class ExactOracle:
 
 
 def distance(tables: TabularGame, plans: list[np.ndarray], mixtures: psro.Mixtures) -> dict[str, float]:
-    """How far mixtures of plans `[m, S]` are from equilibrium. Mixing plans weighs policies by reach, as it must be."""
+    """The distance of mixtures of plans `[m, S]` from equilibrium. Mixing plans weights policies by reach, as
+    required.
+    """
     mixed = [mixture @ bank for mixture, bank in zip(mixtures, plans, strict=True)]
     conv = tables.nash_conv(mixed)
     return {"nash_conv": conv, "exploitability": conv / len(tables.players)}

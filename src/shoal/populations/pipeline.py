@@ -1,12 +1,12 @@
 """Pipeline PSRO (McAleer et al. 2020): several levels of best responses are trained at the same time.
 
-The newest `levels` policies of every player are live. In each round all of them are trained on, side by side: each
-against the meta-solver's mixture of all policies older than itself, which those of lower levels among them still
-change. After the round the oldest live one is done, and a fresh one joins on top. So a policy is trained for as many
-rounds as there are levels, but one is done in every round.
+The newest `levels` policies of every player are live. In each round all of them are trained further, side by side: each
+against the meta-solver's mixture of all policies older than itself, including the live ones of lower levels. After the
+round the oldest live one is finished, and a fresh one joins on top. So a policy is trained for as many rounds as there
+are levels, but one is finished in every round.
 
-Departures: mixtures are made once per round, not continuously, and a level always lasts for the same number of rounds;
-the optimiser starts afresh in every round. All that a round depends on is in the population, so that it can be resumed.
+Departures: mixtures are computed once per round, not continuously, and a level always lasts for the same number of
+rounds; the optimiser is reset in every round. A round depends on the population alone, so that it can be resumed.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ class PipelineOracle(LearnedOracle):
 
     def respond(self, state: psro.PSROState) -> Mapping[str, list[psro.Response]]:
         live = {player: self._live(bank) for player, bank in state.banks.items()}
-        training = len(live[state.players[0]])  # as many of every player
+        training = len(live[state.players[0]])  # the same for every player
         missing = self.levels - training  # in the first round, all of them
         below = [[*live[player], *(len(bank) for _ in range(missing))] for player, bank in state.banks.items()]
         mixtures = [self._mixture(state, counts) for counts in zip(*below, strict=True)]
@@ -56,7 +56,7 @@ class PipelineOracle(LearnedOracle):
         }
 
     def _live(self, bank: PolicyBank) -> list[int]:
-        """The policies of a bank that are trained on: the newest, but neither the first nor frozen ones."""
+        """The live policies of a bank: the newest, but neither the first nor frozen ones."""
         return [i for i, member in enumerate(bank.members) if i and not member.frozen][-self.levels :]
 
     def _responses_of(self, policies: PyTree, earned: np.ndarray, live: list[int], fresh: PyTree, first: bool) -> list:
@@ -68,7 +68,7 @@ class PipelineOracle(LearnedOracle):
         return news if first else [*news, psro.Response(fresh, {"level": "new"})]
 
     def _mixture(self, state: psro.PSROState, counts: tuple[int, ...]) -> list[np.ndarray]:
-        """The meta-solver's mixtures of the oldest policies alone, with the uniform share that responses meet."""
+        """The meta-solver's mixtures of the oldest policies alone, with the uniform share added."""
         part = state.table.mean[(slice(None), *(slice(count) for count in counts))]
         return list(
             psro.mix_with_uniform(

@@ -1,10 +1,11 @@
-"""Frozen policies of other runs: members of the banks from the start, met as opponents and never trained on.
+"""Frozen policies of other runs: members of the banks from the start, used as opponents and never trained further.
 
 A run of `shoal train` gives each player the policy that played the player's seats there, from its newest checkpoint; of
-several seeds, the first. Another population gives each player the support of its mixture: who has no weight in it is
-left behind, because every policy more is another row of payoffs to be played. A policy that plays several players'
-seats joins the banks of all of them. The same policy joins a bank once, also if one population took it from another: it
-keeps saying where it first came from.
+several seeds, the
+first. Another population gives each player the support of its mixture: policies without weight are skipped, because
+every additional policy is another row of payoffs to play. A policy that plays several players' seats joins the banks of
+all of them. The same policy joins a bank once, even if one population imported it from another: its original source is
+kept.
 """
 
 import dataclasses
@@ -24,11 +25,11 @@ from shoal.training.experiment import Experiment
 from shoal.training.run import latest_checkpoint, load_policies, open_run
 
 SUPPORT = 1e-3
-"""A policy counts from this share of the largest weight in a mixture on."""
+"""A policy counts if its weight is at least this share of the largest in the mixture."""
 
 
 class ImportedPolicy(NamedTuple):
-    """A policy of another run, and where it was found: what is remembered of it as a member."""
+    """A policy of another run, and its source, which is recorded with the member."""
 
     policy: PyTree
     info: dict[str, Any]
@@ -56,11 +57,11 @@ def import_from_population(
 ) -> dict[str, list[ImportedPolicy]]:
     """The support of another population's mixtures, by player of the game.
 
-    theirs: the game it was grown in. exact: whether policies are exact plans, which are those of one game alone.
+    theirs: its game. exact: whether policies are exact plans, which are valid in one game only.
     """
     _check_world(path, theirs.experiment, game)
     if exact and theirs.experiment.env_options != game.experiment.env_options:
-        raise RunError(f"{path} has other options of its world, and exact plans are for one game alone")
+        raise RunError(f"{path} has other options of its world, and exact plans are valid in one game only")
     if state.players != game.players:
         raise RunError(f"{path}: its players are {', '.join(state.players)}, here they are {', '.join(game.players)}")
     newest = checkpoint.latest(path / "checkpoints")

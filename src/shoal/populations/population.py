@@ -1,8 +1,9 @@
-"""PSRO and leagues as runs: what a population is as plain data, and the program that grows it, an iteration an update.
+"""PSRO and leagues as runs: the config of a population, and the program that grows it, one iteration per update.
 
-After every iteration the banks, the payoff table and the history are saved; going on from there gives the same bits as
-never having stopped, because every draw of an iteration follows from the seed and the iteration's number. Policies of
-other runs are read once, when a population begins; from then on they are in its own checkpoints. From Python:
+After every iteration the banks, the payoff table and the history are saved; a resumed run equals an uninterrupted one
+to the bit, because all random numbers of an iteration follow from the seed
+and the iteration's number. Policies of other runs are read once, at the start; from then on they are in the
+population's own checkpoints. From Python:
 
     from shoal.populations.population import PopulationConfig
     from shoal.populations.psro import PSRO
@@ -50,7 +51,7 @@ from shoal.training.run import open_run
 
 @dataclasses.dataclass(frozen=True)
 class PopulationConfig(Composed):
-    """All that is needed to reproduce a population."""
+    """Everything needed to reproduce a population."""
 
     kind: ClassVar[str] = "psro"
 
@@ -94,7 +95,7 @@ class PopulationConfig(Composed):
 
 
 def oracle_of(config: PopulationConfig, devices: int | None = None) -> LearnedOracle | ExactOracle:
-    """What trains and evaluates for a population."""
+    """Trains and evaluates for a population."""
     game = Game(config.experiment)
     if config.oracle == "exact":
         return ExactOracle.of(game, config.symmetric)
@@ -109,7 +110,7 @@ def oracle_of(config: PopulationConfig, devices: int | None = None) -> LearnedOr
 
 
 def _league_options(config: PopulationConfig) -> dict[str, Any]:
-    """The options of a league. Folders from before there was `exploit_every` grew with all roles in each iteration."""
+    """The options of a league. Folders from before `exploit_every` existed trained all roles in each iteration."""
     options = config.psro.solver_options
     unknown = sorted(options.keys() - {"exploit_every"})
     require(not unknown, "league", "solver_options", unknown, "exploit_every")
@@ -119,27 +120,27 @@ def _league_options(config: PopulationConfig) -> dict[str, Any]:
 
 
 def _check(config: PopulationConfig) -> None:
-    """Refuses what cannot work, before anything is compiled."""
+    """Refuses configs that cannot work, before anything is compiled."""
     game = Game(config.experiment)
-    assert game.players  # a world with fewer than two is refused there
+    assert game.players  # refuses a world with fewer than two
     for name, learner in config.experiment.learners.items():
         if learner.frozen or learner.weights:
             what = "is frozen" if learner.frozen else f"starts from the weights of {learner.weights}"
             raise OptionError(
-                f"learner {name!r} {what}, but every response is trained afresh. Policies of other runs join a "
+                f"learner {name!r} {what}, but every response is trained from scratch. Policies of other runs join a "
                 "population by --import-policies."
             )
     if config.experiment.num_seeds > 1:
         raise OptionError(f"a population has one seed, got num_seeds {config.experiment.num_seeds}: start several")
     if config.psro.target_nash_conv is not None and not game.has_tables:
         raise OptionError(
-            f"world {game.env!r} has no exact tables, so its NashConv is not known: leave out "
+            f"world {game.env!r} has no exact tables, so its NashConv is unknown: leave out "
             "target_nash_conv, and stop by iterations or patience"
         )
 
 
 def beginning(config: PopulationConfig, oracle: LearnedOracle | ExactOracle) -> PSROState:
-    """The population to begin with: a fresh policy of each player, and after it those of other runs."""
+    """The initial population: a fresh policy per player, followed by those of other runs."""
     game = Game(config.experiment)
     for path in config.imports:
         config.experiment.origin.admit_folder(path, "it begins with the policies of")
@@ -166,7 +167,7 @@ def _imported(path: Path, config: PopulationConfig, game: Game) -> dict[str, lis
 
 @dataclasses.dataclass(frozen=True)
 class PopulationProgram(Program[PSROState]):
-    """A population that grows by one iteration a call: whatever trains and plays is the oracle's."""
+    """A population that grows by one iteration per call; the oracle trains and plays."""
 
     most: ClassVar[int] = 1
     saves_every_call: ClassVar[bool] = True
@@ -184,7 +185,7 @@ class PopulationProgram(Program[PSROState]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return ()  # an iteration has a line of figures, no row of a table
+        return ()  # an iteration has a line of figures, not a row of a table
 
     @property
     def num_updates(self) -> int:
@@ -229,7 +230,7 @@ class PopulationProgram(Program[PSROState]):
 
 
 class PopulationTally(Tally):
-    """Iterations for updates; before the first of them, which plays what there is at the start, -1."""
+    """A tally of iterations; -1 before the first, which evaluates the initial population."""
 
     eval_updates = 0  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
 
@@ -240,7 +241,7 @@ class PopulationTally(Tally):
 
     @property
     def env_steps(self) -> int:
-        return 0  # nobody counts them: responses are whole trainings
+        return 0  # not counted: responses are whole trainings
 
     @property
     def finished(self) -> bool:
@@ -252,7 +253,7 @@ class PopulationTally(Tally):
         return [table]
 
     def meta(self, progress: dict[str, Any]) -> dict[str, Any]:
-        return {}  # all of it is in the state
+        return {}  # everything is in the state
 
     def restore(self, meta: dict[str, Any]) -> None:
         self.update, self.history = meta["update"], list(meta["population"].history)
@@ -265,7 +266,7 @@ class PopulationTally(Tally):
 
 
 class HistoryLog:
-    """Writes all lines anew with every line: they are few, and what a kill has cost is there again."""
+    """Rewrites all lines with every line: they are few, and lines lost by a kill are restored."""
 
     def __init__(self, path: Path, history: list[dict[str, Any]]):
         self.path, self.lines = path, list(history)
@@ -277,29 +278,29 @@ class HistoryLog:
         self._write()
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Nothing is open."""
 
     def _write(self) -> None:
         write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
 
 
 def open_population(folder: Path) -> PopulationConfig:
-    """What an existing population was grown by."""
+    """The config of an existing population."""
     config = open_run(folder, run_kinds.PSRO).config
     assert isinstance(config, PopulationConfig)
     return config
 
 
 def load(folder: Path, config: PopulationConfig, oracle: LearnedOracle | ExactOracle) -> PSROState:
-    """The population as the newest checkpoint of a folder holds it."""
+    """The population in the newest checkpoint of a folder."""
     path = checkpoint.latest(folder / "checkpoints")
     if path is None:
-        raise RunError(f"{folder} has no checkpoint yet: go on with `{shell_command('resume', folder)}`")
+        raise RunError(f"{folder} has no checkpoint yet: resume it with `{shell_command('resume', folder)}`")
     return restore(path, config, oracle)
 
 
 def stored(state: PSROState) -> tuple[PyTree, dict[str, Any]]:
-    """What a checkpoint holds of a population: its arrays, and its meta data."""
+    """The arrays and the meta data of a population for a checkpoint."""
     table = {"count": state.table.count, "total": state.table.total, "squares": state.table.squares}
     tree = {"banks": {name: bank.policies for name, bank in state.banks.items()}, "table": table}
     meta = {
@@ -315,7 +316,7 @@ def stored(state: PSROState) -> tuple[PyTree, dict[str, Any]]:
 
 
 def restore(path: Path, config: PopulationConfig, oracle: LearnedOracle | ExactOracle) -> PSROState:
-    """The population as a checkpoint holds it."""
+    """The population in a checkpoint."""
     found, exact = read_population(path), config.oracle == "exact"
     if tuple(found.members) != Game(config.experiment).players or found.symmetric != config.symmetric:
         raise records.forged(path, f"its players are {', '.join(found.members)[:80]}, or share a bank otherwise")

@@ -4,8 +4,9 @@
              for every player, add a best response to the others' mixtures, broadened by some uniform play
 
 `psro` is the loop alone. The game is given as callables: `respond` trains (or computes) a best response of
-every player, `evaluate` plays line-ups, `measure` says how far mixtures are from equilibrium where that is known. It
-yields the state after every iteration, which is all that is needed to go on from there.
+every player, `evaluate` plays line-ups, `measure` gives the distance of mixtures from equilibrium where that is known.
+It yields the state after every
+iteration, which is all that is needed to continue from there.
 """
 
 import dataclasses
@@ -27,9 +28,10 @@ Mixtures = Sequence[np.ndarray]
 
 
 class Response(NamedTuple):
-    """A new policy of a player, and what is to be remembered of it.
+    """A new policy of a player, and its record.
 
-    parent: the member it was trained on from, if any. replaces: the member whose place it takes; None for a new one.
+    parent: the member that its training started from, if any. replaces: the member whose place it takes; None for a new
+    one.
     """
 
     policy: PyTree
@@ -41,7 +43,7 @@ class Response(NamedTuple):
 Respond = Callable[["PSROState"], Mapping[str, Sequence[Response]]]
 """New policies by player: best responses to the state's mixtures."""
 Evaluate = Callable[["PSROState", np.ndarray], tuple[np.ndarray, np.ndarray, int]]
-"""Sums of returns and of squares `[M, players]` of line-ups `[M, players]`, and over how many episodes of each."""
+"""Sums of returns and of squares `[M, players]` of line-ups `[M, players]`, and the number of episodes of each."""
 Mix = Callable[["PSROState"], Sequence[np.ndarray]]
 """One mixture for each player."""
 Measure = Callable[["PSROState"], dict[str, float]]
@@ -49,16 +51,18 @@ Measure = Callable[["PSROState"], dict[str, float]]
 
 
 WITHOUT_PAYOFFS = ("uniform", "last", "recent")
-"""Meta-solvers that look at the size of the population alone."""
+"""Meta-solvers that depend on the size of the population alone."""
 BEYOND_PAYOFFS = ("anytime", "league")
-"""What makes mixtures of more than payoffs: see `anytime` and `league`."""
+"""Meta-solvers that need more than payoffs: see `anytime` and `league`."""
 BREADTH = 0.4
-"""Share of uniform play, unless told. Responses to a mixture alone are arbitrary wherever it never leads, and each such
-hole costs an iteration: on Leduc this share halves the iterations to a NashConv of 1.0 (exact responses: 31 -> 15)."""
+"""Default share of uniform play. Responses to a mixture alone are arbitrary in situations that the mixture never
+reaches,
+and each such gap costs an iteration later: on Leduc this share halves the iterations to a NashConv of 1.0 (exact
+responses: 31 -> 15)."""
 ROUNDING = 1e-6
-"""A gain that is not one: payoffs are sums of many numbers."""
+"""A gain of at most this is rounding: payoffs are sums of many numbers."""
 MOST_ROOM = 64
-"""Places of a bank at the start, at most: more would slow down every draw of an opponent."""
+"""The largest initial capacity of a bank: more would slow down every draw of an opponent."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,16 +83,16 @@ class PSRO:
     improvement: float = 0.0  # what counts as a gain: a response must earn so much more than the mixture
 
     def room_for(self, more: int = 0) -> int:
-        """Places for all policies that there will be, if they are not too many: then nothing is compiled twice.
+        """Capacity for all future policies, unless they are too many: then nothing is compiled twice.
 
-        more: how many are there from the start.
+        more: the number of initial policies.
         """
         return min(MOST_ROOM, 1 << (self.iterations + more).bit_length())
 
     def uniform_share(self, history: Sequence[Mapping[str, Any]] = ()) -> float:
-        """The share of uniform play that the next responses meet; none after some that gained nothing.
+        """The share of uniform play for the next responses; 0 after responses without a gain.
 
-        Only responses to the mixtures themselves tell whether anything is left to be gained.
+        Only responses to the mixtures themselves show whether a gain is still possible.
         """
         if history and self.gained_nothing(history[-1]):
             return 0.0
@@ -109,7 +113,13 @@ class PSRO:
         if self.breadth is not None:
             require(0 <= self.breadth <= 1, "PSRO", "breadth", self.breadth, "a share from 0 to 1")
             narrow = self.meta_solver in BEYOND_PAYOFFS and self.breadth > 0
-            require(not narrow, "PSRO", "breadth", self.breadth, f"0 with {self.meta_solver}, which says who is met")
+            require(
+                not narrow,
+                "PSRO",
+                "breadth",
+                self.breadth,
+                f"0 with {self.meta_solver}, which picks opponents",
+            )
         if self.target_nash_conv is not None:
             require(self.target_nash_conv >= 0, "PSRO", "target_nash_conv", self.target_nash_conv, "0 or more")
         if self.target_error is not None:
@@ -123,7 +133,7 @@ class PSRO:
 
 @dataclasses.dataclass(frozen=True)
 class PSROState:
-    """A population and what is known of it. history: one record of figures for every iteration."""
+    """A population and its payoffs. history: one record of figures per iteration."""
 
     banks: Banks
     table: PayoffTable
@@ -137,7 +147,7 @@ class PSROState:
 
     @property
     def learning(self) -> tuple[str, ...]:
-        """Whose responses are trained: in a symmetric game, where all players share one bank, the first player's."""
+        """The players whose responses are trained: in a symmetric game, where all share one bank, the first."""
         return self.players[:1] if self.table.symmetric else self.players
 
     @property
@@ -150,7 +160,7 @@ class PSROState:
 
 
 def begin_population(policies: Mapping[str, PyTree], room: int = ROOM, symmetric: bool = False) -> PSROState:
-    """A population of one policy per player, with room for so many until banks grow.
+    """A population of one policy per player, capacity: of the new banks.
 
     symmetric: all players share one bank, which begins with the first player's policy.
     """
@@ -176,7 +186,7 @@ def average_mixtures(mixtures: Mixtures) -> tuple[np.ndarray, ...]:
 
 
 def solve_mixtures(plan: "PSRO", payoffs: np.ndarray, symmetric: bool) -> tuple[np.ndarray, ...]:
-    """The mixtures that the plan's meta-solver makes of payoffs `[players, m0, m1, ...]`."""
+    """The mixtures that the plan's meta-solver computes from payoffs `[players, m0, m1, ...]`."""
     mixtures = tuple(solve(plan.meta_solver, payoffs, **plan.solver_options))
     return average_mixtures(mixtures) if symmetric else mixtures
 
@@ -189,9 +199,9 @@ def mix_with_uniform(mixtures: Mixtures, share: float) -> tuple[np.ndarray, ...]
 def psro(
     state: PSROState, plan: PSRO, respond: Respond, evaluate: Evaluate, measure: Measure, mix: Mix | None = None
 ) -> Iterator[PSROState]:
-    """Grows the population; yields the state whenever its table, its mixtures and its figures are complete.
+    """Grows the population; yields the state whenever its table, mixtures and figures are complete.
 
-    mix: makes mixtures of more than payoffs, for plans that name `anytime` or `league`.
+    mix: computes mixtures for plans with `anytime` or `league`, which need more than payoffs.
     """
     while not (state.history and finished(state.history, plan)):
         state = iterate(state, plan, respond, evaluate, measure, mix)
@@ -201,7 +211,7 @@ def psro(
 def iterate(
     state: PSROState, plan: PSRO, respond: Respond, evaluate: Evaluate, measure: Measure, mix: Mix | None = None
 ) -> PSROState:
-    """One iteration: the population with best responses; of a new one, what is known of how it begins."""
+    """One iteration: adds best responses; for a new population, only evaluates it."""
     complete_iteration, began = _CompleteIteration(plan, evaluate, measure, mix), time.perf_counter()
     if not state.history:
         return complete_iteration(state, began, {})
@@ -251,7 +261,7 @@ class _CompleteIteration:
         plan = self.plan
         if plan.meta_solver in BEYOND_PAYOFFS:
             if self.mix is None:
-                raise OptionError(f"{plan.meta_solver} is not made of payoffs alone; give what mixes as `mix`")
+                raise OptionError(f"{plan.meta_solver} needs more than payoffs; pass a function as `mix`")
             mixtures = tuple(self.mix(state))
             return average_mixtures(mixtures) if state.table.symmetric else mixtures
         payoffs = state.table.mean if plan.episodes else np.zeros_like(state.table.total)
@@ -259,7 +269,7 @@ class _CompleteIteration:
 
 
 def _average_same_policy(lineups: np.ndarray, sums: np.ndarray) -> np.ndarray:
-    """Sums `[M, players]` averaged over players with the same policy in a line-up, as seats do not matter."""
+    """Sums `[M, players]` averaged over players with the same policy in a line-up, as seats are equivalent."""
     same = lineups[:, :, None] == lineups[:, None, :]
     return (same @ sums[:, :, None])[..., 0] / same.sum(axis=2)
 
@@ -284,7 +294,7 @@ def _add_responses(state: PSROState, responses: Mapping[str, Sequence[Response]]
 def _gain(state: PSROState) -> dict[str, Any]:
     """The gain of each player's best new policy over its mixture, against the others' mixtures.
 
-    Those are the mixtures from before the population grew; as payoffs are means over episodes, a gain has errors, too.
+    These are the mixtures before the population grew; as payoffs are means over episodes, gains have errors, too.
     """
     if not state.mixtures or not np.isfinite(state.table.mean).all():
         return {}
@@ -302,7 +312,7 @@ def _gain(state: PSROState) -> dict[str, Any]:
 
 
 def finished(history: Sequence[Mapping[str, Any]], plan: PSRO) -> bool:
-    """Whether nothing is left to be done after these iterations."""
+    """Whether the run is complete after these iterations."""
     if history[-1]["iteration"] >= plan.iterations:
         return True
     reached = history[-1].get("nash_conv", np.inf)

@@ -1,4 +1,4 @@
-"""What checkpoints of PSRO and leagues keep beside their arrays, checked wherever one is read: see `records`."""
+"""The meta data of checkpoints of PSRO and leagues, checked wherever one is read: see `training.records`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +34,7 @@ POPULATION = {
 
 
 class Population(NamedTuple):
-    """What a checkpoint of PSRO or a league says of its banks. history: a line of figures for every iteration."""
+    """The banks of PSRO or a league, as described in a checkpoint. history: a line of figures per iteration."""
 
     capacities: dict[str, int]
     members: dict[str, tuple[Member, ...]]
@@ -48,7 +48,7 @@ class Population(NamedTuple):
 
     @property
     def table(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """The shapes of the arrays of the payoff table: nothing is made yet, however large it is said to be."""
+        """The shapes of the arrays of the payoff table: nothing is allocated yet, whatever size is declared."""
         wide = (len(self.sizes), *self.sizes)
         shapes = {"count": self.sizes, "total": wide, "squares": wide}
         return {name: jax.ShapeDtypeStruct(shape, np.float64) for name, shape in shapes.items()}
@@ -88,7 +88,7 @@ def _check_members(found: Population) -> None:
         require_fact(
             1 <= size <= found.capacities[player], f"{where} must have a first one, and no more than its capacity"
         )
-        first = members[0]  # what everything begins with: never frozen, in a league the first main agent
+        first = members[0]  # the initial policy: never frozen, in a league the first main agent
         require_fact(
             not first.frozen and first.info.get("role", ROLES[0]) == ROLES[0], f"{where}[0] must be a first policy"
         )

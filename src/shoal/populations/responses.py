@@ -1,8 +1,8 @@
 """Best responses: one learner for each player, against mixtures of the others' policies, all in one program.
 
-For each player there is a training of its own: the player's seats are the learner's, the other seats are played by
-`Opponents` from the others' banks. Two programs are compiled, one that begins the trainings of all players and one that
-makes updates in all of them; mixtures, banks, seeds and starting weights are data. They are recompiled only when a
+Each player has its own training: its seats are played by the learner, the other seats by `Opponents` from the others'
+banks. Two programs are compiled, one that starts the trainings of all players and one that makes updates in all of
+them; mixtures, banks, seeds and starting weights are data. They are recompiled only when a
 bank has outgrown its capacity.
 """
 
@@ -29,11 +29,11 @@ LEARNER = "learner"
 
 
 class TrainingInputs(NamedTuple):
-    """The inputs of trainings, all of it data.
+    """The inputs of trainings, all of them data.
 
     `N` trainings in parallel per player. banks: policies `[K, ...]` by player. opponent_mixtures: for each player, the
     probabilities `[N, K]` with which each training draws the policies of each other player. seeds: `[N]`.
-    initial_policies: a policy `[N, ...]` for each player, which a learner begins with where `warm_start` `[N]` holds.
+    initial_policies: a policy `[N, ...]` for each player, from which a learner starts where `warm_start` `[N]` is true.
     """
 
     banks: dict[str, PyTree]
@@ -45,9 +45,9 @@ class TrainingInputs(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Responses:
-    """Trains best responses of all players side by side. capacity: of the banks that they meet.
+    """Trains best responses of all players side by side. capacity: of the opponents' banks.
 
-    num_parallel: trainings per player, each against opponents of its own. learning: the players whose responses are
+    num_parallel: trainings per player, each against its own opponents. learning: the players whose responses are
     trained, if not all of them.
     """
 
@@ -119,12 +119,12 @@ class Responses:
         return jax.jit(all_players, donate_argnums=0, out_shardings=(self._shardings, None))
 
     def train(self, inputs: TrainingInputs) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
-        """Whole trainings: policies `[N, ...]` by player, and what they earned in their last tenth, `[N]`."""
+        """Whole trainings: policies `[N, ...]` by player, and their mean returns in the last tenth, `[N]`."""
         carries, earned = self.run_updates(self.begin(self.put_on_devices(inputs)), self.game.experiment.num_updates)
         return self.policies(carries), earned
 
     def run_updates(self, carries: dict[str, Carry], updates: int) -> tuple[dict[str, Carry], dict[str, np.ndarray]]:
-        """Runs `updates` updates; also returns what was earned in the last tenth of them."""
+        """Runs `updates` updates; also returns the mean returns in the last tenth of them."""
         tables: list[dict[str, jax.Array]] = []
         for start in range(0, updates, MAX_UPDATES):
             count = min(MAX_UPDATES, updates - start)

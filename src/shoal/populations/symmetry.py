@@ -1,9 +1,9 @@
-"""Symmetric games: whose players are exchangeable, so that one bank of policies serves all of them.
+"""Symmetric games: their players are exchangeable, so that one bank of policies serves all of them.
 
-A game is symmetric if seats can be exchanged without a difference: all players see and do the same kinds of things, by
-the same algorithm, and whoever takes another's seat and policy earns what the other did. Spaces and algorithms are
-always compared. Payoffs and situations are compared where the game has exact tables; where it has none, such as in
-`pong`, whoever calls a game symmetric vouches for it.
+A game is symmetric if seats can be exchanged without a difference: all players have the same observations, actions and
+algorithm, and a player that takes another's seat and policy earns the same. Spaces and algorithms are always compared.
+Payoffs and situations are compared where the game has exact tables; where it has none, such as in `pong`, the user
+asserts the symmetry.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ _ROUNDING = 1e-6
 
 
 def check_symmetric(game: Game) -> None:
-    """Refuses a game whose players are not exchangeable, as far as that can be told."""
+    """Refuses a game whose players are not exchangeable, as far as that can be checked."""
     spec = game.setup.spec
     first, *others = game.players
     for other in others:
@@ -42,7 +42,7 @@ def check_symmetric(game: Game) -> None:
 def exchanges(tables: TabularGame) -> list[np.ndarray]:
     """For each player, the order `[S]` that turns the first player's plans into plans of its own: `plan[order]`.
 
-    Information sets are the same if they look the same. Refuses a game that is not symmetric.
+    Information sets are the same if their observations are. Refuses a game that is not symmetric.
     """
     first, names = tables.sets[0], tables.players
     orders = [_order(first, sets, f"{names[0]} and {name}") for name, sets in zip(names, tables.sets, strict=True)]
@@ -72,24 +72,24 @@ def _order(first: InformationSets, own: InformationSets, who: str) -> np.ndarray
 
 
 def _looks(sets: InformationSets) -> list[bytes]:
-    """What tells information sets apart, and what is legal there."""
+    """The observations and legal actions that identify information sets."""
     rows = [*jax.tree.leaves(sets.views), sets.legal]
     return [b"".join(np.ascontiguousarray(row[i]).tobytes() for row in rows) for i in range(len(sets))]
 
 
 def _same_entries(one: np.ndarray, payoffs: np.ndarray, other: np.ndarray, others: np.ndarray) -> bool:
-    """Whether payoffs `[L, n]` at sequences `[L, n]` are the same but for the order of the entries."""
+    """Whether payoffs `[L, n]` at sequences `[L, n]` are the same up to the order of the entries."""
     a, b = np.lexsort(one.T), np.lexsort(other.T)
     return np.array_equal(one[a], other[b]) and np.allclose(payoffs[a], others[b], atol=_ROUNDING)
 
 
 def _shapes(observation: Any) -> list[str]:
-    """Views and what comes with them, as comparable text: names, shapes and types."""
+    """Observations as comparable text: names, shapes and types."""
     leaves = jax.tree_util.tree_leaves_with_path(observation)
     return [f"{jax.tree_util.keystr(path, simple=True)} {leaf.shape} {leaf.dtype}" for path, leaf in leaves]
 
 
 def _refused(game: Game, why: str) -> OptionError:
     return OptionError(
-        f"psro: world {game.env!r} is not symmetric: {why}. Without --symmetric each player has a bank of its own"
+        f"psro: world {game.env!r} is not symmetric: {why}. Without --symmetric each player has its own bank"
     )

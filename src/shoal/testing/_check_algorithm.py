@@ -45,13 +45,15 @@ TOLERANCE = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """An environment with a known answer: what greedy play must reach, what is best, and what to look at if not."""
+    """An environment with a known answer: the return that greedy play must reach, the best one, and advice if it does
+    not.
+    """
 
     env: type[Env]
     at_least: float
     best: float
     hint: str
-    longer: int = 1  # so many times as many steps
+    longer: int = 1  # factor on the number of steps
 
 
 PROBES = {
@@ -78,7 +80,7 @@ def check_algorithm(
     num_seeds: int = 2,
     raise_on_problems: bool = True,
 ) -> Report:
-    """Checks an algorithm and says in words what to fix.
+    """Checks an algorithm and explains what to fix.
 
     learns: whether to train it in the probes, too, for `total_env_steps` each, with so many seeds; hand it over with
     options that suit such short runs (a learning rate of 5e-3, a small network). What has a memory, such as a network
@@ -139,7 +141,7 @@ def _check_spaces(findings: Findings, algorithm: Algorithm, done: list[str]) -> 
 
 
 def _spec(space: ActionSpace) -> LearnerSpec:
-    """Two groups of agents that take such actions, wait, leave and, but for boxes, may not do everything."""
+    """Two groups of agents with such actions that wait, leave and, except for boxes, have action masks."""
 
     def shape(*sizes: int, dtype: Any = jnp.float32) -> Any:
         return jax.ShapeDtypeStruct(sizes, dtype)
@@ -231,7 +233,7 @@ def _check_traced(findings: Findings, program: fused.FusedProgram) -> None:
 def _differs(trace: Callable[[], str], right: str) -> bool:
     try:
         return trace() != right
-    except Exception:  # what it makes of NaN is its own affair: it has read it
+    except Exception:  # it has read the NaN, whatever it does with it
         return True
 
 
@@ -298,7 +300,7 @@ def _played(program: fused.FusedProgram, explore: bool = True) -> Callable[[PyTr
 
 
 def _check_turns(findings: Findings, program: fused.FusedProgram) -> None:
-    """Nobody takes an illegal choice, and what those do who may not act, or see who are not there, changes nothing."""
+    """No agent takes an illegal action, and actions of inactive agents and views of absent ones change nothing."""
     algorithm, spec = program.setup.learners["learner"]
     state = jax.jit(lambda: algorithm.init(jax.random.key(3), spec))()
     for explore in (False, True):

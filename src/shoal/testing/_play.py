@@ -42,7 +42,7 @@ class Game:
     findings: Findings
 
     def play(self, num_steps: int) -> PlayCount:
-        """Plays so many steps of all copies."""
+        """Plays that many steps of all copies."""
         rng = np.random.default_rng(np.asarray(jax.random.key_data(self.key)).ravel())
         keys = keys_of_step(self.key, 0, self.num_envs)
         carry = attempt(self.findings, "reset in a batch (vmap)", self.programs.begin, keys[0], keys[1])
@@ -179,7 +179,7 @@ def check_outcome(
 
 
 def check_inactive(findings: Findings, who: list[str], after: dict, probe: dict, step: int) -> None:
-    """Both steps were the same but for what inactive agents of the groups `who` did."""
+    """Compares two steps that differ only in the actions of inactive agents of the groups `who`."""
     differing = (difference(after[part], probe[part], part) for part in ("state", "outcome"))
     words = next((words for words in differing if words), None)
     if words:

@@ -30,7 +30,7 @@ def check_env(
     tolerance: float = 1e-5,
     raise_on_problems: bool = True,
 ) -> Report:
-    """Checks a world and says in words what to fix.
+    """Checks a world and explains what to fix.
 
     reference: another implementation of the same rules (a `Reference`, or a function `(state, actions, params)` that
     returns views, rewards, terminated, truncated); every step played is compared with it to `tolerance`, relative and

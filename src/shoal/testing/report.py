@@ -1,4 +1,4 @@
-"""What a check of a world or an algorithm found, in words."""
+"""The findings of a check of a world or an algorithm, in words."""
 
 import dataclasses
 

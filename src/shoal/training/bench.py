@@ -1,4 +1,4 @@
-"""Benchmarks: the very rollout and update that training uses, timed; compilation is measured apart."""
+"""Benchmarks of the same rollout and update that training uses; compilation is timed separately."""
 
 import functools
 import importlib.metadata
@@ -29,7 +29,7 @@ from shoal.training.program import MAX_UPDATES
 
 
 class Checksum(struct.PyTreeNode):
-    """Sums over all that a rollout handed out: they prove that it was computed, and that it was the right thing."""
+    """Sums over everything a rollout produced: they prove that it was computed, and computed correctly."""
 
     views: jax.Array
     rewards: jax.Array
@@ -107,7 +107,7 @@ def bench_env(
 
 
 def _check_memory(experiment: Experiment, num_envs: int, num_steps: int, devices: int) -> None:
-    """Refuses copies that do not fit, and says how many do."""
+    """Raises if the copies do not fit into memory; the error gives the largest number that does."""
     require_counts("bench", num_envs=num_envs, num_steps=num_steps)
     env = make_world(experiment)
 
@@ -150,7 +150,7 @@ def bench_train(experiment: Experiment, *, devices: int | None = None, seconds: 
 
 
 def versions() -> dict[str, str]:
-    """What a result depends on."""
+    """Everything that a result depends on."""
     import flax
     import optax
 

@@ -1,4 +1,4 @@
-"""Who is told how a run goes: callbacks, which may stop it, and loggers, which take its lines of metrics.
+"""Observers of a run: callbacks, which may stop it, and loggers, which receive its lines of metrics.
 
     class Stop(shoal.Callback):
         def on_evaluation(self, event):
@@ -27,12 +27,12 @@ from shoal.training.loggers import Logger
 
 @dataclasses.dataclass
 class Progress:
-    """How far a run is."""
+    """How far a run has got."""
 
     update: int
     num_updates: int
     env_steps: int
-    seconds: float  # since the loop began, compilation apart
+    seconds: float  # since the loop began, without compilation
     compile_seconds: float
     line: dict[str, Any] | None = None  # the newest complete line of metrics
 
@@ -42,40 +42,42 @@ Listener = Callable[[Progress], None]
 
 @dataclasses.dataclass
 class Event(Progress):
-    """What a callback is told. Policies have one more axis in front if there are several seeds.
+    """The argument of a callback. Policies have a leading axis of seeds if there are several.
 
-    stop: ends the run after this, saved as it is; `shoal.resume` can go on with it.
+    stop: ends the run here and saves it; `shoal.resume` can continue it.
     """
 
     stop: Callable[[], None] = dataclasses.field(kw_only=True)
     policies: dict[str, PyTree] | None = None  # in on_evaluation and on_checkpoint
-    evaluation: Evaluation | None = None  # in on_evaluation: returns of its episodes by group
+    evaluation: Evaluation | None = None  # in on_evaluation: returns of its episodes, by group
     checkpoint: Path | None = None  # in on_checkpoint: the folder that it was saved in
-    best: bool = False  # in on_checkpoint: whether it is the best so far, and not the newest
+    best: bool = False  # in on_checkpoint: whether this is the best checkpoint so far rather than the newest
 
     @property
     def mean_return(self) -> float:
-        """Summed over groups: of the evaluation, or else of training in the newest line; NaN if there is none yet."""
+        """The sum over groups: of the evaluation or, without one, of the newest training metrics; NaN before the
+        first.
+        """
         found = self.evaluation.total_mean_return if self.evaluation else (self.line or {}).get("return")
         known = [value for value in np.atleast_1d(np.array(found, object)) if value is not None]
         return float(np.mean(known)) if known else math.nan
 
 
 class Callback:
-    """Called while a run goes on. Derive from it, and define what you need."""
+    """Called during a run. Subclass it and override the methods you need."""
 
     def on_update(self, event: Event) -> None:
-        """After some updates: as many as one call of the compiled program makes."""
+        """After each call of the compiled program, which makes several updates."""
 
     def on_evaluation(self, event: Event) -> None:
-        """After every greedy evaluation; `eval_every` of the experiment says how often there is one."""
+        """After every greedy evaluation; `eval_every` of the experiment sets how often."""
 
     def on_checkpoint(self, event: Event) -> None:
         """After every checkpoint of a run that has a folder."""
 
 
 class Observers:
-    """All who are told of one run: listeners and callbacks of how far it is, loggers of its lines of metrics."""
+    """All observers of one run: listeners and callbacks get its progress, loggers its lines of metrics."""
 
     def __init__(
         self,
@@ -84,20 +86,22 @@ class Observers:
         loggers: Sequence[Logger] = (),
     ):
         for callback in callbacks:
-            require(isinstance(callback, Callback), "callbacks", "each", callback, "an object of a shoal.Callback")
+            require(isinstance(callback, Callback), "callbacks", "each", callback, "an instance of shoal.Callback")
         self.listeners, self.callbacks, self.loggers = tuple(listeners), tuple(callbacks), tuple(loggers)
         self.stopping = False
         self._opened: list[Logger] = []
 
     def open(self, experiment: Experiment, folder: Path | None, update: int) -> None:
-        """Before the first line. update: lines after it are yet to come, also where they were written once before."""
+        """Before the first line. update: lines after it will be written, again if a stopped run had written them
+        before.
+        """
         self.stopping = False
         for logger in self.loggers:
             logger.open(experiment, folder, update)
             self._opened.append(logger)
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """One more line, for the loggers: without what is not a number, such as the mixtures of a population."""
+        """Passes a line to the loggers, without entries that are not numbers, such as the mixtures of a population."""
         if self._opened:
             plain = {name: value for name, value in line.items() if _is_plain(value)}
             for logger in self._opened:
@@ -108,7 +112,7 @@ class Observers:
             self._opened.pop().close()
 
     def tell(self, what: str, progress: Progress, **more: Any) -> None:
-        """Calls that method of all callbacks, and listeners after updates."""
+        """Calls the method of that name on all callbacks, and the listeners after updates."""
         if what == "on_update":
             for listener in self.listeners:
                 listener(progress)
@@ -122,5 +126,5 @@ class Observers:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is a number, a list of numbers, or that there is none."""
+    """Whether it is a number, a list of numbers, or None."""
     return all(one is None or isinstance(one, int | float) for one in (value if isinstance(value, list) else [value]))

@@ -2,18 +2,18 @@
 
 A checkpoint is an uncompressed `.npz` (numpy's own zip of arrays) with one member per leaf, named by its path in the
 tree, and `manifest.json`: format version, Shoal version, path, shape and dtype of every leaf, and the caller's `meta`.
-So a file can be read without Shoal: `numpy.load("step-0000000042.npz")["params/tagger/kernel"]`.
+A file can therefore be read without Shoal: `numpy.load("step-0000000042.npz")["params/tagger/kernel"]`.
 
-Two kinds of leaves need help. Types that numpy does not know (bfloat16 and its kin) are stored as unsigned integers of
+Two kinds of leaves need help. Types that numpy does not know (such as bfloat16) are stored as unsigned integers of
 the same width; typed PRNG keys are stored as their raw data, with the name of their generator in the manifest.
 
 The structure of the tree is not stored: `load` takes it from `like`, a tree of the same form, so static metadata never
 comes from a file. The zip's comment is a SHA-256 of the whole file (its own digits counted as zeros), because zip's
-checksums cover the arrays and not what stands between them.
+checksums cover the arrays but not the bytes between them.
 
-The seal tells damage, not forgery: anybody can compute it. So members must be stored as they are, side by side and of
-the sizes that the manifest declares and `like` asks for; all of that is checked before an array is made. What callers
-keep in `meta` is for them to check (see `records`).
+The seal detects damage, not forgery: anyone can compute it. So members must be uncompressed, adjacent, and of the
+sizes that the manifest declares and `like` requires; all of that is checked before an array is allocated. Callers
+check what they keep in `meta` themselves (see `records`).
 
 One process at a time may write to a folder.
 """
@@ -49,7 +49,7 @@ _SEAL = b"shoal sha256 "
 _BLANK_SEAL = _SEAL + b"0" * 64
 _MAX_LISTED = 5
 _MOST_MANIFEST = 1 << 27
-"""Bytes. Manifests of early versions held a row of metrics for every update since the last line."""
+"""Bytes. Manifests of early versions contained a row of metrics for every update since the last line."""
 _MOST_CENTRAL = 1 << 22
 """Bytes of the zip's table of contents: some ten thousand leaves."""
 _MOST_DIMENSIONS, _MOST_LENGTH = 32, 1 << 40
@@ -79,7 +79,7 @@ def save(folder: Path, step: int, tree: PyTree, meta: dict[str, Any], keep: int 
     with _writing:
         try:
             check_folder(folder)
-            folder.mkdir(exist_ok=True)  # in a run folder that is gone nothing is to be made
+            folder.mkdir(exist_ok=True)  # no parents: a run folder that was removed is not recreated
             _remove(folder.glob("step-*.npz.tmp"))  # left behind by a killed process
             _write(temporary, manifest, arrays)
             os.replace(temporary, path)
@@ -111,8 +111,8 @@ def load(path: Path, like: PyTree, partial: bool = False) -> PyTree:
     """The tree stored in a file: numpy arrays (typed keys re-wrapped) in the structure of `like`.
 
     `like` is a pytree of arrays or `jax.ShapeDtypeStruct`s. A Python number among the leaves comes back as an array.
-    Raises `RunError` if the file is damaged, of a newer format, or does not hold exactly the leaves of `like`;
-    with `partial`, it may hold others too.
+    Raises `RunError` if the file is damaged, of a newer format, or does not contain exactly the leaves of `like`; with
+    `partial`, it may contain others too.
     """
     path = Path(path)
     with _open(path) as archive:
@@ -125,14 +125,16 @@ def load(path: Path, like: PyTree, partial: bool = False) -> PyTree:
 
 
 def read_meta(path: Path) -> dict[str, Any]:
-    """The `meta` that was handed to `save`."""
+    """The `meta` that was passed to `save`."""
     path = Path(path)
     with _open(path) as archive:
         return _read_manifest(path, archive)["meta"]
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Every leaf by its path in the tree; PRNG keys as their raw data. For looking into a file without its code."""
+    """Every leaf by its path in the tree; PRNG keys as their raw data. For inspecting a file without the code that
+    wrote it.
+    """
     path = Path(path)
     with _open(path) as archive:
         return {name: _read_array(path, archive, entry) for name, entry in _entries(path, archive).items()}
@@ -194,12 +196,14 @@ def _to_host(leaves: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _storage_dtype(dtype: np.dtype) -> np.dtype:
-    """The type that numpy's file format can name: unsigned integers in place of types made outside numpy."""
+    """The type that numpy's file format can name: unsigned integers in place of types defined outside numpy."""
     return dtype if dtype.isbuiltin == 1 or dtype.byteorder == ">" else np.dtype(f"u{dtype.itemsize}")
 
 
 class _HashingStream:
-    """Passes everything on to a file and digests it. Without `seek`, so zip writes each byte once and in order."""
+    """Writes everything to a file and digests it on the way. Without `seek`, so zip writes each byte once and in
+    order.
+    """
 
     def __init__(self, file: BinaryIO):
         self._file = file
@@ -244,13 +248,13 @@ def _prune(folder: Path, written: Path, keep: int) -> None:
 
 def _remove(paths: Any) -> None:
     for path in paths:
-        with contextlib.suppress(OSError):  # a leftover costs room, not correctness
+        with contextlib.suppress(OSError):  # a leftover file costs disk space, not correctness
             path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive, once its seal and its table of contents have been checked."""
+    """The archive, after checking its seal and its table of contents."""
     try:
         check_folder(path.parent)
         with open_file(path, "rb") as file:
@@ -262,14 +266,14 @@ def _open(path: Path) -> Iterator[zipfile.ZipFile]:
                 yield archive
     except (zipfile.BadZipFile, EOFError, struct.error) as error:
         raise _damage_error(path) from error
-    except (NotImplementedError, UnicodeDecodeError) as error:  # of a zip that no version of Shoal writes
+    except (NotImplementedError, UnicodeDecodeError) as error:  # a zip that no version of Shoal writes
         raise _malformed(path, str(error)) from error
     except OSError as error:
         raise RunError(f"could not read the checkpoint {path}: {error.strerror or error}") from error
 
 
 def _check_central(path: Path, file: BinaryIO) -> None:
-    """Refuses a table of contents that is huge, before anything is made of it."""
+    """Refuses a huge table of contents before parsing it."""
     place = file.seek(0, os.SEEK_END) - len(_BLANK_SEAL) - _END.size
     size = _record(file, place, _END, b"PK\5\6")[5]
     before = place - _LOCATOR.size
@@ -292,14 +296,14 @@ def _record(file: BinaryIO, place: int, form: struct.Struct, mark: bytes) -> tup
 
 
 def _check_members(path: Path, archive: zipfile.ZipFile, size: int) -> None:
-    """Members are stored as they are, each under its own name, one after the other within the file."""
+    """Requires members to be uncompressed, uniquely named and adjacent within the file."""
     end, names = 0, set()
     for member in sorted(archive.infolist(), key=lambda member: member.header_offset):
         plain = member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 0x41
         if not plain or member.compress_size != member.file_size:
             raise _malformed(path, f"{member.filename}: it is compressed or encrypted")
         if member.filename in names:
-            raise _malformed(path, f"{member.filename}: it is there twice")
+            raise _malformed(path, f"{member.filename}: it occurs twice")
         if member.header_offset < end or member.header_offset + member.file_size > size:
             raise _malformed(path, f"{member.filename}: it overlaps with another member, or with the end of the file")
         names.add(member.filename)
@@ -358,7 +362,7 @@ def _entries(path: Path, archive: zipfile.ZipFile) -> dict[str, _Entry]:
     leaves = _read_manifest(path, archive).get("leaves")
     entries = {entry.path: entry for entry in map(_entry, leaves) if entry} if isinstance(leaves, list) else {}
     if not isinstance(leaves, list) or len(entries) < len(leaves):
-        raise _malformed(path, f"{_MANIFEST}: it does not say what its leaves are, each one once")
+        raise _malformed(path, f"{_MANIFEST}: it does not list each of its leaves once")
     return entries
 
 
@@ -419,7 +423,7 @@ def _fits(entry: _Entry, leaf: Any) -> bool:
 
 
 def _wraps_to(key: str, dtype: Any) -> bool:
-    """Whether keys of this generator have this dtype; the generator's name is all that the file holds."""
+    """Whether keys of this generator have this dtype; the file stores only the generator's name."""
     try:
         return jax.eval_shape(lambda: jax.random.key(0, impl=key)).dtype == dtype
     except ValueError:  # a generator that this version of jax does not know
@@ -442,9 +446,9 @@ def _read_leaf(path: Path, archive: zipfile.ZipFile, entry: _Entry) -> Any:
 def _read_array(
     path: Path, archive: zipfile.ZipFile, entry: _Entry, shape: tuple[int, ...] | None = None
 ) -> np.ndarray:
-    """One leaf, `shape` being that of its array; the raw data of a key has more axes than the key, if it is not known.
+    """One leaf. shape: of its array, if known; the raw data of a key has more axes than the key.
 
-    Nothing is made before the sizes agree: those that the manifest and the array's header declare, and the member's.
+    Nothing is allocated before the sizes declared by the manifest, the array's header and the member agree.
     """
     try:
         size = archive.getinfo(entry.path + ".npy").file_size
@@ -468,18 +472,18 @@ def _read_array(
 
 
 def _read_header(member: BinaryIO) -> tuple[int, np.dtype, bool, tuple[int, ...]]:
-    """Of an array in numpy's format: how long the header is, then type, order and shape.
+    """Parses an array in numpy's format: length of the header, then type, order and shape.
 
-    Only arrays of numbers and booleans can be described in the form that is understood here.
+    Only headers of arrays of numbers and booleans are accepted.
     """
     start = member.read(8)
     wide = start[6:] != b"\1\0"
     length = int.from_bytes(member.read(4 if wide else 2), "little")
     if start[:6] != b"\x93NUMPY" or length > _MOST_HEADER:
-        raise ValueError("it is no array")
+        raise ValueError("it is not an array")
     text = member.read(length)
     found = _HEADER.fullmatch(text)
     if not found or found[1][-1:] == b"O":
-        raise ValueError("it is no array of numbers: objects are never loaded")
+        raise ValueError("it is not an array of numbers: objects are never loaded")
     shape = tuple(int(part) for part in found[3].split(b",") if part.strip())
     return 12 + length if wide else 10 + length, np.dtype(found[1].decode()), found[2] == b"True", shape

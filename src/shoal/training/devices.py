@@ -23,8 +23,8 @@ def use_all_cores() -> None:
     if os.environ.get("JAX_NUM_CPU_DEVICES") or "xla_force_host_platform_device_count" in os.environ.get(
         "XLA_FLAGS", ""
     ):
-        return  # the user has said how many
-    with contextlib.suppress(RuntimeError):  # JAX is up already: whoever started it chose the number of devices
+        return  # the user has set the number
+    with contextlib.suppress(RuntimeError):  # JAX is already initialised, with its number of devices
         jax.config.update("jax_num_cpu_devices", num_cores())
 
 
@@ -47,8 +47,9 @@ def use_compilation_cache() -> str:
 def make_mesh(num_envs: int, parts: int, count: int | None = None) -> Mesh:
     """A mesh over `count` local devices or, by default, over as many as the copies can be spread over evenly.
 
-    Each device's share of the copies must be a multiple of `parts`, the number of minibatches. By default a CPU core is
-    given no less than `MIN_SHARE` copies: with fewer, waiting for each other costs more than a second core brings.
+    Each device's share of the copies must be a multiple of `parts`, the number of minibatches. By default a CPU core
+    gets at least `MIN_SHARE` copies: with fewer, synchronisation costs more than a second core
+    gains.
     """
     devices = jax.local_devices()
     if count is None:
@@ -70,11 +71,11 @@ def replicate(mesh: Mesh, tree: Any) -> Any:
 
 
 def memory_in_use() -> int:
-    """Bytes in use on the first device, or by this process where the device does not tell."""
+    """Bytes in use on the first device, or by this process if the device does not report it."""
     stats = jax.local_devices()[0].memory_stats()
     if stats and "bytes_in_use" in stats:
         return int(stats["bytes_in_use"])
     if os.path.exists("/proc/self/statm"):
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the most so far, in bytes on a Mac
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # the peak; in bytes on a Mac

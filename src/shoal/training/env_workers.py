@@ -1,14 +1,15 @@
-"""Host environments in worker processes, which may hang or die without ending the run.
+"""Host environments in worker processes, any of which may hang or die without ending the run.
 
 The copies are divided among the processes in order. Actions and timesteps are in shared memory, so that a step is one
 short message to each process and one back. Inside, a process steps its copies as the host runner does
 (`SeparateEnvs`), with the same seeds: as long as nothing fails, the weights are the same to the bit.
 
-A process that dies, or that takes longer than the time-out, is replaced: its copies are cut short where they were last
-seen, restart, and are counted. An environment that raises is replaced alone. Repeated failures end the run.
+A process that dies, or that takes longer than the time-out, is replaced: the episodes of its copies are truncated at
+their last recorded step, the copies restart, and each is counted. An environment that raises is replaced alone.
+Repeated failures end the run.
 
 Processes are forked from a server that has imported what they need and has never computed anything (JAX must not be
-forked once it has), or started afresh where there is no such server. They make their environments by their id, with the
+forked after computing), or spawned on systems without such a server. They make their environments by their id, with the
 files that the user named by `--import`.
 """
 
@@ -38,17 +39,17 @@ from shoal.training.health import Health
 from shoal.training.host_stages import SeparateEnvs, tell
 
 DEATHS, FORGIVEN = 3, 0.01
-"""Deaths of a process that end the run, and how much of one every step without one makes up for."""
+"""Number of deaths of a process that ends the run, and how much of one each step without a death makes up for."""
 OPENING = 120.0
-"""Seconds that a process may take to open its environments, where the time-out is not longer."""
+"""Seconds that a process may take to open its environments, unless the time-out is longer."""
 STEP, CLOSE = b"step", b"close"
-"""What a process can be asked for."""
+"""Requests that a process answers."""
 _ALIGNED = 64  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
 class EnvSource:
-    """How environments are made in another process: by their id and options, with files imported before."""
+    """How to make environments in another process: by id and options, after importing files."""
 
     env: str
     options: Mapping[str, Any]
@@ -61,7 +62,7 @@ class EnvSource:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerTask:
-    """Which environments a process steps: its `rows` of `count` copies, as number `number` of so many workers."""
+    """Which environments a process steps: its `rows` of `count` copies, as worker `number`."""
 
     source: EnvSource
     count: int
@@ -148,7 +149,7 @@ class WorkerEnvs:
         self.shared = SharedArrays(proxy, count, self.count, self.memory)
         self.shared.at[:] = -1
         self.health = Health(self.count, FORGIVEN, DEATHS)  # of the processes
-        self.before = 0  # environments that processes which are gone had replaced
+        self.before = 0  # restarts counted by processes that have died
         self.steps = 0
         self.cut_short = np.zeros(count, bool)
         self._last: PyTree = None
@@ -186,18 +187,18 @@ class WorkerEnvs:
         for name, action in actions.items():
             self.shared.actions[name][:] = action
         for worker in self.workers:
-            with contextlib.suppress(OSError):  # it is found dead below
+            with contextlib.suppress(OSError):  # a dead process is detected below
                 worker.pipe.send_bytes(STEP)
         for number in range(self.count):
             self._answered_or_replaced(number)
-        self.health.turn(np.ones(self.count, bool))  # those that died have been noted
+        self.health.turn(np.ones(self.count, bool))  # deaths have been counted already
         self.cut_short = self.shared.cut_short.copy()
         told = self.shared.taken()
         self._last = told.observation
         return told
 
     def close(self) -> None:
-        """Lets the environments be closed, and ends the processes."""
+        """Closes the environments and ends the processes."""
         for worker in self.workers:
             with contextlib.suppress(OSError):
                 worker.pipe.send_bytes(CLOSE)
@@ -220,11 +221,11 @@ class WorkerEnvs:
             raise OptionError(
                 f"{self.proxy.id}: its options cannot be sent to other processes ({error}): leave out --env-workers"
             ) from error
-        there.close()  # or the end of the process would not be seen
+        there.close()  # otherwise the end of the process would go unnoticed
         return EnvWorker(number, rows, process, here)
 
     def _answered_or_replaced(self, number: int, opening: bool = False) -> None:
-        """Waits for a process to answer; one that is gone is replaced until one has answered."""
+        """Waits for a process to answer; one that has died is replaced until one answers."""
         lost = False
         while True:
             worker = self.workers[number]
@@ -250,7 +251,7 @@ class WorkerEnvs:
             raise WorldError(error)
 
     def _wait(self, worker: EnvWorker, seconds: float) -> None:
-        """Until a process answers, or one environment has taken too long; others may have taken their time before."""
+        """Waits until a process answers or a single environment exceeds the time-out, which holds per environment."""
         before = int(self.shared.at[worker.number])
         while not worker.pipe.poll(seconds):
             at, seconds = int(self.shared.at[worker.number]), self.timeout
@@ -262,7 +263,7 @@ class WorkerEnvs:
             before = at
 
     def _replace(self, worker: EnvWorker, why: str) -> None:
-        """Another process in place of one that is gone; an error, if it keeps happening."""
+        """Replaces a process that has died; raises if it keeps happening."""
         _end(worker)
         number, rows = worker.number, worker.rows
         said = f"{self.proxy.id}, step {self.steps}: {why}"
@@ -276,7 +277,7 @@ class WorkerEnvs:
         self.workers[number] = self._started(number, rows, anew.generate_state(rows.stop - rows.start).tolist())
 
     def _cut(self, rows: slice) -> None:
-        """Episodes that were lost with their process end where they were last seen."""
+        """Truncates the episodes of a lost process at their last recorded step."""
         blank = self.proxy.blank().outcome.replace(truncated=np.bool_(True))  # pyright: ignore[reportArgumentType]
         _write(self.shared.told.outcome, jax.tree.map(lambda leaf: np.asarray(leaf)[None], blank), rows)
         _write(self.shared.told.final, jax.tree.map(lambda leaf: leaf[rows], self._last), rows)
@@ -284,22 +285,22 @@ class WorkerEnvs:
 
 
 def serve(pipe: Any, post: WorkerTask, memory: Any) -> None:
-    """What a process does."""
-    os.environ.pop(SAFE, None)  # that was for this process: scripts that an environment starts are its own affair
+    """The main function of a worker process."""
+    os.environ.pop(SAFE, None)  # meant for this process, not for scripts that an environment starts
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    jax.config.update("jax_platforms", "cpu")  # should an environment use JAX: the accelerator is the learner's
+    jax.config.update("jax_platforms", "cpu")  # in case an environment uses JAX: the accelerator belongs to the learner
     with listening():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that trains
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the training process
         try:
             _serve(pipe, post, memory)
         except (EOFError, OSError):
-            return  # whoever asked is gone
+            return  # the training process has ended
         except BaseException as error:
             pipe.send((str(error) if isinstance(error, ShoalError) else f"{type(error).__name__}: {error}", ()))
 
 
 def _serve(pipe: Any, post: WorkerTask, memory: Any) -> None:
-    """Opens the environments, then carries out one message after the other."""
+    """Opens the environments, then answers requests one by one."""
     said: list[str] = []
     stage, shared = _open(post, memory, said.append)
     rows, told = post.rows, stage.reset()
@@ -318,7 +319,7 @@ def _serve(pipe: Any, post: WorkerTask, memory: Any) -> None:
 def _open(post: WorkerTask, memory: Any, say: Callable[[str], None]) -> tuple[SeparateEnvs, SharedArrays]:
     for file in post.source.files:
         import_file(file)
-    proxy = make(post.source.env, **post.source.options)  # whoever started this has asked who named it
+    proxy = make(post.source.env, **post.source.options)  # the parent process has checked the id's origin
     assert isinstance(proxy, HostEnvProxy)
     shared = SharedArrays(proxy, post.count, post.workers, memory)
     at = shared.at[post.number : post.number + 1]
@@ -329,7 +330,7 @@ def _open(post: WorkerTask, memory: Any, say: Callable[[str], None]) -> tuple[Se
 
 
 def _open_separately(proxy: HostEnvProxy, count: int) -> list[HostEnv]:
-    """Environments, open; refuses those that step themselves as one batch."""
+    """Opens environments; refuses those that step themselves as one batch."""
     batch = proxy.open(count)
     if isinstance(batch, SerialHostBatch):
         return batch.envs
@@ -338,10 +339,10 @@ def _open_separately(proxy: HostEnvProxy, count: int) -> list[HostEnv]:
 
 
 def check_workers(proxy: HostEnvProxy) -> None:
-    """Refuses what cannot be stepped in processes of its own."""
+    """Refuses environments that cannot be stepped in separate processes."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise OptionError(
-            "environments in processes of their own import the script that starts them: put what trains under "
+            "worker processes of environments import the script that starts them: put the training code under "
             "`if __name__ == '__main__':`"
         )
     for env in _open_separately(proxy, 1):
@@ -349,7 +350,7 @@ def check_workers(proxy: HostEnvProxy) -> None:
 
 
 def _context() -> Any:
-    """Processes come from a server where there is one: it imports this module once, for all of them."""
+    """Processes are forked from a server where there is one, which imports this module once for all of them."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -358,7 +359,7 @@ def _context() -> Any:
 
 
 def _end_with_parent() -> None:
-    """Ends this process with the one that started it, also while an environment hangs."""
+    """Ends this process when its parent ends, even while an environment hangs."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         pipes.wait([parent.sentinel])

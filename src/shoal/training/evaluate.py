@@ -25,17 +25,17 @@ from shoal.training.memory import SMALLER, Need, largest_count, need_of, require
 from shoal.training.statistics import interval
 
 BATCH = 4096
-"""Episodes played at once at most."""
+"""The most episodes played at once."""
 MAX_STEPS = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Returns of many episodes, one entry each, by group of the world, whatever policies its agents share.
+    """Returns of many episodes, one entry each, by group of the world, whichever policies its agents share.
 
-    A group's return is the sum over its agents. A group whose seats several players share, as in card games, is told
-    apart by player instead. Of policies of several seeds there is one more axis before that of episodes, and one more
-    number for each seed in what follows from them.
+    A group's return is the sum over its agents. A group whose seats belong to several players, as in card games, is
+    split by player instead. For policies of several
+    seeds, arrays have a leading axis of seeds before that of episodes, and derived figures have one number per seed.
     """
 
     returns: dict[str, np.ndarray]
@@ -90,17 +90,17 @@ def evaluate(
     env_workers: int = 0,
     env_timeout: float = TIMEOUT,
 ) -> Evaluation:
-    """Plays `episodes` episodes with the policies by name; those left out (None: all) play at random.
+    """Plays `episodes` episodes with the policies by name; groups without one (None: all) play at random.
 
     Policies of several seeds, as `train` gives them, are played one seed after the other, each in the same episodes.
-    env_workers, env_timeout: how environments of other libraries are stepped; as in `train`.
+    env_workers, env_timeout: how environments of other libraries are stepped, as in `train`.
     """
     require_type("evaluate", "setup", setup, Setup, "experiment.setup gives one")
     return Evaluator(setup, episodes, seed, explore, env_workers, env_timeout)(policies)
 
 
 class Evaluator:
-    """`evaluate` for policies that come one after the other: what is compiled for the first serves the others."""
+    """`evaluate` for a sequence of policies: compiled once for all of them."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Evaluator:
         env_workers: int = 0,
         env_timeout: float = TIMEOUT,
     ):
-        from shoal.training import host  # which is built on this module
+        from shoal.training import host  # which imports this module
 
         require_positive("evaluate", episodes=episodes)
         require_counts("evaluate", episodes=episodes)
@@ -166,7 +166,7 @@ def _stack(results: list[Evaluation]) -> Evaluation:
 
 
 def _batch(setup: Setup, program: Callable, policies: PyTree, asked: int) -> int:
-    """How many episodes are played at once: fewer where that many copies do not fit into memory."""
+    """How many episodes are played at once: as many as asked for, or as fit into memory."""
     key = jax.eval_shape(lambda: jax.random.key(0))
 
     @functools.cache
@@ -180,7 +180,7 @@ def _batch(setup: Setup, program: Callable, policies: PyTree, asked: int) -> int
 def play(setup: Setup, actor: Actor, gains: Callable[[Env, Mapping[str, jax.Array]], dict] = sum_rewards):
     """The compiled program `(policies, key, copy ids) -> returns by return group [E], lengths [E], ended [E]`.
 
-    gains: from the rewards of a step `[E, n]` by policy to those that are summed up, `[E]` by name.
+    gains: maps the rewards of a step, `[E, n]` by policy, to those that are summed, `[E]` by name.
     """
 
     @jax.jit
@@ -220,11 +220,11 @@ class Recording:
 def record(
     setup: Setup, policies: dict[str, PyTree] | None, seed: int = 0, explore: bool = False, max_steps: int = 2000
 ) -> Recording:
-    """Plays one episode and keeps a picture of every step."""
+    """Plays one episode and keeps a scene of every step."""
     seeds = num_seeds(setup, policies)
     if seeds is not None:
         raise OptionError(
-            f"these are the policies of {seeds} seeds, and one episode is to be recorded: take those of one seed, "
+            f"these are the policies of {seeds} seeds, but an episode is recorded with those of one: take them by "
             "jax.tree.map(lambda leaf: leaf[0], policies)"
         )
     actor, policies = assign_policies(setup, policies, explore)
@@ -267,7 +267,7 @@ def record(
 
 
 def assign_policies(setup: Setup, policies: dict[str, PyTree] | None, explore: bool) -> tuple[Actor, dict[str, PyTree]]:
-    """Who plays: the given policies, and uniformly random play for the groups that have none."""
+    """The given policies, and uniformly random ones for the groups that have none."""
     given = policies or {}
     groups = setup.spec.groups
     for name in given:
@@ -278,25 +278,25 @@ def assign_policies(setup: Setup, policies: dict[str, PyTree] | None, explore: b
 
 
 def num_seeds(setup: Setup, policies: dict[str, PyTree] | None) -> int | None:
-    """Of how many seeds these are the policies, stacked as `train` gives them; None if they are those of one."""
+    """The number of seeds that the policies are stacked over, as `train` returns them; None if they are not stacked."""
     found = {name: _leading(name, policy, setup) for name, policy in (policies or {}).items()}
     if len(set(found.values())) > 1:
         told = ", ".join(f"{name} of {count or 'one'}" for name, count in found.items())
-        raise OptionError(f"the policies must be those of one seed, or of as many seeds each: {told}")
+        raise OptionError(f"the policies must all be of one seed, or all of the same number of seeds: {told}")
     return next(iter(found.values()), None)
 
 
 def _leading(name: str, policy: PyTree, setup: Setup) -> int | None:
     """The size of the axis that all leaves have before those of the experiment's own network; None without one.
 
-    A policy of another network brings it along, and is taken for that of one seed.
+    A policy that brings its own network is taken to be of one seed.
     """
     if name not in setup.spec.groups:
         raise unknown_name("policy", name, setup.spec.groups)
     algorithm, spec = next(learner for learner in setup.learners.values() if name in learner[1].groups)
     try:
         own = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec).params)[name]
-    except ShoalError:  # the experiment could not be trained as it is, but its policies can be played
+    except ShoalError:  # the experiment could not be trained, but its policies can be played
         return None
     if jax.tree.structure(policy) != jax.tree.structure(own):
         return None

@@ -1,4 +1,4 @@
-"""An experiment as plain data: which world, who learns for which seats, how much. Round-trips to JSON."""
+"""An experiment as plain data: the world, which learner trains which seats, and for how long. Round-trips to JSON."""
 
 import abc
 import dataclasses
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shoal.training.program import Program
 
 MOST_WRAPPERS = 64
-"""Wrappers around a world: each is a call inside the next."""
+"""The most wrappers around a world: their calls are nested."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,40 +47,42 @@ class Learner:
 
 
 class Config(abc.ABC):
-    """What a run is made of: a frozen dataclass that round-trips to JSON and makes the program that is run."""
+    """The config of a run: a frozen dataclass that round-trips to JSON and builds the program that is run."""
 
     kind: ClassVar[str]
-    """The kind of run, as `run_kinds` knows it."""
+    """The kind of run, a key of `run_kinds`."""
 
     @property
     @abc.abstractmethod
     def played(self) -> "Experiment":
-        """The experiment whose world is played, by the policies that a run of it makes."""
+        """The experiment whose world the trained policies play."""
 
     @property
     def trainings(self) -> int:
-        """How many are side by side: seeds, or points of a sweep with each of their seeds, or members."""
+        """How many trainings run side by side: seeds, points of a sweep times seeds, or members."""
         return self.played.num_seeds
 
     @abc.abstractmethod
     def at_home(self) -> "Config":
-        """The same with absolute paths: a run may be gone on with in another folder than it was begun in."""
+        """The same with absolute paths: a run may be resumed from another working directory."""
 
     @abc.abstractmethod
     def program(self, devices: int | None = None) -> "Program[Any]":
-        """What the loop drives, over all local devices or the first few; refuses what cannot work or does not fit."""
+        """The program for the loop, over all local devices or the first few; refuses what cannot work or does not
+        fit.
+        """
 
     def read_meta(self, path: Path) -> dict[str, Any]:
         """The meta data of a checkpoint of such a run: at least `update` and `seconds`."""
         return records.read_progress(path, self.played.num_updates)
 
     def is_finished(self, meta: Mapping[str, Any]) -> bool:
-        """Whether nothing is left to be done after a checkpoint with this meta data."""
+        """Whether the run is complete at a checkpoint with this meta data."""
         return meta["update"] >= self.played.num_updates
 
 
 class Composed(Config):
-    """A config that is about an experiment: it is varied, tuned, bred or grown from."""
+    """A config built on an experiment, which it varies, tunes or evolves."""
 
     experiment: "Experiment"
 
@@ -94,13 +96,13 @@ class Composed(Config):
 
 @dataclasses.dataclass(frozen=True)
 class Experiment(Config):
-    """All that is needed to reproduce a training."""
+    """Everything needed to reproduce a training run."""
 
     kind: ClassVar[str] = "training"
 
     env: str  # id of the world
-    env_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # options that differ from its defaults
-    wrappers: tuple[Wrapper, ...] = ()  # what is put around the world, the innermost first
+    env_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # options that differ from the defaults
+    wrappers: tuple[Wrapper, ...] = ()  # wrappers around the world, the innermost first
     learners: Mapping[str, Learner] = dataclasses.field(default_factory=lambda: {"learner": Learner()})
     num_envs: int = 1024  # copies of the world
     num_steps: int = 128  # steps of each copy between two updates
@@ -108,10 +110,10 @@ class Experiment(Config):
     seed: int = 0  # seed of everything random
     num_seeds: int = 1  # independent trainings side by side, with seeds seed, seed + 1, ...
     randomise: bool = False  # each episode draws its parameters from the world's sample_params
-    eval_every: int = 0  # env steps between two greedy evaluations, rounded up to lines of metrics; 0: none
-    eval_episodes: int = 128  # episodes of each of them
-    keep_checkpoints: int = 3  # how many of the newest checkpoints are kept
-    origin: Origin = dataclasses.field(default=USER, compare=False, repr=False, metadata=UNSTORED)  # who named `env`
+    eval_every: int = 0  # env steps between two greedy evaluations, rounded up to whole lines of metrics; 0: none
+    eval_episodes: int = 128  # episodes per evaluation
+    keep_checkpoints: int = 3  # number of newest checkpoints to keep
+    origin: Origin = dataclasses.field(default=USER, compare=False, repr=False, metadata=UNSTORED)  # source of `env`
 
     def __post_init__(self):
         listed = isinstance(self.wrappers, tuple | list)
@@ -144,17 +146,17 @@ class Experiment(Config):
 
     @functools.cached_property
     def world(self) -> Env:
-        """The world, its wrappers included; built when first asked for."""
+        """The world with its wrappers; built on first access."""
         world = build_env(self.origin, self.env, self.env_options)
         if self.wrappers and isinstance(world, HostEnvProxy):
             raise OptionError(
-                f"{self.env} runs on the host, where wrappers of ours cannot reach: use its own library's, and leave "
+                f"{self.env} runs on the host, where Shoal's wrappers do not apply: use its own library's, and leave "
                 "out --wrap"
             )
         return wrap(world, self.wrappers)
 
     def replace(self, **changes: Any) -> "Experiment":
-        """The same with some changes. Its world, if it is there already, is kept: unlike by `dataclasses.replace`."""
+        """The same with some changes. Unlike `dataclasses.replace`, keeps the world if it has been built."""
         changed = dataclasses.replace(self, **changes)
         same = all(vars(self)[name] == vars(changed)[name] for name in ("env", "env_options", "wrappers"))
         if "world" in vars(self) and same and changed.origin is self.origin:
@@ -163,7 +165,7 @@ class Experiment(Config):
 
     @functools.cached_property
     def setup(self) -> "Setup":
-        """The world with its seats dealt to the policies, and who learns what; made when first asked for."""
+        """The world with its seats assigned to policies, and the learners; made on first access."""
         return _make_setup(self)
 
     @property
@@ -178,8 +180,10 @@ class Experiment(Config):
         return self.replace(learners=learners)
 
     def program(self, devices: int | None = None, stepping: "Stepping | None" = None) -> "Program[Any]":
-        """Fused, or with its environments on the host where they live there; `stepping` is how these are stepped."""
-        from shoal.training import fused, host  # which need experiments
+        """The fused program, or the host program if the environment runs on the host; `stepping`: how it is stepped
+        there.
+        """
+        from shoal.training import fused, host  # which import this module
 
         stepping = stepping or host.IN_THIS_PROCESS
         if isinstance(self.world, HostEnvProxy):
@@ -188,18 +192,18 @@ class Experiment(Config):
         return fused.make_fused_program(self, devices)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data; refuses algorithms, networks and wrappers that a run folder could not give back."""
+        """Plain JSON data; refuses algorithms, networks and wrappers that could not be restored from a run folder."""
         return to_plain(self)
 
     @staticmethod
     def from_dict(data: Mapping[str, Any], origin: Origin = DATA) -> "Experiment":
-        """The inverse of `to_dict`; unknown or missing entries are named. origin: where the data comes from."""
+        """The inverse of `to_dict`; errors name unknown or missing entries. origin: where the data comes from."""
         return from_plain(Experiment, data, "experiment", origin)
 
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """An experiment's parts made real: the world with its seats dealt to policies, and who learns what."""
+    """A resolved experiment: the world with its seats assigned to policies, and the learners."""
 
     experiment: Experiment
     env: Env
@@ -218,7 +222,7 @@ class Setup:
 
 
 def make_world(experiment: Experiment) -> Env:
-    """The world of an experiment, its wrappers included: whoever plays an experiment gets its world from here."""
+    """Builds the world of an experiment with its wrappers; the only place where that happens."""
     return experiment.world
 
 

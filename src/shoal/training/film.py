@@ -18,19 +18,19 @@ from shoal.training.host import HostStepper
 from shoal.training.host_stages import SeparateEnvs
 
 RENDERED = {"render_mode": "rgb_array"}
-"""The option with which environments of Gymnasium and PettingZoo give pictures as arrays."""
+"""The option that makes environments of Gymnasium and PettingZoo render arrays."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Film:
-    """One episode: pictures `[height, width, 3]` uint8, and cumulative returns by return group `[T + 1]`."""
+    """One episode: frames `[height, width, 3]` uint8, and cumulative returns by return group `[T + 1]`."""
 
     frames: list[np.ndarray]
     returns: dict[str, np.ndarray]
 
 
 class FilmedEnv:
-    """A `HostEnv` of which every moment of its first episode is kept as a picture."""
+    """A `HostEnv` that keeps a rendered frame of every step of its first episode."""
 
     def __init__(self, env: HostEnv):
         self.env, self.frames, self.over = env, [], False
@@ -56,7 +56,7 @@ class FilmedEnv:
             picture = np.asarray(self.env.env.render())  # pyright: ignore[reportAttributeAccessIssue]
             if picture.ndim != 3 or picture.shape[-1] != 3 or picture.dtype != np.uint8:
                 raise WorldError(
-                    f"{self.name}: its render gives {picture.dtype} of shape {picture.shape}, not a picture "
+                    f"{self.name}: its render returns {picture.dtype} of shape {picture.shape}, not a picture "
                     "[height, width, 3] of uint8"
                 )
             self.frames.append(picture.copy())
@@ -104,7 +104,7 @@ def _film(
 
 
 def _rendering(setup: Setup) -> Setup:
-    """The same, with environments that give pictures."""
+    """The same, with environments that render arrays."""
     experiment = setup.experiment
     if "render_mode" in experiment.env_options:
         return setup
@@ -117,6 +117,6 @@ def _rendering(setup: Setup) -> Setup:
 
 def _no_pictures(name: str, why: str) -> OptionError:
     return OptionError(
-        f"{name} cannot be filmed: {why}. An environment of Gymnasium's or PettingZoo's is filmed if it takes "
+        f"{name} cannot be filmed: {why}. An environment of Gymnasium or PettingZoo can be filmed if it takes "
         "render_mode='rgb_array' and its render() then returns an array [height, width, 3]."
     )

@@ -1,9 +1,10 @@
 """The fused runner: everything from `reset` to the updated weights is one compiled program.
 
-The carry (worlds, memory, learners, counters) is donated, so it is one data store on the device, updated in place; the
-host only says how many updates to make, and later reads a small table of metrics. The copies are sharded over the
+The carry (worlds, memory, learners, counters) is donated, so it stays on the device and is updated in place; the host
+only passes the number of updates, and later reads a
+small table of metrics. The copies are sharded over the
 devices; gradients and statistics are summed over them. Several seeds, and several values of float hyper-parameters,
-are a vmap over the whole thing.
+are a vmap over the whole program.
 """
 
 import dataclasses
@@ -39,16 +40,18 @@ from shoal.training.program import MAX_UPDATES, CompiledProgram, Tally
 from shoal.training.run import check_weights, weights_from
 
 REPLAY_SHARE = 0.8
-"""Of the memory of a device, what replays may take: worlds, weights and batches need some too."""
+"""Share of a device's memory that replays may take: worlds, weights and batches need some too."""
 PRIORITY_BYTES = 4
-"""Of each step in a prioritised replay, beside the step itself."""
+"""Bytes per step of a prioritised replay, besides the step itself."""
 
 Overrides = Mapping[str, Mapping[str, np.ndarray]]
 """Values `[points]` of float hyper-parameters, by learner and by name; every point is trained with every seed."""
 
 
 class Carry(struct.PyTreeNode):
-    """All that a run is, on the device. Of a stacked program, every leaf has a leading axis of points x seeds."""
+    """The whole state of a run, on the device. In a stacked program, every leaf has a leading axis of points x
+    seeds.
+    """
 
     worlds: Worlds
     memory: PyTree
@@ -62,8 +65,8 @@ class Carry(struct.PyTreeNode):
 class FusedProgram(CompiledProgram[Carry]):
     """An experiment, compiled: `init` makes the carry, `advance` makes updates. Built by `build`.
 
-    It is stacked if it holds several trainings side by side: `points` of overridden hyper-parameters, the seeds of one
-    point next to each other. The values are data: other points, as many of them, are the same program.
+    It is stacked if it has several trainings side by side: `points` of overridden hyper-parameters, the seeds of one
+    point adjacent. The values are data: the same number of other points is the same program.
     """
 
     setup: Setup
@@ -94,21 +97,21 @@ class FusedProgram(CompiledProgram[Carry]):
 
     @property
     def trainings(self) -> int:
-        """How many are side by side."""
+        """The number of trainings side by side."""
         return self.experiment.num_seeds * num_points(self.overrides)
 
     @functools.cached_property
     def need(self) -> Need:
-        """What it takes of memory, from its trace."""
+        """The memory it needs, from its trace."""
         carry, (jaxpr, metrics) = self._one(), self.traced
-        whole = () if on_host() else carry.learners  # replays, which are split, apart
+        whole = () if on_host() else carry.learners  # without replays, which are split
         whole = jax.tree.map(lambda leaf: () if is_replay(leaf) else leaf, whole, is_leaf=is_replay)
-        table = 2 * 4 * MAX_UPDATES * len(metrics)  # of the call that runs and of the one that is read
+        table = 2 * 4 * MAX_UPDATES * len(metrics)  # of the running call and of the one being read
         one = need_of(carry, jaxpr, whole)
         return dataclasses.replace(one, made=one.made + table).times(self.trainings)
 
     def init(self) -> Carry:
-        """Fresh worlds and learners. Each device makes its share: no one of them could hold a large replay alone."""
+        """Fresh worlds and learners. Each device makes its share: a large replay would not fit on one."""
         return jax.jit(self._init_all, out_shardings=self.shardings)()
 
     def shapes(self) -> Carry:
@@ -147,14 +150,14 @@ class FusedProgram(CompiledProgram[Carry]):
         shapes = self.shapes()
         stored = checkpoint.load(path, shapes.replace(latch=None))
         if np.any(np.asarray(stored.update) != meta["update"]):
-            raise records.forged(path, "its arrays are not from the update that its meta data name")
+            raise records.forged(path, "its arrays are not from the update that its meta data gives")
         records.check_finite(path, {name: learner.params for name, learner in stored.learners.items()})
         untripped = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes.latch)
         learners = {name: self._stretched(state) for name, state in stored.learners.items()}
         return jax.device_put(stored.replace(latch=untripped, learners=learners), self.shardings)
 
     def _stretched(self, state: Any) -> Any:
-        """A learner's state whose schedules end where the run does now, which may be further on than it was."""
+        """A learner's state with schedules that end at the run's current total, which may have been raised."""
         hyper = getattr(state, "hyper", {})
         if "total_updates" not in hyper:
             return state
@@ -205,14 +208,14 @@ class FusedProgram(CompiledProgram[Carry]):
         return Carry(worlds, memory, learners, keys.update, jnp.int32(0), nonfinite.clear(self.mesh.size))
 
     def init_learners(self, key: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> dict[str, Any]:
-        """Learners before the first update. floats: options that are overridden, by learner."""
+        """Learners before the first update. floats: overridden options, by learner."""
         learners = {}
         for i, (name, (algorithm, spec)) in enumerate(self.setup.learners.items()):
             if name in floats:  # before `init`, which may derive more from them than `hyper`
                 algorithm = dataclasses.replace(algorithm, **floats[name])  # pyright: ignore[reportArgumentType]
             learners[name] = algorithm.init(jax.random.fold_in(key, i), spec)
             if self.experiment.learners[name].frozen and algorithm.traits.replay:
-                learners[name] = learners[name].replace(replay=None)  # it will never learn from it
+                learners[name] = learners[name].replace(replay=None)  # a frozen learner needs none
         return learners
 
     @functools.cached_property
@@ -265,7 +268,7 @@ class FusedProgram(CompiledProgram[Carry]):
 
 
 def check_compiled(setup: Setup) -> None:
-    """Refuses environments that are stepped in Python: their proxies would play, and nothing would ever happen."""
+    """Refuses environments that are stepped in Python: only their proxies, which do nothing, would be stepped."""
     if isinstance(unwrap_regrouped(setup.env), HostEnvProxy):
         raise OptionError(
             f"{setup.experiment.env} runs on the host, in Python: it cannot be part of a compiled program. "
@@ -299,7 +302,7 @@ def make_fused_program(
 
 
 def mesh_of(experiment: Experiment, devices: int | None = None) -> jax.sharding.Mesh:
-    """The devices that an experiment runs on: of all local ones, or of the first few, those worth using."""
+    """The devices that an experiment runs on: those of all local ones, or of the first few, that speed it up."""
     parts = copies_unit(experiment)
     if experiment.num_envs % parts:
         raise OptionError(
@@ -310,14 +313,14 @@ def mesh_of(experiment: Experiment, devices: int | None = None) -> jax.sharding.
 
 
 def check_contracts(setup: Setup) -> None:
-    """Refuses an algorithm that is not Shoal's own and breaks the contract, in words, before anything is compiled."""
+    """Refuses a third-party algorithm that breaks the contract, with a clear message, before anything is compiled."""
     for algorithm, spec in setup.learners.values():
         if not is_own(algorithm):
             check_contract(algorithm, spec)
 
 
 def check_warm_up(experiment: Experiment) -> None:
-    """Refuses a run that would be over before one of its learners begins to learn."""
+    """Refuses a run that would end before one of its learners starts to learn."""
     total = experiment.total_env_steps
     for name, learner in experiment.learners.items():
         warm_up = learner.algorithm.traits.warm_up
@@ -329,9 +332,9 @@ def check_warm_up(experiment: Experiment) -> None:
 
 
 def check_memory(program: FusedProgram, whole: Need) -> None:
-    """Refuses a program that does not fit into memory, before it is compiled, and says what would fit.
+    """Refuses a program that does not fit into memory, before it is compiled; the error gives what would fit.
 
-    whole: what it takes.
+    whole: the memory it needs.
     """
     experiment, devices = program.experiment, program.mesh.size
 
@@ -365,14 +368,14 @@ def _divide(need: Need, count: int) -> dict[str, int]:
 
 
 def copies_unit(experiment: Experiment) -> int:
-    """What the number of copies must be a multiple of: the minibatches of all learners."""
+    """The number that `num_envs` must be a multiple of: common to the minibatches of all learners."""
     return math.lcm(*(learner.algorithm.traits.minibatches for learner in experiment.learners.values()))
 
 
 def check_replays(setup: Setup, points: int = 1, memories: int = 1) -> None:
-    """Refuses replays that, all together, take more than their share of memory.
+    """Refuses replays that together take more than their share of memory.
 
-    memories: of how many devices; the copies, and what is stored of their steps, are spread over them.
+    memories: number of devices that the copies, and so their stored steps, are spread over.
     """
     sizes = {}
     for name, (algorithm, spec) in setup.learners.items():
@@ -398,13 +401,13 @@ def check_replays(setup: Setup, points: int = 1, memories: int = 1) -> None:
 
 
 def num_points(overrides: Overrides) -> int:
-    """How many points there are; without overrides one, the experiment itself."""
+    """The number of points; 1 without overrides, the experiment itself."""
     sizes = (len(values) for options in overrides.values() for values in options.values())
     return next(sizes, 1)
 
 
 def with_weights(program: FusedProgram, carry: Carry) -> Carry:
-    """Replaces fresh policies by those of other runs, for the learners that say so."""
+    """Replaces fresh policies by those of other runs, for learners with `weights`."""
     check_weights(program.experiment)
     learners = dict(carry.learners)
     for name, learner in program.experiment.learners.items():

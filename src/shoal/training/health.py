@@ -1,16 +1,17 @@
-"""Copies that fail: they are restarted and counted, and only those that keep failing are left out."""
+"""Failing copies: they are restarted and counted, and only those that keep failing are excluded."""
 
 import numpy as np
 
 LIMIT = 10.0
-"""Failures beyond those that are forgiven after which a copy is left out."""
+"""Failures, beyond the forgiven ones, after which a copy is excluded."""
 
 
 class Health:
-    """Counts failures (NaN) of some copies, and decides which are left out for good.
+    """Counts failures (NaN) per copy and decides which copies are excluded for good.
 
-    forgiven: how much of one failure every turn without one makes up for. With 0.05, whoever fails in less than one
-    turn of twenty may go on for ever; whoever fails every time is left out after ten turns.
+    forgiven: the part of a failure that each turn without one makes up for. With 0.05, a copy that fails in less than
+    one turn
+    in twenty is kept for ever; one that fails every time is excluded after ten turns.
     """
 
     def __init__(self, count: int, forgiven: float, limit: float = LIMIT):
@@ -20,18 +21,18 @@ class Health:
         self._level = np.zeros(count)
 
     def turn(self, sound: np.ndarray) -> None:
-        """All copies had a turn, in which these `[E]` did not fail."""
+        """Records a turn of all copies, in which these `[E]` did not fail."""
         if sound.all() and not self._level.any():
             return
         self._level = np.maximum(self._level - self.forgiven * sound, 0.0)
         self.fell(~sound & ~self.out)
 
     def fell(self, which: np.ndarray) -> None:
-        """These copies `[E]` failed."""
+        """Records failures of these copies `[E]`."""
         self.resets += int(which.sum())
         self._level = self._level + which
         self.out |= self._level >= self.limit
 
     def level(self, i: int) -> float:
-        """Failures of a copy that are not made up for."""
+        """Failures of a copy that have not been made up for."""
         return float(self._level[i])

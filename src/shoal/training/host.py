@@ -1,13 +1,13 @@
 """The host runner: environments that only exist on the host, stepped in this process, with one compiled `act`.
 
-It is the fused runner with its rollout taken apart. In every step of a rollout the actions come from the device, the
+It is the fused runner with a rollout split into steps. In each step the actions come from the device, the
 environments are stepped in Python, and the timestep goes back in one call, which records it and computes the next
 actions. Steps are written into one buffer on the device, updated in place; the update is the same as everywhere.
 
-Environments are stepped in this process, one after the other, or in others (`env_workers`); failures
-are handled as described in `host_stages`.
+Environments are stepped in this process, one after the other, or in worker processes (`env_workers`); failures are
+handled as described in `host_stages`.
 
-A run can be resumed, but not to the bit: the state of the environments is theirs alone, so episodes restart.
+A run can be resumed, but not to the bit: the state of the environments cannot be saved, so episodes restart.
 """
 
 import contextlib
@@ -50,18 +50,18 @@ from shoal.training.host_stages import TIMEOUT, BatchedEnvs, SeparateEnvs, Stage
 from shoal.training.memory import Need, largest, require_counts, require_room, size
 
 MEASURED = 16
-"""Environments that are opened to see what they take of memory, where there are to be many."""
+"""Environments that are opened to measure their memory, if there are to be many."""
 LEAST_COPY = 4096
-"""Bytes that an environment takes at least: a Python object and its last timestep."""
+"""The least memory of an environment in bytes: a Python object and its last timestep."""
 EVALUATED = 16
-"""Environments that an evaluation plays in at most."""
+"""The most environments that an evaluation uses."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Stepping:
-    """How environments are stepped. workers: in so many processes; 0: in this one.
+    """How environments are stepped. workers: the number of worker processes; 0: in this process.
 
-    timeout: seconds that one of them may take for a step. A worker is then replaced; in this process it is reported.
+    timeout: seconds that a step may take. After that a worker is replaced; in this process, a warning is printed.
     """
 
     workers: int = 0
@@ -78,7 +78,7 @@ IN_THIS_PROCESS = Stepping()
 
 @dataclasses.dataclass(frozen=True)
 class HostVectorised(Vectorised):
-    """Copies of a host environment. Where an episode ends, the host has already reset it."""
+    """Copies of a host environment. Where an episode ends, the host has already reset the copy."""
 
     def _renew(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree]:
         del ended
@@ -127,7 +127,7 @@ class HostStepper:
         return stage
 
     def close(self) -> None:
-        """Closes the environments, if they are open. One that cannot be closed must not cost what was learnt."""
+        """Closes the environments, if they are open. An error while closing must not lose the training."""
         stage, watchdog = (self.__dict__.pop(name, None) for name in ("stage", "watchdog"))
         if watchdog is not None:
             watchdog.close()
@@ -142,13 +142,13 @@ class HostStepper:
 
     @functools.cached_property
     def decide(self):
-        """`decide(policies, memory, worlds) -> acts, actions by the environment's own groups`."""
+        """`decide(policies, memory, worlds) -> acts, actions by the environment's own groups`, compiled."""
         return jax.jit(self._decide)
 
     @functools.cached_property
     def tick(self):
         """`tick(policies, worlds, acts, timestep, buffer, t) -> worlds, buffer, acts, actions`: records one step and
-        decides the next one. The buffer is donated.
+        computes the next actions. The buffer is donated.
         """
         return jax.jit(self._tick, donate_argnums=4)
 
@@ -164,7 +164,7 @@ class HostStepper:
         return worlds, buffer, *self._decide(policies, acts.memory, worlds)
 
     def begin(self, worlds: Worlds, seed: int, stage: Stage | None = None) -> Worlds:
-        """Fresh episodes in all environments, or in those of a stage; keys and the clock go on."""
+        """Starts new episodes in all environments, or in those of a stage; keys and the clock continue."""
         stage = self.__dict__["stage"] = stage or self._open(seed)
         timestep = stage.reset()
         check_observations(self.proxy, timestep.observation)
@@ -202,10 +202,10 @@ class HostStepper:
 
 @dataclasses.dataclass(frozen=True)
 class HostProgram(FusedProgram):
-    """An experiment in host environments: used as `Program` is, but `advance` runs on the host."""
+    """An experiment in host environments: used like `Program`, but `advance` runs on the host."""
 
     stepping: Stepping = IN_THIS_PROCESS
-    most: ClassVar[int] = 1  # so that an environment that fails costs the update it fails in, and no other
+    most: ClassVar[int] = 1  # so that a failing environment costs only the update it fails in
     survives_errors: ClassVar[bool] = True
 
     @functools.cached_property
@@ -217,13 +217,13 @@ class HostProgram(FusedProgram):
         return {"env_restarts": restarts} if restarts else {}
 
     def resume_options(self) -> list[str]:
-        claim = claimed(self.experiment.env, self.experiment.env_options)  # what a folder may not name by itself
+        claim = claimed(self.experiment.env, self.experiment.env_options)  # checked if a folder names it
         named = [*imported_files(), *([claim] if claim else [])]
         options = [part for name in named for part in ("--import", name)]
         return options + (["--env-workers", str(self.stepping.workers)] if self.stepping.workers else [])
 
     def close(self) -> None:
-        """Closes the environments, if they are open; for whoever runs the program, when it is done with it."""
+        """Closes the environments, if they are open; called when the program is no longer needed."""
         self.host_stepper.close()
 
     @functools.cached_property
@@ -231,9 +231,9 @@ class HostProgram(FusedProgram):
         return range(MAX_UPDATES + 1)
 
     def compiled(self, carry: Carry) -> Callable[[Carry, Any], tuple[Carry, jax.Array]]:
-        """`advance`, ready to run: environments are open, a first episode has begun in each, programs are compiled."""
+        """`advance`, ready to run: environments are open and reset, programs are compiled."""
         host_stepper, policies = self.host_stepper, policies_of(carry.learners)
-        seed = (self.experiment.seed + 7919 * int(carry.update)) % 2**32  # episodes of a resumed run are new ones
+        seed = (self.experiment.seed + 7919 * int(carry.update)) % 2**32  # a resumed run plays new episodes
         with listening():
             begun = [host_stepper.begin(carry.worlds, seed)]
         worlds, memory = begun[0], carry.memory
@@ -257,7 +257,7 @@ class HostProgram(FusedProgram):
                         worlds, buffer, acts, actions = tick(policies, worlds, acts, timestep, buffer, np.int32(t))
                 if sound.any() or host_stepper.stage.out.all():
                     break
-                carry = carry.replace(worlds=worlds, memory=memory)  # nothing to learn from: once more
+                carry = carry.replace(worlds=worlds, memory=memory)  # nothing to learn from: repeat the rollout
             carry, row = self._learn(learn, carry, worlds, memory, buffer, sound)
             buffers.append(buffer)
             return carry, row
@@ -283,12 +283,14 @@ class HostProgram(FusedProgram):
         steps: Step,
         sound: np.ndarray,
     ) -> tuple[Carry, jax.Array]:
-        """An update. Sound copies `[E]` stand in for those that are not to be learnt from, so that shapes stay."""
+        """Makes an update. Copies that must not be learnt from are replaced by sound ones `[E]`, which keeps shapes
+        fixed.
+        """
         if sound.all():
             return learn(carry, worlds, memory, steps)
         well = np.flatnonzero(sound)
         if not len(well):
-            raise NonFiniteWorldError(f"{self.experiment.env}: every copy keeps telling NaN or infinity")
+            raise NonFiniteWorldError(f"{self.experiment.env}: every copy keeps returning NaN or infinity")
         index = np.where(sound, np.arange(len(sound)), well[np.arange(len(sound)) % len(well)])
 
         def some(tree: PyTree, axis: int) -> PyTree:
@@ -311,7 +313,9 @@ class HostProgram(FusedProgram):
 
 
 def _check_copies(program: HostProgram) -> None:
-    """Refuses environments that do not fit into memory, from what a few of them take: they are opened one by one."""
+    """Refuses environments that do not fit into memory, judging by a few of them: environments are opened one by
+    one.
+    """
     experiment, few = program.experiment, MEASURED
     if experiment.num_envs <= 16 * few:
         return
@@ -349,7 +353,7 @@ def make_host_program(
 
 
 def check_stepping(experiment: Experiment, stepping: Stepping) -> None:
-    """Refuses workers for a world that is compiled: it has no steps that a process could make."""
+    """Refuses workers for a compiled world, which is not stepped in Python."""
     if stepping.workers:
         raise OptionError(
             f"{experiment.env} is compiled: --env-workers is for environments of other libraries, which are stepped in "
@@ -365,7 +369,9 @@ def evaluate(
     explore: bool = False,
     stepping: Stepping = IN_THIS_PROCESS,
 ) -> Evaluation:
-    """As `training.evaluate.evaluate`, in host environments: as many episodes in each, one after the other."""
+    """As `training.evaluate.evaluate`, in host environments: the same number of episodes in each, one after the
+    other.
+    """
     require_positive("evaluate", episodes=episodes)
     actor, given = assign_policies(setup, policies, explore)
     with listening(), contextlib.closing(HostStepper(setup, actor, min(EVALUATED, episodes), stepping)) as host_stepper:
@@ -390,11 +396,11 @@ def _evaluate(host_stepper: HostStepper, given: dict[str, PyTree], episodes: int
         totals = gained if totals is None else {name: totals[name] + gained[name] for name in gained}
         steps += 1
         if host_stepper.stage.out.any():
-            raise NonFiniteWorldError(f"{setup.experiment.env}: a copy keeps telling NaN or infinity")
+            raise NonFiniteWorldError(f"{setup.experiment.env}: a copy keeps returning NaN or infinity")
         ended = np.asarray(timestep.outcome.terminated) | np.asarray(timestep.outcome.truncated)
         for i in np.flatnonzero(
             ended & (quota > 0) & ~host_stepper.stage.cut_short
-        ):  # whoever failed has not played to an end
+        ):  # a failed copy has not finished its episode
             returns.append({name: float(total[i]) for name, total in totals.items()})
             lengths.append(int(steps[i]))
             quota[i] -= 1

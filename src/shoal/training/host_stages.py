@@ -1,11 +1,11 @@
 """Host environments as every runner steps them, with the handling of failures.
 
-An episode in which an environment gives NaN or infinity is truncated before that step, with zero reward, and the next
-one begins; only an environment that keeps doing so is left out (see `Health`): it is not stepped again, and zeros stand
-for its timesteps.
+An episode in which an environment returns NaN or infinity is truncated before that step, with zero reward, and the
+next one begins; only an environment that keeps doing so is excluded (see `Health`): it is not stepped again, and its
+timesteps are zeros.
 
-One that raises is an error that names the copy and the step. Where it can be recreated (`SeparateEnvs.renew`) it is
-replaced, truncated and counted as well, and is an error only if it keeps raising.
+An environment that raises ends the run with an error that names the copy and the step. Where it can be recreated
+(`SeparateEnvs.renew`) it is replaced, its episode truncated and the restart counted; only repeated errors are raised.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from shoal.core.types import Observation, Outcome, PyTree
 from shoal.training.health import Health
 
 MAX_FAILURE_RATE = 0.05
-"""Share of its steps in which an environment may fail; above it, it is left out sooner or later."""
+"""Share of its steps in which an environment may fail; above it, the environment is eventually excluded."""
 TIMEOUT = 60.0
 """Seconds that one environment may take for a step or a reset before it counts as hung."""
 
@@ -37,8 +37,8 @@ EnvReport = tuple[Observations, Observations, Outcome]
 class Stage(Protocol):
     """Environments as a runner steps them.
 
-    sound `[E]`: whether the last step is to be learnt from. cut_short `[E]`: whether a failure ended the episode in it.
-    out `[E]`: which environments are left out. restarts: how often one was restarted after a failure.
+    sound `[E]`: whether to learn from the last step. cut_short `[E]`: whether a failure ended the episode in it.
+    out `[E]`: which environments are excluded. restarts: number of restarts after failures.
     """
 
     @property
@@ -67,8 +67,8 @@ class Stage(Protocol):
 class SeparateEnvs:
     """Environments that are stepped one after the other.
 
-    first: the global id of the first of them. renew: makes another in place of one that raised, which `say` tells of.
-    at: an array of one number, the environment that is being stepped or reset, -1 while none is; for those who watch.
+    first: the global id of the first of them. renew: makes a replacement for one that raised, which `say` reports.
+    at: an array of one number, the environment that is being stepped or reset, or -1; read by the watchdog.
     """
 
     proxy: HostEnvProxy
@@ -82,10 +82,10 @@ class SeparateEnvs:
     def __post_init__(self):
         self.envs = list(self.envs)
         self.health = Health(self.num_envs, MAX_FAILURE_RATE)
-        self.seen: list[Observations] = []  # by each environment last
+        self.seen: list[Observations] = []  # the last observations, by environment
         self.cut_short = np.zeros(self.num_envs, bool)
         self.steps = 0
-        self._fresh: dict[int, int] = {}  # seeds of environments that have not begun yet
+        self._fresh: dict[int, int] = {}  # seeds of environments that have not been reset yet
 
     @property
     def num_envs(self) -> int:
@@ -93,7 +93,7 @@ class SeparateEnvs:
 
     @property
     def sound(self) -> np.ndarray:
-        """All but those that are left out: where an episode was cut short, what came before it is as good as any."""
+        """All except excluded ones: the steps before an episode was cut short are valid."""
         return ~self.health.out
 
     @property
@@ -126,7 +126,7 @@ class SeparateEnvs:
         return told if well.all() else _report(*(list(part) for part in zip(*kept, strict=True)))
 
     def close(self) -> None:
-        with contextlib.ExitStack() as stack:  # all of them, also where one cannot be closed
+        with contextlib.ExitStack() as stack:  # closes all of them, even if one raises
             for env in self.envs:
                 stack.callback(env.close)
 
@@ -141,14 +141,14 @@ class SeparateEnvs:
         return self._tried(i, "step", lambda env: _step(env, actions))
 
     def _cut(self, i: int) -> EnvReport:
-        """Instead of a step that failed: the episode ends with what was seen before it, and another one begins."""
+        """Replaces a failed step: the episode ends with the previous observation, and another one begins."""
         if self.health.out[i]:
             return self._nothing
         outcome: Any = self._blank.outcome.replace(truncated=np.bool_(True))
         return self._begun(i, None), self.seen[i], outcome
 
     def _begun(self, i: int, seed: int | None) -> Observations:
-        """The first observation of an episode; zeros if there never is one without NaN."""
+        """The first observation of an episode; zeros if none is free of NaN."""
         while not self.health.out[i]:
             seed = self._fresh.pop(i, seed)
             seen = self._tried(i, "reset", lambda env, seed=seed: env.reset(seed))
@@ -159,7 +159,7 @@ class SeparateEnvs:
         return self._blank.observation
 
     def _tried(self, i: int, what: str, play: Callable[[HostEnv], Any]) -> Any:
-        """What an environment tells; None if it says itself that it is NaN, or has been replaced."""
+        """Calls an environment; None if it reports NaN itself, or has been replaced."""
         self.at[0] = i
         try:
             return play(self.envs[i])
@@ -174,8 +174,8 @@ class SeparateEnvs:
             self.at[0] = -1
 
     def _said(self, i: int, what: str, error: BaseException) -> ShoalError:
-        """An error that says which copy it was, and when."""
-        if isinstance(error, ShoalError):  # it says where and what, but not which of the copies
+        """An error that names the copy and the step."""
+        if isinstance(error, ShoalError):  # it does not name the copy
             said = type(error)(f"copy {self.first + i}: {error}")
         else:
             where = f"{self.proxy.id}, copy {self.first + i}, step {self.steps}"
@@ -184,7 +184,7 @@ class SeparateEnvs:
         return said
 
     def _replace(self, i: int, error: ShoalError) -> None:
-        """Another environment in place of one that raised; one that keeps raising is an error."""
+        """Replaces an environment that raised; raises if it keeps failing."""
         if self.renew is None:
             raise error
         if self.health.level(i) >= self.health.limit - 1:
@@ -200,7 +200,7 @@ class SeparateEnvs:
 class BatchedEnvs:
     """Environments that step themselves as one batch, and reset themselves.
 
-    One that told NaN is stepped with the others, but not listened to until its episode has ended.
+    One that returned NaN is stepped with the others, but ignored until its episode has ended.
     """
 
     proxy: HostEnvProxy
@@ -210,7 +210,7 @@ class BatchedEnvs:
 
     def __post_init__(self):
         self.health = Health(self.num_envs, MAX_FAILURE_RATE)
-        self.silent = np.zeros(self.num_envs, bool)  # until their episode has ended
+        self.silent = np.zeros(self.num_envs, bool)  # ignored until their episode has ended
         self.sound = np.ones(self.num_envs, bool)
         self.steps = 0
 
@@ -256,7 +256,7 @@ class BatchedEnvs:
         self.batch.close()
 
     def _quiet(self, told: HostState, away: np.ndarray, back: np.ndarray) -> HostState:
-        """What was told, with zeros for those that are not listened to; who is back begins an episode."""
+        """The timestep with zeros for ignored copies; those that are back start an episode."""
         quiet = _without(told, self.proxy.blank(), away)
         seen = jax.tree.map(
             lambda own, zero: np.where(_rows(back, own), own, zero), told.observation, quiet.observation
@@ -280,7 +280,7 @@ class BatchedEnvs:
 
 
 class Watchdog:
-    """Says so when an environment takes longer than `timeout` seconds for one step: nobody else can."""
+    """Reports an environment that takes longer than `timeout` seconds for one step, while it blocks the main thread."""
 
     def __init__(self, stage: SeparateEnvs | BatchedEnvs, timeout: float):
         self.stage, self.timeout = stage, timeout
@@ -314,13 +314,13 @@ class Watchdog:
 
 
 def tell(text: str) -> None:
-    """One line on stderr, whatever else is being shown."""
+    """Prints one line on stderr, whatever else is being shown."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
 def close_quietly(env: Any, name: str) -> None:
-    """Closes environments; what cannot be closed must not cost what was learnt, and is told of."""
+    """Closes environments; an error while closing is reported, and must not lose the training."""
     try:
         env.close()
     except Exception as error:  # the environment's own code may raise anything
@@ -350,7 +350,7 @@ def _seen(rows: list[Observations]) -> Observations:
 
 
 def _stack(rows: list[Any]) -> Any:
-    """As `jax.tree.map(np.stack, ...)`, which would take most of its time for taking trees as small as these apart."""
+    """As `jax.tree.map(np.stack, ...)`, which would spend most of its time on flattening trees as small as these."""
     one = rows[0]
     if isinstance(one, dict):
         return {name: _stack([row[name] for row in rows]) for name in one}
@@ -358,13 +358,13 @@ def _stack(rows: list[Any]) -> Any:
 
 
 def _well(told: HostState, count: int) -> np.ndarray:
-    """Which copies `[E]` have told finite numbers only."""
+    """Which copies `[E]` returned only finite numbers."""
     trees = (told.observation, told.outcome) + ((told.final,) if told.final is not told.observation else ())
     return _finite_rows(trees, count)
 
 
 def _finite_rows(tree: PyTree, count: int) -> np.ndarray:
-    """Which rows `[E]` of a tree have finite numbers only."""
+    """Which rows `[E]` of a tree contain only finite numbers."""
     well = np.ones(count, bool)
     for leaf in jax.tree.leaves(tree):
         if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
@@ -377,7 +377,7 @@ def _finite(tree: PyTree) -> bool:
 
 
 def _without(told: HostState, blank: HostState, which: np.ndarray) -> HostState:
-    """What was told, with zeros for what these copies `[E]` told."""
+    """The timestep with zeros for these copies `[E]`."""
 
     def put(leaf: np.ndarray, nothing: np.ndarray) -> np.ndarray:
         return np.where(_rows(which, leaf), nothing, leaf).astype(leaf.dtype)
@@ -386,5 +386,5 @@ def _without(told: HostState, blank: HostState, which: np.ndarray) -> HostState:
 
 
 def _rows(which: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """A mask `[E]` in as many dimensions as an array has."""
+    """A mask `[E]` broadcast to the number of dimensions of an array."""
     return which.reshape(-1, *[1] * (np.ndim(like) - 1))

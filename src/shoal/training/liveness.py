@@ -1,9 +1,9 @@
 """How much memory a traced program needs while it runs, from its jaxpr: nothing is compiled or allocated.
 
-A value is counted from the operation that makes it to the last one that reads it. As XLA does, what elementwise
-operations make is taken to be fused into whoever reads it: it takes memory only where it must lie there as a whole,
-as an argument of a product, a sort or a loop, or as a result. What is written into an array goes into that array, and
-what a loop carries on stays where it was.
+A value is counted from the operation that makes it to the last one that reads it. As in XLA, results of elementwise
+operations are assumed to be fused into the operations that read them: they take
+memory only where they must be materialised, as an argument of a product, a sort or a loop, or as a result. Updates
+of an array are made in place, and so are the carries of a loop.
 """
 
 import math
@@ -16,39 +16,41 @@ from jax.extend import core as jax_core
 IN_PLACE = {"dynamic_update_slice", "scatter", "scatter-add", "scatter_add", "scatter-min", "scatter-max"}
 """Operations that write into their first argument."""
 REDUCING = ("reduce", "arg")
-"""How the names of operations begin that read fused arguments, but whose results lie in memory."""
+"""Prefixes of the names of operations that read fused arguments, but whose results are materialised."""
 WHOLE = {
     "dot_general", "conv_general_dilated", "sort", "top_k", "cumsum", "cumprod", "cummax", "cumlogsumexp", "gather",
     "concatenate", "pad", "random_bits", "random_split", "random_wrap", "threefry2x32", "custom_call", "ffi_call",
     "pure_callback", "io_callback", "qr", "geqrf", "householder_product", "cholesky", "triangular_solve", "eigh", "svd",
     "lu", "scan", "while", "cond", "copy", "all_gather", "psum", "all_to_all",
 }  # fmt: skip
-"""Operations whose arguments and results lie in memory as a whole; all others are elementwise, or only views."""
+"""Operations whose arguments and results are materialised; all others are elementwise, or only views."""
 
 
 def num_bytes(tree: Any) -> int:
-    """What the arrays of a tree take, or would take by their shapes."""
+    """Bytes of the arrays of a tree, from their shapes."""
     return sum(_size(leaf) for leaf in jax.tree.leaves(tree))
 
 
 def peak_bytes(jaxpr: Any) -> int:
-    """The most bytes alive at once of what a program makes, its arguments apart and its results included."""
+    """Peak bytes that a program allocates, without its arguments and including its results."""
     return _Program(getattr(jaxpr, "jaxpr", jaxpr)).peak()
 
 
 def _size(aval: Any) -> int:
-    # In Python's own integers: sizes beyond 2^63 are to be told of, not to wrap around.
+    # In Python's own integers: sizes beyond 2^63 must be reported, not wrap around.
     return math.prod(int(axis) for axis in aval.shape) * aval.dtype.itemsize
 
 
 class _Program:
-    """One walk over a jaxpr. roots: for each value, the values in memory that it is computed from when it is read."""
+    """One walk over a jaxpr. roots: for each value, the materialised values that it is computed from when it is
+    read.
+    """
 
     def __init__(self, jaxpr: Any):
         self.jaxpr = jaxpr
         self.roots: dict[Any, frozenset] = {var: frozenset([var]) for var in (*jaxpr.invars, *jaxpr.constvars)}
         self.given = set(self.roots)
-        self.made: dict[Any, int] = {}  # values in memory, and at which operation they appear
+        self.made: dict[Any, int] = {}  # materialised values, and the operation that makes each
         self.inner: list[int] = []
 
     def peak(self) -> int:
@@ -71,7 +73,7 @@ class _Program:
         return frozenset().union(*known)
 
     def _forced(self) -> set:
-        """Values that must lie in memory because of who reads them."""
+        """Values that must be materialised because of the operations that read them."""
         forced = {var for var in self.jaxpr.outvars if not isinstance(var, jax_core.Literal)}
         for equation in self.jaxpr.eqns:
             if equation.primitive.name in WHOLE or _programs(equation):
@@ -117,7 +119,7 @@ def _programs(equation: Any) -> list[Any]:
 
 
 def _inner(equation: Any) -> int:
-    """What an operation needs while it runs, beside its results."""
+    """Memory that an operation needs while it runs, besides its results."""
     programs = _programs(equation)
     if not programs:
         return 0
@@ -128,10 +130,10 @@ def _inner(equation: Any) -> int:
 
 
 def _carried(equation: Any) -> dict[int, int]:
-    """For the results of a loop that it carries along, the argument each begins as."""
+    """For the carried results of a loop, the arguments that they start from."""
     params = equation.params
     if equation.primitive.name == "scan":
-        # By their axes, because versions of jax say it in different ways: what is scanned over has one more outside.
+        # By their axes, because versions of jax differ in their parameters: scanned arrays have one more axis outside.
         (body,) = _programs(equation)
         count = sum(_rank(out) == _rank(new) for out, new in zip(equation.outvars, body.outvars, strict=True))
         scanned = sum(_rank(given) > _rank(one) for given, one in zip(equation.invars, body.invars, strict=True))

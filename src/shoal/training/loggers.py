@@ -1,7 +1,7 @@
-"""Loggers: they take a run's lines of metrics as they come, beside `metrics.jsonl`, which every run folder has.
+"""Loggers: they receive a run's lines of metrics, in addition to `metrics.jsonl`, which every run folder has.
 
 `shoal.train(..., loggers=["csv", "wandb:project=mine"])` and `shoal train ... --log csv --log wandb:project=mine` name
-ours; a logger of your own is a class that derives from `Logger`.
+built-in ones; a logger of your own is a subclass of `Logger`.
 """
 
 import contextlib
@@ -22,22 +22,23 @@ from shoal.training.metrics import COLUMNS, tidy_rows
 
 
 class Logger:
-    """Takes lines of metrics. A line maps names to numbers, or to lists of one number per seed; None: no value.
+    """Receives lines of metrics. A line maps names to numbers, or to lists of one number per seed; None: no value.
 
     Errors that it raises end the run.
     """
 
     def open(self, experiment: Experiment, folder: Path | None, update: int) -> None:
-        """Before the first line. folder: of the run, if it has one. update: where it stands; lines after it will come,
-        also where a run that was stopped had written them before.
+        """Called before the first line. folder: of the run, if it has one. update: the run's position; later lines will
+        be
+        written, again if a stopped run had written them before.
         """
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """One more line; it has `update` and `env_steps`."""
+        """Receives one line; it has `update` and `env_steps`."""
         raise NotImplementedError(f"{type(self).__name__} must define `write(line)`")
 
     def close(self) -> None:
-        """After the last line, however the run ended."""
+        """Called after the last line, however the run ended."""
 
 
 @dataclasses.dataclass
@@ -55,7 +56,7 @@ class CSV(Logger):
             self._writer = csv.writer(self._stream, lineterminator="\n")
 
     def _keep(self, update: int) -> None:
-        """Drops what comes after an update: it is about to be written again."""
+        """Drops the lines after an update: they are about to be written again."""
         rows = self.file.read_text("utf-8").splitlines(keepends=True)[1:] if update and self.file.exists() else []
         kept = [row for row in rows if row.partition(",")[0].isdigit() and int(row.partition(",")[0]) <= update]
         write_atomically(self.file, "".join([",".join(COLUMNS) + "\n", *kept]))
@@ -72,7 +73,7 @@ class CSV(Logger):
 
 @dataclasses.dataclass
 class TensorBoard(Logger):
-    """TensorBoard events, means over seeds: `events/` in the run folder. Runs with a folder have them by themselves."""
+    """TensorBoard events, means over seeds: `events/` in the run folder. Runs with a folder always have them."""
 
     path: str | None = None  # another folder
 
@@ -85,7 +86,7 @@ class TensorBoard(Logger):
         del experiment, update
         place = _place(self.path, folder, "events", "tensorboard")
         check_folder(place)
-        own = self.path is None  # which `metrics.MetricsLog` writes
+        own = self.path is None  # then `metrics.MetricsLog` writes them
         self._board = None if own else SummaryWriter(str(place), flush_secs=10)
 
     def write(self, line: Mapping[str, Any]) -> None:
@@ -100,10 +101,10 @@ class TensorBoard(Logger):
 
 @dataclasses.dataclass
 class WandB(Logger):
-    """Weights & Biases, means over seeds. By default offline, in the run folder: `wandb sync` sends it later."""
+    """Weights & Biases, means over seeds. Offline by default, in the run folder: `wandb sync` uploads it later."""
 
     project: str = "shoal"
-    name: str | None = None  # by default that of the run folder
+    name: str | None = None  # default: the name of the run folder
     group: str | None = None
     entity: str | None = None
     mode: str = "offline"  # or online
@@ -138,7 +139,7 @@ LOGGERS: dict[str, type[Logger]] = {"csv": CSV, "tensorboard": TensorBoard, "wan
 
 
 def make_loggers(given: Iterable[str | Logger]) -> list[Logger]:
-    """Loggers from names, such as `csv` or `wandb:project=mine,mode=online`; those of one's own stay as they are."""
+    """Loggers from names, such as `csv` or `wandb:project=mine,mode=online`; `Logger` objects are passed through."""
     return [one if isinstance(one, Logger) else _named(one) for one in given]
 
 
@@ -161,19 +162,19 @@ def _named(text: str) -> Logger:
 
 
 def step_of(line: Mapping[str, Any]) -> int:
-    """Where a line stands: env steps or, in a population, which does not count them, iterations."""
+    """The x value of a line: env steps or, in a population, which does not count them, iterations."""
     return line["env_steps"] or line["update"]
 
 
 def means(line: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics of a line, each as its mean over the seeds that have one; counters of the line itself apart."""
+    """The metrics of a line, each as its mean over the seeds that have one; without the line's own counters."""
     lists = {name: value if isinstance(value, list) else [value] for name, value in line.items()}
     known = {name: [one for one in values if one is not None] for name, values in lists.items()}
     return {name: sum(v) / len(v) for name, v in known.items() if v and name not in ("update", "env_steps")}
 
 
 def _settings(value: Any) -> Any:
-    """An experiment as plain data to look at, also where its classes are not registered."""
+    """An experiment as plain data for display, even if its classes are not registered."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         known = {"algorithm": type(value).__name__} if isinstance(value, Algorithm) else {}
         fields = [field.name for field in dataclasses.fields(value) if field.metadata.get("stored", True)]
@@ -186,13 +187,13 @@ def _settings(value: Any) -> Any:
 def _place(path: str | None, folder: Path | None, name: str, logger: str) -> Path:
     if path is None and folder is None:
         raise OptionError(
-            f"the logger {logger} has nowhere to write: give the run a run_dir, or say where, {logger}:path=PATH"
+            f"the logger {logger} has nowhere to write: give the run a run_dir, or use {logger}:path=PATH"
         )
     return Path(path).absolute() if path is not None else Path(folder or ".") / name
 
 
 def _require_package(logger: str, package: str) -> None:
-    """Says before a run begins what is missing."""
+    """Refuses a logger whose package is missing, before the run begins."""
     if package not in sys.modules and importlib.util.find_spec(package) is None:
         raise OptionError(f"the logger {logger} needs the package {package}: pip install {package}")
 

@@ -1,4 +1,5 @@
-"""The loop that drives every run: it says how many updates to make, reads metrics one call behind, saves checkpoints.
+"""The loop that drives every run: it decides how many updates to make, reads metrics one call behind, saves
+checkpoints.
 
 Nothing here is in the loop that the device runs: calls are dispatched ahead, and the table of one call is read while
 the next one is being computed.
@@ -37,7 +38,7 @@ C = TypeVar("C")
 class TrainingResult:
     """How a run ended. `interrupted`: stopped early by a signal, after saving.
 
-    lines: of metrics, of the whole run. standing: what its kind of run has to say besides, see `Program.standing`.
+    lines: the metrics of the whole run. standing: results specific to its kind of run, see `Program.standing`.
     """
 
     policies: dict[str, PyTree]
@@ -61,12 +62,12 @@ class Loop(Generic[C]):
         self.lines: list[dict[str, Any]] = []
         self.log: Log | None = None
         self.compile_seconds = 0.0
-        self.before, self.began = 0.0, None  # seconds until the last checkpoint, and when this loop began to go on
+        self.before, self.began = 0.0, None  # seconds until the last checkpoint, and when this loop began
         self.evaluated: dict[int, dict[str, Any]] = {}  # by update, until the line of that update is written
         self.best: float | None = None
 
     def run(self, carry: C, meta: dict[str, Any] | None) -> TrainingResult:
-        """Makes all updates that are left after the checkpoint that `meta` is of, if any."""
+        """Makes all remaining updates; meta: of the checkpoint to continue from, if any."""
         program, tally = self.program, self.tally
         with lock_folder(self.folder.path) if self.folder else contextlib.nullcontext(), contextlib.closing(program):
             self._stand(meta)
@@ -84,7 +85,7 @@ class Loop(Generic[C]):
         return TrainingResult(policies, tally.update, self.lines, seconds, self.compile_seconds, interrupted, standing)
 
     def _stand(self, meta: dict[str, Any] | None) -> None:
-        """Goes to where a checkpoint stands; what the folder has of later updates is about to be written again."""
+        """Returns to a checkpoint; records of later updates in the folder are about to be written again."""
         self.before = meta["seconds"] if meta else 0.0
         if meta and self.folder:
             self.best = meta.get("best")
@@ -117,7 +118,7 @@ class Loop(Generic[C]):
             began = time.perf_counter()
             try:
                 carry, table = advance(carry, program.counts[count])
-            except (ShoalError, KeyboardInterrupt) as error:  # of environments on the host
+            except (ShoalError, KeyboardInterrupt) as error:  # raised by environments on the host
                 self._fail(carry, tables, error)
             tables.append((count, table))
             dispatched += count
@@ -151,7 +152,7 @@ class Loop(Generic[C]):
         return carry
 
     def _fail(self, carry: C, tables: deque[tuple[int, Any]], error: BaseException) -> NoReturn:
-        """Ends a run whose environments failed: what was learnt before is saved, and the error says how to go on."""
+        """Ends a run whose environments failed: saves it as it was before, and tells in the error how to resume."""
         if self.folder is None or not self.program.survives_errors:
             raise error
         self._drain(tables)
@@ -161,7 +162,7 @@ class Loop(Generic[C]):
         update = self.tally.update
         go_on = shlex.join(["shoal", "resume", str(self.folder.path), *self.program.resume_options()])
         done = f"{update} update{'s' * (update != 1)}"
-        raise type(error)(f"{error}. What {done} taught is saved; go on with: {go_on}") from error
+        raise type(error)(f"{error}. The run is saved after {done}; resume with: {go_on}") from error
 
     def _drain(self, tables: deque[tuple[int, Any]]) -> None:
         while tables:
@@ -184,17 +185,17 @@ class Loop(Generic[C]):
         return Progress(tally.update, tally.total, tally.env_steps, self._seconds(), self.compile_seconds, newest)
 
     def _placed(self, line: dict[str, Any]) -> dict[str, Any]:
-        """A line that says where the run stands, also of a population, whose lines have iterations instead."""
+        """The line with the run's position, also for a population, whose lines have iterations instead of updates."""
         return line if "update" in line else {"update": self.tally.update, "env_steps": self.tally.env_steps} | line
 
     def _check(self, carry: C) -> None:
         fault = self.program.fault(carry, self.tally)
         if fault:
-            kept = f" The last checkpoint in {self.folder.path} is from before it happened." if self.folder else ""
+            kept = f" The last checkpoint in {self.folder.path} is from before that." if self.folder else ""
             raise NonFiniteError(f"{fault}{kept}")
 
     def _save(self, carry: C, best: bool = False) -> None:
-        """Saves a checkpoint, or the best one. Never a carry that holds NaN: faults are looked for first."""
+        """Saves a checkpoint, or the best one. Never saves a carry with NaN: faults are looked for first."""
         assert self.folder
         self._check(carry)
         check_there(self.folder.path)
@@ -217,10 +218,10 @@ class Loop(Generic[C]):
         return Evaluator(self.program.setup, experiment.eval_episodes, experiment.seed)
 
     def _evaluate(self, carry: C, update: int) -> tuple[bool, dict[str, Any]]:
-        """Plays greedily; the line of metrics of that update will say how it went.
+        """Evaluates greedily; the results go into the line of metrics of that update.
 
-        Whether it was the best so far, and what callbacks are told of it. Where players compete, the sum of their
-        returns says nothing: there is no best.
+        Returns whether it was the best so far, and the event for callbacks. Where players compete, the sum of their
+        returns means nothing, so there is no best.
         """
         policies = self.program.policies(carry)
         found = self._evaluator(policies)

@@ -1,15 +1,15 @@
-"""What a run needs of memory, before anything is allocated or compiled, and what there is.
+"""How much memory a run needs, before anything is allocated or compiled, and how much is free.
 
-A program is traced, which costs the same whatever its sizes, and its need is read off the trace (see `liveness`):
+A program is traced, which costs the same whatever its sizes, and its need is computed from the trace (see
+`liveness`):
 
-- what it holds all the time: weights, optimisers, worlds, replays (its arguments);
-- what it makes on the way, as far as that is alive at the same time: the steps of a rollout, gradients, the pairs of
-  agents in a world of many;
-- a copy of what it holds, while a checkpoint is written, if that is more;
+- what it keeps all the time: weights, optimisers, worlds, replays (its arguments);
+- the peak of what it allocates while it runs: the steps of a rollout, gradients, the pairs of agents in a large world;
+- a copy of what it keeps while a checkpoint is written, if that is more;
 - `PROGRAM_BYTES` for the compiler and the program itself.
 
 On a CPU that is 0.7 to 1.1 times what XLA itself plans (see docs/design.md).
-Whatever needs more than is free is refused, with the largest size that fits.
+A program that needs more than is free is refused, with the largest size that fits.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from shoal.core.errors import OptionError, require
 from shoal.training.liveness import num_bytes, peak_bytes
 
 PROGRAM_BYTES = 512 * 2**20
-"""What compiling takes, about."""
+"""Approximate memory for compiling."""
 SMALLER = "Use a smaller world (fewer agents) or a smaller network."
 LARGEST = 2**31
 """Copies, steps and members are counted in 32 bits."""
@@ -34,20 +34,20 @@ LARGEST = 2**31
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """Bytes on all devices together: `held` all the time, of it `replicated` on each device; `made` on the way."""
+    """Bytes on all devices together: `held` all the time, `replicated` of it on each device; `made` while running."""
 
     held: int
     made: int
     replicated: int = 0
 
     def times(self, count: int) -> "Need":
-        """Of several side by side."""
+        """The need of several side by side."""
         return Need(self.held * count, self.made * count, self.replicated * count)
 
     def taken(self, devices: int) -> int:
-        """Of the memory in which one device computes: on a CPU all of them do in that of the machine.
+        """Bytes in the memory of one device: on a CPU, all devices share that of the machine.
 
-        A checkpoint copies what several devices hold; what one CPU device holds is written as it lies there.
+        A checkpoint copies the arrays of several devices; those of a single CPU device are written in place.
         """
         if on_host():
             return self.held + max(self.made, self.held if devices > 1 else 0) + PROGRAM_BYTES
@@ -55,12 +55,14 @@ class Need:
 
 
 def need_of(held: Any, jaxpr: Any, replicated: Any = ()) -> Need:
-    """The need of a traced program that is given `held` (arrays or shapes), of which some is on every device."""
+    """The need of a traced program with arguments `held` (arrays or shapes), some of them replicated on every
+    device.
+    """
     return Need(num_bytes(held), peak_bytes(jaxpr), num_bytes(replicated))
 
 
 def free_bytes() -> int:
-    """Memory of this machine that this process could still take: what is available, within the limits set for it."""
+    """Memory that this process can still allocate: what the machine has available, within the process's limits."""
     found = [_available(), _cgroup(), _address_space()]
     return max(0, min(room for room in found if room is not None))
 
@@ -74,7 +76,7 @@ def device_bytes() -> int:
 
 
 def find_shortage(need: Need, devices: int = 1) -> tuple[int, int, str] | None:
-    """What would be taken, what there is, and of what, if that is too little; None if it is enough."""
+    """Bytes needed, bytes free, and where, if memory does not suffice; None if it does."""
     taken, room = need.taken(devices), device_bytes()
     if taken > room:
         return taken, room, "this machine" if on_host() else "a device"
@@ -84,7 +86,7 @@ def find_shortage(need: Need, devices: int = 1) -> tuple[int, int, str] | None:
 
 
 def on_host() -> bool:
-    """Whether what is computed lies in the memory of the machine."""
+    """Whether programs compute in the memory of the machine."""
     return jax.local_devices()[0].platform == "cpu"
 
 
@@ -95,18 +97,18 @@ def require_counts(owner: str, **counts: int) -> None:
 
 
 def require_room(what: str, need: Need, advice: Callable[[], str], devices: int = 1) -> None:
-    """Refuses what does not fit. what: what was asked for, as a sentence begins; advice: what would fit."""
+    """Refuses what does not fit. what: the request, as the beginning of a sentence; advice: what would fit."""
     short = find_shortage(need, devices)
     if short is not None:
         taken, room, where = short
         raise OptionError(
-            f"{what} would take {size(taken)} of memory ({size(need.held)} that is held, {size(need.made)} while "
+            f"{what} would take {size(taken)} of memory ({size(need.held)} permanently, {size(need.made)} while "
             f"it runs), but {where} has {size(room)} free. {advice()}"
         )
 
 
 def largest_count(what: str, need: Callable[[int], Need], asked: int, devices: int = 1) -> int:
-    """How many copies can be played at once: as many as asked for, or as fit. Refuses if not even one does."""
+    """How many copies can be played at once: as many as asked for, or as fit; raises if not even one does."""
     if find_shortage(need(asked), devices) is None:
         return asked
     most = largest(need, asked, devices=devices)
@@ -118,7 +120,7 @@ def largest_count(what: str, need: Callable[[int], Need], asked: int, devices: i
 def largest(need: Callable[[int], Need], asked: int, unit: int = 1, devices: int = 1) -> int | None:
     """The largest multiple of `unit` below `asked` that fits, to two digits or so; None if not even one unit does.
 
-    Needs grow in a straight line but for rounding, so few sizes are tried. What is returned has been tried.
+    Needs are linear except for rounding, so few sizes are tried. The returned one has been tried.
     """
     if asked <= unit or find_shortage(need(unit), devices) is not None:
         return None
@@ -131,7 +133,7 @@ def largest(need: Callable[[int], Need], asked: int, unit: int = 1, devices: int
 
 
 def _round(number: int, unit: int) -> int:
-    """Two digits of a number, then down to a multiple of `unit`."""
+    """Rounds a number down to two digits, then to a multiple of `unit`."""
     if number > 100:
         step = 10 ** (int(math.log10(number)) - 1)
         number = number // step * step
@@ -139,7 +141,7 @@ def _round(number: int, unit: int) -> int:
 
 
 def size(bytes: float) -> str:
-    """Bytes as people say them: 120 MiB, 3.4 GiB, 1,200 TiB."""
+    """Bytes in readable units: 120 MiB, 3.4 GiB, 1,200 TiB."""
     for unit, name in ((2**40, "TiB"), (2**30, "GiB")):
         if bytes >= unit:
             return f"{bytes / unit:.1f} {name}" if bytes < 100 * unit else f"{bytes / unit:,.0f} {name}"
@@ -147,7 +149,7 @@ def size(bytes: float) -> str:
 
 
 def _available() -> int | None:
-    """What the system says could be taken without swapping."""
+    """Memory that the system reports as available without swapping."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -158,7 +160,7 @@ def _available() -> int | None:
 
 
 def _cgroup() -> int | None:
-    """What is left of the limits of the control groups that this process is in."""
+    """Memory left within the limits of this process's control groups."""
     rooms = []
     for limit, used, stat in _groups():
         try:
@@ -167,12 +169,12 @@ def _cgroup() -> int | None:
         except (OSError, ValueError):
             continue
         if most.isdigit():
-            rooms.append(int(most) - now + int(cached[0] if cached else 0))  # what is only cached is given back
+            rooms.append(int(most) - now + int(cached[0] if cached else 0))  # cached pages can be reclaimed
     return min(rooms, default=None)
 
 
 def _groups() -> list[tuple[Path, Path, Path]]:
-    """Files with limit, use and statistics of memory, of this process's groups and all above them."""
+    """Files with the limit, use and statistics of memory of this process's control groups and their parents."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -192,7 +194,7 @@ def _groups() -> list[tuple[Path, Path, Path]]:
 
 
 def _address_space() -> int | None:
-    """What is left of `ulimit -v`."""
+    """Memory left within `ulimit -v`."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
         return None

@@ -1,7 +1,7 @@
 """Metrics of a run: per-update rows from the device become lines of `metrics.jsonl` and TensorBoard events.
 
-A line covers a fixed number of updates, whatever the size of the calls that made them, so a resumed run writes the
-same lines as an uninterrupted one (but for times).
+A line covers a fixed number of updates, whatever the size of the calls that made them, so a resumed run writes the same
+lines as an uninterrupted one (except for times).
 """
 
 import contextlib
@@ -19,21 +19,21 @@ from shoal.core.files import check_folder, open_file, read_lines, write_atomical
 from shoal.core.schema import Maybe, Whole, check
 
 LINE = {"update": Whole(), "env_steps": Whole()}
-"""What every line of `metrics.jsonl` has. All else is a number, or one number per seed; None where there is none."""
+"""Entries of every line of `metrics.jsonl`. All others are a number, or one number per seed; None if missing."""
 COLUMNS = ("update", "env_steps", "seed", "name", "value")
-"""Of metrics as a tidy table: one row per metric, seed and line."""
+"""Columns of metrics as a tidy table: one row per metric, seed and line."""
 MOST_CELLS = 1 << 25
-"""Numbers in the table of all lines, names and seeds: what has fewer holes is no larger, as such a file may not be."""
+"""The most numbers in the table of all lines, names and seeds that is read from a file."""
 MOST_NAMES = 4096
 MOST_LETTERS = 200
-"""Metrics of a run, and letters of the name of one."""
+"""The most metrics of a run, and the most letters of a metric's name."""
 
 
 class Aggregator:
     """Turns rows of the metrics table, `[updates, (seeds,) columns]`, into lines over `every` updates each.
 
-    Between two lines it keeps sums only, one row at a time: so what a checkpoint carries of them does not grow, and
-    they are the same to the bit however the rows came.
+    Between two lines it keeps sums only, adding one row at a time: so its part of a checkpoint does not grow, and the
+    sums are the same to the bit however the rows are grouped.
     """
 
     def __init__(self, names: tuple[str, ...], every: int, steps_per_update: int):
@@ -55,18 +55,18 @@ class Aggregator:
         return lines
 
     def pending(self) -> dict[str, Any]:
-        """What no line has been made of yet, as plain data for a checkpoint; None for sums that are not finite."""
+        """The unfinished line as plain data for a checkpoint; None for sums that are not finite."""
         sums = [each if math.isfinite(each) else None for each in self.sums.ravel().tolist()] if self.count else []
         return {"count": self.count, "sums": sums}
 
     def restore(self, update: int, pending: Any, last_update: int, shape: tuple[int, ...] = ()) -> None:
-        """Goes on after that update; `shape` is that of the seeds. Raises `ValueError` where it does not fit.
+        """Continues after that update; shape: of the seeds. Raises `ValueError` if the data does not fit.
 
         pending: as above or, in checkpoints of early versions, the rows themselves.
         """
         count = 0 if update == last_update else update % self.every
         if isinstance(pending, dict) and pending.get("count") == 0:
-            count = 0  # a line was just made, also where a run was over that now goes on
+            count = 0  # a line was just completed, also if the run was finished and is trained further
         shape = (*shape, len(self.names))
         early = isinstance(pending, list)
         if early:
@@ -111,7 +111,7 @@ class MetricsLog:
             if keep_until is not None and self.path.exists():
                 kept = [line for line in read_metrics(self.path) if line["update"] <= keep_until]
                 write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in kept))
-            self._file: TextIO = io.TextIOWrapper(open_file(self.path, "ab"), "utf-8")  # held open for the whole run
+            self._file: TextIO = io.TextIOWrapper(open_file(self.path, "ab"), "utf-8")  # open for the whole run
             self._board = _board(folder)
 
     def write(self, line: dict[str, Any]) -> None:
@@ -142,9 +142,9 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a `metrics.jsonl`; what a crash has cut short or damaged, and what follows it, is left out.
+    """The lines of a `metrics.jsonl` up to the first one that a crash cut short or damaged.
 
-    Raises `RunError` for more than a run writes: a table of all lines is as wide as the longest list of each metric.
+    Raises `RunError` for more than a run writes: in a table, each metric is as wide as its longest list.
     """
     lines, widths = [], {}
     for line in read_lines(path):
@@ -163,15 +163,15 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         if len(widths) > MOST_NAMES or len(lines) * sum(widths.values()) > MOST_CELLS:
             raise RunError(
                 f"{path} is not what a run writes: line {len(lines)} makes it a table of {len(widths):,} metrics with "
-                f"up to {max(widths.values()):,} numbers each in a line, more than is read. Move it away to go on."
+                f"up to {max(widths.values()):,} numbers each in a line, more than is read. Move it away to continue."
             )
     return lines
 
 
 def tidy_rows(line: Mapping[str, Any], seeds: Sequence[int]) -> Iterator[tuple[int, int, int, str, float]]:
-    """The rows of a tidy table that a line makes (see `COLUMNS`). What all seeds have in common stands under each.
+    """The rows of a tidy table for one line (see `COLUMNS`). A value that all seeds share is repeated for each.
 
-    Where a list is not of the seeds but of the members of a population, `seed` is the member's number.
+    For lists over the members of a population instead of seeds, `seed` is the member's number.
     """
     for name, value in line.items():
         if name in LINE:
@@ -184,7 +184,7 @@ def tidy_rows(line: Mapping[str, Any], seeds: Sequence[int]) -> Iterator[tuple[i
 
 
 def tidy(lines: Iterable[Mapping[str, Any]], seeds: Sequence[int]) -> dict[str, np.ndarray]:
-    """Lines of metrics as a tidy table, a column each: `pandas.DataFrame(tidy(lines, seeds))`."""
+    """Lines of metrics as a tidy table, one list per column: `pandas.DataFrame(tidy(lines, seeds))`."""
     rows = [row for line in lines for row in tidy_rows(line, seeds)]
     kinds = (np.int64, np.int64, np.int64, object, np.float64)
     return {name: np.array([row[i] for row in rows], kinds[i]) for i, name in enumerate(COLUMNS)}
@@ -194,7 +194,7 @@ def _check_name(path: Path, name: str) -> None:
     if len(name) > MOST_LETTERS or not name.isprintable():
         raise RunError(
             f"{path} is not what a run writes: it has a metric named {name[:40]!a}, {len(name):,} letters. Names "
-            f"have at most {MOST_LETTERS} that can be printed. Move it away to go on."
+            f"have at most {MOST_LETTERS} that can be printed. Move it away to continue."
         )
 
 

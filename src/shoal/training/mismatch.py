@@ -1,4 +1,4 @@
-"""Weights that do not fit: which option differs, told from what is there and what is wanted."""
+"""Weights that do not fit: infers which option differs from the shapes found and expected."""
 
 import dataclasses
 import re
@@ -22,11 +22,11 @@ _OPTIONS = {
     "/norms_": "network.layer_norm",
     "/encoder/": "network.filters or network.torso",
 }
-"""Options that decide whether there are leaves of such a path, and of what shape."""
+"""Options that decide whether leaves with such a path exist, and their shapes."""
 
 
 def differing_options(wanted: PyTree, found: PyTree) -> str:
-    """In what options two policies differ, as text; of those that decide about their networks."""
+    """The options that affect networks in which two policies differ, as text."""
     if type(wanted) is not type(found):
         return "the algorithm is of another family"
     differences = _static_differences(wanted, found)
@@ -35,7 +35,7 @@ def differing_options(wanted: PyTree, found: PyTree) -> str:
 
 
 def differing_shapes(wanted: Shapes, found: Shapes, here: str, there: str) -> str:
-    """The options that shapes give away, or nothing if they do not. `here`, `there`: where which are."""
+    """The options that must differ, inferred from shapes; empty if they do not tell. here, there: names of the two."""
     said = []
     widths = _widths(wanted), _widths(found)
     for torso in widths[0].keys() & widths[1].keys():
@@ -47,7 +47,7 @@ def differing_shapes(wanted: Shapes, found: Shapes, here: str, there: str) -> st
         if any(part in f"/{name}" and (name not in wanted or name not in found) for name in other):
             said.append(f"{option}: not the same {here} and {there}")
     both = [name for name in other if name in wanted and name in found]
-    if any("/encoder/" in f"/{name}" for name in both):  # the MLP sees what it makes of the views
+    if any("/encoder/" in f"/{name}" for name in both):  # the MLP's input is the encoder's output
         said.append(
             f"the views, network.filters, or the torso (its options, its code): not the same {here} and {there}"
         )
@@ -96,7 +96,7 @@ def _widths(shapes: Shapes) -> dict[str, tuple[int, ...]]:
 
 
 def _text(value: Any) -> str:
-    """A value as it is typed on the command line; of a long one its beginning."""
+    """A value as it is typed on the command line; long ones are cut short."""
     if not isinstance(value, tuple) or not value:
         return str(value)
     more = f" ... ({len(value)} in all)" if len(value) > _SHOWN else ""

@@ -1,6 +1,6 @@
-"""The latch that NaN and infinity trip: where they first appeared, kept on the device until the host looks.
+"""The NaN guard: a latch on the device that records where NaN or infinity first appeared, until the host reads it.
 
-Whole batches are checked with one pass over memory; the exact place is looked for only if something was found.
+Whole batches are checked with one pass over memory; the exact position is searched only if something was found.
 """
 
 import functools
@@ -21,7 +21,7 @@ KINDS = ("", "observation", "reward", "loss", "weights", "metrics")
 
 
 class Latch(struct.PyTreeNode):
-    """First fault seen by each device, `[devices]`; kind 0 means none. `group` and `agent` count within the world."""
+    """First fault found by each device, `[devices]`; kind 0 means none. `group` and `agent` count within the world."""
 
     kind: jax.Array
     update: jax.Array
@@ -32,7 +32,7 @@ class Latch(struct.PyTreeNode):
 
 
 def clear(devices: int) -> Latch:
-    """Nothing found yet."""
+    """A latch without faults."""
     return Latch(*(jnp.zeros(devices, jnp.int32) for _ in range(6)))
 
 
@@ -53,7 +53,7 @@ def check(
     copies on this device.
     """
     first_copy = lax.axis_index(axis) * share if axis else 0
-    # Later checks overwrite earlier ones, so the cause comes last: a bad view makes everything after it bad.
+    # Later checks overwrite earlier ones, so the cause is checked last: a bad view makes everything after it bad.
     found = _unlocated(update, list(steps.metrics.values()), learners, metrics)
     for number, name in reversed(list(enumerate(sorted(steps.reward)))):
         look = functools.partial(_located, number=number, update=update, clock=clock, first_copy=first_copy)
@@ -67,7 +67,7 @@ def check(
 
 
 def check_learners(latch: Latch, update: jax.Array, learners: PyTree, metrics: dict[str, jax.Array]) -> Latch:
-    """The latch after gradient steps whose experience was checked where it was made."""
+    """The latch after gradient steps on experience that was checked when it was collected."""
     found = _unlocated(update, [], learners, metrics)
     return jax.tree.map(lambda old, new: jnp.where(latch.kind > 0, old, new), latch, found)
 
@@ -102,7 +102,7 @@ def _at(kind: int, update: jax.Array, step: Any = 0, copy: Any = 0, group: int =
 
 
 def _unlocated(update: jax.Array, measured: list, learners: PyTree, metrics: dict[str, jax.Array]) -> Latch:
-    """What is wrong with an update as a whole: with the environment's metrics, weights or losses."""
+    """Faults of an update as a whole: in the environment's metrics, the weights or the losses."""
     found = clear(1)
     for code, leaves in ((5, measured), (4, _floats(learners)), (3, list(metrics.values()))):
         bad = ~_all_finite(leaves)
@@ -111,7 +111,7 @@ def _unlocated(update: jax.Array, measured: list, learners: PyTree, metrics: dic
 
 
 def _seen(observation: Observation, lead: int = 2) -> PyTree:
-    """View and global state, the latter with an axis of agents after the `lead` first axes, as the former has."""
+    """View and global state; the latter gets an axis of agents after the `lead` first axes, like the former."""
     return observation.view, jax.tree.map(lambda leaf: jnp.expand_dims(leaf, lead), observation.state)
 
 
@@ -126,14 +126,14 @@ def _located(
     first_copy: Any,
     after: int = 0,
 ) -> Latch:
-    """The latch, set if a leaf `[T, E, n, ...]` is not finite; `after` counts the steps from time to blame."""
+    """The latch, set if a leaf `[T, E, n, ...]` is not finite. after: offset of the reported step."""
     if not leaves:
         return found
 
     def look(found: Latch) -> Latch:
         del found
         flags = [(~jnp.isfinite(leaf)).reshape(*leaf.shape[:3], -1).any(-1) for leaf in leaves]
-        bad = functools.reduce(jnp.logical_or, flags)  # a global state is everybody's: it has one agent
+        bad = functools.reduce(jnp.logical_or, flags)  # the global state has an agent axis of size 1
         time, copy, agent = jnp.unravel_index(jnp.argmax(bad), bad.shape)
         return _at(code, update, clock - 1 + time + after, first_copy + copy, number, agent)
 
@@ -141,7 +141,7 @@ def _located(
 
 
 def _floats(tree: PyTree) -> list[jax.Array]:
-    """The floats of a tree, but for replays: these are large, and what they hold was checked when it came."""
+    """The floats of a tree without replays, which are large and whose content was checked on insertion."""
     leaves = [leaf for leaf in jax.tree.leaves(tree, is_leaf=is_replay) if not is_replay(leaf)]
     return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
@@ -151,9 +151,9 @@ def _all_finite(leaves: list[jax.Array]) -> jax.Array:
 
 
 def first_faults(latch: Latch) -> Latch:
-    """Of trainings side by side, `[M, devices]`: the first fault of each that any device saw, `[M, 1]`, on the host.
+    """For trainings side by side, `[M, devices]`: the first fault of each on any device, `[M, 1]`, on the host.
 
-    One fault is enough to know that a training has failed, however many devices there will be.
+    One fault per training suffices to know that it has failed, whatever the number of devices later.
     """
     host = jax.device_get(latch)
     order = np.where(host.kind > 0, host.update, np.iinfo(np.int32).max)
@@ -167,11 +167,11 @@ def as_stored(shapes: Latch) -> Latch:
 
 
 def spread(stored: Latch, devices: int) -> Latch:
-    """The inverse of `first_faults`: the first device has seen them."""
+    """The inverse of `first_faults`: the faults are assigned to the first device."""
     return jax.tree.map(lambda leaf: np.pad(leaf, ((0, 0), (0, devices - 1))), stored)
 
 
 def is_sound(stored: Latch, groups: Sized) -> bool:
-    """Whether faults that come from a file are of kinds and groups that there are."""
+    """Whether faults read from a file have valid kinds and groups."""
     ranges = ((stored.kind, len(KINDS)), (stored.group, len(groups)))
     return all(bool(np.all((np.asarray(leaf) >= 0) & (np.asarray(leaf) < most))) for leaf, most in ranges)

@@ -1,7 +1,7 @@
-"""What a run does, whatever it is a run of: a `Program` makes a carry and advances it, a `Tally` keeps the account.
+"""The interface of every kind of run: a `Program` makes a carry and advances it, a `Tally` keeps the host's records.
 
 Training, host environments, sweeps, population-based training, evolution and populations (PSRO, leagues) are programs.
-The `Loop` drives any of them, and knows nothing else of them than what is written here.
+The `Loop` drives any of them through what is defined here alone.
 """
 
 import abc
@@ -23,9 +23,9 @@ from shoal.training.experiment import Experiment, Setup
 from shoal.training.metrics import Aggregator, MetricsLog, read_metrics
 
 MAX_UPDATES = 256
-"""Updates that one call can make: the rows of the metrics table it returns."""
+"""The most updates of one call: the rows of the metrics table it returns."""
 LINES = 200
-"""Lines of metrics in a whole run, about."""
+"""Approximate number of lines of metrics in a whole run."""
 
 C = TypeVar("C")
 
@@ -39,9 +39,9 @@ class Log(Protocol):
 
 
 class Tally:
-    """The host's account of a run: rows of metrics come in, lines go out. A program with more to tell derives its own.
+    """The host's record of a run: takes rows of metrics and returns lines. Programs with more to record subclass it.
 
-    update: how many were made. failed: whether there is nothing left that could learn.
+    update: number of updates made. failed: whether nothing is left that could learn.
     """
 
     def __init__(self, program: "Program[Any]"):
@@ -63,7 +63,7 @@ class Tally:
 
     @property
     def eval_updates(self) -> int:
-        """Updates between two evaluations: whole lines of metrics, which say what came of them; 0: none is made."""
+        """Updates between two evaluations: whole lines of metrics, which contain their results; 0: no evaluations."""
         return -(-self.eval_every // (self.steps_per_update * self.aggregator.every)) * self.aggregator.every
 
     def add(self, count: int, table: Any) -> list[dict[str, Any]]:
@@ -75,21 +75,21 @@ class Tally:
         return lines
 
     def meta(self, progress: dict[str, Any]) -> dict[str, Any]:
-        """What a checkpoint keeps of it, and of what the loop says of its own `progress`."""
+        """The meta data for a checkpoint, including the loop's own `progress`."""
         own = {"update": self.update, "env_steps": self.env_steps, "pending": self.aggregator.pending()}
         return own | progress
 
     def restore(self, meta: dict[str, Any]) -> None:
-        """Goes on where a checkpoint stands; raises `ValueError` where its figures do not fit."""
+        """Continues from a checkpoint's meta data; raises `ValueError` if it does not fit."""
         self.update = meta["update"]
         self.aggregator.restore(self.update, meta["pending"], self.total, self.metric_shape)
 
     def log(self, folder: Path) -> "Log":
-        """Where lines go in a run folder that stands at this update."""
+        """Opens the store of lines in a run folder, at this update."""
         return MetricsLog(folder, keep_until=self.update)
 
     def earlier(self, metrics: Path) -> list[dict[str, Any]]:
-        """The lines up to this update, of a run that goes on."""
+        """The lines up to this update, for a run that is resumed."""
         lines = read_metrics(metrics) if metrics.is_file() else []
         return [line for line in lines if line["update"] <= self.update]
 
@@ -99,24 +99,24 @@ class Tally:
 
 
 class SeparateTally(Tally):
-    """Of trainings side by side that fail by themselves: the others go on."""
+    """The tally of trainings side by side, each of which may fail while the others continue."""
 
     def add(self, count: int, table: Any) -> list[dict[str, Any]]:
-        with np.errstate(all="ignore"):  # those that failed
+        with np.errstate(all="ignore"):  # failed trainings have NaN
             lines = super().add(count, table)
         self.failed = bool(self._rows(count, table)[-1, ..., self.names.index("fault")].all())
         return lines
 
 
 class Program(abc.ABC, Generic[C]):
-    """What the loop drives: a run's carry is made by `begin`, and advanced by what `compiled` returns."""
+    """Driven by the loop: `begin` makes a run's carry, and the function that `compiled` returns advances it."""
 
     most: ClassVar[int] = MAX_UPDATES
-    """Updates that one call may make."""
+    """The most updates of one call."""
     survives_errors: ClassVar[bool] = False
     """Whether a call that raises leaves the carry as it was, so that it can be saved."""
     saves_every_call: ClassVar[bool] = False
-    """Whether a checkpoint is made after every call. Such calls are long, so Ctrl-C does not wait for their end."""
+    """Whether a checkpoint is saved after every call. Such calls are long, so Ctrl-C does not wait for their end."""
 
     setup: Setup
     """The experiment's environment and learners."""
@@ -132,7 +132,7 @@ class Program(abc.ABC, Generic[C]):
 
     @property
     def num_updates(self) -> int:
-        """How many updates make a whole run."""
+        """The number of updates of a whole run."""
         return self.experiment.num_updates
 
     @property
@@ -141,12 +141,12 @@ class Program(abc.ABC, Generic[C]):
 
     @property
     def metric_shape(self) -> tuple[int, ...]:
-        """The shape of a metric: empty, or how many trainings there are side by side."""
+        """The shape of a metric: empty, or the number of trainings side by side."""
         return ()
 
     @abc.abstractmethod
     def begin(self) -> C:
-        """The carry before the first update, with the weights of other runs where learners ask for them."""
+        """The carry before the first update, with the weights of other runs for learners with `weights`."""
 
     @abc.abstractmethod
     def compiled(self, carry: C) -> Callable[[C, Any], tuple[C, Any]]:
@@ -161,46 +161,46 @@ class Program(abc.ABC, Generic[C]):
         return range(MAX_UPDATES + 1)
 
     def next_count(self, update: int) -> int | None:
-        """How many updates the next call is to make; None: as many as suits the time that calls take."""
+        """Number of updates of the next call; None: chosen by the time that calls take."""
         del update
         return None
 
     def tally(self) -> Tally:
-        """The account of a run from its start."""
+        """The tally of a new run."""
         return Tally(self)
 
     @abc.abstractmethod
     def policies(self, carry: C) -> dict[str, PyTree]:
-        """What was learnt, by name, on the host."""
+        """The trained policies by name, on the host."""
 
     @abc.abstractmethod
     def fault(self, carry: C, tally: Tally) -> str | None:
-        """Why the run cannot go on, if so: such a carry is never saved."""
+        """The reason why the run cannot continue, if there is one: such a carry is never saved."""
 
     @abc.abstractmethod
     def stored(self, carry: C) -> tuple[PyTree, dict[str, Any]]:
-        """What a checkpoint holds of a carry, and meta data beside the tally's."""
+        """The arrays of a carry that a checkpoint stores, and meta data besides the tally's."""
 
     @abc.abstractmethod
     def restore(self, path: Path, meta: dict[str, Any]) -> C:
-        """The carry as a checkpoint holds it; refuses one whose arrays do not agree with its meta data."""
+        """Restores the carry from a checkpoint; refuses one whose arrays do not agree with its meta data."""
 
     def is_over(self, carry: C) -> bool:
-        """Whether a carry that was restored cannot go on, although updates are left."""
+        """Whether a restored carry cannot continue, although updates are left."""
         del carry
         return False
 
     def standing(self, carry: C) -> dict[str, Any]:
-        """What there is to say of the end of a run besides policies and metrics, for its result."""
+        """Final results besides policies and metrics."""
         del carry
         return {}
 
     def incidents(self) -> dict[str, int]:
-        """What went wrong in the environments so far and was seen to, by name; for the lines of metrics."""
+        """Counts of failures in the environments that were handled, by name; for the lines of metrics."""
         return {}
 
     def resume_options(self) -> list[str]:
-        """What `shoal resume RUN` needs besides."""
+        """Options that `shoal resume RUN` needs as well."""
         return []
 
     def saved(self) -> None:

@@ -1,7 +1,7 @@
-"""What checkpoints keep beside their arrays: declared for every kind of run, and checked wherever one is read.
+"""The meta data of checkpoints: declared for every kind of run, and checked wherever one is read.
 
-A run folder may be from anybody, and a seal can be computed by anybody. So whoever goes on with a run, or shows it,
-gets its figures from here: of known types, within their ranges, and fitting each other.
+A run folder may come from anyone, and anyone can compute a seal. So all code that resumes or shows a run reads its
+figures through here: of known types, within their ranges, and consistent with each other.
 """
 
 from pathlib import Path
@@ -26,13 +26,13 @@ PROGRESS = {
     "lineage?": [Whole()],
     "pbt?": {"member": Whole(), "scores": [Maybe(float)], "values": {str: [Maybe(float)]}},
 }
-"""Of a training, an evolution and population-based training; unwritten metrics are `logging.Aggregator`'s to check."""
+"""Of a training, an evolution and population-based training; `metrics.Aggregator` checks unwritten metrics."""
 LONGEST = 1e12
-"""Seconds that a run may say to have taken."""
+"""The longest duration of a run, in seconds, that is accepted."""
 
 
 def read_progress(path: Path, num_updates: int) -> dict[str, Any]:
-    """The meta data of a checkpoint of a run of so many updates (of an evolution: generations)."""
+    """The meta data of a checkpoint of a run with this number of updates (of an evolution: generations)."""
     meta = checkpoint.read_meta(path)
     try:
         check(meta, PROGRESS | {"update": Whole(0, num_updates)}, "meta")
@@ -49,7 +49,7 @@ def read_progress(path: Path, num_updates: int) -> dict[str, Any]:
 
 
 def check_finite(path: Path, tree: PyTree, what: str = "weights") -> None:
-    """Refuses weights that hold NaN or infinity: no run saves any, so they come from elsewhere."""
+    """Refuses weights with NaN or infinity: no run saves any, so they come from elsewhere."""
     for keys, leaf in jax.tree_util.tree_leaves_with_path(tree):
         array = np.asarray(leaf)
         if not jnp.issubdtype(array.dtype, jnp.inexact):
@@ -57,11 +57,13 @@ def check_finite(path: Path, tree: PyTree, what: str = "weights") -> None:
         plain = array if array.dtype.isbuiltin == 1 else array.astype(np.float32)
         if not np.isfinite(plain).all():
             name = jax.tree_util.keystr(keys, simple=True, separator="/")
-            raise RunError(f"{path} holds NaN or infinity in its {what} ({name}). No run saves such: it is not used.")
+            raise RunError(
+                f"{path} contains NaN or infinity in its {what} ({name}). No run saves these: it is not used."
+            )
 
 
 def check_begun(folder: Path) -> None:
-    """Of a run without a checkpoint: refuses one that has recorded something, which would be lost if it restarted."""
+    """Refuses a run without a checkpoint that has recorded metrics, which would be lost if it restarted."""
     metrics = folder / "metrics.jsonl"
     if not metrics.exists() and not metrics.is_symlink():
         return
@@ -69,13 +71,13 @@ def check_begun(folder: Path) -> None:
         recorded = bool(file.read(1))
     if recorded:
         raise RunError(
-            f"{folder} has metrics of updates that were made, but no checkpoint to go on from: its checkpoints were "
+            f"{folder} has metrics of earlier updates, but no checkpoint to resume from: its checkpoints were "
             f"removed. Put them back, or start a new run with its options: `{shell_command('train', folder)}`."
         )
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint of a run folder; None if it has not begun yet. One that lost all of them is refused."""
+    """The newest checkpoint of a run folder; None if it has not begun yet. A run that lost all of them is refused."""
     check_folder(folder / "checkpoints")
     newest = checkpoint.latest(folder / "checkpoints")
     if newest is None:
@@ -84,11 +86,11 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
 
 def forged(path: Path, why: object) -> RunError:
-    """What is said of a checkpoint whose seal holds, but whose figures no run writes."""
+    """The error for a checkpoint with a valid seal whose figures no run writes."""
     return RunError(f"{path} is not a checkpoint of this run: {why}")
 
 
 def require_fact(condition: bool, what: str) -> None:
-    """Raises `ValueError` that says what must be."""
+    """Raises `ValueError` with this text unless the condition holds."""
     if not condition:
         raise ValueError(what)

@@ -1,6 +1,7 @@
 """A run is a folder: `config.json`, `metrics.jsonl`, `checkpoints/`, TensorBoard events, `curves.png`, `replay.html`.
 
-Nothing else is needed to resume or reproduce it, but the world's own code when it is the user's. Loading a run never
+The folder is all that is needed to resume or reproduce a run, apart from the source of the user's own worlds. Loading a
+run never
 executes code that it names: see `core.origin`. Files are replaced atomically.
 """
 
@@ -30,13 +31,13 @@ from shoal.training.serialise import from_plain, to_plain
 
 try:
     import fcntl
-except ImportError:  # not on this system: then nothing is held
+except ImportError:  # not on this system: then there is no lock
     fcntl = None
 
 
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
-    """A run folder. Its path is absolute: the code of an environment may go to another folder at any time."""
+    """A run folder. Its path is absolute: an environment may change the working directory at any time."""
 
     path: Path
     config: Config
@@ -64,7 +65,7 @@ class RunFolder:
 
 
 def default_path(experiment: Experiment, root: str = "runs", by: str | None = None) -> Path:
-    """A new folder's name: world, algorithm (or what else it is trained `by`), time."""
+    """A new folder's name: world, algorithm (or another method, `by`), time."""
     by = by or "-".join(sorted({learner.algorithm.name for learner in experiment.learners.values()}))
     stem = f"{re.sub(r'[^0-9A-Za-z_.-]+', '-', experiment.env)}_{by}_{time.strftime('%Y%m%d-%H%M%S')}"
     for number in range(1000):
@@ -75,7 +76,7 @@ def default_path(experiment: Experiment, root: str = "runs", by: str | None = No
 
 
 def create(path: Path, config: Config, **more: Any) -> RunFolder:
-    """Makes a new run folder; `more` are entries of its `config.json` besides, as plain data."""
+    """Makes a new run folder; more: further entries of its `config.json`, as plain data."""
     run = RunFolder(path, config.at_home())
     *shared, own = run_kinds.KINDS[config.kind].entries
     plain = to_plain(run.config)
@@ -85,9 +86,9 @@ def create(path: Path, config: Config, **more: Any) -> RunFolder:
 
 
 def open_run(path: Path, kind: str | None = TRAINING) -> RunFolder:
-    """An existing run of a kind; by default as a training, whose policies can be played. None: of whatever kind it is.
+    """Opens an existing run as one of a kind; by default a training, whose policies can be played. None: of any kind.
 
-    What it names is not imported: see `core.origin`.
+    Code that it names is not imported: see `core.origin`.
     """
     path = path.absolute()
     origin, kind = Origin(str(path)), kind or run_kinds.read_kind(path)
@@ -100,7 +101,7 @@ def open_run(path: Path, kind: str | None = TRAINING) -> RunFolder:
 
 
 def extend(run: RunFolder, total_env_steps: int) -> RunFolder:
-    """The run with a larger total, which its folder keeps from now on; refused if that is no more than it has."""
+    """The run with a larger total, which is written to its folder; refuses a smaller one."""
     before = run.config
     if not isinstance(before, Experiment):
         what = run_kinds.KINDS[before.kind].what
@@ -118,7 +119,7 @@ def extend(run: RunFolder, total_env_steps: int) -> RunFolder:
 
 
 def devices_of(run: RunFolder, devices: int | None = None) -> int | None:
-    """How many devices a run goes on with: `devices`, or else as many as before, if they are there."""
+    """The number of devices of a resumed run: `devices`, or else as many as before, if available."""
     newest = checkpoint.latest(run.checkpoints)
     if devices is not None or newest is None:
         return devices
@@ -127,7 +128,7 @@ def devices_of(run: RunFolder, devices: int | None = None) -> int | None:
 
 
 def warn_of_devices(run: RunFolder, before: int, now: int) -> None:
-    """On another number of devices than before, results agree to rounding, or with a replay not even so."""
+    """Warns that on another number of devices results agree only to rounding or, with a replay, differ."""
     if before == now:
         return
     replays = any(learner.algorithm.traits.replay for learner in run.experiment.learners.values())
@@ -136,12 +137,12 @@ def warn_of_devices(run: RunFolder, before: int, now: int) -> None:
         if replays
         else "its results will agree with an uninterrupted run to rounding, not to the bit"
     )
-    warnings.warn(f"this run was on {before} device(s) and goes on with {now}: {differ}", stacklevel=4)
+    warnings.warn(f"this run used {before} device(s) and continues on {now}: {differ}", stacklevel=4)
 
 
 @contextlib.contextmanager
 def lock_folder(path: Path) -> Iterator[None]:
-    """Keeps other processes from training in the same folder; let go when the process ends, however it ends."""
+    """Keeps other processes from training in the same folder; released when the process ends, however it ends."""
     if fcntl is None:
         yield
         return
@@ -161,13 +162,13 @@ def latest_checkpoint(run: RunFolder) -> Path:
     if path is None:
         raise RunError(
             f"{run.path} has no checkpoint yet: it was stopped before the first one. "
-            f"Go on with `{shell_command('resume', run.path)}`."
+            f"Resume it with `{shell_command('resume', run.path)}`."
         )
     return path
 
 
 def find_checkpoint(run: RunFolder, which: str | int | None = None) -> Path:
-    """A checkpoint of a run: the newest, the one of an update, or `best`, that did best in evaluation."""
+    """A checkpoint of a run: the newest, that of an update, or `best`, the one that did best in evaluation."""
     if which is None:
         return latest_checkpoint(run)
     if which == "best":
@@ -175,23 +176,23 @@ def find_checkpoint(run: RunFolder, which: str | int | None = None) -> Path:
         found = checkpoint.latest(run.best)
         if found is None:
             raise RunError(
-                f"{run.path} has no best checkpoint: runs that are evaluated as they go (--eval-every STEPS) keep one, "
+                f"{run.path} has no best checkpoint: runs with evaluations (--eval-every STEPS) keep one, "
                 "unless their players compete"
             )
         return found
     kept = checkpoint.steps(run.checkpoints)
     if not str(which).isdigit() or int(which) not in kept:
         known = ", ".join(map(str, kept)) or "none"
-        raise RunError(f"{run.path} has no checkpoint {which!r}: those that are kept are of the updates {known}")
+        raise RunError(f"{run.path} has no checkpoint {which!r}: it keeps those of the updates {known}")
     return kept[int(which)]
 
 
 def load_policies(
     path: Path, seed_index: int | None = 0, which: str | int | None = None
 ) -> tuple[Setup, dict[str, PyTree], dict[str, Any]]:
-    """A run's world and roles, its trained policies by name (of one seed), and the meta data of their checkpoint.
+    """A run's setup, its trained policies by name (of one seed), and the meta data of their checkpoint.
 
-    seed_index: None for those of all seeds, stacked as `train` gives them. which: see `find_checkpoint`.
+    seed_index: None for those of all seeds, stacked as `train` returns them. which: see `find_checkpoint`.
     """
     run = open_run(path)
     setup = run.experiment.setup

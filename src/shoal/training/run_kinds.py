@@ -1,7 +1,7 @@
-"""Kinds of run folders: made, told apart and opened by `config.json` alone.
+"""Kinds of run folders: created, identified and opened by `config.json` alone.
 
-It holds a format, a version, the kind, and the entries that a run of that kind is made of. Nothing of the kinds
-themselves is imported here, so that telling them apart costs nothing.
+It contains a format, a version, the kind, and the entries of the run's config. The modules of the kinds are not
+imported here, so identifying a folder is cheap.
 """
 
 import importlib
@@ -22,7 +22,7 @@ FORMAT = 1
 TRAINING, EVOLUTION, PBT, PSRO, SWEEP = "training", "evolution", "pbt", "psro", "sweep"
 CONFIG = "config.json"
 SOURCES = "sources"
-"""The entry that notes where algorithms, torsos and worlds came from that are not Shoal's own."""
+"""The entry with the sources of algorithms, torsos and worlds that are not Shoal's own."""
 
 
 class Kind(NamedTuple):
@@ -64,14 +64,14 @@ def check_new(folder: Path) -> None:
 
 
 def _left_behind(entry: Path) -> bool:
-    """Whether it was put into a folder by one who was killed before the folder was a run."""
+    """Whether the file was left behind by a process that was killed before the folder was complete."""
     if entry.name == "checkpoints":
         return entry.is_dir() and not any(entry.iterdir())
     return entry.name.startswith(f".{CONFIG}.") and entry.name.endswith(LEFTOVER)
 
 
 def create(folder: Path, kind: str, **entries: Any) -> None:
-    """Makes a new run folder, with these entries as plain data. It is there as a whole or not at all."""
+    """Makes a new run folder with these entries as plain data, atomically."""
     try:
         check_new(folder)
         noted = {SOURCES: sources()} if sources() else {}
@@ -86,7 +86,7 @@ def create(folder: Path, kind: str, **entries: Any) -> None:
 
 
 def rewrite(folder: Path, kind: str, entry: Any) -> None:
-    """Replaces the settings of an existing run in its `config.json`, as a whole or not at all."""
+    """Replaces the settings of an existing run in its `config.json`, atomically."""
     data = dict(_read(folder)[1]) | {KINDS[kind].entries[-1]: entry}
     try:
         write_atomically(folder / CONFIG, json.dumps(data, indent=2) + "\n")
@@ -95,21 +95,21 @@ def rewrite(folder: Path, kind: str, entry: Any) -> None:
 
 
 def check_there(folder: Path) -> None:
-    """Refuses to go on in a folder that has been taken away meanwhile: nothing could be kept any more."""
+    """Refuses to continue in a folder that has been removed meanwhile."""
     if not (folder / CONFIG).is_file():
         raise RunError(
-            f"the run folder {folder} is gone: it was removed or renamed while the run was going on. If it has "
-            "another name now, go on with it by `shoal resume`; else start anew."
+            f"the run folder {folder} is gone: it was removed or renamed during the run. If it has "
+            "another name now, continue it with `shoal resume`; otherwise start a new run."
         )
 
 
 def read_kind(folder: Path) -> str:
-    """What a folder is a run of; refuses what is not a run folder, or cannot be read."""
+    """The kind of a run folder; refuses what is not a run folder, or cannot be read."""
     return _read(folder)[0]
 
 
 def kind_of(folder: Path) -> str | None:
-    """What a folder is a run of; None if it is not a run folder that can be read."""
+    """The kind of a run folder; None if it is not a run folder, or cannot be read."""
     try:
         return read_kind(folder)
     except RunError:
@@ -117,16 +117,16 @@ def kind_of(folder: Path) -> str | None:
 
 
 def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Settings]) -> Settings:
-    """What `build` makes of the settings of an existing run.
+    """The settings of an existing run, converted by `build`.
 
-    An evolution or a population-based training may be opened as a training too: its policies are played like those.
+    An evolution or a population-based training may be opened as a training too, to play its policies.
     """
     found, data = _read(folder)
     entry = KINDS[kind].entries[-1]
     if entry not in KINDS[found].entries:
         raise RunError(
             f"{folder} is a run of `shoal {KINDS[found].command}`, not {KINDS[kind].what}: "
-            f"{_shown(folder, KINDS[found])}`{shell_command('resume', folder)}` goes on with it"
+            f"{_shown(folder, KINDS[found])}`{shell_command('resume', folder)}` continues it"
         )
     config = folder / CONFIG
     if entry not in data:
@@ -143,7 +143,7 @@ def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Set
 
 
 def advise_on(folder: Path, error: UnknownNameError) -> str:
-    """What to do about a name that a run folder holds and that is not known here."""
+    """Advice about an unknown name in a run folder."""
     return advise(error, _read(folder)[1].get(SOURCES))
 
 
@@ -159,7 +159,7 @@ def _read(folder: Path) -> tuple[str, Mapping[str, Any]]:
     if not os.path.lexists(config) and (folder / "sweep.json").is_file():
         raise RunError(
             f"{folder} is a sweep of an earlier version of shoal, which kept its results (sweep.json, sweep.png) and "
-            "nothing to go on from"
+            "nothing to resume from"
         )
     if not os.path.lexists(config):
         raise RunError(f"{folder} is not a run folder: it has no config.json")
@@ -173,7 +173,7 @@ def _read(folder: Path) -> tuple[str, Mapping[str, Any]]:
             f"{folder} was made by a newer version of shoal ({data.get('shoal')}, format {found}; this one reads up to "
             f"format {FORMAT}). Upgrade with `pip install -U shoal`."
         )
-    # The first folders do not say what they are; all but those of trainings have an entry of that name.
+    # Early folders do not state their kind; all except those of trainings have an entry of that name.
     kind = data.get("kind") or next((kind for kind in KINDS if kind in data), TRAINING)
     if not isinstance(kind, str) or kind not in KINDS:
         raise RunError(f"{config}: {unknown_name('kind of run', str(kind), KINDS)}")

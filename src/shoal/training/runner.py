@@ -6,7 +6,7 @@
     result = run(presets.get("mpe/simple_spread"), "runs/mine")
     result = resume("runs/mine", total_env_steps=2_000_000)
 
-What is run is a config: an `Experiment`, a `Sweep`, a `PBT`, an `Evolution` or a `PopulationConfig`.
+A config is run: an `Experiment`, a `Sweep`, a `PBT`, an `Evolution` or a `PopulationConfig`.
 """
 
 import dataclasses
@@ -29,9 +29,9 @@ from shoal.training.serialise import to_plain
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A run to be made. folder: where it is kept, if it is; `resumed`: it goes on from the newest checkpoint there.
+    """A run to be made. folder: where it is kept, if anywhere; resumed: it continues from the newest checkpoint there.
 
-    observers: the listener, callbacks and loggers that are told how it goes.
+    observers: its listener, callbacks and loggers.
     """
 
     config: Config
@@ -41,7 +41,7 @@ class Job:
     checkpoint_seconds: float = 60.0
 
     def drive(self, program: Program[Any]) -> TrainingResult:
-        """Runs a program by the loop of this process."""
+        """Runs a program in the loop of this process."""
         if self.resumed:
             assert self.folder is not None
             run = RunFolder(self.folder, self.config)
@@ -51,29 +51,30 @@ class Job:
                 warn_of_devices(run, meta["devices"], program.num_devices)
             carry = program.restore(newest, meta) if newest and meta else program.begin()
         else:
-            meta, carry = None, program.begin()  # before the folder is made: weights of other runs may be missing
+            meta, carry = None, program.begin()  # before the folder is created: weights of other runs may be missing
             run = create(self.folder, self.config) if self.folder is not None else None
         return Loop(program, run, self.observers, self.checkpoint_seconds).run(carry, meta)
 
 
 class Runner(Protocol):
-    """Where runs are made."""
+    """A place to run configs."""
 
     def prepare(self, config: Config, resumed: Path | None = None) -> Self:
-        """Itself, ready for a run: whatever can be refused is refused. resumed: the folder of a run that goes on."""
+        """Itself, ready for a run: refuses early what cannot work. resumed: the folder of a run to continue."""
         ...
 
     def execute(self, job: Job) -> TrainingResult:
-        """Makes a run; prepares itself, if that has not been done."""
+        """Makes a run; prepares itself first, if necessary."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """On the machine that calls. devices: only the first few; by default those worth using, or as many as before.
+    """On this machine. devices: only the first few; by default those that speed it up, or as many as before.
 
     Environments of other libraries are stepped in `env_workers` processes (0: in this one), where they may hang or die;
-    one that takes longer than `env_timeout` seconds for a step is replaced, or, in this process, told of.
+    one that takes longer than `env_timeout` seconds for a step is replaced or, in this
+    process, reported.
     """
 
     devices: int | None = None
@@ -116,7 +117,7 @@ def run(
     require_type("run", "config", config, Config, "an Experiment, such as presets.get(NAME), a Sweep, a PBT, ...")
     path = None if folder is None else Path(folder).absolute()
     if path is not None:
-        to_plain(config)  # refuses what a run folder could not give back
+        to_plain(config)  # refuses what could not be restored from a run folder
     return on.execute(Job(config, path, False, _observers(listener, callbacks, loggers), checkpoint_seconds))
 
 
@@ -130,7 +131,7 @@ def train(
     env_workers: int = 0,
     env_timeout: float = TIMEOUT,
 ) -> TrainingResult:
-    """Trains an experiment on this machine: `run`, its options spelt out; see `Local` for them."""
+    """Trains an experiment on this machine: `run` with the options of `Local`."""
     require_type("train", "experiment", experiment, Experiment, "presets.get(NAME) gives one")
     on = Local(devices, env_workers, env_timeout)
     return run(experiment, run_dir, on=on, listener=listener, checkpoint_seconds=checkpoint_seconds)
@@ -148,12 +149,12 @@ def resume(
 ) -> TrainingResult:
     """Continues a run of any kind from its newest checkpoint, to the same bits as if it had never stopped.
 
-    Environments on the host keep their state to themselves: there, episodes restart. total_env_steps: a larger total
+    The state of environments on the host cannot be saved: there, episodes restart. total_env_steps: a larger total
     than before, to train a run further, also one that is finished; the run keeps it. Schedules stretch to the new end.
 
     It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
     """
-    observers = _observers(listener, callbacks, loggers)  # a logger that is missing is said first
+    observers = _observers(listener, callbacks, loggers)  # reports a missing logger first
     opened = open_run(Path(folder), None)
     if total_env_steps is not None:
         opened = extend(opened, total_env_steps)

@@ -1,7 +1,7 @@
 """Settings as plain JSON data and back: frozen dataclasses of numbers, texts, mappings and each other.
 
 Where a field may hold any class of a family (an algorithm, a wrapper, an evolution strategy), the data begins with the
-class's name, and the family says which class that is.
+class's name, which the family maps to the class.
 """
 
 import collections.abc
@@ -30,7 +30,7 @@ def register_family(base: Any, find: Callable[[str], type]) -> None:
 
 
 def to_plain(value: Any) -> Any:
-    """Settings as plain JSON data; refuses objects that would be read back as ones of another class."""
+    """Settings as plain JSON data; refuses objects that would be read back as another class."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         hints = typing.get_type_hints(type(value))
         for field in _entries(type(value)):
@@ -47,7 +47,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(cls: Any, data: Any, where: str, origin: Origin = DATA) -> Any:
-    """The inverse of `to_plain`; `where` begins what is said of entries that are unknown or of the wrong kind.
+    """The inverse of `to_plain`; where: prefix of errors about entries that are unknown or of the wrong type.
 
     origin: where the data comes from, for the experiments in it.
     """
@@ -66,7 +66,7 @@ def from_plain(cls: Any, data: Any, where: str, origin: Origin = DATA) -> Any:
 
 
 def _check_kept(hint: Any, value: Any, where: str) -> None:
-    """Refuses an object that would be read back as one of another class: a run must go on as it began."""
+    """Refuses an object that would be read back as one of another class: a run must continue as it began."""
     if hint is Algorithm:
         check_registered(value, where)
         return
@@ -74,8 +74,9 @@ def _check_kept(hint: Any, value: Any, where: str) -> None:
     kept = _is_known(family, value) if family else not dataclasses.is_dataclass(hint) or type(value) is hint
     if not kept:
         raise OptionError(
-            f"{where} is of the class {type(value).__qualname__}, which a run folder cannot name: it would go on as "
-            "another. Train it without a run folder (shoal.train without run_dir), or use one of Shoal's own classes"
+            f"{where} is of the class {type(value).__qualname__}, which a run folder cannot name: it would be "
+            "resumed as another. Train it without a run folder (shoal.train without run_dir), or use one of Shoal's "
+            "own classes"
         )
 
 
@@ -87,7 +88,7 @@ def _is_known(family: Any, value: Any) -> bool:
 
 
 def _entries(cls: Any) -> list[dataclasses.Field]:
-    """The fields of a dataclass that are stored: all, but for those marked, and the world that a wrapper is around."""
+    """The fields of a dataclass that are stored: all except those marked, and the world that a wrapper wraps."""
     is_wrapper = isinstance(cls, type) and issubclass(cls, Wrapper)
     stored = [field for field in dataclasses.fields(cls) if field.metadata.get("stored", True)]
     return [field for field in stored if not (is_wrapper and field.name == "env")]
@@ -122,7 +123,7 @@ def _convert(hint: Any, data: Any, where: str, source: Origin) -> Any:
 
 
 def _member(args: tuple[Any, ...], data: Any) -> Any:
-    """Which type of a union data is of: a list is no dataclass."""
+    """The member of a union that data belongs to: a list is not a dataclass."""
     others = [arg for arg in args if arg is not type(None) and not dataclasses.is_dataclass(arg)]
     return others[0] if isinstance(data, list) and others else args[0]
 

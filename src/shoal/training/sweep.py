@@ -13,7 +13,7 @@ with those values would. From Python:
     result = summarise(plan, run(plan, "sweeps/mine"))
     print(result.best.values, result.best.mean)
 
-A sweep with a folder is a run like any other: `resume("sweeps/mine")` goes on with it, to the same bits.
+A sweep with a folder is a run like any other: `resume("sweeps/mine")` continues it, to the same bits.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ from shoal.training.sweep_plan import Range, Sweep
 __all__ = ["Point", "Range", "Sweep", "SweepProgram", "SweepResult", "build_sweep", "summarise"]
 
 TAIL = 0.1
-"""The part of a run, at its end, whose returns count."""
+"""The last part of a run, whose returns count."""
 NO_EPISODE = "no episode ended; raise total_env_steps"
 """Why a training has no return, although nothing went wrong."""
 
@@ -62,13 +62,13 @@ class Point:
 
     @property
     def fault(self) -> str | None:
-        """The first thing that went wrong; that no episode ended is nothing of the kind."""
+        """The first failure; a seed without a finished episode does not count as one."""
         return next((why for why in self.failures if why not in (None, NO_EPISODE)), None)
 
 
 @dataclasses.dataclass(frozen=True)
 class SweepResult:
-    """All points, in the order of the sweep, and what it took. `env_steps` are the places of the curves' values."""
+    """All points in the order of the sweep, and its cost. env_steps: x values of the curves."""
 
     sweep: Sweep
     points: tuple[Point, ...]
@@ -110,7 +110,7 @@ class SweepResult:
 
 
 class SweepTally(SeparateTally):
-    """Lines of metrics are what the returns of a sweep are made of: it does not go on without them."""
+    """The tally of a sweep, whose returns are computed from its lines of metrics: it is not resumed without them."""
 
     def earlier(self, metrics: Path) -> list[dict[str, Any]]:
         lines = super().earlier(metrics)
@@ -124,15 +124,15 @@ class SweepTally(SeparateTally):
         )
         if len(lines) < expected or not whole:
             raise RunError(
-                f"{metrics} is damaged or cut short: the returns of this sweep are made of its lines, and some of "
-                f"those up to update {self.update} are missing. Sweep anew."
+                f"{metrics} is damaged or cut short: the returns of this sweep are computed from its lines, and some "
+                f"of those up to update {self.update} are missing. Start a new sweep."
             )
         return lines
 
 
 @dataclasses.dataclass(frozen=True)
 class SweepProgram(FusedProgram):
-    """All points of a sweep side by side. A point that becomes NaN fails by itself; the others go on.
+    """All points of a sweep side by side. A point that becomes NaN fails alone; the others continue.
 
     measure: the columns whose sum is the return that counts.
     """
@@ -149,12 +149,12 @@ class SweepProgram(FusedProgram):
         return carry.replace(latch=nan_guard.first_faults(carry.latch)), {}
 
     def restore(self, path: Path, meta: dict[str, Any]) -> Carry:
-        """Weights may hold NaN: those of points that have failed do."""
+        """Weights may contain NaN: those of failed points do."""
         shapes = self.shapes()
         stored = checkpoint.load(path, shapes.replace(latch=nan_guard.as_stored(shapes.latch)))
         known = nan_guard.is_sound(stored.latch, self.setup.spec.groups)
         if np.any(np.asarray(stored.update) != meta["update"]) or not known:
-            raise records.forged(path, "its arrays are not from the update that its meta data name")
+            raise records.forged(path, "its arrays are not from the update that its meta data gives")
         faults = nan_guard.spread(stored.latch, self.mesh.size)
         return jax.device_put(stored.replace(latch=faults), self.shardings)
 
@@ -182,7 +182,7 @@ def build_sweep(plan: Sweep, devices: int | None = None, kind: type[SweepProgram
 
 
 def summarise(plan: Sweep, result: TrainingResult) -> SweepResult:
-    """What came of the points, from the lines of metrics and from why some of them failed."""
+    """The results of all points, from the lines of metrics and the reasons of failures."""
     columns, failures = result.standing["measure"], result.standing["failures"]
     scores = [None if failure else _score(result.lines, columns, lane) for lane, failure in enumerate(failures)]
     why = [failure or (NO_EPISODE if score is None else None) for failure, score in zip(failures, scores, strict=True)]

@@ -1,4 +1,4 @@
-"""What a sweep varies: ranges, points, and which options of which learners can be swept at all.
+"""The plan of a sweep: ranges, points, and which options of which learners can be swept at all.
 
 Only floats of algorithms can: they are data of the program. Sizes, switches and networks are its structure.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_POINTS = 100_000
 DIGITS = 6
-"""Significant digits of a value: what is shown can be typed in again."""
+"""Significant digits of a value: a displayed value can be typed in again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Sweep(Composed):
 
     over: values by option, as `option` for all learners that have it and learn, or as `learner.option`. A grid is their
     product; with `random`, that many points are drawn with the experiment's seed, between the ends of ranges whatever
-    their counts, and different ones if there are only lists. Every point is trained with each of the experiment's
-    seeds. measure: `return` or `return/GROUP`; by default of those that swept learners play.
+    their counts, and without repetition if there are only lists. Every point is trained with each of the experiment's
+    seeds. measure: `return` or `return/GROUP`; by default of the groups that swept learners play.
     """
 
     kind: ClassVar[str] = "sweep"
@@ -89,12 +89,12 @@ class Sweep(Composed):
                 if place in taken:
                     raise OptionError(f"sweep: {taken[place]!r} and {name!r} both set {'.'.join(place)}; leave one out")
                 taken[place] = name
-        for values in self.points:  # each learner's own checks, which traced values skip
+        for values in self.points:  # runs each learner's own checks, which traced values skip
             for learner, options in self._options(values).items():
                 dataclasses.replace(self.experiment.learners[learner].algorithm, **options)  # pyright: ignore[reportArgumentType]
 
     def program(self, devices: int | None = None) -> "Program[Any]":
-        from shoal.training.sweep import build_sweep  # which needs plans
+        from shoal.training.sweep import build_sweep  # which imports this module
 
         return build_sweep(self, devices)
 
@@ -115,7 +115,7 @@ class Sweep(Composed):
             return _product(lists)
         _check_count(self.random)
         generator = np.random.default_rng(self.experiment.seed)
-        if not any(isinstance(values, Range) for values in lists.values()):  # so few that they would come up twice
+        if not any(isinstance(values, Range) for values in lists.values()):  # so few that some would be drawn twice
             all_points = _product(lists)
             allowed = f"at most {len(all_points)}, all combinations that there are"
             require(self.random <= len(all_points), "sweep", "random", self.random, allowed)
@@ -147,7 +147,7 @@ class Sweep(Composed):
 
 
 def _places(experiment: Experiment, name: str) -> list[tuple[str, str]]:
-    """The learners and options that a name stands for; says why if it cannot be swept."""
+    """The learners and options that a name stands for; raises if it cannot be swept, with the reason."""
     where, _, option = name.removeprefix("algo.").rpartition(".")
     option = option.replace("-", "_")
     learning = {key: learner for key, learner in experiment.learners.items() if not learner.frozen}
@@ -180,8 +180,8 @@ def _places(experiment: Experiment, name: str) -> list[tuple[str, str]]:
 
 def _static(name: str, what: str, algorithms: Mapping[str, Any]) -> OptionError:
     return OptionError(
-        f"sweep: {name} cannot be swept: it is {what}, so another value is another program, and only floats of an "
-        f"algorithm are data of one. {_can(algorithms)}"
+        f"sweep: {name} cannot be swept: it is {what}, so another value needs another program; only floats of an "
+        f"algorithm are data of the program. {_can(algorithms)}"
     )
 
 
@@ -195,7 +195,7 @@ def _can(algorithms: Mapping[str, Any]) -> str:
 
 
 def _check_count(points: int) -> None:
-    """Points are listed one by one, and each is checked."""
+    """Refuses too many points: they are listed and checked one by one."""
     require(points <= MAX_POINTS, "sweep", "points", points, f"at most {MAX_POINTS:,}, side by side in one program")
 
 

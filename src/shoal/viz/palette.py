@@ -24,7 +24,8 @@ SHADES = {
 """Ends of the colour scales of maps: from `none` to what is earned (`more`) or lost (`less`), to weights, to distances.
 """
 BEND = 0.7
-"""Exponent of payoffs in their colour scale: the greatest has full colour, and small ones can still be told apart."""
+"""Exponent of payoffs in their colour scale: the greatest has full colour, and small ones can still be
+distinguished."""
 _ORDER = (1, 2, 3, 4, 5, 6, 7, 0)
 """Indices in the order in which those are served who have no colour of their own: grey last."""
 

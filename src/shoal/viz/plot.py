@@ -55,7 +55,7 @@ def _new_axes() -> Any:
     canvas_class(figure)
 
     class ShownAxes(Axes):
-        """Axes that a notebook shows as a picture; without pyplot nobody else would."""
+        """Axes that a notebook shows as a picture, without pyplot."""
 
         def _repr_png_(self) -> bytes:
             image = io.BytesIO()

@@ -1,4 +1,4 @@
-"""`population.png` and `population.html`: what a population earns against itself, how it grew, who counts in it.
+"""`population.png` and `population.html`: a population's payoffs, its growth, and the weights of its policies.
 
 Both show the same plain data, that of `shoal population RUN --json`. Of more than two players, the payoff table is
 shown for the first two, all others playing their mixtures.

@@ -1,4 +1,4 @@
-"""Batches of other libraries' environments that look at what they are given before it reaches any environment.
+"""Batches of other libraries' environments that check actions before they reach any environment.
 
 An action that does not fit is the caller's fault and not the environment's: the error says so, with the group.
 """
@@ -16,7 +16,7 @@ from shoal.core.types import Group
 
 
 class Gate:
-    """Lets through what fits. name: of the environment. Knows whether its batch has begun, and whether it is closed."""
+    """Checks calls of a batch. name: of the environment. Tracks whether it was reset, and whether it is closed."""
 
     def __init__(self, name: str, groups: Mapping[str, Group], num_envs: int):
         self.name, self.groups, self.num_envs = name, groups, num_envs
@@ -89,7 +89,7 @@ class GatedCopies(SerialHostBatch):
 
 
 def stand_in_for(env: HostEnv, make: Callable[[], HostEnv]) -> HostEnvProxy:
-    """A proxy for environments like `env`, each made anew and behind a gate; refuses to open fewer than one."""
+    """A proxy for new environments like `env`, each with such checks; refuses to open fewer than one."""
 
     def opened(count: int) -> GatedCopies:
         check_count(env.name, count)

@@ -1,4 +1,4 @@
-"""What environments tell, made into our types: numpy in, numpy out."""
+"""Converts the values that environments return to our types: numpy in, numpy out."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -2,8 +2,9 @@
 
 They begin a new episode in one of three ways (`AutoresetMode`). In the step that ends one (`SAME_STEP`): that is our
 way, and what `sync` and `async` are asked for. When told to (`DISABLED`): we do, at once. Or in the step after the one
-that ended it (`NEXT_STEP`), in which actions have no effect: then the end is told of a step late. In the step between,
-nobody is active, and the agent is present only if the episode was cut short, not if it terminated. So returns are
+that ended it (`NEXT_STEP`), in which actions have no effect: then the end is reported one step late. In the step
+between, no agent is active, and the agent is present only if the episode was cut short, not if it terminated. So
+returns are
 those of the other ways, but that what is bootstrapped after a time limit is discounted once more.
 """
 
@@ -49,7 +50,7 @@ class Vector:
         self.place = Place(f"{name}, {copies}", episodes=False, workers=workers)
         self.gate = Gate(name, {AGENT: Group(1, self.spaces.acts.space)}, env.num_envs)
         self.masked = has_masks(env, self.spaces, self.place) if masked is None else masked
-        self._ended = np.zeros((2, env.num_envs), bool)  # terminated and truncated, of ends that are yet to be told of
+        self._ended = np.zeros((2, env.num_envs), bool)  # terminated and truncated, of ends that are yet to be reported
         self._before: Observations = {}
 
     @property
@@ -125,7 +126,7 @@ class Vector:
         return HostTimestep(seen, final, self._outcome(reward, told))
 
     def _final(self, seen: Observations, info: Any, ended: np.ndarray) -> Observations:
-        """What was seen last in the episodes that ended; elsewhere as `seen`."""
+        """The last observation of the episodes that ended; elsewhere as `seen`."""
         if not ended.any():
             return seen
         if "final_obs" not in info:
@@ -163,7 +164,7 @@ class Vector:
 
 
 def has_masks(env: Any, spaces: Spaces, place: Place) -> bool:
-    """Whether an environment, or a batch of them, says what is legal: seen when an episode begins."""
+    """Whether an environment, or a batch of them, has action masks: found out when an episode begins."""
     with place.inside("reset"):
         value, info = env.reset(seed=0)
     return spaces.width > 0 and spaces.mask(value, info) is not None

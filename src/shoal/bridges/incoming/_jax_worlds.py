@@ -1,4 +1,4 @@
-"""What the bridges to other JAX libraries share: their views and actions as ours, and the state that holds them.
+"""Shared by the bridges to other JAX libraries: conversion of views and actions, and the state with both.
 
 Their environments hand out an observation with every step, and some need a random key for it; ours are asked for the
 view of a state. So the view is kept in the state.
@@ -21,7 +21,7 @@ from shoal.core.types import PyTree
 
 
 class WrappedState(NamedTuple):
-    """Their state, and what is seen in it, by group. legal and active are None where theirs do not tell."""
+    """Their state, and its views by group. legal and active are None if the library does not provide them."""
 
     inner: PyTree
     view: dict[str, PyTree]
@@ -102,7 +102,9 @@ def choices(sizes: tuple[int, ...] | int, dtype: Any) -> Actions:
 
 
 def gym_like_actions(title: str, path: str, space: Any) -> Actions:
-    """Action spaces of gymnax and JaxMARL, told apart by the names of their classes; others are named in the error."""
+    """Action spaces of gymnax and JaxMARL, distinguished by the names of their classes; others are named in the
+    error.
+    """
     match type(space).__name__:
         case "Discrete":
             return choices(int(space.n), space.dtype)

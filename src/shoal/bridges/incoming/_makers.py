@@ -1,4 +1,4 @@
-"""Which functions are called to make an environment: those that can be seen to make one, before they are called.
+"""Decides which functions may be called to make an environment: only those that evidently make one.
 
 A name such as `subprocess:check_output` must not be called to find out what it returns. So a class must be one of the
 library's environments, or look like one; a function must say by its return annotation that it makes one, or, if it is
@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 
 
 def check_maker(owner: str, maker: Any, kind: Kind) -> None:
-    """Refuses what is not seen to make an environment of that kind."""
+    """Refuses what does not evidently make an environment of that kind."""
     if isinstance(maker, type):
         if kind.is_made_by(maker):
             return

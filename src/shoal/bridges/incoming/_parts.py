@@ -1,4 +1,4 @@
-"""What other libraries' spaces are made of, and how their values become ours and ours theirs.
+"""The parts of other libraries' spaces, and the conversion of values in both directions.
 
 A space of theirs is a tree: dicts and tuples whose leaves are arrays of `Numbers` or of `Choices`. `ViewEncoder` turns
 observations into one array or a flat dict of arrays, `ActionDecoder` turns our actions into theirs. Both take values

@@ -19,7 +19,7 @@ _PIPE_ERRORS = (EOFError, BrokenPipeError, ConnectionResetError)
 
 _KNOWN = ("ale_py", "dm_control", "dm_env", "gymnasium", "gymnasium_robotics", "highway_env", "minigrid", "mpe2")
 _KNOWN += ("multi_agent_ale_py", "pettingzoo", "pygame", "rlcard", "shimmy", "supersuit", "bsuite", "chess")
-"""Modules of packages that are known to exist; names beyond these may belong to somebody else, or to nobody."""
+"""Modules of packages that are known to exist; other names may belong to other packages, or not exist."""
 
 _INSTALLED_AS = {
     "multi_agent_ale_py": "multi-agent-ale-py ale-py",
@@ -57,7 +57,7 @@ class Place:
 
     @contextlib.contextmanager
     def inside(self, what: str) -> Iterator[None]:
-        """Whatever goes wrong inside says where it did; `what` is the function of theirs that is called."""
+        """Adds the place to every error raised inside; what: the function of the library that is called."""
         try:
             yield
         except NotFinite as error:
@@ -68,7 +68,7 @@ class Place:
             raise
         except _PIPE_ERRORS as error:
             self.broken = self.workers
-            died = "a worker process died; what it said last is in its own output" if self.workers else ""
+            died = "a worker process died; its last messages are in its own output" if self.workers else ""
             raise self.error(died or f"{what} raised {type(error).__name__}: {error}") from error
         except BaseException as error:  # an environment must not end the process that trains with it
             if is_users(error):
@@ -101,7 +101,7 @@ def missing_package(owner: str, package: str) -> OptionError:
 
 
 def call_maker(owner: str, function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """`function(**options)`; what it raises names the environment and the options."""
+    """`function(**options)`; its errors name the environment and the options."""
     with listening():
         try:
             return function(**options)

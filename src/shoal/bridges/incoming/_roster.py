@@ -1,4 +1,4 @@
-"""PettingZoo's agents dealt to our groups, and what all environments of theirs have in common here."""
+"""PettingZoo's agents assigned to our groups, and the common part of all its environments here."""
 
 import dataclasses
 import re
@@ -30,7 +30,8 @@ class Roster:
 
     @staticmethod
     def of(env: Any, name: str, turns: bool, by_agent: bool) -> "Roster":
-        """Deals the agents: those of one name but for the number (`agent_0`, `agent_1`), with equal spaces, together.
+        """Groups the agents: those whose names differ only in the number (`agent_0`, `agent_1`) and whose spaces are
+        equal.
 
         Where the spaces of such agents differ, each set of equal ones is named after its first agent.
         """
@@ -82,12 +83,12 @@ class SeatedEnv:
         self.env.close()
 
     def decoded(self, agent: Any, actions: Mapping[str, np.ndarray]) -> Any:
-        """What an agent does, in their terms."""
+        """An agent's action in the library's terms."""
         group, i = self.seats[agent]
         return self.roster.spaces[group].acts.decode(actions[group][i])
 
     def all_decoded(self, agents: Collection[Any], actions: Mapping[str, np.ndarray]) -> dict[Any, Any]:
-        """What several agents do. Plain choices are turned into theirs for a whole group at once."""
+        """Actions of several agents. Discrete ones are converted for a whole group at once."""
         spaces = self.roster.spaces
         plain = {
             group: spaces[group].acts.decode(rows)
@@ -101,13 +102,13 @@ class SeatedEnv:
         return acts
 
     def begun(self) -> None:
-        """A new episode: nobody is gone. Refuses one without agents."""
+        """Starts a new episode, with all agents present. Refuses one without agents."""
         self.gone = {}
         if not self.env.agents:
             raise Misfit("an episode began without agents: `agents` is empty after reset")
 
     def living(self, done: Callable[[Any], bool]) -> list[Any]:
-        """Who may still act. Refuses agents that nobody has heard of, and those that were done before."""
+        """The agents that may still act. Refuses unknown agents, and those that were already done."""
         agents = [agent for agent in self.env.agents if not done(agent)]
         for agent in agents:
             if agent not in self.seats:
@@ -141,7 +142,7 @@ class SeatedEnv:
         return observations
 
     def outcome(self, gains: Mapping[Any, Any], over: bool, cut: Collection[Any]) -> Outcome:
-        """What a step led to. An episode that is over was cut short if anybody in it was, else it terminated."""
+        """The outcome of a step. A finished episode counts as truncated if any agent was, else as terminated."""
         reward = {group: np.zeros(len(own), np.float32) for group, own in self.roster.members.items()}
         for agent, gain in gains.items():
             amount = to_reward(gain, f"the reward of agent {agent!r}")

@@ -3,7 +3,7 @@
 **In.** `make("kuhn_poker(players=3)")`, or `make("kuhn_poker", players=3)`, is a host environment with one group
 `player`, one seat and one player for each of the game's. Its view is the information state tensor if the game has one,
 else the observation tensor; boards, which OpenSpiel stores as [C, H, W], become [H, W, C]. `active` says whose turn it
-is, `legal` what they may do; for those who wait it says nothing, and everything is legal. Chance is drawn from a
+is, `legal` what they may do; for waiting players all actions are legal. Chance is drawn from a
 generator that the seed begins. Rewards are differences of `returns()`, so what is earned while others move is not lost.
 An illegal action of an active player is an error, since OpenSpiel does not say what it does.
 
@@ -101,7 +101,7 @@ class OpenSpiel:
 
     @property
     def state(self) -> pyspiel.State:
-        """OpenSpiel's own state, for those who want to look."""
+        """OpenSpiel's own state, for inspection."""
         if self._state is None:
             raise WorldError(f"{self.name}: no episode has begun; call `reset` first")
         return self._state

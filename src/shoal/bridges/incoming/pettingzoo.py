@@ -15,7 +15,7 @@ Agents whose names differ in their number only and whose spaces are equal form a
 are the group `adversary`. All `possible_agents` have a seat; those that are not there, not yet or no longer, are not
 present. `{"observation": ..., "action_mask": ...}`, or an `action_mask` in the info, says what is legal.
 
-Ends are told per agent by PettingZoo, and for all at once by us. An episode is over when every agent is done. It is
+PettingZoo reports ends per agent, Shoal for all at once. An episode is over when every agent is done. It is
 truncated if any of the agents that were done last was truncated and not terminated: these, and only these, are present
 in the final observation, so that exactly their values are bootstrapped. Else it is terminated. An agent that is
 truncated while others go on is treated as one that leaves.
@@ -132,7 +132,7 @@ class Turns(SeatedEnv):
             return self._seen([agent for agent in cut if agent in self.env.agents] if over else []), outcome
 
     def _seen(self, cut: list[Any]) -> Observations:
-        """What all see. After the end, those that were cut short are present, and nobody acts."""
+        """All observations. After the end, truncated agents are present, and no agent is active."""
         alive = self.living(self._done)
         values = {agent: self.env.observe(agent) for agent in self.env.agents if agent in self.seats}
         values = {agent: value for agent, value in values.items() if value is not None}
@@ -205,7 +205,7 @@ def _registered(name: str) -> Any:
 
 
 def _has_masks(env: Any, roster: Roster) -> bool:
-    """Whether legal actions are told of. Infos show it only once an episode has begun."""
+    """Whether there are action masks. Infos show it only after a reset."""
     choosing = {group: spaces for group, spaces in roster.spaces.items() if spaces.width}
     if any(spaces.carried for spaces in choosing.values()):
         return True

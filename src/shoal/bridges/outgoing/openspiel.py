@@ -60,7 +60,7 @@ def as_game(
 
 
 class Node:
-    """A place in the tree of histories; never changed, but for the children it remembers."""
+    """A place in the tree of histories; immutable, except for its cached children."""
 
     def __init__(self, state: PyTree, seen: "NodeView", total: np.ndarray):
         self.state, self.seen, self.total = state, seen, total
@@ -168,7 +168,7 @@ def _compile_game(
 
 
 class GameExtent(NamedTuple):
-    """What playing every history of a small game tells."""
+    """The result of playing every history of a small game."""
 
     least: float
     most: float

@@ -133,7 +133,7 @@ class ShoalEnv(EnvBase):
 
 
 class Programs(NamedTuple):
-    """How copies begin, how some of them restart, and how they move on; each also says what there is to tell."""
+    """Functions that start copies, restart some of them, and step them; each also returns the observations."""
 
     begin: Callable[[jax.Array], tuple[Worlds, PyTree]]
     renew: Callable[[Worlds, jax.Array, jax.Array], tuple[Worlds, PyTree]]

@@ -29,7 +29,7 @@ PLAIN = frozenset(
 )
 """Dtypes that are the same on both sides, whatever `jax_enable_x64` says."""
 REFUSALS = (RuntimeError, ValueError, TypeError, BufferError)
-"""What is raised for memory that cannot be handed over directly; the public way is then asked, and says why."""
+"""Errors for memory that cannot be shared directly; the public functions are then called, whose errors explain why."""
 
 
 @functools.cache

@@ -20,7 +20,9 @@ from shoal.core.types import Observation, PyTree
 
 
 class TorchCarry(struct.PyTreeNode):
-    """What steps take over from each other, and nobody else sees. actions: of the Shoal policies, for the next step."""
+    """The state that one step passes to the next, not visible outside. actions: of the Shoal policies, for the next
+    step.
+    """
 
     worlds: Worlds
     memory: dict[str, PyTree]

@@ -5,7 +5,7 @@ of a world whose whole step (physics, auto-reset, keys, views) is one compiled p
 only.
 
 **Memory.** What a step hands out is written by that step into memory of its own, and no later step is given it: a
-tensor keeps its values for as long as somebody holds it, and may be written to. What a step takes over from the one
+tensor keeps its values for as long as it is referenced, and may be written to. What a step takes over from the one
 before (the worlds' states and keys) is donated, so it is updated in place, and is never handed out.
 
 **Order.** On a GPU both sides work in streams of their own. DLPack makes JAX wait for what PyTorch's current stream had
@@ -43,7 +43,7 @@ _WIDE = {torch.int64: "int()", torch.uint64: "int()", torch.float64: "float()", 
 
 
 def to_torch(array: jax.Array) -> torch.Tensor:
-    """The tensor that shares the array's memory. Write to it only if nobody reads the array any more.
+    """The tensor that shares the array's memory. Write to it only if the array is no longer read.
 
     Every dtype of JAX goes through but those of fewer than 8 bits. Random keys do not: they are no numbers.
     """
@@ -112,7 +112,9 @@ class Infos:
 
 
 class Step(NamedTuple):
-    """What a step of `TorchWorlds` led to: tensors `[E, ...]`. Where an episode ended, `observation` is of the next."""
+    """The result of a step of `TorchWorlds`: tensors `[E, ...]`. Where an episode ended, `observation` is of the
+    next.
+    """
 
     observation: dict[str, Observation]
     reward: dict[str, torch.Tensor]

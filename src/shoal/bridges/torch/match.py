@@ -164,7 +164,7 @@ def _check_player(world: str, group: str, player: Any) -> None:
 
 
 def _ask(world: str, group: str, seat: Seat, observation: Observation, first: torch.Tensor) -> torch.Tensor:
-    """What a player does; whatever goes wrong in it says whose player it was, and what it was shown."""
+    """A player's actions; its errors name the player and its inputs."""
     try:
         return seat.act(observation, first)
     except Exception as error:

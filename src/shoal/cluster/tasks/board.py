@@ -1,14 +1,14 @@
-"""The task board: what is to be done, who is doing it, and what came of it, which is on disk before it counts.
+"""The task board: open tasks, the workers that run them, and their results, which are on disk before they count.
 
     add      tasks, each with the ids of those that must be done before it
-    report_and_fetch    a worker hands in what it has done and is given what is next, in one message
+    report_and_fetch    a worker reports results and gets its next tasks, in one message
     results  of tasks that are done, from disk
 
-Results are written ahead (see `ledger`); only then is a task done. What is handed out is not written: it is a lease,
-which ends when its worker restarts, is known to be dead, or takes too long, and the task is handed out again. A
-second result of a task is ignored. A board that is made anew reads back what is done and never hands it out again; what
-was open is added again by whoever waits for it. So an id must say what is to be done so well that a result that is
-found under it is the one wanted.
+Results are written ahead (see `ledger`); only then is a task done. A task that a worker has is only leased, which is
+not written: the lease ends when its worker restarts, is known to be
+dead, or takes too long, and the task is leased again. A second result of a task is ignored. A restarted board reads
+finished tasks from disk and never leases them again; open ones are added again by the process that waits for them. So
+an id must identify a task completely: a result stored under it is reused.
 """
 
 import dataclasses
@@ -26,17 +26,17 @@ from shoal.core.errors import require
 __all__ = ["Broken", "Task", "TaskBoard", "TaskResult", "Waiting"]
 
 FOLDER = "tasks"
-"""Where a run keeps results, beside its checkpoints."""
+"""The folder of results in a run, beside its checkpoints."""
 FIRST_TASK = 5.0
-"""A worker's first task of a kind compiles: it may take so many times as long."""
+"""Factor on the time limit of a worker's first task of a kind, which compiles."""
 LOOK_SECONDS = 0.2
-"""How often leases are looked at while somebody has nothing to do."""
+"""Seconds between checks of leases while a worker is idle."""
 
 
 class Task(NamedTuple):
-    """Something to be done. payload: whatever its kind needs; large values by reference (see `launcher.Store`).
+    """A unit of work. payload: what its kind needs; large values by reference (see `launcher.Store`).
 
-    after: ids of tasks that must be done first. limit: seconds that it may take; None: as the board says.
+    after: ids of tasks that must be done first. limit: seconds that it may take; None: the board's default.
     """
 
     id: str
@@ -47,7 +47,9 @@ class Task(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """Where some tasks stand: how many are done, which the board has never heard of, and the first that cannot be."""
+    """The state of some tasks: how many are done, which are unknown to the board, and the first that failed for
+    good.
+    """
 
     done: int
     unknown: list[str]
@@ -72,7 +74,7 @@ class _Lease:
 
 @dataclasses.dataclass
 class _Known:
-    """What is known of a worker. ticket: of its present life; an earlier one is given nothing."""
+    """The record of a worker. ticket: of its current incarnation; an earlier one gets no tasks."""
 
     ticket: str
     kinds: set[str] = dataclasses.field(default_factory=set)
@@ -89,8 +91,8 @@ class TaskBoard:
         self.limit, self.retries = limit, retries
         self._changed = threading.Condition()
         self._tasks: dict[str, Task] = {}
-        self._before: dict[str, set[str]] = {}  # what each task still waits for
-        self._then: dict[str, list[str]] = {}  # who waits for it
+        self._before: dict[str, set[str]] = {}  # open dependencies of each task
+        self._then: dict[str, list[str]] = {}  # tasks that depend on it
         self._ready: dict[str, deque[tuple[int, str]]] = {}
         self._leases: dict[str, _Lease] = {}
         self._failures: dict[str, int] = {}
@@ -103,14 +105,14 @@ class TaskBoard:
         self._done = Ledger(Path(folder))
 
     def die(self) -> None:
-        """Nothing more is written by a board that is given up, and nobody waits for it."""
+        """Closes a board that is given up: it writes nothing more, and all waiting calls return."""
         self._done.close()
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
 
     def add(self, tasks: Sequence[Task]) -> None:
-        """Takes tasks in. Those that are known, or done already, are left as they are."""
+        """Adds tasks. Known or finished ones are left unchanged."""
         with self._changed:
             for task in tasks:
                 if task.id in self._tasks or task.id in self._done:
@@ -126,7 +128,7 @@ class TaskBoard:
             self._changed.notify_all()
 
     def _put(self, id: str, first: bool = False) -> None:
-        """Among those that can be handed out; what was handed out before comes first."""
+        """Queues a task; one that was leased before comes first."""
         self._number += 1
         queue = self._ready.setdefault(self._tasks[id].kind, deque())
         if first:
@@ -135,7 +137,7 @@ class TaskBoard:
             queue.append((self._number, id))
 
     def hello(self, worker: str, ticket: str) -> None:
-        """A worker is there, for the first time or again: what it was given before is given to somebody else."""
+        """Registers a new or restarted worker: its earlier leases end."""
         with self._changed:
             known = self._workers.setdefault(worker, _Known(ticket, begun=-1))
             known.ticket, known.kinds = ticket, set()
@@ -143,7 +145,7 @@ class TaskBoard:
             self._let_go(worker)
 
     def release(self, worker: str) -> None:
-        """A worker is known to be dead."""
+        """Ends the leases of a worker that is known to be dead."""
         with self._changed:
             self._workers.setdefault(worker, _Known("")).ticket = ""
             self._let_go(worker)
@@ -169,11 +171,12 @@ class TaskBoard:
         timeout: float = 0.0,
         group: str = "",
     ) -> list[Task] | None:
-        """Takes results in and hands out up to `count` tasks of these kinds (of any, if none is named).
+        """Accepts results and leases up to `count` tasks of these kinds (of any, if none is named).
 
-        group: if it is given, a kind: of others no more than one at a time is handed out, and none with it. Waits up to
-        `timeout` seconds for one. None: the ticket is not, or no longer, the worker's; say hello first. A task of the
-        kind `stop` says that there will be no more.
+        group: a kind whose tasks are leased in groups; of other kinds, one at a time and alone. Waits up to
+        `timeout` seconds for one. None: the ticket is not, or no longer, the worker's, which must register again. A
+        task of the kind `stop` means that
+        there will be no more.
         """
         if results:
             self.report(worker, results)
@@ -211,7 +214,7 @@ class TaskBoard:
         return found
 
     def _pop(self, kinds: Sequence[str]) -> str | None:
-        """The oldest task of these kinds that nobody has done meanwhile."""
+        """The oldest queued task of these kinds that is not done yet."""
         while True:
             queues = [queue for kind, queue in self._ready.items() if queue and (not kinds or kind in kinds)]
             if not queues:
@@ -221,7 +224,7 @@ class TaskBoard:
                 return id
 
     def _expire_leases(self, now: float) -> None:
-        """Tasks that take too long may be done by somebody else too; whoever is first counts."""
+        """Requeues tasks that take too long; the first result counts."""
         for id in [id for id, lease in self._leases.items() if now - lease.since > lease.limit]:
             self._hung[self._leases[id].worker] = id
             self._again(id)
@@ -265,7 +268,7 @@ class TaskBoard:
                 self._put(other)
 
     def failed(self, worker: str, id: str, failure: Failure) -> None:
-        """A worker could not do a task: somebody tries again, but not for ever."""
+        """Records that a task raised on a worker; it is retried a limited number of times."""
         with self._changed:
             if id not in self._tasks:
                 return
@@ -278,7 +281,7 @@ class TaskBoard:
             self._changed.notify_all()
 
     def wait(self, ids: Sequence[str], timeout: float = 0.0) -> Waiting:
-        """Waits up to `timeout` seconds until all are done, or one cannot be, or is not known."""
+        """Waits up to `timeout` seconds until all are done, or one has failed for good or is unknown."""
         with self._changed:
             unknown = [id for id in ids if id not in self._done and id not in self._tasks]
             left, wanted = list(ids), set(ids)
@@ -294,22 +297,22 @@ class TaskBoard:
             return Waiting(done, unknown, next((self._broken[id] for id in ids if id in self._broken), None))
 
     def results(self, ids: Sequence[str]) -> list[TaskResult]:
-        """What came of tasks that are done, read from disk where it is arrays."""
+        """Results of finished tasks; arrays are read from disk."""
         return [self._done.read(id) for id in ids]
 
     def forget(self, ids: Sequence[str]) -> None:
-        """Results that are safe elsewhere are thrown away."""
+        """Drops results that are safe elsewhere."""
         with self._changed:
             self._done.forget(ids)
 
     def stop(self) -> None:
-        """Every worker is told to stop when it asks next."""
+        """Makes every worker stop at its next call."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
 
     def figures(self) -> dict[str, int]:
-        """How many tasks there are in which state."""
+        """Numbers of tasks by state."""
         with self._changed:
             return {
                 "open": len(self._tasks) - len(self._leases),
@@ -322,7 +325,7 @@ class TaskBoard:
             }
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """For each worker, how much it has done, what it does, for how long, and whether that is too long."""
+        """For each worker: tasks done, the current one, for how long, and whether that is too long."""
         with self._changed:
             now = time.monotonic()
             told: dict[str, dict[str, Any]] = {

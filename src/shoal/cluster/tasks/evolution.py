@@ -1,15 +1,15 @@
-"""Evolution on a cluster (Salimans et al. 2017): members play everywhere, and only seeds and returns travel.
+"""Evolution on a cluster (Salimans et al. 2017): members play on all workers, which exchange only seeds and returns.
 
     driver    adds the tasks of every generation, follows, keeps metrics and checkpoints
        |  which members play (a seed and a range)            ^  what they returned
     workers   each has a copy of the search, makes all members of a generation from the seed, plays some of them;
-              then it hears what all the others' members returned, and takes the same step as everybody
+              then it gets the returns of all other members, and takes the same step as all workers
 
-No weights travel, but once to workers that join a run that is resumed. A worker that died begins with the seed and
-hears all returns since; they are in the task board's journal. Where views are normalised, the sums that their
-statistics are made of travel with the returns. All copies must be equal to the bit: every task brings a digest of the
-copy that it was played with, and one that differs ends the run. So all workers have to be of the same kind (processor,
-accelerator, versions). ERL has learners besides and is not for clusters.
+Weights are sent only once, to workers that join a resumed run. A restarted worker starts from the seed and replays all
+returns since, which are in the task board's journal. Where views are normalised, the sums for their statistics are
+sent with the returns. All replicas must be equal to the bit: every result has a digest of the replica that played it,
+and a different one ends the run. So all workers have to be of the same kind (processor,
+accelerator, versions). ERL also has learners and cannot run on clusters.
 """
 
 import dataclasses
@@ -36,22 +36,22 @@ from shoal.training.program import MAX_UPDATES
 from shoal.training.serialise import from_plain, to_plain
 
 MOST_SLICES = 16
-"""Tasks of a generation, at most: of a run, not of a pool, so that workers may come and go."""
+"""The most tasks per generation: fixed for a run, not per pool, so that workers may join and leave."""
 AHEAD = 2
-"""Generations whose tasks are on the board before the one that is followed is over."""
+"""Generations whose tasks are on the board ahead of the current one."""
 
 
 def check(plan: Evolution) -> None:
-    """Refuses what cannot be told by returns alone."""
+    """Refuses strategies that need more than returns."""
     if isinstance(plan.strategy, ERL):
         raise OptionError(
-            "evolution: the strategy erl trains by gradients besides, so more than returns would have to travel. "
+            "evolution: the strategy erl also trains by gradients, so workers would exchange more than returns. "
             "Choose another strategy, such as open_es, or leave out --cluster."
         )
 
 
 def make_program(config: Evolution, workers: LazyPool) -> "ClusterEvolutionProgram":
-    """The program of an evolution whose members play elsewhere."""
+    """The program of an evolution whose members play on workers."""
     program = config.program(1)
     return ClusterEvolutionProgram(program.plan, program.setup, program.mesh, program.start, workers)
 
@@ -63,7 +63,7 @@ def num_slices(population: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Replica:
-    """A search that hears of returns only; pure functions of its carry, compiled."""
+    """A search that needs returns only; pure functions of its carry, compiled."""
 
     program: EvolutionProgram
 
@@ -78,7 +78,7 @@ class Replica:
 
     @functools.cached_property
     def play(self) -> Callable[[EvolutionCarry, jax.Array, bool], dict[str, Any]]:
-        """`play(carry, first, centre) -> figures`: some members of this generation, and the centre, if asked for."""
+        """`play(carry, first, centre) -> figures`: some members of this generation and, optionally, the centre."""
         return jax.jit(self._play, static_argnums=2)
 
     @functools.cached_property
@@ -141,7 +141,9 @@ class Replica:
         }
 
     def tasks(self, generation: int, begun: int = 0) -> list[Task]:
-        """Those of one generation; it begins when the one before is over. begun: the first that workers play."""
+        """The tasks of one generation, which depend on those of the previous one. begun: the first one that workers
+        play.
+        """
         before = tuple(self.ids(generation - 1)) if generation > begun else ()
         common = {"generation": generation, "seed": self.program.experiment.seed}
         return [
@@ -154,7 +156,7 @@ class Replica:
 
 
 class EvolutionHandler:
-    """A worker's copy of the search. base: leaves of the carry to begin with; None: the seed is enough."""
+    """A worker's copy of the search. base: leaves of the initial carry; None: derived from the seed."""
 
     def __init__(self, config: dict[str, Any], base: list[np.ndarray] | None):
         self.replica = Replica(from_plain(Evolution, config, "evolution").program(1))
@@ -168,7 +170,7 @@ class EvolutionHandler:
         return from_arrays(self.base, program.shapes())
 
     def run(self, task: Task, board: Service[TaskBoard]) -> tuple[dict[str, Any], None]:
-        """Plays some members, after all that was told of the generations before."""
+        """Plays some members, after applying the returns of all earlier generations."""
         generation = task.payload["generation"]
         if int(self.carry.generation) > generation:
             self.carry = self._begin()

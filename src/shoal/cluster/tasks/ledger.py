@@ -1,8 +1,9 @@
 """The ledger: results of tasks on disk, without pickle. Arrays are checkpoints, the rest is lines of a journal.
 
 A result's arrays are on disk under a number of their own before the journal names it, and the journal is on disk before
-the result counts; whoever reports at the same time shares one flush. So after any crash a result is there as a whole or
-not at all. What is forgotten is removed when the ledger is opened next.
+the result counts; concurrent reports share one flush. So after any crash a result is complete or absent. Forgotten
+results are removed
+when the ledger is opened next.
 """
 
 import contextlib
@@ -23,13 +24,13 @@ from shoal.core.schema import Whole, check
 from shoal.training import checkpoint
 
 ALL = 1 << 30
-"""Checkpoints to keep: each is a result."""
+"""Number of checkpoints to keep: all, as each is a result."""
 LINE = {"done?": str, "figures?": {str: Any}, "file?": Whole(), "forgot?": [str]}
-"""What a line of the journal says: what is done, or what is forgotten."""
+"""Schema of a line of the journal: a finished task, or forgotten ones."""
 
 
 class TaskResult(NamedTuple):
-    """What came of a task: figures in plain JSON and, if any, arrays."""
+    """The result of a task: figures in plain JSON and, optionally, arrays."""
 
     id: str
     figures: dict[str, Any]
@@ -42,7 +43,7 @@ class Ledger:
     def __init__(self, folder: Path):
         self.folder = folder
         self._lock = threading.Lock()
-        # Numbers of files never repeat, not even if one who was given up still writes.
+        # Numbers of files never repeat, even if a ledger that was given up still writes.
         self._number = time.time_ns() // 1000
         self._entries = self._read_back()
         self._journal = Journal(folder)
@@ -67,7 +68,7 @@ class Ledger:
         return entries
 
     def count(self, entries: Iterable[dict[str, Any]]) -> None:
-        """What was written counts from now on; the first result of a task is the one."""
+        """Makes written results count; of several for a task, the first."""
         for entry in entries:
             self._entries.setdefault(entry["done"], entry)
 
@@ -78,11 +79,11 @@ class Ledger:
             return TaskResult(id, entry["figures"])
         arrays = checkpoint.read_arrays(self._path(entry))
         if set(arrays) != {str(i) for i in range(len(arrays))}:
-            raise RunError(f"{self._path(entry)} is no result of a task: remove {self.folder}, and resume")
+            raise RunError(f"{self._path(entry)} is not a result of a task: remove {self.folder}, and resume")
         return TaskResult(id, entry["figures"], [arrays[str(i)] for i in range(len(arrays))])
 
     def forget(self, ids: Iterable[str]) -> None:
-        """Results that are safe elsewhere are thrown away."""
+        """Drops results that are safe elsewhere."""
         gone = [entry for id in ids if (entry := self._entries.pop(id, None)) is not None]
         if gone:
             with self._lock:
@@ -93,7 +94,7 @@ class Ledger:
                 self._path(entry).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Nothing is written any more."""
+        """Stops all writing."""
         with self._lock:
             self._closed = True
 
@@ -116,7 +117,7 @@ class Ledger:
         return entry | {"file": number}
 
     def _mend(self) -> None:
-        """A journal that could not be written may end in half a line, after which nothing would be read."""
+        """Truncates the journal after a failed write: nothing would be read after half a line."""
         with self._lock, contextlib.suppress(RunError):
             self._journal = Journal(self.folder)
 
@@ -124,7 +125,7 @@ class Ledger:
         return self.folder / f"step-{entry['file']:010d}.npz"
 
     def _read_back(self) -> dict[str, dict[str, Any]]:
-        """What the journal and the files that it names hold; all else is removed."""
+        """Reads the journal and the files that it names; removes all others."""
         make_folder(self.folder)
         path = self.folder / journal.NAME
         lines = journal.read(path)
@@ -134,7 +135,9 @@ class Ledger:
                 if "done" in line and "figures" not in line:
                     raise ValueError(f"line {number + 1} has no figures")
             except ValueError as error:
-                raise RunError(f"{path} is no journal of tasks: {error}. Remove {self.folder}, and resume.") from error
+                raise RunError(
+                    f"{path} is not a journal of tasks: {error}. Remove {self.folder}, and resume."
+                ) from error
         found: dict[str, dict[str, Any]] = {}
         for line in lines:
             for id in line.get("forgot", []):
@@ -152,6 +155,6 @@ class Ledger:
 
 
 def _named(leaf: np.ndarray) -> np.ndarray:
-    """The same array; its type, which may have been made anew on the way here, as numpy itself has it."""
+    """The same array with numpy's own dtype object, which deserialisation may have recreated."""
     leaf = np.asarray(leaf)
     return leaf.view(np.dtype(leaf.dtype.name))

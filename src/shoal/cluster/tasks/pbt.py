@@ -1,11 +1,11 @@
-"""Population-based training on a cluster: members learn elsewhere from one comparison to the next.
+"""Population-based training on a cluster: workers train the members from one comparison to the next.
 
     driver    compares the members, copies, changes values (`populations.pbt.select`); metrics and checkpoints
        |  some members, so many updates                     ^  the same members, and their metrics
     workers   make the updates
 
 The loop, the run folder and the checkpoints are those of one machine (`populations.pbt`), and so are the results, to
-rounding. Members travel as a whole, with their worlds and replays: what suits members that learn from small buffers.
+rounding. Members are sent as a whole, with their worlds and replays, which suits small replays.
 """
 
 import dataclasses
@@ -31,11 +31,11 @@ from shoal.training.serialise import from_plain, to_plain
 
 
 def check(config: PBT) -> None:
-    """Any can be tuned elsewhere."""
+    """Every plan can run on a cluster."""
 
 
 def make_program(config: PBT, workers: LazyPool) -> "ClusterPBTProgram":
-    """The program of a population whose members learn elsewhere."""
+    """The program of a population whose members learn on workers."""
     program = config.program(1)
     return ClusterPBTProgram(program.plan, program.inner, program.measure, workers)
 
@@ -60,7 +60,7 @@ class ClusterPBTProgram(PBTProgram):
         self.workers.close()
 
     def _stretch(self, state: PBTState, count: int) -> tuple[PBTState, jax.Array]:
-        """So many updates of all members, by tasks; then a comparison, if it is due."""
+        """Makes `count` updates of all members by tasks; then a comparison, if it is due."""
         leaves, size, store = to_arrays(state.members), self._size, self.workers.launcher.store
         update, tasks = int(state.members.update[0]), []
         for first in range(0, self.plan.members, size):
@@ -105,7 +105,7 @@ class ClusterPBTProgram(PBTProgram):
 
 
 class PBTHandler:
-    """Makes updates of members where a worker lives."""
+    """Makes updates of members in a worker process."""
 
     def __init__(self, config: dict[str, Any], store: Store):
         self.inner = from_plain(PBT, config, "pbt").program(1).inner
@@ -128,7 +128,7 @@ class PBTHandler:
         return jax.jit(some)
 
     def run(self, task: Task, board: Service[TaskBoard]) -> tuple[dict[str, Any], list[np.ndarray]]:
-        """The members after so many updates, and their metrics `[m, count, columns]`."""
+        """The members after `count` updates, and their metrics `[m, count, columns]`."""
         del board
         count = task.payload["count"]
         members, table = self._advance(

@@ -1,11 +1,11 @@
-"""A pool of workers that run tasks: what died is restarted, what hangs is replaced.
+"""A pool of workers that run tasks: dead ones are restarted, hung ones replaced.
 
     WorkerPool (driver)  --add, wait, results-->  TaskBoard  <--report_and_fetch--  Worker, Worker, ...
 
-A `TaskWorker` is made where it will live with a `TaskHandler`, whatever has a method `run(task, board)` that returns
-figures and, if any, arrays; it keeps what it has compiled between tasks. It asks the board for tasks until it is told
-to stop. A task that raises is reported, and tried again by whoever asks next; if it fails too often, whoever waits for
-it is told of the worker, the task and the original error, once.
+A `TaskWorker` is created in its own process with a `TaskHandler`, an object with a method `run(task, board)` that
+returns figures and, optionally, arrays; compiled programs are kept between tasks. It fetches tasks from the board until
+it gets a task `stop`. A task that raises is reported and retried by the next free worker; if it fails too often, the
+driver raises one error with the worker, the task and the original error.
 """
 
 import contextlib
@@ -32,24 +32,24 @@ from shoal.training.run_kinds import check_there
 
 BOARD = "board"
 WAIT = 1.0
-"""Seconds that the board is asked to wait before it says that there is nothing."""
+"""Seconds that the board waits for a task before it returns none."""
 MOST = 16
-"""Tasks that a worker asks for at a time, at most."""
+"""The most tasks that a worker fetches at once."""
 GROUP_SECONDS = 0.02
-"""And no more than it does in so many seconds: short ones travel in groups, or messages would take longer than work."""
+"""It fetches as many tasks as it runs in this many seconds: short ones in groups, or messages would dominate."""
 LOOK_SECONDS = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class PoolConfig:
-    """How many workers a pool has, and how patient everybody is with them."""
+    """The size of a worker pool, its resources and time limits."""
 
     workers: int = 2  # processes of the cluster that train and play
     cpus: float = 1.0  # CPU cores of each worker
     gpus: float = 0.0  # GPUs of each worker
     patience: float = 600.0  # seconds that a task may take before its worker is taken for hung, and replaced
     retries: int = 3  # times that a task may fail, or a worker in a row, before the run gives up
-    devices: int | None = 1  # that a worker's programs are spread over; None: all that it sees
+    devices: int | None = 1  # devices that a worker's programs use; None: all that it sees
 
     def __post_init__(self):
         check_types(self, "cluster")
@@ -61,20 +61,20 @@ class PoolConfig:
 
     @property
     def needs(self) -> dict[str, float]:
-        """The resources that it asks for."""
+        """The resources of a worker."""
         return {"CPU": self.workers * self.cpus} | ({"GPU": self.workers * self.gpus} if self.gpus else {})
 
 
 class TaskHandler(Protocol):
-    """What can run tasks. board: for whoever has to know what came of other tasks."""
+    """Runs tasks. board: gives access to the results of other tasks."""
 
     def run(self, task: Task, board: Service[TaskBoard]) -> tuple[dict[str, Any], Sequence[np.ndarray] | None]: ...
 
 
 class TaskWorker:
-    """Asks for tasks and runs them. `run` works until it is told to stop.
+    """Fetches tasks and runs them. `run` returns when it is told to stop.
 
-    most: tasks that it asks for at a time, if they are short.
+    most: tasks that it fetches at once, if they are short.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class TaskWorker:
             asked = (self.name, ticket, (), results, count, WAIT, kind)
             tasks = self.board.retry_until(self.dead.is_set).report_and_fetch(*asked)
             results = []
-            if tasks is None:  # the board was made anew, or has given this worker up
+            if tasks is None:  # the board was restarted, or has replaced this worker
                 if not self.dead.is_set():
                     self.board.retry_until(self.dead.is_set).hello(self.name, ticket)
                 continue
@@ -117,13 +117,13 @@ class TaskWorker:
         return "died"
 
     def _run(self, task: Task) -> TaskResult | None:
-        """What came of a task; None if it failed, which the board is told."""
+        """The result of a task; None if it failed, which is reported to the board."""
         assert self.handler is not None
         if self.dead.is_set():
             return None
         try:
             return TaskResult(task.id, *self.handler.run(task, self.board))
-        except BaseException as error:  # whatever it is, whoever waits is to know
+        except BaseException as error:  # any error must reach the driver
             if not self.dead.is_set():
                 self.board.retry_until(self.dead.is_set).failed(self.name, task.id, Failure.of(error))
                 self.dead.wait(0.2)
@@ -131,10 +131,11 @@ class TaskWorker:
 
 
 class WorkerPool(Supervisor):
-    """A task board and its workers. `run` hands tasks to them and waits; a thread looks after who dies or hangs.
+    """A task board and its workers. `run` hands tasks to them and waits; a thread watches for dead and hung workers.
 
-    make, args: the task handler of each worker, made where the worker lives. most: tasks that a worker asks for at a
-    time, if they are short; 1 where tasks wait for results of others that the same worker could be holding.
+    make, args: the task handler of each worker, created in its process. most: tasks that a worker fetches at once, if
+    they are short;
+    1 if tasks wait for results of others that the same worker could have.
     """
 
     role: ClassVar[str] = "worker"
@@ -160,9 +161,9 @@ class WorkerPool(Supervisor):
         self._thread.start()
 
     def run(self, tasks: Sequence[Task], ahead: Sequence[Task] = ()) -> list[TaskResult]:
-        """What came of all tasks, in their order; returns when everything is on disk.
+        """The results of all tasks, in order; returns when everything is on disk.
 
-        ahead: tasks that workers may go on with meanwhile, which will be waited for later.
+        ahead: further tasks that workers may start meanwhile; their results are fetched later.
         """
         ids = [task.id for task in tasks]
         by_id = dict(zip(ids, tasks, strict=True))
@@ -170,7 +171,7 @@ class WorkerPool(Supervisor):
             self.board.retry_until(self._over).add([*tasks, *ahead])
         while True:
             self.check()
-            if stopping():  # what is done is on disk, and found again by whoever resumes
+            if stopping():  # finished results are on disk, and reused on resume
                 raise KeyboardInterrupt
             with contextlib.suppress(ServiceUnavailable):
                 state = self.board.once.wait(ids, WAIT)
@@ -187,13 +188,13 @@ class WorkerPool(Supervisor):
             self.board.retry_until(self._over).forget(list(ids))
 
     def check(self) -> None:
-        """Raises what has ended the work."""
+        """Raises the error that has ended the work."""
         check_there(self.folder)
         if self.error is not None:
             raise self.error
 
     def close(self) -> None:
-        """Ends the work. The launcher goes on."""
+        """Ends the pool. The launcher keeps running."""
         self.write_status(last=True)
         with contextlib.suppress(ServiceUnavailable):
             self.board.once.stop()
@@ -208,13 +209,13 @@ class WorkerPool(Supervisor):
 
     def remove(self, number: int) -> None:
         super().remove(number)
-        self.board.retry.release(f"worker-{number}")  # somebody else is given what it had
+        self.board.retry.release(f"worker-{number}")  # its tasks are leased to others
 
     def on_return(self, name: str, value: Any) -> None:
         """It was told to stop."""
 
     def on_death(self, name: str, watched: WatchedWorker) -> None:
-        # A board that dies forgets how often its workers were restarted: that does not tell one death from the next.
+        # A board that dies loses the counts of its workers' restarts, so these do not identify a death.
         watched.died = watched.replaced = -1
         with contextlib.suppress(ServiceUnavailable):
             self.board.once.release(name)
@@ -250,7 +251,7 @@ class WorkerPool(Supervisor):
 
 
 class LazyPool:
-    """The workers of a run, hired when there is something to do: the folder is made, and bad input refused, by then."""
+    """The workers of a run, started with the first tasks: by then the folder exists and bad input was refused."""
 
     def __init__(self, folder: Path, config: PoolConfig, launcher: Launcher):
         self.folder, self.config, self.launcher = folder, config, launcher
@@ -264,13 +265,13 @@ class LazyPool:
         return self.pool
 
     def run(self, tasks: Sequence[Task]) -> list[TaskResult]:
-        """What came of all tasks; it is kept until the next checkpoint."""
+        """The results of all tasks, which are kept until the next checkpoint."""
         assert self.pool is not None
         self._done += [task.id for task in tasks]
         return self.pool.run(tasks)
 
     def saved(self) -> None:
-        """After every checkpoint: what came of tasks is safe in it."""
+        """Called after every checkpoint, which contains the results of tasks."""
         if self.pool is not None:
             self.pool.forget(self._done)
             self.pool.write_status()

@@ -1,14 +1,15 @@
-"""Populations on a cluster: the loop, the run folder and the checkpoints of one machine, but others train and play.
+"""Populations on a cluster: the loop, the run folder and the checkpoints of one machine, with training and matches on
+workers.
 
     driver   populations.psro: meta-solver, banks, payoff table, checkpoints
        |  one task for each training (player and lane), one for some line-ups of the payoff table
     workers  populations.responses, populations.matches, compiled once and kept
 
-PSRO, fictitious self-play (meta-solvers `uniform` and `last`), pipelines and leagues differ only in what the driver
-hands out. Tasks are deterministic: whoever carries one out, and however often, the policies and the payoffs are the
-same. Its id holds a digest of all that goes into a task; so a run that goes on after its driver died finds what was
-done since the last checkpoint, and nothing else. Anytime PSRO trains where the driver is, in step with its mixtures;
-only its line-ups are played elsewhere.
+PSRO, fictitious self-play (meta-solvers `uniform` and `last`), pipelines and leagues differ only in the driver's tasks.
+Tasks are deterministic: the policies and payoffs do not depend on the worker, nor on
+retries. Its id contains a digest of all inputs of a task; so a run that is resumed after its driver died reuses exactly
+the results since the last checkpoint. Anytime PSRO trains in the driver, in step with its mixtures; only its line-ups
+are played by workers.
 """
 
 import dataclasses
@@ -33,11 +34,11 @@ from shoal.populations.responses import Responses, TrainingInputs
 from shoal.training.serialise import from_plain, to_plain
 
 EPISODES = 16_384
-"""Episodes of one task, about: enough to keep a worker busy, so few that many workers have something to do."""
+"""Approximate number of episodes per task: enough to keep a worker busy, few enough for many workers."""
 
 
 def check(config: PopulationConfig) -> None:
-    """Refuses what is not worth a cluster."""
+    """Refuses populations that gain nothing from a cluster."""
     if config.oracle == "exact":
         raise OptionError("exact responses take a moment on one machine: leave out --cluster")
 
@@ -52,7 +53,7 @@ def make_program(config: PopulationConfig, workers: LazyPool) -> "ClusterPopulat
 
 @dataclasses.dataclass(frozen=True)
 class ClusterPopulation(PopulationProgram):
-    """A population that others train and play for."""
+    """A population whose policies are trained and evaluated by workers."""
 
     workers: LazyPool
 
@@ -102,7 +103,7 @@ class WorkerHands:
     def play(
         self, banks: Mapping[str, PyTree], lineups: np.ndarray, episodes: int, seed: int, first: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Some line-ups a task."""
+        """Plays line-ups, several per task."""
         arrays = {player: to_arrays(policies) for player, policies in banks.items()}
         stored = {player: self.store.put(leaves) for player, leaves in arrays.items()}
         known = [digest(leaves) for leaves in arrays.values()]
@@ -122,7 +123,7 @@ class WorkerHands:
 
 
 class PSROHandler:
-    """Trains and plays where a worker lives."""
+    """Trains and plays in a worker process."""
 
     def __init__(self, config: dict[str, Any], devices: int | None, store: Store):
         population = from_plain(PopulationConfig, config, "psro")
@@ -133,7 +134,7 @@ class PSROHandler:
         self._like: dict[str, Any] = {}
 
     def run(self, task: Task, board: Service[TaskBoard]) -> tuple[dict[str, Any], list[np.ndarray]]:
-        """Policies and what they earned; or sums of returns and of squares."""
+        """Policies and their returns; or sums of returns and of squares."""
         del board
         return self._train(task.payload) if task.kind == "train" else self._play(task.payload)
 

@@ -1,11 +1,12 @@
-"""Hand-made GPU kernels, as PTX that ships with the package: the user needs no compiler.
+"""Hand-written GPU kernels, as PTX that ships with the package: the user needs no compiler.
 
-XLA takes PTX in a custom call of its own, compiles it with the rest of the program and launches it like any kernel of
-its making, inside CUDA graphs too. The ways not taken: Pallas cannot scatter into shared memory, which sorting into
-cells needs; CUDA compiled at run time still wants a launcher in C, or Python at every step; a binary means a wheel for
-each platform and a tool chain to build it. docs/design.md says more.
+XLA takes PTX in a custom call, compiles it with the rest of the program and launches it like its own kernels, inside
+CUDA graphs too. Alternatives: Pallas cannot scatter into shared memory, which sorting into
+cells needs; CUDA compiled at run time still needs a launcher in C, or Python at every step; a binary needs a wheel for
+each
+platform and a tool chain to build it. See docs/design.md.
 
-`neighbours.cu` is the source, `build.py` turns it into `*.ptx.gz` (that takes CUDA's `nvcc`, at the developer's only).
+`neighbours.cu` is the source, `build.py` turns it into `*.ptx.gz` (which needs CUDA's `nvcc`, for developers only).
 """
 
 import functools
@@ -17,7 +18,8 @@ import jax
 import numpy as np
 
 SLOTS = (2, 4, 6, 8, 10, 12, 16, 24, 32)
-"""How many neighbours a kernel keeps in registers; others are rounded up, more than the last take several rounds."""
+"""How many neighbours a kernel keeps in registers; other numbers are rounded up, more than the last take several
+rounds."""
 _FOLDER = Path(__file__).parent
 
 
@@ -56,5 +58,5 @@ def ptx(kernel: str) -> str:
 
 
 def fingerprint() -> str:
-    """Of the source that the kernels are built from; each built file carries it in its first line."""
+    """Fingerprint of the kernels' source; each built file has it in its first line."""
     return hashlib.sha256((_FOLDER / "neighbours.cu").read_bytes()).hexdigest()[:16]

@@ -1,11 +1,12 @@
 """Evolutionary reinforcement learning: a population and a gradient learner that help each other (Khadka & Tumer 2018).
 
-The population evolves by a genetic algorithm. All that its members live through goes to the replay of an off-policy
-learner, and every `period` generations the learner's actor takes the place of a member: if it is good it will have
-children, if not it is gone a generation later. This file has the population's side, over vectors; the runner plays the
+The population evolves by a genetic algorithm. All experience of its members goes into the replay of an off-policy
+learner, and every `period` generations the
+learner's actor replaces a member: if it is good it will have children, otherwise it is dropped a generation later. This
+file has the population's side, over vectors; the runner plays the
 episodes, trains the learner and calls `inject`.
 
-Departure: crossover exchanges a stretch of the whole vector, where the paper exchanges rows of weight matrices.
+Departure: crossover exchanges a segment of the whole vector, where the paper exchanges rows of weight matrices.
 """
 
 import dataclasses
@@ -31,18 +32,18 @@ class ERLState(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class ERL:
-    """A genetic algorithm that is given the actor of a gradient learner now and then."""
+    """A genetic algorithm with periodic injection of a gradient learner's actor."""
 
     name: ClassVar[str] = "erl"
 
-    elite_share: float = 0.2  # members that go on unchanged
-    tournament: int = 3  # the other parents are the best of so many drawn at random
-    crossover_share: float = 0.5  # children that get a stretch of an elite's weights
-    mutated_share: float = 0.9  # children that are mutated
-    gene_share: float = 0.1  # weights of a child that a mutation changes
-    mutation_std: float = 0.1  # by how much, as a share of the weight
-    super_share: float = 0.05  # mutated weights that change by ten times as much
-    reset_share: float = 0.05  # mutated weights that are redrawn
+    elite_share: float = 0.2  # share of members that survive unchanged
+    tournament: int = 3  # size of the random tournaments that select the other parents
+    crossover_share: float = 0.5  # share of children that get a segment of an elite's weights
+    mutated_share: float = 0.9  # share of children that are mutated
+    gene_share: float = 0.1  # share of a child's weights that a mutation changes
+    mutation_std: float = 0.1  # standard deviation of a mutation, relative to the weight
+    super_share: float = 0.05  # share of mutated weights that change by ten times as much
+    reset_share: float = 0.05  # share of mutated weights that are redrawn
     period: int = 1  # generations between two injections of the learner's actor
     piece: int = 16  # steps of each copy between two updates of the learner
 
@@ -72,7 +73,7 @@ class ERL:
         for_fight, for_mate, for_mutation = jax.random.split(key, 3)
         ranked = members[jnp.argsort(-fitness)]
         fighters = jax.random.randint(for_fight, (population - elites, self.tournament), 0, population)
-        children = ranked[jnp.min(fighters, axis=1)]  # of those ranked, the first is the best
+        children = ranked[jnp.min(fighters, axis=1)]  # members are ranked best first
         mates = jax.random.split(for_mate, population - elites)
         children = jax.vmap(lambda k, child: _cross(k, child, ranked[:elites], state.hyper))(mates, children)
         keys = jax.random.split(for_mutation, population - elites)
@@ -90,7 +91,7 @@ class ERL:
 
 
 def _cross(key: jax.Array, child: jax.Array, elites: jax.Array, hyper: dict[str, jax.Array]) -> jax.Array:
-    """The child with a stretch of the weights of some elite, or as it was."""
+    """The child with a segment of some elite's weights, or unchanged."""
     whether, who, where = jax.random.split(key, 3)
     elite = elites[jax.random.randint(who, (), 0, elites.shape[0])]
     start, stop = jnp.sort(jax.random.randint(where, (2,), 0, child.shape[0] + 1))
@@ -100,7 +101,7 @@ def _cross(key: jax.Array, child: jax.Array, elites: jax.Array, hyper: dict[str,
 
 
 def _mutate(key: jax.Array, child: jax.Array, hyper: dict[str, jax.Array]) -> jax.Array:
-    """The child with some of its weights changed a little, some of these a lot, or redrawn; or as it was."""
+    """The child with some weights changed slightly, strongly or redrawn; or unchanged."""
     whether, which, how, noise = jax.random.split(key, 4)
     touched = jax.random.uniform(which, child.shape) < hyper["gene_share"]
     touched &= jax.random.uniform(whether) < hyper["mutated_share"]

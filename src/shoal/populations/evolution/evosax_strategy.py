@@ -1,6 +1,6 @@
 """Any strategy of the package evosax, by name: its `ask` and `tell` behind the interface of Shoal's strategies.
 
-evosax minimises, so it is told minus the return. It is imported when it is first used.
+evosax minimises, so fitness is minus the return. It is imported on first use.
 """
 
 import dataclasses
@@ -22,15 +22,17 @@ from shoal.populations.evolution.search import Draw, check_size
 
 PREFIX = "evosax:"
 LEARNING_RATE, STD = 0.1, 0.3
-"""In place of evosax's defaults, which suit problems of unit scale; weights of networks are smaller."""
+"""Replacements of evosax's defaults, which suit problems of unit scale; weights of networks are smaller."""
 
 
 class MissingEvosaxError(ShoalError, ImportError):
-    """A strategy of evosax was asked for, but it is not installed."""
+    """A strategy of evosax was requested, but evosax is not installed."""
 
 
 class EvosaxState(struct.PyTreeNode):
-    """What evosax keeps, and the generation: the first one of a population-based strategy is as it was drawn."""
+    """The state of evosax, and the generation: the first one of a population-based strategy is the initial
+    population.
+    """
 
     inner: PyTree
     generation: jax.Array
@@ -117,7 +119,7 @@ class Evosax:
         return (inner.population if hasattr(inner, "population") else inner.mean).shape[-1]
 
     def _built(self, population: int, size: int) -> tuple[Any, Any]:
-        with jax.ensure_compile_time_eval():  # what is kept for later must not belong to a program being traced
+        with jax.ensure_compile_time_eval():  # cached values must not belong to a program being traced
             return _build(self.name, tuple(sorted(self.options.items())), population, size)
 
 
@@ -130,7 +132,7 @@ def evosax_names() -> list[str]:
 
 
 def find(name: str) -> type:
-    """The class of evosax that is meant by a name."""
+    """The class of evosax that a name refers to."""
     known = _algorithms(name)
     spelt = {_plain(text): cls for key, cls in known.items() for text in (key, cls.__name__)}
     found = spelt.get(_plain(name.removeprefix(PREFIX)))
@@ -144,7 +146,9 @@ def _algorithms(wanted: str = "") -> dict[str, type]:
         from evosax.algorithms import algorithms
     except ImportError as error:
         what = (
-            f"the strategy {wanted!r} is none of Shoal's own (open_es, ars, ga, erl)" if wanted else "those of evosax"
+            f"the strategy {wanted!r} is not one of Shoal's own (open_es, ars, ga, erl)"
+            if wanted
+            else "those of evosax"
         )
         raise MissingEvosaxError(f'{what}; evosax has more: pip install "shoal[evolution]"') from error
     return algorithms
@@ -154,7 +158,7 @@ def _plain(text: str) -> str:
     return re.sub(r"[\W_]", "", text).lower()
 
 
-@functools.lru_cache(maxsize=8)  # evosax compiles its methods for each object anew
+@functools.lru_cache(maxsize=8)  # evosax recompiles its methods for each object
 def _build(name: str, options: tuple[tuple[str, Any], ...], population: int, size: int) -> tuple[Any, Any]:
     """The algorithm of evosax and its parameters."""
     cls, given = find(name), dict(options)
@@ -195,5 +199,5 @@ def _is_population_based(algorithm: Any) -> bool:
 
 
 def _strong(tree: PyTree) -> PyTree:
-    """The tree with plain types: a weak one would make the second call look like another program."""
+    """The tree with plain types: a weak type would trigger a recompilation in the second call."""
     return jax.tree.map(lambda leaf: lax.convert_element_type(leaf, jnp.asarray(leaf).dtype), tree)

@@ -1,8 +1,8 @@
-"""Policies as vectors: which of their weights evolve, and the way there and back.
+"""Policies as vectors: which of their weights evolve, and the conversion in both directions.
 
-What evolves is what decides how a policy plays (`core.algorithm.Evolves`): the actor of an actor-critic, all weights of
-a policy that acts on its action values. Critics, statistics and the like stay as they are. Several policies (one a
-group) make up one vector.
+The weights that determine play evolve (`core.algorithm.Evolves`): the actor of an actor-critic, all weights of a
+policy with action values. Critics, statistics and the like do not change. Several policies (one per group) make up one
+vector.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class Genome:
 
     @property
     def normalised(self) -> tuple[str, ...]:
-        """Those of the policies that normalise what they see."""
+        """The policies that normalise views."""
         kind = {
             name: algorithm for name, algorithm in self.algorithms.items() if isinstance(algorithm, NormalisesViews)
         }
@@ -54,7 +54,7 @@ class Genome:
         return ravel_pytree({name: self.algorithms[name].acting_weights(policies[name]) for name in self.names})[0]
 
     def express(self, vector: jax.Array, policies: Mapping[str, Any]) -> dict[str, Any]:
-        """The policies, playing as the vector says; those that do not evolve are as they were."""
+        """The policies with the weights of a vector; those that do not evolve are unchanged."""
         parts = self._unravel(vector)
         evolved = {
             name: self.algorithms[name].with_acting_weights(policies[name], part) for name, part in parts.items()
@@ -63,6 +63,6 @@ class Genome:
 
 
 def genome_of(policies: Mapping[str, Any], algorithms: Mapping[str, Algorithm]) -> Genome:
-    """The genome of those among policies, or among their shapes, whose algorithms are given."""
+    """The genome of the policies (or shapes) whose algorithms are given."""
     known = {name: require_protocol(algorithm, Evolves, "evolution") for name, algorithm in algorithms.items()}
     return Genome({name: one.acting_weights(policies[name]) for name, one in known.items()}, known)

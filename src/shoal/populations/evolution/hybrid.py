@@ -1,4 +1,4 @@
-"""ERL's episodes: the population plays, an explorer plays beside it, and a learner is trained by all that happens.
+"""ERL's episodes: the population plays, an explorer plays beside it, and a learner is trained on all experience.
 
 Episodes are played in pieces of a few steps; after each piece the learner stores it in its replay and makes gradient
 steps. When the last episode of a generation is over the others are cut short, bootstrapping from their last view, so
@@ -34,7 +34,7 @@ from shoal.training.fused import check_replays, policies_of
 
 @dataclasses.dataclass(frozen=True)
 class WithExplorer:
-    """The members, and as one more of them the learners' own policies, which explore.
+    """The members, and as an additional one the learners' own policies, which explore.
 
     Its params are those of the members and the learners' policies.
     """
@@ -55,7 +55,7 @@ class WithExplorer:
         def some(part: slice) -> tuple[PyTree, Worlds]:
             rows = (memory, worlds.key, worlds.first, worlds.observation)
             held, key, first, seen = jax.tree.map(lambda leaf: leaf[part], rows)
-            return held, worlds.replace(key=key, first=first, observation=seen)  # the rest is not read
+            return held, worlds.replace(key=key, first=first, observation=seen)  # other fields are not read
 
         theirs = self.members.act(params[0], *some(slice(0, count)))
         own = self.explorer.act(params[1], *some(slice(count, None)))
@@ -66,7 +66,7 @@ class WithExplorer:
 
 
 class _Generation(struct.PyTreeNode):
-    """A generation that is being played."""
+    """A generation in progress."""
 
     worlds: Worlds
     memory: PyTree
@@ -78,7 +78,7 @@ class _Generation(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class Hybrid:
-    """What ERL adds to an evolution: learners of the policies that evolve, trained while the population plays."""
+    """ERL's additions to an evolution: learners of the evolving policies, trained while the population plays."""
 
     setup: Setup
     actor: PopulationActor
@@ -87,7 +87,7 @@ class Hybrid:
 
     @staticmethod
     def check(setup: Setup, plan: Any) -> None:
-        """ERL needs learners that can learn from what others did, of all their policies."""
+        """Refuses learners that ERL cannot use: they must be off-policy, and all of their policies must evolve."""
         for name, (algorithm, spec) in setup.learners.items():
             if setup.experiment.learners[name].frozen:
                 continue
@@ -136,7 +136,7 @@ class Hybrid:
         return cut_episodes(state.played, state.worlds), state.learners, losses
 
     def _last(self, episode_stats: EpisodeStats, worlds: Worlds) -> jax.Array:
-        """Whether the generation is over; the explorer is not waited for."""
+        """Whether the generation is over; it does not wait for the explorer."""
         members = episode_stats.over[: episode_stats.over.shape[0] - self.actor.copies]
         return jnp.all(members) | (worlds.clock > self.max_steps)
 
@@ -172,13 +172,13 @@ class Hybrid:
 
 
 def return_group_rewards(vectorised: Vectorised, worlds: Worlds, record: Step) -> dict[str, jax.Array]:
-    """Returns by side of the episodes under way, a step's rewards included."""
+    """Returns by return group of the current episodes, including a step's rewards."""
     gained = sum_rewards(vectorised.env, record.reward)
     return {side: worlds.returns[side] + gained[side] for side in gained}
 
 
 def close_trajectory(whole: Experience, last: jax.Array, learning: dict[str, Any]) -> Experience:
-    """The experience, its last step cut short if it is the `last` of a generation: nothing follows it."""
+    """The experience, its last step truncated if it is the `last` of a generation."""
     ended = whole.terminated[-1] | whole.truncated[-1]
     cut = last & ~ended
 

@@ -22,7 +22,7 @@ from shoal.populations.evolution.genome import Genome
 
 @dataclasses.dataclass(frozen=True)
 class PopulationActor:
-    """The actor of a population: members differ in the weights that evolve and share all else.
+    """The actor of a population: members differ in the evolving weights and share everything else.
 
     Its params are `(vectors [M, D], policies)`.
     """
@@ -44,7 +44,7 @@ class PopulationActor:
 
         def one(vector: jax.Array, rows: tuple[Any, ...]) -> ActorOutput:
             memory, key, first, observation = rows
-            own = worlds.replace(key=key, first=first, observation=observation)  # the rest is not read
+            own = worlds.replace(key=key, first=first, observation=observation)  # other fields are not read
             return self.policies.act(self.genome.express(vector, shared), memory, own)
 
         rows = (memory, worlds.key, worlds.first, worlds.observation)
@@ -52,16 +52,17 @@ class PopulationActor:
         return _join(acts)
 
     def final_value(self, params: PyTree, rows: tuple[Any, Any]) -> dict[str, jax.Array]:
-        """Nothing: fitness bootstraps from nothing, and learners with a replay value final views themselves."""
+        """Not used: fitness does not bootstrap, and learners with a replay value final views themselves."""
         del params
         count = jax.tree.leaves(rows)[0].shape[0]
         return {name: jnp.zeros((count, group.size)) for name, group in self.policies.groups.items()}
 
 
 class EpisodeStats(struct.PyTreeNode):
-    """What came of the first episode of each copy; leaves are `[E]`.
+    """The results of the first episode of each copy; leaves are `[E]`.
 
-    fitness: the rewards of those who evolve, summed. returns: by return group (see `regroup.return_groups`). stats: of
+    fitness: the summed rewards of the evolving policies. returns: by return group (see `regroup.return_groups`). stats:
+    of
     the views of policies that have statistics, over all these episodes.
     """
 
@@ -73,7 +74,7 @@ class EpisodeStats(struct.PyTreeNode):
 
 
 def empty_stats(vectorised: Vectorised, count: int, policies: dict[str, Any], names: tuple[str, ...]) -> EpisodeStats:
-    """Before the first step; `names` are the policies whose statistics are taken."""
+    """Initial values; names: the policies whose statistics are collected."""
     zeros = jnp.zeros(count)
     stats = {name: _empty(policies[name].view_stats) for name in names}
     returns = dict.fromkeys(return_groups(vectorised.env), zeros)
@@ -83,7 +84,7 @@ def empty_stats(vectorised: Vectorised, count: int, policies: dict[str, Any], na
 def add_step(
     episode_stats: EpisodeStats, worlds: Worlds, reward: dict[str, jax.Array], ended: Any, names: tuple[str, ...]
 ) -> EpisodeStats:
-    """What came of the episodes so far, after a step in `worlds`; what comes after their end does not count."""
+    """The results so far, after a step in `worlds`; steps after the end of an episode do not count."""
     alive = ~episode_stats.over
     gained = sum(jnp.sum(reward[name], axis=-1) for name in names)
     last = alive & ended.mask
@@ -107,7 +108,7 @@ def add_step(
 def play(
     vectorised: Vectorised, actor: PopulationActor, params: PyTree, key: jax.Array, ids: jax.Array, max_steps: int
 ) -> EpisodeStats:
-    """One episode of each copy, `ids` being their global numbers. It ends when the last one does, or is cut off."""
+    """Plays one episode per copy, with global ids `ids`, until the last one ends or the limit is reached."""
     names = actor.genome.names
     worlds = vectorised.reset(key, ids)
     memory = actor.initial_memory(params, ids.shape[0])
@@ -128,7 +129,7 @@ def play(
 
 
 def cut_episodes(episode_stats: EpisodeStats, worlds: Worlds) -> EpisodeStats:
-    """Episodes that were cut off count with what they had brought by then."""
+    """Truncated episodes count with their returns so far."""
     returns = {
         name: jnp.where(episode_stats.over, value, worlds.returns[name])
         for name, value in episode_stats.returns.items()
@@ -137,14 +138,14 @@ def cut_episodes(episode_stats: EpisodeStats, worlds: Worlds) -> EpisodeStats:
 
 
 def copy_ids(first: jax.Array | int, members: int, copies: int, common: bool) -> jax.Array:
-    """Global numbers of the copies of members from `first` on. If `common`, all members meet the same chances."""
+    """Global ids of the copies of members from `first` on. common: all members get the same random numbers."""
     own = jnp.arange(copies, dtype=jnp.uint32)
     member = jnp.zeros(members, jnp.uint32) if common else jnp.asarray(first, jnp.uint32) + jnp.arange(members)
     return (member.astype(jnp.uint32)[:, None] * jnp.uint32(copies) + own).reshape(-1)
 
 
 def with_stats(policies: dict[str, Any], found: dict[str, PyTree], axis: str | None) -> dict[str, Any]:
-    """The policies with the statistics of one more generation, found on all devices."""
+    """The policies with statistics updated by one more generation, on all devices."""
     return policies | {
         name: policies[name].replace(view_stats=_merge(policies[name].view_stats, new, axis))
         for name, new in found.items()

@@ -1,7 +1,7 @@
-"""What an evolution is, as plain data: an experiment, a strategy, and how many play how much.
+"""The config of an evolution as plain data: an experiment, a strategy, and the sizes of the search.
 
 A run of an evolution is a run folder like any other, with one more entry in `config.json`, so that `shoal eval` and
-`shoal watch` play what has evolved. An update of it is a generation. From Python:
+`shoal watch` play the evolved policies. An update of it is a generation. From Python:
 
     from shoal import presets
     from shoal.populations.evolution.plan import Evolution
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Evolution(Composed):
-    """All that is needed to reproduce an evolution.
+    """Everything needed to reproduce an evolution.
 
-    The experiment says which world, and whose networks: policies of its learners evolve, but for frozen ones, which
-    play as their weights say. Its numbers of copies, steps and env steps are not used.
+    The experiment gives the world and the networks: the policies of its learners evolve, except frozen ones, which play
+    with their own weights. Its numbers of copies, steps and env steps are not used.
     """
 
     kind: ClassVar[str] = "evolution"
@@ -49,7 +49,7 @@ class Evolution(Composed):
         check_types(self, "evolution")
         counts = {"generations": self.generations, "episodes": self.episodes, "max_steps": self.max_steps}
         require_positive("evolution", **counts)
-        for option, got in counts.items():  # the program counts them
+        for option, got in counts.items():  # the program counts in int32
             require(got < 2**31, "evolution", option, got, "less than 2^31")
         self.strategy.check(self.population)
         copies = self.population * self.episodes
@@ -79,6 +79,6 @@ class Evolution(Composed):
         )
 
     def program(self, devices: int | None = None) -> "EvolutionProgram":
-        from shoal.populations.evolution.program import make_evolution_program  # which needs plans
+        from shoal.populations.evolution.program import make_evolution_program  # which imports this module
 
         return make_evolution_program(self, devices)

@@ -1,7 +1,7 @@
-"""Evolution as one compiled program: thousands of policies are asked for, play, and are told, generation by generation.
+"""Evolution as one compiled program: generation by generation, thousands of policies are sampled, played and evaluated.
 
-Every member of the population plays `episodes` copies of the world, all of them at once; what the strategy makes of
-their returns is part of the same program, whose carry is donated. On several devices (on a CPU, cores) each plays a
+Every member of the population plays `episodes` copies of the world, all at once; the strategy's update from their
+returns is part of the same program, whose carry is donated. On several devices (on a CPU, cores) each plays a
 share of the members.
 """
 
@@ -38,13 +38,15 @@ __all__ = ["Evolution", "EvolutionCarry", "EvolutionProgram", "make_evolution_pr
 
 
 class Saved(struct.PyTreeNode):
-    """The policies of one learner, as a run keeps them: what the search would hand over now."""
+    """The policies of one learner as a run saves them: the current result of the search."""
 
     params: dict[str, Any]
 
 
 class EvolutionCarry(struct.PyTreeNode):
-    """All that an evolution is, on the device. learners: policies to play. gradient: ERL's learners, else empty."""
+    """The whole state of an evolution, on the device. learners: policies to play. gradient: ERL's learners, else
+    empty.
+    """
 
     learners: dict[str, Saved]
     search: PyTree
@@ -55,9 +57,9 @@ class EvolutionCarry(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class EvolutionProgram(CompiledProgram[EvolutionCarry]):
-    """An evolution, compiled: `init` makes the carry, `advance` breeds generations. Built by `build`.
+    """An evolution, compiled: `init` makes the carry, `advance` makes generations. Built by `make_evolution_program`.
 
-    start: policies that are not drawn but begin as they are given; see `begin`.
+    start: policies with given initial weights; see `begin`.
     """
 
     plan: Evolution
@@ -75,7 +77,7 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
 
     @functools.cached_property
     def genome(self) -> Genome:
-        """Of the policies that evolve."""
+        """The genome of the evolving policies."""
         shapes = jax.eval_shape(lambda: policies_of(self._fresh(jax.random.key(0))))
         return genome_of(shapes, {name: self.setup.algorithms[name] for name in self.evolving})
 
@@ -86,7 +88,7 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
 
     @functools.cached_property
     def actor(self) -> PopulationActor:
-        """Who plays what: members their own policies, frozen learners theirs, the others at random."""
+        """The actor: members play their own policies, frozen learners theirs, all others at random."""
         groups = self.setup.spec.groups
         random = set(_unfrozen(self.setup)) - set(self.evolving)
         algorithms = {
@@ -108,7 +110,7 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
 
     @functools.cached_property
     def need(self) -> Need:
-        """What it takes of memory, from its trace; what it holds is on every device."""
+        """The memory it needs, from its trace; the carry is on every device."""
         carry = self.shapes()
         one = need_of(carry, self._traced[0], carry)
         return dataclasses.replace(one, held=one.held * self.mesh.size) if on_host() else one
@@ -152,7 +154,7 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
     def restore(self, path: Path, meta: dict[str, Any]) -> EvolutionCarry:
         stored = checkpoint.load(path, self.shapes())
         if int(stored.generation) != meta["update"]:
-            raise records.forged(path, "its arrays are not from the generation that its meta data name")
+            raise records.forged(path, "its arrays are not from the generation that its meta data gives")
         records.check_finite(path, {name: saved.params for name, saved in stored.learners.items()})
         return jax.device_put(stored, self.shardings)
 
@@ -187,7 +189,7 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
         return {name: Saved({policy: policies[policy] for policy in saved.params}) for name, saved in learners.items()}
 
     def _generation(self, carry: EvolutionCarry, axis: str | None) -> tuple[EvolutionCarry, dict[str, jax.Array]]:
-        """Asks for members, lets them play, tells how they did."""
+        """Samples members, plays them, and updates the search with their fitness."""
         strategy = self.plan.strategy
         keys = jax.random.split(jax.random.fold_in(carry.key, carry.generation), 4)
         vectors, search = strategy.ask(keys[0], carry.search, self.plan.population)
@@ -214,7 +216,7 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
     def _evaluate(
         self, vectors: jax.Array, policies: dict[str, Any], key: jax.Array, centre: jax.Array, axis: str | None
     ) -> tuple[EpisodeStats, jax.Array, dict[str, jax.Array]]:
-        """The fitness of all members, each device playing some of them; all play the centre too, to know how it is."""
+        """The fitness of all members, split over the devices; each device also evaluates the centre."""
         plan = self.plan
         share = plan.population // self.mesh.size if axis else plan.population
         first = lax.axis_index(axis) * share if axis else 0
@@ -229,7 +231,9 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
     def _scores(
         self, episode_stats: EpisodeStats, share: int, axis: str | None, centre: int | None
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Fitness `[M]`, a mean over episodes, and metrics. centre: which member is no member, but the centre."""
+        """Fitness `[M]`, a mean over episodes, and metrics. centre: index of the extra row that evaluates the search's
+        mean.
+        """
         episodes = self.plan.episodes
         rows = share * episodes
         each = jnp.mean(episode_stats.fitness.reshape(-1, episodes), axis=1)
@@ -246,7 +250,7 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
 
 
 class GenerationTally(Tally):
-    """Generations for updates, whose number of env steps depends on how long episodes last."""
+    """A tally of generations, whose number of env steps depends on the lengths of episodes."""
 
     def __init__(self, program: EvolutionProgram):
         super().__init__(program)
@@ -296,7 +300,7 @@ def make_evolution_program(plan: Evolution, devices: int | None = None) -> Evolu
 
 
 def _check_memory(program: EvolutionProgram) -> None:
-    """Refuses a population that does not fit, and says how large a one does."""
+    """Refuses a population that does not fit into memory; the error gives the largest one that does."""
     plan, devices = program.plan, program.mesh.size
 
     @functools.cache
@@ -315,7 +319,7 @@ def _check_memory(program: EvolutionProgram) -> None:
 
 
 def start_of(setup: Setup) -> dict[str, Any]:
-    """The policies that begin with the weights of other runs, as their learners say."""
+    """The policies that start from the weights of other runs."""
     check_weights(setup.experiment)
     found = {}
     for name, (algorithm, spec) in setup.learners.items():
@@ -326,15 +330,15 @@ def start_of(setup: Setup) -> dict[str, Any]:
 
 
 def _check_return_groups(plan: Evolution, setup: Setup) -> None:
-    """Refuses a sum of rewards that is the same whatever is done."""
+    """Refuses a zero-sum fitness."""
     evolving = set(plan.evolve or _unfrozen(setup))
     players = setup.env.players
     if setup.env.kind != "competitive" or len(players) < 2:
         return
     if all(any(group in evolving for group, _ in seats) for seats in players.values()):
         raise OptionError(
-            f"evolution: in {plan.experiment.env!r} the players compete, so the returns of all sides add up to nothing "
-            f"that could be improved. Name the side that evolves: evolve=(NAME,), --evolve NAME; its policies are "
+            f"evolution: in {plan.experiment.env!r} the players compete, so the sum of all returns cannot "
+            f"be improved. Name the policies that evolve: evolve=(NAME,), --evolve NAME; its policies are "
             f"{', '.join(setup.spec.groups)}."
         )
 

@@ -1,4 +1,4 @@
-"""What every evolution strategy is: `init`, `ask`, `tell`, `centre`, over vectors. No worlds, no networks."""
+"""The interface of evolution strategies: `init`, `ask`, `tell`, `centre`, over vectors. No worlds, no networks."""
 
 import dataclasses
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class Strategy(Protocol):
     def name(self) -> str: ...
 
     def check(self, population: int) -> None:
-        """Refuses a size of the population that it cannot work with."""
+        """Refuses an unsuitable population size."""
         ...
 
     def init(self, key: jax.Array, draw: Draw, population: int, generations: int) -> PyTree:
@@ -37,16 +37,16 @@ class Strategy(Protocol):
         ...
 
     def tell(self, key: jax.Array, members: jax.Array, fitness: jax.Array, state: PyTree) -> PyTree:
-        """The state after it is known how fit these members are, `[M]`; more is better."""
+        """The state updated with the fitness of these members, `[M]`; more is better."""
         ...
 
     def centre(self, state: PyTree) -> jax.Array:
-        """The vector `[D]` that the search would hand over now: its mean, or its best."""
+        """The current result of the search, `[D]`: its mean, or its best."""
         ...
 
 
 def check_size(owner: str, population: int, even: bool = False) -> None:
-    """A population has two members at least; an even number of them if they come in pairs."""
+    """Refuses fewer than two members, and an odd number of members if they come in pairs."""
     whole = isinstance(population, int) and not isinstance(population, bool)
     require(whole and population >= 2, owner, "population", population, "a whole number, at least 2")
     if even and population % 2:
@@ -68,7 +68,7 @@ def check_floats(strategy: Any, **limits: tuple[float, float | None]) -> None:
 
 
 def check_whole(strategy: Any, **least: int) -> None:
-    """Each named option must be a whole number, at least so large."""
+    """Each named option must be a whole number of at least the given size."""
     for option, low in least.items():
         got = getattr(strategy, option)
         whole = isinstance(got, int) and not isinstance(got, bool) and got >= low
@@ -76,13 +76,13 @@ def check_whole(strategy: Any, **least: int) -> None:
 
 
 def hyper_of(strategy: Any) -> dict[str, jax.Array]:
-    """The floats of a strategy as arrays, so that other values are no other program."""
+    """The floats of a strategy as arrays, so that other values need no recompilation."""
     floats = [field.name for field in dataclasses.fields(strategy) if field.type in (float, "float")]
     return {name: jnp.asarray(getattr(strategy, name), jnp.float32) for name in floats}
 
 
 def centred_ranks(fitness: jax.Array) -> jax.Array:
-    """Ranks of `[M]` from -1/2, the worst, to 1/2, the best; equals share theirs. So only the order counts."""
+    """Ranks of `[M]` from -1/2, the worst, to 1/2, the best; ties share theirs. So only the order counts."""
     ranks = jax.scipy.stats.rankdata(fitness) - 1.0
     return ranks / (fitness.shape[0] - 1) - 0.5
 

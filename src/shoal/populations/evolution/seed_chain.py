@@ -1,14 +1,15 @@
 """A genetic algorithm whose individuals are chains of seeds (Such et al. 2017).
 
-Truncation selection, Gaussian mutation, no crossover, and the best member goes on unchanged. An individual is
+Truncation selection, Gaussian mutation, no crossover, and the best member survives unchanged. An individual is
 
     θ = draw(seed_0) + σ ε(seed_1) + σ ε(seed_2) + ...
 
-so a few integers say all about it, however large its network: `decode` makes the weights from them. Here the weights of
-the parents are kept beside their chains, so that a generation costs one mutation a member and not its whole ancestry.
+so a few integers describe it completely, however large its network: `decode` computes the weights from them. Here the
+weights of the parents are kept with their chains, so that a generation costs one mutation per member and not its whole
+ancestry.
 
-Departures: the first generation are mutants of `parents` fresh networks; the elite is the best of the generation by the
-same episodes as all others, without further ones.
+Departures: the first generation consists of mutants of `parents` fresh networks; the elite is selected by the same
+episodes as all others, without additional ones.
 """
 
 import dataclasses
@@ -43,8 +44,8 @@ class SeedChainGA:
 
     name: ClassVar[str] = "ga"
 
-    parents: int = 20  # how many of a generation have children
-    std: float = 0.05  # of a mutation, in each weight
+    parents: int = 20  # members of a generation that have children
+    std: float = 0.05  # standard deviation of a mutation, per weight
 
     def __post_init__(self):
         check_types(self)

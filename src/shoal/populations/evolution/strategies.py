@@ -1,8 +1,8 @@
 """Evolution strategies by name: OpenAI-ES, augmented random search, a genetic algorithm, ERL, and those of evosax.
 
 A strategy is a frozen dataclass, a plain description of a search; its methods are pure functions of its state, to be
-compiled by a runner. Fitness is the return: more is better. Only `Evosax` needs the package evosax, and imports it when
-it is used.
+compiled by a runner. Fitness is the return: more is better. Only `Evosax` needs the package evosax, and imports it on
+first use.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class ESState(struct.PyTreeNode):
-    """A search around a mean `[D]`. optimiser: what Adam remembers, if there is one. hyper: the strategy's floats."""
+    """A search around a mean `[D]`. optimiser: Adam's state, if used. hyper: the strategy's floats."""
 
     mean: jax.Array
     optimiser: Any
@@ -58,9 +58,9 @@ class OpenES:
     name: ClassVar[str] = "open_es"
 
     learning_rate: float = 0.2  # Adam's step size
-    std: float = 0.5  # how far members are from the mean, in each weight
-    weight_decay: float = 0.0  # share of the mean that fades in a step of size 1
-    ranks: bool = True  # only the order of the members counts; without it their returns, in standard deviations
+    std: float = 0.5  # standard deviation of members around the mean, per weight
+    weight_decay: float = 0.0  # share of the mean that decays in a step of size 1
+    ranks: bool = True  # use only the ranks of members; otherwise their returns, standardised
 
     def __post_init__(self):
         check_types(self)
@@ -105,8 +105,8 @@ class ARS:
     name: ClassVar[str] = "ars"
 
     learning_rate: float = 0.2  # step size
-    std: float = 0.3  # how far members are from the mean, in each weight
-    elite_share: float = 0.5  # pairs that count: those in which one of the two did best
+    std: float = 0.3  # standard deviation of members around the mean, per weight
+    elite_share: float = 0.5  # share of pairs that count: those with the best member
 
     def __post_init__(self):
         check_types(self)
@@ -136,11 +136,11 @@ class ARS:
 
 
 STRATEGIES: dict[str, Any] = {cls.name: cls for cls in (OpenES, ARS, SeedChainGA, ERL)}
-"""Those of Shoal itself."""
+"""Shoal's own strategies."""
 
 
 def strategy_names() -> list[str]:
-    """All strategies there are; evosax's only if it is installed."""
+    """All strategies; those of evosax only if it is installed."""
     return [*STRATEGIES, *evosax_names()]
 
 

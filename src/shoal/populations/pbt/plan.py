@@ -2,7 +2,7 @@
 
 Members learn side by side in one program, in which bad ones become copies of good ones with slightly different
 hyper-parameters (see `program`). A run of it is a run folder like any other, with one more entry in `config.json`;
-its checkpoints hold the policies of the best member where other runs hold theirs, so that `shoal eval` and
+its checkpoints store the policies of the best member where other runs store theirs, so that `shoal eval` and
 `shoal watch` play them. From Python:
 
     from shoal import presets
@@ -35,11 +35,12 @@ __all__ = ["PBT", "Range", "as_pbt"]
 
 @dataclasses.dataclass(frozen=True)
 class PBT(Composed):
-    """All that is needed to reproduce a population-based training.
+    """Everything needed to reproduce a population-based training.
 
     over: ranges by option, as `option` for all learners that have it and learn, or as `learner.option`; the first
-    values are drawn from them with the experiment's seed. measure: `return` or `return/GROUP`, what members are
-    compared by; by default the return of those that tuned learners play.
+    values are drawn from them with the experiment's seed. measure: `return` or `return/GROUP`, by which members are
+    compared; by default the return of the groups that tuned
+    learners play.
     """
 
     kind: ClassVar[str] = "pbt"
@@ -66,7 +67,7 @@ class PBT(Composed):
         require(0.0 < self.fraction <= 0.5, "pbt", "fraction", self.fraction, "greater than 0 and at most 0.5")
         require(1.0 < self.factor < math.inf, "pbt", "factor", self.factor, "greater than 1 and finite")
         require(0.0 <= self.resample <= 1.0, "pbt", "resample", self.resample, "at least 0 and at most 1")
-        require(seeds == 1, "pbt", "num_seeds", seeds, "1: the members have seeds of their own")
+        require(seeds == 1, "pbt", "num_seeds", seeds, "1: each member has its own seed")
         with as_pbt():
             Sweep(self.experiment, {name: (found.start, found.stop) for name, found in self.over.items()})  # the ends
 
@@ -81,14 +82,14 @@ class PBT(Composed):
         return self.members
 
     def program(self, devices: int | None = None) -> "PBTProgram":
-        from shoal.populations.pbt.program import make_pbt_program  # which needs plans
+        from shoal.populations.pbt.program import make_pbt_program  # which imports this module
 
         return make_pbt_program(self, devices)
 
 
 @contextlib.contextmanager
 def as_pbt() -> Iterator[None]:
-    """Says of errors in what a sweep checks that they are about population-based training."""
+    """Attributes errors raised by checks of `Sweep` to population-based training."""
     try:
         yield
     except OptionError as error:

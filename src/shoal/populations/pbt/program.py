@@ -1,10 +1,13 @@
 """Population-based training as one compiled program: all members learn side by side, are compared, and copied.
 
 Members are an axis of the fused program, each with a seed of its own. Every `interval` updates, inside the same donated
-loop, the mean returns of the episodes that ended since the last time decide who becomes a copy of whom (see
-`select`). A copy takes weights, optimiser, statistics and hyper-parameters of its source. It keeps its own
+loop, members are compared by the mean returns of the episodes that ended since the last comparison, and the worst
+become
+copies of the best (see `select`). A copy takes the weights, optimiser, statistics and hyper-parameters of its source.
+It
+keeps its own
 worlds, keys and replay, and begins with an empty memory. A member that failed (NaN) takes its source's worlds too, with
-its own keys, and an empty replay: its own may be what is broken.
+its own keys, and an empty replay: its own may contain the fault.
 """
 
 import dataclasses
@@ -35,7 +38,7 @@ from shoal.training.program import CompiledProgram, SeparateTally, Tally
 from shoal.training.sweep import SweepProgram, build_sweep
 
 SCORE, SOURCE = "pbt/score", "pbt/source"
-"""Columns of the metrics table, beside `pbt/OPTION` for each option that is tuned."""
+"""Columns of the metrics table, besides `pbt/OPTION` for each tuned option."""
 
 
 class Window(struct.PyTreeNode):
@@ -49,9 +52,9 @@ class Window(struct.PyTreeNode):
 
 
 class Record(struct.PyTreeNode):
-    """What is known of the members: their scores when they were last compared (NaN: none), and what came since.
+    """Statistics of the members: their scores in the last comparison (NaN: none), and the returns since.
 
-    A copy has the score and the last window of its source: they are about its weights.
+    A copy has the score and the last window of its source, as these belong to the weights.
     """
 
     key: jax.Array
@@ -61,7 +64,7 @@ class Record(struct.PyTreeNode):
 
 
 class PBTState(struct.PyTreeNode):
-    """All that the training is, on the device. Every leaf of `members` has a leading axis of members."""
+    """The whole state of the training, on the device. Every leaf of `members` has a leading axis of members."""
 
     members: Carry
     record: Record
@@ -72,7 +75,7 @@ class PBTState(struct.PyTreeNode):
 
 
 class Best(struct.PyTreeNode):
-    """The member whose policies would be handed over now: its number, and `params` by learner; scores of all."""
+    """The current best member: its number, and `params` by learner; scores of all."""
 
     member: jax.Array
     scores: jax.Array
@@ -81,7 +84,7 @@ class Best(struct.PyTreeNode):
 
 @dataclasses.dataclass(frozen=True)
 class _Members(SweepProgram):
-    """Points of a sweep, each of which has a seed of its own."""
+    """Points of a sweep, each with its own seed."""
 
     def _init_all(self) -> Carry:
         count = fused.num_points(self.overrides)
@@ -136,12 +139,12 @@ class PBTProgram(CompiledProgram[PBTState]):
         return Lineage(self)
 
     def policies(self, carry: PBTState) -> dict[str, PyTree]:
-        """Those of the best member."""
+        """The policies of the best member."""
         best = jax.device_get(self.best(carry))
         return {name: policy for own in best.learners.values() for name, policy in own["params"].items()}
 
     def fault(self, carry: PBTState, tally: Tally) -> str | None:
-        """That all members have failed; those that did are replaced by copies of others before that."""
+        """The error if all members have failed; single failed ones are replaced by copies of others."""
         faults = jax.device_get(carry.members.latch)
         failed = faults.kind.any(axis=-1)
         if not failed.all():
@@ -150,7 +153,7 @@ class PBTProgram(CompiledProgram[PBTState]):
         return f"all {len(failed)} members have failed. The first: {error}"
 
     def stored(self, carry: PBTState) -> tuple[PyTree, dict[str, Any]]:
-        """The policies of the best member are where other runs have theirs, so that they can be played as those are."""
+        """Stores the policies of the best member where other runs store theirs, so that they can be played."""
         members = carry.members.replace(latch=nan_guard.first_faults(carry.members.latch))
         best = jax.device_get(self.best(carry))
         return {"learners": best.learners, "state": carry.replace(members=members)}, {
@@ -158,7 +161,7 @@ class PBTProgram(CompiledProgram[PBTState]):
         }
 
     def standing(self, carry: PBTState) -> dict[str, Any]:
-        """`member`: the best one, whose policies are handed over. `scores`, `values`: of all members.
+        """`member`: the best one, whose policies are the result. `scores`, `values`: of all members.
 
         A score is the mean return since the last comparison, None if the member has failed or no episode has ended.
         """
@@ -172,23 +175,23 @@ class PBTProgram(CompiledProgram[PBTState]):
         }
 
     def restore(self, path: Path, meta: dict[str, Any]) -> PBTState:
-        """Weights may hold NaN: those of members that have failed do until a good one is copied over them."""
+        """Weights may contain NaN: those of failed members, until they are replaced."""
         shapes = self.shapes()
         members = shapes.members.replace(latch=nan_guard.as_stored(shapes.members.latch))
         stored = checkpoint.load(path, {"state": shapes.replace(members=members)}, partial=True)["state"]
         known = nan_guard.is_sound(stored.members.latch, self.setup.spec.groups)
         if not known or np.any(np.asarray(stored.members.update) != meta["update"]):
-            raise records.forged(path, "its arrays are not from the update that its meta data name")
+            raise records.forged(path, "its arrays are not from the update that its meta data gives")
         faults = nan_guard.spread(stored.members.latch, self.mesh.size)
         return jax.device_put(stored.replace(members=stored.members.replace(latch=faults)), self.shardings)
 
     @functools.cached_property
     def best(self):
-        """`best(state) -> Best`, by the current window or, while that is short, by it and the one before together."""
+        """`best(state) -> Best`, by the current window or, while that is short, by it and the previous one together."""
         return jax.jit(self._best)
 
     def values(self, members: Carry) -> dict[str, jax.Array]:
-        """The value of each option that is tuned, `[M]`, by its name in the plan."""
+        """The value of each tuned option, `[M]`, by its name in the plan."""
         first = {name: places[0] for name, places in self.plan.start.places.items()}
         return {name: members.learners[learner].hyper[option] for name, (learner, option) in first.items()}
 
@@ -238,7 +241,7 @@ class PBTProgram(CompiledProgram[PBTState]):
         """Compares the members, and makes copies of some of them."""
         plan = self.plan
         known = jnp.where(failed, jnp.nan, record.now.mean(record.score))
-        # Whose first episode still lasts is neither good nor bad.
+        # A member still in its first episode is neither good nor bad.
         scores = jnp.where(failed | ~jnp.isnan(known), known, jnp.nanmedian(known))
         key = jax.random.fold_in(record.key, members.update[0])
         steps = plan.fraction, plan.factor, plan.resample
@@ -286,19 +289,19 @@ class PBTProgram(CompiledProgram[PBTState]):
 
 
 class Lineage(SeparateTally):
-    """Follows the members: from whose place each one's weights came since the last line of metrics."""
+    """A tally that tracks the lineage: the member from which each one's weights came since the last line of metrics."""
 
     def __init__(self, program: PBTProgram):
         super().__init__(program)
         self.lineage = np.arange(program.plan.members)
 
     def add(self, count: int, table: Any) -> list[dict[str, Any]]:
-        """What is said of the members is as it was in the last update of a line, not a mean."""
+        """Figures of members are those of the last update of a line, not means."""
         rows, lines = self._rows(count, table), []
         self.update += count
         for row in rows:
             self._compose(row)
-            with np.errstate(all="ignore"):  # those that failed
+            with np.errstate(all="ignore"):  # failed members have NaN
                 completed = self.aggregator.add(row[None], self.total)
             for line in completed:
                 line |= {n: _plain(row[:, self.names.index(n)]) for n in self.names if n.startswith("pbt/")}
@@ -326,7 +329,7 @@ class Lineage(SeparateTally):
 
 
 def _plain(values: np.ndarray) -> list[float | None]:
-    """Six digits of each, which 1e-5 has too; None for what is not finite."""
+    """Values with six significant digits; None if not finite."""
     return [float(f"{value:.6g}") if math.isfinite(value) else None for value in np.asarray(values).tolist()]
 
 
@@ -338,8 +341,8 @@ def make_pbt_program(plan: PBT, devices: int | None = None) -> PBTProgram:
     env = inner.setup.env
     if env.kind == "competitive" and len(inner.measure) == len(return_groups(env)) > 1:
         raise OptionError(
-            f"pbt: in {plan.experiment.env!r} the players compete, so the returns of all sides add up to nothing that "
-            f"members could be compared by. Name one: measure=NAME, --measure NAME; of {', '.join(inner.measure)}."
+            f"pbt: in {plan.experiment.env!r} the players compete, so members cannot be compared by the "
+            f"sum of all returns. Name one: measure=NAME, --measure NAME; of {', '.join(inner.measure)}."
         )
     return PBTProgram(plan, inner, inner.measure)
 

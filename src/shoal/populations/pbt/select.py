@@ -6,7 +6,7 @@ that of a member that has failed. With n = max(1, ⌊fraction · M⌋),
     W = the n best of those that have not failed,    L = the n worst, and all that have failed;
 
     exploit: each i in L draws j from W, uniformly; source_i = j if i has failed or s_i < s_j, else i;
-             everybody else is its own source;
+             every other member is its own source;
 
     explore: of a member with source_i = j ≠ i, each hyper-parameter h by itself becomes
              a draw from its range, uniform on the range's own scale,         with probability `resample`, else
@@ -14,9 +14,9 @@ that of a member that has failed. With n = max(1, ⌊fraction · M⌋),
              h_j ± (factor - 1) · (stop - start)             in a linear range, each half of the time,
              and is clipped to the range.
 
-Departures: who is as good as the one it would copy stays, so that members who all earn the same do not become one; and
-in a linear range the step is a share of the range (a product would never leave 0, and would throw a discount of 0.99
-out of any sensible range). If all have failed nobody is copied.
+Departures: a member that is as good as its source stays, so that members with equal returns do not collapse into one;
+and in a linear range the step is a share of the range (a factor would never leave 0, and would move a discount of 0.99
+out of any sensible range). If all have failed, none is copied.
 """
 
 import math
@@ -30,7 +30,7 @@ from shoal.core.errors import require
 
 
 class Interval(Protocol):
-    """Where a hyper-parameter may be: from `start` to `stop`, and whether on a logarithmic scale."""
+    """The range of a hyper-parameter: from `start` to `stop`, optionally on a logarithmic scale."""
 
     @property
     def start(self) -> float: ...
@@ -51,9 +51,9 @@ def exploit(
     factor: float | jax.Array = 1.2,
     resample: float | jax.Array = 0.25,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Whom each member is to be a copy of, `[M]`, and the values to go on with, `[M]` by name.
+    """The source of each member, `[M]`, and the new values, `[M]` by name.
 
-    scores `[M]`, values `[M]` by name; the fraction is static. The same key gives the same answer.
+    scores `[M]`, values `[M]` by name; the fraction is static. The result depends on the key alone.
     """
     for_sources, for_values = jax.random.split(key)
     source = sources(for_sources, scores, fraction)
@@ -66,7 +66,7 @@ def exploit(
 
 
 def sources(key: jax.Array, scores: jax.Array, fraction: float) -> jax.Array:
-    """Exploit: the member that each one is to be a copy of, itself if it stays, `[M]`."""
+    """Exploit: the source of each member, itself if it stays, `[M]`."""
     require(0.0 < fraction <= 0.5, "pbt", "fraction", fraction, "greater than 0 and at most 0.5")
     count = scores.shape[0]
     share = max(1, math.floor(fraction * count + 1e-9))  # 0.29 * 100 is a little less than 29
