@@ -32,7 +32,6 @@ Logs = Annotated[UseAppendAction[tuple[str, ...]], arg(name="log", metavar="NAME
 """Loggers beside `metrics.jsonl`; may be repeated."""
 RunArgument = Annotated[Positional[str], arg(metavar="RUN")]
 Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
-Seconds = Annotated[DisallowNone[float | None], arg(metavar="SECONDS")]
 Folder = Annotated[DisallowNone[str | None], arg(metavar="DIR")]
 """A folder to be made. Its path goes through `resolve_path`."""
 ClusterAddress = Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")]
