@@ -95,7 +95,7 @@ def stub(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=Board))
     for where in (
         *("shoal.training.program.CompiledProgram.compiled", "shoal.training.host.HostProgram.compiled"),
-        *("shoal.training.fused.FusedProgram.init", "shoal.populations.evolution.program.PBTProgram.init"),
+        *("shoal.training.fused.FusedProgram.init", "shoal.populations.evolution.program.EvolutionProgram.init"),
         *("shoal.populations.pbt.program.PBTProgram.init", "shoal.populations.population.PopulationProgram.compiled"),
         *("shoal.cli.commands.evaluate.evaluate", "shoal.api.replay.record", "shoal.cli.commands.population.record"),
         "shoal.populations.population.beginning",
@@ -117,7 +117,12 @@ def commands(kind, folder, out):
         return calls
     if kind == "sweep":
         return [*calls, ("sweep", folder), ("eval", folder), ("watch", folder), ("train", folder, "--help")]
-    calls += [("eval", folder), ("watch", folder), ("export", folder, out / "exported"), ("train", folder, "--help")]
+    calls += [
+        ("eval", folder),
+        ("watch", folder),
+        ("export", folder, "--output", out / "exported"),
+        ("train", folder, "--help"),
+    ]
     calls += [("train", folder, "--weights", f"all={folder}", "--run-dir", out / "new"), ("population", folder)]
     calls += [("eval", folder, "--opponent", f"agent[0]={folder}", "--json"), ("sweep", folder, "--help")]
     return calls
