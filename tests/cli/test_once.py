@@ -89,11 +89,19 @@ def test_options_are_the_fields_of_configs(options, config, left):
         (PoolOptions, PoolConfig, POOL),
     ],
 )
-def test_options_of_a_cluster_name_the_defaults_of_its_configs(options, config, names):
+def test_options_of_a_cluster_are_those_of_its_configs(options, config, names):
     made = {field.name: field for field in dataclasses.fields(options)}
     for name, option in names.items():
         assert made[option].default is None
-        assert made[option].metadata["help"] == f"{comments(config)[name]} ({getattr(config(), name)})"
+        assert made[option].metadata["help"] == comments(config)[name]
+
+
+def test_help_shows_the_defaults_of_configs(shoal):
+    shown = " ".join(shoal("train", "tag/grid", "--help").out.replace("│", "").split())
+    assert f"processes that step worlds (default: {ClusterPlan().actors})" in shown
+    shown = " ".join(shoal("pbt", "tag/grid", "--help").out.replace("│", "").split())
+    assert f"trainings side by side (default: {PBT.members})" in shown
+    assert f"CPU cores of each worker (default: {PoolConfig().cpus})" in shown
 
 
 def test_old_names_of_options_are_understood_and_said(shoal, tmp_path):

@@ -117,7 +117,12 @@ def commands(kind, folder, out):
         return calls
     if kind == "sweep":
         return [*calls, ("sweep", folder), ("eval", folder), ("watch", folder), ("train", folder, "--help")]
-    calls += [("eval", folder), ("watch", folder), ("export", folder, out / "exported"), ("train", folder, "--help")]
+    calls += [
+        ("eval", folder),
+        ("watch", folder),
+        ("export", folder, "--output", out / "exported"),
+        ("train", folder, "--help"),
+    ]
     calls += [("train", folder, "--weights", f"all={folder}", "--run-dir", out / "new"), ("population", folder)]
     calls += [("eval", folder, "--opponent", f"agent[0]={folder}", "--json"), ("sweep", folder, "--help")]
     return calls

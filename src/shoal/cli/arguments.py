@@ -32,7 +32,6 @@ Logs = Annotated[UseAppendAction[tuple[str, ...]], arg(name="log", metavar="NAME
 """Loggers beside `metrics.jsonl`; may be repeated."""
 RunArgument = Annotated[Positional[str], arg(metavar="RUN")]
 Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
-Seconds = Annotated[DisallowNone[float | None], arg(metavar="SECONDS")]
 Folder = Annotated[DisallowNone[str | None], arg(metavar="DIR")]
 """A folder to be made. Its path goes through `resolve_path`."""
 ClusterAddress = Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")]
@@ -197,9 +196,10 @@ def options_from(
         said, kinds = comments(config), get_type_hints(config)
         for name, option in names.items():
             default, help, kind = fields[name].default, said[name], kinds[name]
+            shown = arg(help_behavior_hint=f"(default: {default})")
             if optional:
-                help, default, kind = f"{help} ({default})", None, kind | None
-            cls.__annotations__[option] = _option_kind(kind, default)
+                default, kind = None, Annotated[DisallowNone[kind | None], shown]
+            cls.__annotations__[option] = kind if optional else _option_kind(kind, default)
             setattr(cls, option, option_field(default, help))
         return cls
 

@@ -22,7 +22,6 @@ from shoal.cli.arguments import (
     Imports,
     Logs,
     RunArgument,
-    Seconds,
     options_from,
     parse,
     scan,
@@ -49,6 +48,8 @@ INTERRUPTED = 130
 """Exit code of a run that was stopped and can be resumed."""
 MINUTES = 1.0
 """Time between two checkpoints."""
+STEPPING = ("env_workers", "env_timeout")
+"""Options of how environments of other libraries are stepped."""
 POOL = {"workers": "workers", "cpus": "worker_cpus", "gpus": "worker_gpus"}
 """What can be said of a pool of workers, and the options for it."""
 
@@ -80,12 +81,9 @@ class SavedRunOptions(NewRunOptions):
 
 
 @dataclasses.dataclass(frozen=True)
+@options_from(Local, {name: name for name in STEPPING}, optional=True)
 class SteppingOptions:
     """How environments of other libraries are stepped."""
-
-    env_workers: Count = None
-    """processes that step environments of other libraries, and are replaced when they hang or die (0: this process)"""
-    env_timeout: Seconds = None  # after which an environment counts as hung in one step (60)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,8 +178,7 @@ def new_folder(options: NewRunOptions, experiment: Experiment, root: str = "runs
 
 def stepping_options(options: SteppingOptions) -> dict[str, Any]:
     """How environments of other libraries are stepped, as far as it was said; for `train`, `resume`, `evaluate`."""
-    given = {"env_workers": options.env_workers, "env_timeout": options.env_timeout}
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: vars(options)[name] for name in STEPPING if vars(options)[name] is not None}
 
 
 def place_of(

@@ -15,7 +15,7 @@ Sync = Literal["sync", "async", "stale"]
 class ClusterPlan:
     """The cluster's part of an experiment. Stored as JSON, beside the experiment, in `config.json`."""
 
-    recipe: str = "sync"  # architecture: sync, stale, impala, appo, ...; by default what suits the algorithm
+    recipe: str = "sync"  # architecture: sync, stale, impala, appo, ...; for the algorithm impala, by default impala
     actors: int = 2  # processes that step worlds
     learners: int = 1  # processes that learn from them
     backups: int = 0  # actors more than a synchronous update waits for: the slowest are left behind

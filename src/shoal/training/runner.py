@@ -70,16 +70,12 @@ class Runner(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Local:
-    """On this machine. devices: only the first few; by default those that speed it up, or as many as before.
-
-    Environments of other libraries are stepped in `env_workers` processes (0: in this one), where they may hang or die;
-    one that takes longer than `env_timeout` seconds for a step is replaced or, in this
-    process, reported.
-    """
+    """On this machine. devices: only the first few; by default those that speed it up, or as many as before."""
 
     devices: int | None = None
     env_workers: int = 0
-    env_timeout: float = TIMEOUT
+    """processes that step environments of other libraries, and are replaced when they hang or die (0: this process)"""
+    env_timeout: float = TIMEOUT  # seconds after which an environment counts as hung in one step
     program: Program[Any] | None = dataclasses.field(default=None, repr=False, compare=False)  # see `prepare`
 
     def prepare(self, config: Config, resumed: Path | None = None) -> Self:
