@@ -1,8 +1,8 @@
 """Distributions over one agent's action: no batch axes, the caller vmaps.
 
 `distribution(space, parameters, legal)` builds the one that fits an action space from the outputs of a policy head:
-logits for discrete spaces, means followed by log standard deviations for boxes. All are pytrees with
-`sample(key)`, `mode()`, `log_prob(action)`, `entropy()` and `sample_and_log_prob(key)`.
+logits for discrete spaces, means followed by log standard deviations for boxes. All are pytrees with `sample(key)`,
+`mode()`, `log_prob(action)`, `entropy()` and `sample_and_log_prob(key)`.
 """
 
 import math

@@ -1,9 +1,8 @@
 """PSRO and leagues as runs: the config of a population, and the program that grows it, one iteration per update.
 
 After every iteration the banks, the payoff table and the history are saved; a resumed run equals an uninterrupted one
-to the bit, because all random numbers of an iteration follow from the seed
-and the iteration's number. Policies of other runs are read once, at the start; from then on they are in the
-population's own checkpoints. From Python:
+to the bit, because all random numbers of an iteration follow from the seed and the iteration's number. Policies of
+other runs are read once, at the start; from then on they are in the population's own checkpoints. From Python:
 
     from shoal.populations.population import PopulationConfig
     from shoal.populations.psro import PSRO

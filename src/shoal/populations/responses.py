@@ -2,8 +2,8 @@
 
 Each player has its own training: its seats are played by the learner, the other seats by `Opponents` from the others'
 banks. Two programs are compiled, one that starts the trainings of all players and one that makes updates in all of
-them; mixtures, banks, seeds and starting weights are data. They are recompiled only when a
-bank has outgrown its capacity.
+them; mixtures, banks, seeds and starting weights are data. They are recompiled only when a bank has outgrown its
+capacity.
 """
 
 import dataclasses

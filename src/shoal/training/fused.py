@@ -1,10 +1,9 @@
 """The fused runner: everything from `reset` to the updated weights is one compiled program.
 
 The carry (worlds, memory, learners, counters) is donated, so it stays on the device and is updated in place; the host
-only passes the number of updates, and later reads a
-small table of metrics. The copies are sharded over the
-devices; gradients and statistics are summed over them. Several seeds, and several values of float hyper-parameters,
-are a vmap over the whole program.
+only passes the number of updates, and later reads a small table of metrics. The copies are sharded over the devices;
+gradients and statistics are summed over them. Several seeds, and several values of float hyper-parameters, are a vmap
+over the whole program.
 """
 
 import dataclasses

@@ -1,9 +1,9 @@
 """How much memory a traced program needs while it runs, from its jaxpr: nothing is compiled or allocated.
 
 A value is counted from the operation that makes it to the last one that reads it. As in XLA, results of elementwise
-operations are assumed to be fused into the operations that read them: they take
-memory only where they must be materialised, as an argument of a product, a sort or a loop, or as a result. Updates
-of an array are made in place, and so are the carries of a loop.
+operations are assumed to be fused into the operations that read them: they take memory only where they must be
+materialised, as an argument of a product, a sort or a loop, or as a result. Updates of an array are made in place, and
+so are the carries of a loop.
 """
 
 import math

@@ -29,8 +29,7 @@ class Logger:
 
     def open(self, experiment: Experiment, folder: Path | None, update: int) -> None:
         """Called before the first line. folder: of the run, if it has one. update: the run's position; later lines will
-        be
-        written, again if a stopped run had written them before.
+        be written, again if a stopped run had written them before.
         """
 
     def write(self, line: Mapping[str, Any]) -> None:

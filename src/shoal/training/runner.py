@@ -73,8 +73,7 @@ class Local:
     """On this machine. devices: only the first few; by default those that speed it up, or as many as before.
 
     Environments of other libraries are stepped in `env_workers` processes (0: in this one), where they may hang or die;
-    one that takes longer than `env_timeout` seconds for a step is replaced or, in this
-    process, reported.
+    one that takes longer than `env_timeout` seconds for a step is replaced or, in this process, reported.
     """
 
     devices: int | None = None
