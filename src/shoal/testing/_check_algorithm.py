@@ -82,8 +82,8 @@ def check_algorithm(
 ) -> Report:
     """Checks an algorithm and explains what to fix.
 
-    learns: whether to train it in the probes, too, for `total_env_steps` each, with so many seeds; hand it over with
-    options that suit such short runs (a learning rate of 5e-3, a small network). What has a memory, such as a network
+    learns: whether to train it in the probes, too, for `total_env_steps` each, with that many seeds; give it options
+    that suit such short runs (a learning rate of 5e-3, a small network). What has a memory, such as a network
     with `recurrent="gru"`, is trained in one probe more.
 
     Raises `AlgorithmError` listing every problem, unless `raise_on_problems` is off. Warnings never raise.
@@ -259,7 +259,7 @@ def _check_repeats(findings: Findings, program: fused.FusedProgram, after: Any) 
 
 
 def _check_spread(findings: Findings, experiment: Experiment, program: fused.FusedProgram, done: list[str]) -> None:
-    """Beside another seed, over two devices if there are so many: both at once, and apart if that goes wrong."""
+    """Trains beside another seed, over two devices if available: both at once, and separately if that fails."""
     alone = on_host(_weights(_advance(program, program.init(), 2)))
 
     def differs(num_seeds: int, devices: int) -> str | None:

@@ -33,7 +33,7 @@ class Kind(NamedTuple):
     command: str
     shown_by: str
     config: str  # module and class of the config of such a run
-    option: str = "--run-dir"  # of that command, for another folder
+    option: str = "--run-dir"  # option of that command for another folder
 
 
 KINDS = {

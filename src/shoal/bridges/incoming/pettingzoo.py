@@ -2,8 +2,7 @@
 
 The name is a module with a function `parallel_env` or, where there is none, `env` (agents then act in turn); or
 `module:function` with any function that makes one (see `_makers`); or a name in PettingZoo's registry,
-`classic/connect_four-v3`.
-Options go to it, but for these:
+`classic/connect_four-v3`. Options go to it, except these:
 
 - check: whether observations are compared with their spaces (the first 1,000 steps of each copy), and agents that were
   done watched for acting or being paid.
