@@ -152,10 +152,10 @@ class FusedProgram(CompiledProgram[Carry]):
             raise records.forged(path, "its arrays are not from the update that its meta data gives")
         records.check_finite(path, {name: learner.params for name, learner in stored.learners.items()})
         untripped = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes.latch)
-        learners = {name: self._stretched(state) for name, state in stored.learners.items()}
+        learners = {name: self._stretch_schedules(state) for name, state in stored.learners.items()}
         return jax.device_put(stored.replace(latch=untripped, learners=learners), self.shardings)
 
-    def _stretched(self, state: Any) -> Any:
+    def _stretch_schedules(self, state: Any) -> Any:
         """A learner's state with schedules that end at the run's current total, which may have been raised."""
         hyper = getattr(state, "hyper", {})
         if "total_updates" not in hyper:
