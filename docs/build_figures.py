@@ -218,7 +218,7 @@ def cluster_services() -> str:
 
 
 FAULTS = {
-    "actor": "an actor shot with SIGKILL",
+    "actor": "an actor killed with SIGKILL",
     "learner": "the learner",
     "inference server": "the inference server of `seed`",
     "parameter service": "the parameter service",
@@ -228,7 +228,7 @@ FAULTS = {
     "environment raises once": "an environment raises once",
     "environment hangs": "an environment hangs, with a patience of 5 s",
     "environment gives NaN": "an environment gives NaN",
-    "driver killed and resumed": "the driver shot, then `shoal resume`",
+    "driver killed and resumed": "the driver killed, then `shoal resume`",
 }
 
 

@@ -29,7 +29,7 @@ class MunchausenDQN(DQN):
         return super().init(key, spec)
 
     def backup(self, space, online, target, steps):
-        reward, following = super().backup(space, online, target, steps)  # what holds for those who wait
+        reward, following = super().backup(space, online, target, steps)  # the same for waiting agents
         now = self._log_policy(target.now, steps.observation)
         after = self._log_policy(target.next, steps.next_observation)
         taken = jnp.take_along_axis(now, steps.action[..., None], axis=-1)[..., 0]

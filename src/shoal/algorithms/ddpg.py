@@ -8,11 +8,10 @@ networks move in every second gradient step) and `target_noise=0.2`, cut off at 
 of half the range of an action; exploration adds plain Gaussian noise, `exploration_noise`.
 
 Discrete and MultiDiscrete actions: the actor outputs logits, restricted by the action mask. Exploring means sampling
-from
-them, and choosing any legal action with the probability `exploration_noise`. In the losses an action is a one-hot
+from them, and choosing any legal action with the probability `exploration_noise`. In the losses an action is a one-hot
 sample, through which gradients flow as through softmax((logits + g) / τ) with Gumbel noise g, τ being
-`gumbel_temperature` (straight-through). `logit_penalty` times the mean square of the legal logits is added to the
-actor loss: these gradients vanish once the softmax saturates, rightly or wrongly.
+`gumbel_temperature` (straight-through). `logit_penalty` times the mean square of the legal logits is added to the actor
+loss: these gradients vanish once the softmax saturates, rightly or wrongly.
 
 With `critic="global"` the critic sees the global state and the actions of all agents of the learner, whatever their
 groups. In targets these are what the slow actors choose; in the actor loss the own action is the actor's and the
@@ -20,9 +19,8 @@ others' are from the replay.
 
 Departures: actor and critic losses are taken at the same weights; the actions enter the critic at its last hidden
 layer; agents of a group share weights, the global critic gets the identity of the agent whose action it values; n
-counts own decisions; truncated episodes
-bootstrap from their real final observation. See `off_policy` for inactive agents, for memory, and for the shape
-letters.
+counts own decisions; truncated episodes bootstrap from their real final observation. See `off_policy` for inactive
+agents, for memory, and for the shape letters.
 """
 
 import dataclasses

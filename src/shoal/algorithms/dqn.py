@@ -5,10 +5,8 @@
 Papers: Mnih et al. 2015 (DQN), van Hasselt et al. 2016 (double), Wang et al. 2016 (dueling), Schaul et al. 2016
 (prioritised replay), Sunehag et al. 2018 (VDN), Rashid et al. 2018 (QMIX), Kapturowski et al. 2019 (R2D2: stored state
 and burn-in). Departures: the target network is updated slowly (Polyak) instead of copied periodically; the loss is
-squared
-and gradients are scaled down to a norm instead of Huber's; n counts own decisions; truncated episodes bootstrap from
-their real final observation; a team's reward is the mean of its agents'; R2D2's values are not
-rescaled.
+squared and gradients are scaled down to a norm instead of Huber's; n counts own decisions; truncated episodes bootstrap
+from their real final observation; a team's reward is the mean of its agents'; R2D2's values are not rescaled.
 
 With `mixer="none"` each agent learns for itself (IQL), with shared weights inside a group. Another target is another
 `backup`. Shape letters: `W` rows of a window, `S` of them are learnt from (`sequence`), `T` of them are needed for that
@@ -170,9 +168,7 @@ class DQN(Replayed, QLearning, Prioritises):
     def evaluate(
         self, weights: dict[str, PyTree], state: LearnerState, windows: Steps, rows: Steps, after: NextObservations
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], dict[str, jax.Array]]:
-        """By group, `[T, B, n]`: Q(s, a) of the actions taken, their rewards, and the values of the next
-        observations.
-        """
+        """By group, `[T, B, n]`: Q(s, a) of the actions taken, rewards, and values of the next observations."""
         chosen, reward, following = {}, {}, {}
         for name, policy in state.params.items():
             network, seen = policy.network, rows.observation[name]

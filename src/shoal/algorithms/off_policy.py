@@ -2,10 +2,10 @@
 
 An algorithm derives from `OffPolicy` and adds `choose_action`, `loss` and `update`. A learner is a set of actors, one
 per group, and of critics (see `networks.critics`). An inactive agent does nothing: critics get zeros for its action,
-and are trained there as well, so that values
-propagate through the observations of waiting agents. Agents that are not present do not count. With a recurrent
-network, actor and critics each have a memory: it is stored with the steps and refreshed over the first rows of a
-window (burn-in), and the observation after a row is evaluated with the memory after it.
+and are trained there as well, so that values propagate through the observations of waiting agents. Agents that are not
+present do not count. With a recurrent network, actor and critics each have a memory: it is stored with the steps and
+refreshed over the first rows of a window (burn-in), and the observation after a row is evaluated with the memory after
+it.
 
 Shape letters: those of `replay`, and `K` critics.
 """

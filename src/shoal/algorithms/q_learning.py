@@ -53,7 +53,7 @@ class QLearning(Algorithm, Evolves):
     epsilon_fraction: float = 0.3  # share of the run over which it falls
     anneal: bool = False  # learning rate falls linearly to 0
     dueling: bool = False  # separate heads for value and advantages
-    mixer: MixerKind = "none"  # of the team's values: none (independent), sum (VDN), monotonic (QMIX)
+    mixer: MixerKind = "none"  # mixer of the team's values: none (independent), sum (VDN), monotonic (QMIX)
     mixer_hidden: int = 64  # width of the hypernetwork of a monotonic mixer
     network: Network = dataclasses.field(default_factory=Network)  # torso of the action values
 

@@ -23,7 +23,7 @@ def check_class(name: str, cls: Any) -> None:
 
     if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
         refuse("it must be a class derived from shoal.core.algorithm.Algorithm, or from an algorithm such as shoal.PPO")
-    if _undecorated(cls):
+    if _lacks_decorator(cls):
         refuse(f"its options are not visible: write {FROZEN} above the class, below @shoal.register_algorithm")
     if not cls.__dataclass_params__.frozen:  # pyright: ignore[reportAttributeAccessIssue]
         refuse(f"it is not frozen: write {FROZEN} above the class")
@@ -93,7 +93,7 @@ def _suggest(cls: type) -> str:
     return "".join(parts).lower().strip("_")
 
 
-def _undecorated(cls: type) -> bool:
+def _lacks_decorator(cls: type) -> bool:
     """Whether a class has options of its own but is not a dataclass: they would be lost."""
     if not dataclasses.is_dataclass(cls):
         return True

@@ -7,8 +7,7 @@
 Papers: Haarnoja et al. 2018 (SAC), Christodoulou 2019 (discrete SAC), Iqbal and Sha 2019 (MAAC).
 
 Continuous actions are a squashed Gaussian, whose deviation depends on the observation; critics take the action as
-input, and gradients flow through the sample. For discrete actions critics output a value
-per choice; expectations are
+input, and gradients flow through the sample. For discrete actions critics output a value per choice; expectations are
 exact, part by part: the value of a MultiDiscrete action is the mean of those of its parts, its entropy their sum.
 
 The target entropy is a share of the maximum: `target_entropy_share` times the entropy of the uniform choice among
@@ -20,8 +19,8 @@ legal actions; for continuous ones, minus their dimension times the share, in un
 Departures: actor and critic losses are taken at the same weights; actions enter the critic at its last hidden layer;
 agents of a group share weights and a temperature; MAAC's counterfactual baseline is implied by the exact expectation,
 whose gradient does not change with a constant added to all values; n counts own decisions, and n-step targets omit the
-entropy of those in between; truncated episodes bootstrap from their real final
-observation. See `off_policy` for inactive agents, for memory, and for the shape letters.
+entropy of those in between; truncated episodes bootstrap from their real final observation. See `off_policy` for
+inactive agents, for memory, and for the shape letters.
 """
 
 import dataclasses

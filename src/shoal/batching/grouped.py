@@ -1,9 +1,9 @@
 """Different policies for the copies of a batch, without a copy of the weights for each.
 
 A bank of policies is one pytree with a leading axis; every copy of a world names the policy that plays in it. Gathering
-weights for each copy moves megabytes needlessly, and running every policy on every copy wastes work. So
-copies are sorted by their policy, each policy's share is filled up to whole blocks, and a block takes one policy's
-weights: a batched matrix product, at most `policies - 1` blocks larger than for a single policy.
+weights for each copy moves megabytes needlessly, and running every policy on every copy wastes work. So copies are
+sorted by their policy, each policy's share is filled up to whole blocks, and a block takes one policy's weights: a
+batched matrix product, at most `policies - 1` blocks larger than for a single policy.
 """
 
 from collections.abc import Callable

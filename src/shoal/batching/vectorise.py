@@ -2,8 +2,7 @@
 
 Only the copies whose episode ended are reset (see `masked.masked_map`), and every episode starts from an independent
 draw. Observations are computed once per step, after the resets. The final state of an ended episode is returned beside
-the
-new one; `Vectorised.observe` gives its observation where values are bootstrapped from it.
+the new one; `Vectorised.observe` gives its observation where values are bootstrapped from it.
 """
 
 import dataclasses

@@ -88,7 +88,7 @@ class NumpyPolicy:
         self._check_memory(memory, lead)
         count = 0
         while f"layer{count}/kernel" in self.arrays:
-            x = self._activate(self._normed(count, self._dense(f"layer{count}", x)))
+            x = self._activate(self._layer_norm(count, self._dense(f"layer{count}", x)))
             count += 1
         if self.recurrent != "none":
             memory = memory or self.initial_memory(*x.shape[:-1])
@@ -173,7 +173,7 @@ class NumpyPolicy:
     def _dense(self, name: str, x: np.ndarray) -> np.ndarray:
         return x @ self.arrays[f"{name}/kernel"] + self.arrays[f"{name}/bias"]
 
-    def _normed(self, layer: int, x: np.ndarray) -> np.ndarray:
+    def _layer_norm(self, layer: int, x: np.ndarray) -> np.ndarray:
         if not self.layer_norm:
             return x
         centred = x - x.mean(-1, keepdims=True)

@@ -21,15 +21,15 @@ class ClusterPlan:
     backups: int = 0  # actors more than a synchronous update waits for: the slowest are left behind
     max_staleness: int = 2  # updates that experience may be behind, for stale
     max_divergence: float = 0.0  # how far, as KL, the policy may have moved since, for stale; 0: any
-    shards: int = 1  # processes that keep replays
+    shards: int = 1  # services that keep replays
     queue: int = 0  # rollouts that may wait for the learner; 0: two per actor, one if nobody waits
     patience: float = 60.0  # seconds that a task may take before its worker is taken for hung, and replaced
     retries: int = 5  # times in a row that a worker may fail at its task before the run gives up
     commit_seconds: float = 2.0  # time between states that survive anything
-    actor_cpus: float = 1.0  # CPU cores of each actor
-    learner_cpus: float = 1.0  # CPU cores of each learner
-    actor_gpus: float = 0.0  # GPUs of each actor
-    learner_gpus: float = 0.0  # GPUs of each learner
+    actor_cpus: float = 1.0  # CPUs per actor
+    learner_cpus: float = 1.0  # CPUs per learner
+    actor_gpus: float = 0.0  # GPUs per actor
+    learner_gpus: float = 0.0  # GPUs per learner
 
     def __post_init__(self):
         check_types(self, "cluster")

@@ -31,8 +31,7 @@ class LearnerSpec:
 
     groups: the groups it owns, observations filled in. state: spec of the global state. total_updates: number of
     updates of the experiment, for schedules. observations: shapes of what `observe` returns for its groups; num_envs,
-    num_steps: copies and steps of the
-    experience of an update; all three are needed by learners with a replay.
+    num_steps: copies and steps of the experience of an update; all three are needed by learners with a replay.
     """
 
     groups: dict[str, Group]

@@ -67,7 +67,7 @@ def checked_update(
     except ShoalError:
         raise
     except Exception as error:  # the user's own code may raise anything
-        raise AlgorithmError(f"{type(algorithm).__name__}: {_raised(error, 'update')}.") from error
+        raise AlgorithmError(f"{type(algorithm).__name__}: {_explain_exception(error, 'update')}.") from error
     for problem in update_problems(state, result):
         raise AlgorithmError(f"{type(algorithm).__name__}: {problem}.")
     return result
@@ -173,10 +173,10 @@ def _trace(where: str, method: Callable, *args: Any) -> Any:
     except ShoalError:
         raise
     except Exception as error:  # the user's own code may raise anything
-        return _raised(error, where)
+        return _explain_exception(error, where)
 
 
-def _raised(error: Exception, method: str) -> Problem:
+def _explain_exception(error: Exception, method: str) -> Problem:
     _, where, what, fix = explain(error, method)
     return Problem(where, what, fix)
 

@@ -73,7 +73,9 @@ class Registry(Mapping[str, Any]):
             try:
                 self[name]
                 others = [point for point in points.select(name=name) if point.value != self._holder(name)]
-                said += [f"{_declared(self.kind, point)} is not used: the name is taken" for point in others]
+                said += [
+                    f"{_describe_entry_point(self.kind, point)} is not used: the name is taken" for point in others
+                ]
             except ShoalError as error:
                 said.append(str(error))
         return said
@@ -114,7 +116,7 @@ class Registry(Mapping[str, Any]):
             target = point.load()
         except (Exception, SystemExit) as error:  # the package's own code may raise anything
             raise OptionError(
-                f"{_declared(self.kind, point)} cannot be imported: {type(error).__name__}: {error}"
+                f"{_describe_entry_point(self.kind, point)} cannot be imported: {type(error).__name__}: {error}"
             ) from error
         if self.table.get(name) is not target:  # it may have registered itself
             self.register(name, target)
@@ -199,7 +201,7 @@ def _shown(identity: str) -> str:
     return f"{source(identity)}:{name}" if module.startswith(FILE_MODULE) else identity
 
 
-def _declared(kind: str, point: importlib.metadata.EntryPoint) -> str:
+def _describe_entry_point(kind: str, point: importlib.metadata.EntryPoint) -> str:
     return f"the {kind} {point.name!r} of the {PACKAGE}{_package(point)} ({point.value})"
 
 

@@ -3,8 +3,7 @@
 All code that reads, writes or appends inside a run folder uses this module. Files are opened without following links
 and without blocking, and must be regular files; folders inside a run must be real folders. (The run folder itself may
 be reached through a link: that path comes from the user, not from the folder.) JSON is read up to a size, a depth and a
-number
-of parts, so that a small file cannot become a large object. Writes are atomic.
+number of parts, so that a small file cannot become a large object. Writes are atomic.
 """
 
 import json
@@ -217,8 +216,7 @@ def file_stem(name: str) -> str:
     """A name as (the first part of) a file's name: unsafe characters are written as %XX, as in URLs.
 
     Names of policies, groups and members come from the user or from a run folder, and may contain `/` or `..`.
-    Different
-    names have different stems.
+    Different names have different stems.
     """
 
     def escaped(found: re.Match[str]) -> str:

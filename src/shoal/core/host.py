@@ -1,9 +1,9 @@
 """Environments on the host: stateful, in numpy, stepped by Python. Their contract, and their proxies for runners.
 
 A `HostEnv` is one environment, a `HostBatch` several that are stepped together and reset themselves; `SerialHostBatch`
-makes a batch of single ones. To everything else (seats, shapes, learners) a host environment is a
-`HostEnvProxy`: an environment like any other, whose state is what the host last reported. A runner for host
-environments (`training.host`) fills it in; the fused runner cannot, and refuses.
+makes a batch of single ones. To everything else (seats, shapes, learners) a host environment is a `HostEnvProxy`: an
+environment like any other, whose state is what the host last reported. A runner for host environments (`training.host`)
+fills it in; the fused runner cannot, and refuses.
 """
 
 import dataclasses

@@ -3,8 +3,7 @@
 A run folder is data and may come from anyone. Ids of other libraries can name modules and functions, and options can
 name files: such ids are taken from a folder only if the user repeats them (`--import ID`, or `shoal.trust(ID)`), or if
 an installed package declares them by an entry point. Ids that are only looked up in a library's own registry need no
-consent. Nor is another run read because a folder
-names it.
+consent. Nor is another run read because a folder names it.
 """
 
 import dataclasses

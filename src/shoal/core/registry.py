@@ -1,10 +1,9 @@
 """World ids such as `tag/grid`, and where their code comes from.
 
-A world's code comes from one of three places: worlds that ship with the package, installed entry points of the
-group `shoal.envs`, and what the user names: files, by `--import FILE`, and environments of other libraries, whose ids
-may name modules and functions. Never from a run folder: code that builds a world passes the origin of its id (see
-`origin`). Files may register
-algorithms and torsos as well (see `extensions`).
+A world's code comes from one of three places: worlds that ship with the package, installed entry points of the group
+`shoal.envs`, and what the user names: files, by `--import FILE`, and environments of other libraries, whose ids may
+name modules and functions. Never from a run folder: code that builds a world passes the origin of its id (see
+`origin`). Files may register algorithms and torsos as well (see `extensions`).
 """
 
 import dataclasses

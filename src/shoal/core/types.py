@@ -40,8 +40,7 @@ class Observation(struct.PyTreeNode):
     view: array or dict of arrays `[n, ...]`.
     legal: bool `[n, num_logits]`, every row with a true entry, or None if every action is always legal.
     active: bool `[n]`, which agents act now; None means all.
-    present: bool `[n]`, which agents may still act or get rewards in this episode; None means all. Active implies
-    present.
+    present: bool `[n]`, which agents may still act or get rewards in this episode; None: all. Active implies present.
     state: the world's global state, filled in by the runner for learners whose critic needs it; one per copy.
     """
 

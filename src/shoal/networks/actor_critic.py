@@ -26,8 +26,8 @@ ACTING_PARTS = ("actor_torso", "shared_torso", "policy_head")
 class ActorCritic(nn.Module):
     """Policy and value of one agent.
 
-    config: of the torsos. action: the space that the policy head describes a distribution over.
-    uses_state: whether the critic gets the global state in addition to the agent's own view.
+    config: of the torsos. action: the space that the policy head describes a distribution over. uses_state: whether the
+    critic gets the global state in addition to the agent's own view.
 
     `parameters` are those of `ops.distributions.distribution`. Memory is `()` for feed-forward networks, else a dict
     of carries: one for the actor and one for the critic, or a single one for a shared torso.

@@ -2,9 +2,9 @@
 
 On a CPU, inside a loop, the gradient of XLA's own convolution takes many times as long as its value. A small image is
 therefore convolved row by row there: an output row is the product of three input rows, laid side by side, with a banded
-matrix that contains the kernel once per output column. Most of that matrix is 0, but its gradients are
-plain products too: value and gradient of 12×12×3 images through 16 and 32 filters took 50 µs of a core each instead
-of 450 µs, and 30 µs instead of 200 µs through 16 and 16.
+matrix that contains the kernel once per output column. Most of that matrix is 0, but its gradients are plain products
+too: value and gradient of 12×12×3 images through 16 and 32 filters took 50 µs of a core each instead of 450 µs, and 30
+µs instead of 200 µs through 16 and 16.
 """
 
 from typing import Any

@@ -1,13 +1,11 @@
 """Critics of actions: Q(s, a) of an agent, given its observation and, optionally, the others' actions.
 
 A critic has two parts. The torso maps an agent's view to features; it may be recurrent and, as its input has no
-actions, its memory can be
-kept while acting. The head then takes the actions. Its kinds:
+actions, its memory can be kept while acting. The head then takes the actions. Its kinds:
 
 - `own`: the agent's features and its own action.
 - `global`: the same and the actions of all agents of the learner (Lowe et al. 2017, MADDPG); the torso then gets the
-global state too. A group shares one set of weights, so the input also has the agent's index
-within its group.
+  global state too. A group shares one set of weights, so the input also has the agent's index within its group.
 - `attention`: each agent attends to the features and actions of the others, with several heads (Iqbal and Sha 2019,
   MAAC). Queries, keys and values are shared by all groups.
 
@@ -74,8 +72,7 @@ class CriticHead(nn.Module):
         """Values `[..., n, num_values]` by group.
 
         features: `[..., n, f]`. own: `[..., n, action_width]`, the actions to be valued. others: the same shape, each
-        agent's action as input for the
-        others. present: bool `[..., n]` or None, by group; read by `attention` only.
+        agent's action as input for the others. present: bool `[..., n]` or None, by group; read by `attention` only.
         """
         own = {g.name: own[g.name] if g.num_values == 1 else jnp.zeros_like(own[g.name]) for g in self.groups}
         parts = {name: [feature, own[name]] for name, feature in features.items()}

@@ -1,8 +1,7 @@
 """Mixers: from the values of a team's agents to the team's value.
 
 `sum` adds (Sunehag et al. 2018, VDN). `monotonic` is a small network whose weights are computed from the global state
-and are never negative, so that each agent's best
-action is the team's (Rashid et al. 2018, QMIX):
+and are never negative, so that each agent's best action is the team's (Rashid et al. 2018, QMIX):
 
     Q = |W2(s)| · elu(|W1(s)| q + b1(s)) + V(s)
 

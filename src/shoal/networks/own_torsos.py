@@ -41,8 +41,7 @@ class MemoryTorso(nn.Module):
     """A torso with a memory: `__call__(seen, memory)` returns features and the memory after the step.
 
     The memory is reset where an episode begins, and kept over steps in which an agent is inactive; the framework does
-    both. It runs step by step, so put computations
-    that do not depend on the memory elsewhere.
+    both. It runs step by step, so put computations that do not depend on the memory elsewhere.
     """
 
     @abc.abstractmethod

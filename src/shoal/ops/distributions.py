@@ -1,8 +1,8 @@
 """Distributions over one agent's action: no batch axes, the caller vmaps.
 
 `distribution(space, parameters, legal)` builds the one that fits an action space from the outputs of a policy head:
-logits for discrete spaces, means followed by log standard deviations for boxes. All are pytrees with
-`sample(key)`, `mode()`, `log_prob(action)`, `entropy()` and `sample_and_log_prob(key)`.
+logits for discrete spaces, means followed by log standard deviations for boxes. All are pytrees with `sample(key)`,
+`mode()`, `log_prob(action)`, `entropy()` and `sample_and_log_prob(key)`.
 """
 
 import math
@@ -50,24 +50,24 @@ class Categorical:
     # value and gradient of 100,000 rows of 5 take 2.7 ms, instead of 6.6 ms with log_softmax.
     def log_prob(self, action: jax.Array) -> jax.Array:
         chosen = jnp.arange(self.logits.shape[0]) == action
-        return jnp.sum(jnp.where(chosen, self._shifted, 0.0)) - jnp.log(jnp.sum(self._weights))
+        return jnp.sum(jnp.where(chosen, self._shift, 0.0)) - jnp.log(jnp.sum(self._weights))
 
     def entropy(self) -> jax.Array:
         total = jnp.sum(self._weights)
-        return jnp.log(total) - jnp.sum(self._weights * self._shifted) / total
+        return jnp.log(total) - jnp.sum(self._weights * self._shift) / total
 
     def sample_and_log_prob(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         action = self.sample(key)
         return action, self.log_prob(action)
 
     @property
-    def _shifted(self) -> jax.Array:
+    def _shift(self) -> jax.Array:
         return self.logits - lax.stop_gradient(jnp.max(self.logits))
 
     @property
     def _weights(self) -> jax.Array:
         """Probabilities up to a common factor; the largest is 1."""
-        return jnp.exp(self._shifted)
+        return jnp.exp(self._shift)
 
 
 @struct.dataclass

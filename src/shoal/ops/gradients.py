@@ -81,8 +81,7 @@ def shuffle_envs(key: jax.Array, num_envs: int, epochs: int, minibatches: int, a
     """The environments of each minibatch of each epoch: `[epochs * minibatches, num_envs // minibatches]`.
 
     Of every `minibatches` adjacent environments each minibatch of an epoch gets one, at random. The draw is keyed by
-    the
-    neighbours' global number, so that the minibatches are the same sets of copies on any number of devices.
+    the neighbours' global number, so that the minibatches are the same sets of copies on any number of devices.
     """
     chunks = num_envs // minibatches
     first = lax.axis_index(axis) * chunks if axis else 0

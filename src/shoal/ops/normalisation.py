@@ -49,11 +49,10 @@ def update(
 ) -> RunningStats:
     """The statistics after one more batch.
 
-    batch: `[..., *shape]` with any leading axes. weights: broadcast against those leading axes; entries of weight 0
-    are not read. axis: name of the mesh axis over which the batch is split; the result is that of the whole batch.
-    decay, in (0, 1):
-    factor on the weight of earlier data per update. Each update counts by its own weights, so the statistics are
-    unbiased from the first batch on.
+    batch: `[..., *shape]` with any leading axes. weights: broadcast against those leading axes; entries of weight 0 are
+    not read. axis: name of the mesh axis over which the batch is split; the result is that of the whole batch. decay,
+    in (0, 1): factor on the weight of earlier data per update. Each update counts by its own weights, so the statistics
+    are unbiased from the first batch on.
     """
     leading = batch.shape[: batch.ndim - stats.mean.ndim]
     weights = jnp.ones((), jnp.float32) if weights is None else jnp.asarray(weights, jnp.float32)

@@ -1,11 +1,10 @@
 """Replay on the device: a ring of the last steps of all copies, from which windows of consecutive steps are drawn.
 
 The layout is that of experience, time first: leaves `[L, E, ...]`, row `t` containing one step of all `E` copies. A
-sample
-is a window of `W` rows of one copy; W = 1 makes it a flat replay of single steps, larger windows give n-step returns
-and sequences for recurrent networks. Rows are consecutive in time, and no window extends from the newest row into the
-oldest, so a step is never paired with one that did not follow it.
-Where an episode ends inside a window, the stored flags mark it, and the functions in `ops.returns` stop there.
+sample is a window of `W` rows of one copy; W = 1 makes it a flat replay of single steps, larger windows give n-step
+returns and sequences for recurrent networks. Rows are consecutive in time, and no window extends from the newest row
+into the oldest, so a step is never paired with one that did not follow it. Where an episode ends inside a window, the
+stored flags mark it, and the functions in `ops.returns` stop there.
 
 Prioritised (Schaul et al. 2016): row t of copy e is drawn with a probability in proportion to `priority[t, e]`. There
 is no tree. The priorities of a row are summed, the row is found in the running total of these sums, and the copy in the
@@ -144,9 +143,7 @@ def reprioritise(replay: Replay, drawn: ReplaySample, priority: jax.Array) -> Re
 
 
 def importance(odds: jax.Array, exponent: jax.Array | float) -> jax.Array:
-    """Weights `[B]` that correct the bias of prioritised sampling, the largest of them 1. odds: as in
-    `ReplaySample`.
-    """
+    """Weights `[B]` that correct the bias of prioritised sampling, the largest is 1. odds: as in `ReplaySample`."""
     weight = jnp.power(jnp.maximum(odds, 1e-9), -exponent)
     return weight / jnp.max(weight)
 

@@ -7,7 +7,7 @@ flags). The arguments mean the same in every function:
 - final_value: where step `t` ended an episode, the value of that episode's final view; elsewhere it is not read.
 - last_value: `[...]`, the value of the view after the last step.
 - terminated: the episode is over after step `t`. truncated: it was cut short there, so `final_value` estimates the
-rest. Terminated takes precedence where both are set.
+  rest. Terminated takes precedence where both are set.
 - active: the agent decides at step `t`. A step at which it waits only passes on reward and discount.
 - present: the agent may still act or get rewards. Its return ends when it leaves; its outputs are then 0.
 

@@ -5,11 +5,10 @@ Here each player's mixture w of its policies' plans X minimises the return of a 
 
     min over w of  max over plans y of  (w X) B y.
 
-As the population grows the set of mixtures grows, so exploitability never rises. For games for two
-with exact tables this is one linear programme: with the constraints F y = f of plans, the inner maximum is, by duality,
-min f v over v with Fᵀ v >= Bᵀ Xᵀ w. Without tables, y ranges over the known policies of the other player: those of its
-bank, and a best response that is
-still being trained. `minimax_mixture` is the mixture against those, by a no-regret method.
+As the population grows the set of mixtures grows, so exploitability never rises. For games for two with exact tables
+this is one linear programme: with the constraints F y = f of plans, the inner maximum is, by duality, min f v over v
+with Fᵀ v >= Bᵀ Xᵀ w. Without tables, y ranges over the known policies of the other player: those of its bank, and a
+best response that is still being trained. `minimax_mixture` is the mixture against those, by a no-regret method.
 """
 
 from typing import Any
@@ -54,8 +53,7 @@ def minimax_mixture(payoffs: ArrayLike, steps: int = 2000) -> np.ndarray:
         c = argmax of w payoffs,    r = max(0, r + w payoffs[:, c] - payoffs[:, c]),    w = r / sum r
 
     The result is the mean of all w, the t-th weighted by t. Its distance from the optimum is the regret: of the order
-    of
-    the range of payoffs divided by the root of `steps`.
+    of the range of payoffs divided by the root of `steps`.
     """
     table = np.asarray(payoffs, np.float64)
     require(

@@ -1,9 +1,8 @@
 """Anytime PSRO (McAleer et al. 2022) with learnt responses: mixtures are found while responses to them are trained.
 
-Each iteration trains in rounds. After a round, the learner of each player plays every policy of the other
-player's bank; that player's mixture is recomputed to minimise the best return of this learner, of its versions in
-earlier rounds and
-of all policies in the table (`anytime.minimax_mixture`); training continues against the new mixture. In the last
+Each iteration trains in rounds. After a round, the learner of each player plays every policy of the other player's
+bank; that player's mixture is recomputed to minimise the best return of this learner, of its versions in earlier rounds
+and of all policies in the table (`anytime.minimax_mixture`); training continues against the new mixture. In the last
 quarter mixtures are fixed, so that a response to each is trained. The mixture, without the policy that has just been
 trained, becomes that of the iteration if its worst case over the table, including that response, is no worse than that
 of the previous mixture. Otherwise the previous one is kept.

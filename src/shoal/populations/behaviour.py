@@ -1,8 +1,8 @@
 """Action probabilities of policies in every information set of a small game, for the exact tables of `envs.tabular`.
 
 A player's information sets are evaluated stage by stage, in the order in which they are reached, so that a recurrent
-policy has in each the memory after its own past decisions. `differences` measures how differently
-policies act, in such tables or in situations sampled by playing.
+policy has in each the memory after its own past decisions. `differences` measures how differently policies act, in such
+tables or in situations sampled by playing.
 """
 
 import jax
@@ -40,8 +40,7 @@ def differences(probabilities: np.ndarray, reach: np.ndarray) -> np.ndarray:
 
     In a situation, the distance of two policies P and Q is their total variation, 1/2 Σ |P(a) - Q(a)|. It is averaged
     over situations, weighted by the smaller of their reaches. So consequences of a difference are not counted again,
-    nor
-    is behaviour where a policy never gets.
+    nor is behaviour where a policy never gets.
     """
     rows = []
     for own, reached in zip(probabilities, reach, strict=True):

@@ -63,8 +63,7 @@ def describe_population(view: PopulationView) -> dict[str, Any]:
     """The population as plain data with ratings, as printed, plotted and shown on the page.
 
     elo: None for other than two players. alpha_rank: None for huge tables. effective: the effective number of each
-    player's policies, by their payoffs. All of these, and values, are None if payoffs were
-    never played.
+    player's policies, by their payoffs. All of these, and values, are None if payoffs were never played.
     """
     mean, error, last = view.table.mean, view.table.standard_error, view.history[-1]
     return {

@@ -3,17 +3,15 @@
 Every player has three roles, each a policy that is trained continuously, with a snapshot after every iteration:
 
 - *main*: plays the other players' newest mains (`SELF_PLAY` of its games), all policies with priority for those it
-loses
-to (`EVERYBODY`), and past mains (the rest).
+  loses to (`EVERYBODY`), and past mains (the rest).
 - *main exploiter*: plays the newest mains only, or past ones as well while it cannot beat them at all.
 - *league exploiter*: plays all policies, with priority for those it loses to.
 
 Exploiters restart once they win clearly, or after `PATIENCE` iterations; their snapshots stay in the league. They
 are trained in every `exploit_every`-th iteration only, so that the mains get most of the budget.
 
-Priorities (prioritised fictitious self-play): with the share x of games that are won, `hard` weights an opponent by (1
-- x)², `variance` by x (1 - x). x is the
-payoff, scaled from 0 for the least in the table to 1 for the most.
+Priorities (prioritised fictitious self-play): with the share x of games that are won, `hard` weights an opponent by
+(1 - x)², `variance` by x (1 - x). x is the payoff, scaled from 0 for the least in the table to 1 for the most.
 
 Departures: each player has a league of its own, unless all share one bank; one main agent per player; shares of payoffs
 between the extremes of the table stand for shares of games won.

@@ -1,9 +1,8 @@
 """Matches: returns of line-ups of policies, all in one batch, one episode per copy.
 
 A line-up names a policy of the bank for every player. Copies are assigned to the line-ups in order, so that those of
-one line-up are adjacent; the program loops over
-batches of copies and sums returns, and their squares, per line-up. Every episode has its own id, so that results do not
-depend on how episodes are split into batches.
+one line-up are adjacent; the program loops over batches of copies and sums returns, and their squares, per line-up.
+Every episode has its own id, so that results do not depend on how episodes are split into batches.
 """
 
 import dataclasses

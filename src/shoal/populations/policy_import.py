@@ -1,11 +1,10 @@
 """Frozen policies of other runs: members of the banks from the start, used as opponents and never trained further.
 
 A run of `shoal train` gives each player the policy that played the player's seats there, from its newest checkpoint; of
-several seeds, the
-first. Another population gives each player the support of its mixture: policies without weight are skipped, because
-every additional policy is another row of payoffs to play. A policy that plays several players' seats joins the banks of
-all of them. The same policy joins a bank once, even if one population imported it from another: its original source is
-kept.
+several seeds, the first. Another population gives each player the support of its mixture: policies without weight are
+skipped, because every additional policy is another row of payoffs to play. A policy that plays several players' seats
+joins the banks of all of them. The same policy joins a bank once, even if one population imported it from another: its
+original source is kept.
 """
 
 import dataclasses

@@ -1,9 +1,8 @@
 """PSRO and leagues as runs: the config of a population, and the program that grows it, one iteration per update.
 
 After every iteration the banks, the payoff table and the history are saved; a resumed run equals an uninterrupted one
-to the bit, because all random numbers of an iteration follow from the seed
-and the iteration's number. Policies of other runs are read once, at the start; from then on they are in the
-population's own checkpoints. From Python:
+to the bit, because all random numbers of an iteration follow from the seed and the iteration's number. Policies of
+other runs are read once, at the start; from then on they are in the population's own checkpoints. From Python:
 
     from shoal.populations.population import PopulationConfig
     from shoal.populations.psro import PSRO
@@ -146,13 +145,13 @@ def beginning(config: PopulationConfig, oracle: LearnedOracle | ExactOracle) -> 
         config.experiment.origin.admit_folder(path, "it begins with the policies of")
         if not Path(path).is_dir():
             raise RunError(f"policies to import: {path} is not a run folder: no such folder")
-    runs = [_imported(Path(path), config, game) for path in config.imports]
+    runs = [_import_policies(Path(path), config, game) for path in config.imports]
     found = merge_imports(runs, game.players, config.symmetric)
     room = config.psro.room_for(max(map(len, found.values())))
     return add_imports(begin_population(oracle.first(), room, config.symmetric), found)
 
 
-def _imported(path: Path, config: PopulationConfig, game: Game) -> dict[str, list[ImportedPolicy]]:
+def _import_policies(path: Path, config: PopulationConfig, game: Game) -> dict[str, list[ImportedPolicy]]:
     """The policies of another run, by player."""
     if run_kinds.kind_of(path) != run_kinds.PSRO:
         if config.oracle == "exact":
@@ -321,7 +320,7 @@ def restore(path: Path, config: PopulationConfig, oracle: LearnedOracle | ExactO
     if tuple(found.members) != Game(config.experiment).players or found.symmetric != config.symmetric:
         raise records.forged(path, f"its players are {', '.join(found.members)[:80]}, or share a bank otherwise")
     first = oracle.first() if exact else jax.eval_shape(oracle.first)
-    like = {"banks": {name: _stacked(first[name], room) for name, room in found.capacities.items()}}
+    like = {"banks": {name: _stack(first[name], room) for name, room in found.capacities.items()}}
     arrays = checkpoint.load(path, like | {"table": found.table})
     records.check_finite(path, arrays)
     banks = {
@@ -333,7 +332,7 @@ def restore(path: Path, config: PopulationConfig, oracle: LearnedOracle | ExactO
     return PSROState(banks, table, found.mixtures, found.history[-1]["iteration"], found.history)
 
 
-def _stacked(policy: PyTree, room: int) -> PyTree:
+def _stack(policy: PyTree, room: int) -> PyTree:
     def place(leaf: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((room, *np.shape(leaf)), leaf.dtype)
 

@@ -3,10 +3,9 @@
     repeat:  play the missing entries of the payoff table;  mixtures = meta-solver(payoffs);
              for every player, add a best response to the others' mixtures, broadened by some uniform play
 
-`psro` is the loop alone. The game is given as callables: `respond` trains (or computes) a best response of
-every player, `evaluate` plays line-ups, `measure` gives the distance of mixtures from equilibrium where that is known.
-It yields the state after every
-iteration, which is all that is needed to continue from there.
+`psro` is the loop alone. The game is given as callables: `respond` trains (or computes) a best response of every
+player, `evaluate` plays line-ups, `measure` gives the distance of mixtures from equilibrium where that is known. It
+yields the state after every iteration, which is all that is needed to continue from there.
 """
 
 import dataclasses

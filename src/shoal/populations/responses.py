@@ -2,8 +2,8 @@
 
 Each player has its own training: its seats are played by the learner, the other seats by `Opponents` from the others'
 banks. Two programs are compiled, one that starts the trainings of all players and one that makes updates in all of
-them; mixtures, banks, seeds and starting weights are data. They are recompiled only when a
-bank has outgrown its capacity.
+them; mixtures, banks, seeds and starting weights are data. They are recompiled only when a bank has outgrown its
+capacity.
 """
 
 import dataclasses
@@ -130,7 +130,7 @@ class Responses:
             count = min(MAX_UPDATES, updates - start)
             carries, table = self.advance(carries, self.put_on_devices(jnp.int32(count)))
             tables.append(jax.tree.map(lambda rows, n=count: rows[..., :n, :], table))
-        earned = {player: self._earned(player, [table[player] for table in tables]) for player in self.programs}
+        earned = {player: self._mean_return(player, [table[player] for table in tables]) for player in self.programs}
         return carries, earned
 
     def policies(self, carries: dict[str, Carry]) -> dict[str, PyTree]:
@@ -145,7 +145,7 @@ class Responses:
         """Replicates arrays over all devices of the programs."""
         return replicate(next(iter(self.programs.values())).mesh, tree)
 
-    def _earned(self, player: str, tables: Sequence[jax.Array]) -> np.ndarray:
+    def _mean_return(self, player: str, tables: Sequence[jax.Array]) -> np.ndarray:
         names = self.programs[player].names
         rows = np.concatenate([np.asarray(table) for table in tables], axis=-2)
         rows = rows if rows.ndim == 3 else rows[None]  # [num_parallel, updates, columns]

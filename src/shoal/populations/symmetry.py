@@ -31,12 +31,12 @@ def check_symmetric(game: Game) -> None:
         }
         for what, (one, two) in compared.items():
             if one != two:
-                raise _refused(game, f"{first} and {other} have different {what}: {one} and {two}")
+                raise _make_error(game, f"{first} and {other} have different {what}: {one} and {two}")
     if game.tables is not None:
         try:
             exchanges(game.tables)
         except OptionError as error:
-            raise _refused(game, str(error)) from None
+            raise _make_error(game, str(error)) from None
 
 
 def exchanges(tables: TabularGame) -> list[np.ndarray]:
@@ -89,7 +89,7 @@ def _shapes(observation: Any) -> list[str]:
     return [f"{jax.tree_util.keystr(path, simple=True)} {leaf.shape} {leaf.dtype}" for path, leaf in leaves]
 
 
-def _refused(game: Game, why: str) -> OptionError:
+def _make_error(game: Game, why: str) -> OptionError:
     return OptionError(
         f"psro: world {game.env!r} is not symmetric: {why}. Without --symmetric each player has its own bank"
     )

@@ -82,8 +82,8 @@ def check_algorithm(
 ) -> Report:
     """Checks an algorithm and explains what to fix.
 
-    learns: whether to train it in the probes, too, for `total_env_steps` each, with so many seeds; hand it over with
-    options that suit such short runs (a learning rate of 5e-3, a small network). What has a memory, such as a network
+    learns: whether to train it in the probes, too, for `total_env_steps` each, with that many seeds; give it options
+    that suit such short runs (a learning rate of 5e-3, a small network). What has a memory, such as a network
     with `recurrent="gru"`, is trained in one probe more.
 
     Raises `AlgorithmError` listing every problem, unless `raise_on_problems` is off. Warnings never raise.
@@ -213,7 +213,7 @@ def _weights(carry: Any) -> PyTree:
 def _check_traced(findings: Findings, program: fused.FusedProgram) -> None:
     """Float options must be read from the state: with others on the algorithm itself, the program must be the same."""
     algorithm, spec = program.setup.learners["learner"]
-    whole = jax.eval_shape(_played(program), _weights(program.shapes()))
+    whole = jax.eval_shape(_play(program), _weights(program.shapes()))
 
     def traced(*spoilt: str) -> str:
         one = copy.copy(algorithm)
@@ -259,7 +259,7 @@ def _check_repeats(findings: Findings, program: fused.FusedProgram, after: Any) 
 
 
 def _check_spread(findings: Findings, experiment: Experiment, program: fused.FusedProgram, done: list[str]) -> None:
-    """Beside another seed, over two devices if there are so many: both at once, and apart if that goes wrong."""
+    """Trains beside another seed, over two devices if available: both at once, and separately if that fails."""
     alone = on_host(_weights(_advance(program, program.init(), 2)))
 
     def differs(num_seeds: int, devices: int) -> str | None:
@@ -285,7 +285,7 @@ def _check_spread(findings: Findings, experiment: Experiment, program: fused.Fus
         findings.add("devices", "update", f"over 2 devices it learns something else: {words}", fix)
 
 
-def _played(program: fused.FusedProgram, explore: bool = True) -> Callable[[PyTree], Experience]:
+def _play(program: fused.FusedProgram, explore: bool = True) -> Callable[[PyTree], Experience]:
     """From policies to the experience of one update."""
     setup = program.setup
     actor = Policies(setup.algorithms, setup.spec.groups, explore)
@@ -304,7 +304,7 @@ def _check_turns(findings: Findings, program: fused.FusedProgram) -> None:
     algorithm, spec = program.setup.learners["learner"]
     state = jax.jit(lambda: algorithm.init(jax.random.key(3), spec))()
     for explore in (False, True):
-        whole = jax.jit(_played(program, explore))(state.params)
+        whole = jax.jit(_play(program, explore))(state.params)
         track = on_host(whole.trajectories["agent"])
         allowed = np.take_along_axis(track.observation.legal, track.action[..., None], -1)[..., 0]
         if (track.observation.active & ~allowed).any():

@@ -63,7 +63,7 @@ class Report:
 
 
 class Findings:
-    """Collects findings while a check goes on. Of each kind at each place only the first is kept."""
+    """Collects findings during a check. Of each kind at each place only the first is kept."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Finding] = {}

@@ -48,8 +48,7 @@ def make_mesh(num_envs: int, parts: int, count: int | None = None) -> Mesh:
     """A mesh over `count` local devices or, by default, over as many as the copies can be spread over evenly.
 
     Each device's share of the copies must be a multiple of `parts`, the number of minibatches. By default a CPU core
-    gets at least `MIN_SHARE` copies: with fewer, synchronisation costs more than a second core
-    gains.
+    gets at least `MIN_SHARE` copies: with fewer, synchronisation costs more than a second core gains.
     """
     devices = jax.local_devices()
     if count is None:

@@ -175,9 +175,9 @@ class WorkerEnvs:
         ends = np.linspace(0, self.num_envs, self.count + 1).astype(int).tolist()
         for number in range(self.count):
             rows = slice(ends[number], ends[number + 1])
-            self.workers.append(self._started(number, rows, self.seeds[rows]))
+            self.workers.append(self._start(number, rows, self.seeds[rows]))
         for number in range(self.count):
-            self._answered_or_replaced(number, opening=True)
+            self._await_or_replace(number, opening=True)
         told = self.shared.taken()
         self._last = told.observation
         return HostState(told.observation, told.observation, told.outcome)
@@ -190,7 +190,7 @@ class WorkerEnvs:
             with contextlib.suppress(OSError):  # a dead process is detected below
                 worker.pipe.send_bytes(STEP)
         for number in range(self.count):
-            self._answered_or_replaced(number)
+            self._await_or_replace(number)
         self.health.turn(np.ones(self.count, bool))  # deaths have been counted already
         self.cut_short = self.shared.cut_short.copy()
         told = self.shared.taken()
@@ -208,7 +208,7 @@ class WorkerEnvs:
             _end(worker)
         self.workers = []
 
-    def _started(self, number: int, rows: slice, seeds: Sequence[int]) -> EnvWorker:
+    def _start(self, number: int, rows: slice, seeds: Sequence[int]) -> EnvWorker:
         here, there = self.context.Pipe()
         post = WorkerTask(self.source, self.num_envs, self.count, number, rows, tuple(seeds))
         process = self.context.Process(
@@ -224,13 +224,13 @@ class WorkerEnvs:
         there.close()  # otherwise the end of the process would go unnoticed
         return EnvWorker(number, rows, process, here)
 
-    def _answered_or_replaced(self, number: int, opening: bool = False) -> None:
+    def _await_or_replace(self, number: int, opening: bool = False) -> None:
         """Waits for a process to answer; one that has died is replaced until one answers."""
         lost = False
         while True:
             worker = self.workers[number]
             try:
-                self._answered(worker, opening or lost)
+                self._await_answer(worker, opening or lost)
                 break
             except EnvWorkerGone as gone:
                 self._replace(worker, str(gone))
@@ -238,7 +238,7 @@ class WorkerEnvs:
         if lost and self.steps:
             self._cut(worker.rows)
 
-    def _answered(self, worker: EnvWorker, opening: bool) -> None:
+    def _await_answer(self, worker: EnvWorker, opening: bool) -> None:
         try:
             self._wait(worker, max(self.timeout, OPENING) if opening else self.timeout)
             error, said = worker.pipe.recv()
@@ -274,7 +274,7 @@ class WorkerEnvs:
         self.before += int(self.shared.restarts[number])
         self.shared.restarts[number], self.shared.at[number] = 0, -1
         anew = np.random.SeedSequence((*self.seeds[rows], self.health.resets))
-        self.workers[number] = self._started(number, rows, anew.generate_state(rows.stop - rows.start).tolist())
+        self.workers[number] = self._start(number, rows, anew.generate_state(rows.stop - rows.start).tolist())
 
     def _cut(self, rows: slice) -> None:
         """Truncates the episodes of a lost process at their last recorded step."""

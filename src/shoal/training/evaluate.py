@@ -34,8 +34,8 @@ class Evaluation:
     """Returns of many episodes, one entry each, by group of the world, whichever policies its agents share.
 
     A group's return is the sum over its agents. A group whose seats belong to several players, as in card games, is
-    split by player instead. For policies of several
-    seeds, arrays have a leading axis of seeds before that of episodes, and derived figures have one number per seed.
+    split by player instead. For policies of several seeds, arrays have a leading axis of seeds before that of episodes,
+    and derived figures have one number per seed.
     """
 
     returns: dict[str, np.ndarray]

@@ -1,10 +1,9 @@
 """The fused runner: everything from `reset` to the updated weights is one compiled program.
 
 The carry (worlds, memory, learners, counters) is donated, so it stays on the device and is updated in place; the host
-only passes the number of updates, and later reads a
-small table of metrics. The copies are sharded over the
-devices; gradients and statistics are summed over them. Several seeds, and several values of float hyper-parameters,
-are a vmap over the whole program.
+only passes the number of updates, and later reads a small table of metrics. The copies are sharded over the devices;
+gradients and statistics are summed over them. Several seeds, and several values of float hyper-parameters, are a vmap
+over the whole program.
 """
 
 import dataclasses
@@ -153,10 +152,10 @@ class FusedProgram(CompiledProgram[Carry]):
             raise records.forged(path, "its arrays are not from the update that its meta data gives")
         records.check_finite(path, {name: learner.params for name, learner in stored.learners.items()})
         untripped = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes.latch)
-        learners = {name: self._stretched(state) for name, state in stored.learners.items()}
+        learners = {name: self._stretch_schedules(state) for name, state in stored.learners.items()}
         return jax.device_put(stored.replace(latch=untripped, learners=learners), self.shardings)
 
-    def _stretched(self, state: Any) -> Any:
+    def _stretch_schedules(self, state: Any) -> Any:
         """A learner's state with schedules that end at the run's current total, which may have been raised."""
         hyper = getattr(state, "hyper", {})
         if "total_updates" not in hyper:

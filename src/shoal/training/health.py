@@ -10,8 +10,7 @@ class Health:
     """Counts failures (NaN) per copy and decides which copies are excluded for good.
 
     forgiven: the part of a failure that each turn without one makes up for. With 0.05, a copy that fails in less than
-    one turn
-    in twenty is kept for ever; one that fails every time is excluded after ten turns.
+    one turn in twenty is kept for ever; one that fails every time is excluded after ten turns.
     """
 
     def __init__(self, count: int, forgiven: float, limit: float = LIMIT):

@@ -138,7 +138,7 @@ class SeparateEnvs:
         """A step of one environment; None if it failed."""
         if self.health.out[i]:
             return self._nothing
-        return self._tried(i, "step", lambda env: _step(env, actions))
+        return self._call(i, "step", lambda env: _step(env, actions))
 
     def _cut(self, i: int) -> EnvReport:
         """Replaces a failed step: the episode ends with the previous observation, and another one begins."""
@@ -151,14 +151,14 @@ class SeparateEnvs:
         """The first observation of an episode; zeros if none is free of NaN."""
         while not self.health.out[i]:
             seed = self._fresh.pop(i, seed)
-            seen = self._tried(i, "reset", lambda env, seed=seed: env.reset(seed))
+            seen = self._call(i, "reset", lambda env, seed=seed: env.reset(seed))
             if seen is not None and _finite(seen):
                 return seen
             self.health.fell(np.arange(self.num_envs) == i)
             seed = None
         return self._blank.observation
 
-    def _tried(self, i: int, what: str, play: Callable[[HostEnv], Any]) -> Any:
+    def _call(self, i: int, what: str, play: Callable[[HostEnv], Any]) -> Any:
         """Calls an environment; None if it reports NaN itself, or has been replaced."""
         self.at[0] = i
         try:
@@ -231,7 +231,7 @@ class BatchedEnvs:
         return self.health.resets
 
     def reset(self) -> HostState:
-        seen, blank = self._tried("reset", lambda: self.batch.reset(self.seed)), self.proxy.blank()
+        seen, blank = self._call("reset", lambda: self.batch.reset(self.seed)), self.proxy.blank()
         outcome = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (self.num_envs, *np.shape(leaf))), blank.outcome)
         told = HostState(seen, seen, outcome)
         self.silent = ~_well(told, self.num_envs)
@@ -240,7 +240,7 @@ class BatchedEnvs:
 
     def step(self, actions: Mapping[str, np.ndarray]) -> HostState:
         self.steps += 1
-        told = HostState(*self._tried("step", lambda: self.batch.step(actions)))
+        told = HostState(*self._call("step", lambda: self.batch.step(actions)))
         well = _well(told, self.num_envs)
         self.health.turn(well | self.silent | self.health.out)
         away = self.silent | self.health.out | ~well
@@ -264,7 +264,7 @@ class BatchedEnvs:
         outcome = quiet.outcome.replace(truncated=np.asarray(quiet.outcome.truncated | back))
         return quiet.replace(observation=seen, outcome=outcome)
 
-    def _tried(self, what: str, play: Callable[[], Any]) -> Any:
+    def _call(self, what: str, play: Callable[[], Any]) -> Any:
         self.at[0] = 0
         try:
             return play()

@@ -1,9 +1,9 @@
 """How much memory a traced program needs while it runs, from its jaxpr: nothing is compiled or allocated.
 
 A value is counted from the operation that makes it to the last one that reads it. As in XLA, results of elementwise
-operations are assumed to be fused into the operations that read them: they take
-memory only where they must be materialised, as an argument of a product, a sort or a loop, or as a result. Updates
-of an array are made in place, and so are the carries of a loop.
+operations are assumed to be fused into the operations that read them: they take memory only where they must be
+materialised, as an argument of a product, a sort or a loop, or as a result. Updates of an array are made in place, and
+so are the carries of a loop.
 """
 
 import math
@@ -55,7 +55,7 @@ class _Program:
 
     def peak(self) -> int:
         reads: list[frozenset] = []
-        forced = self._forced()
+        forced = self._find_materialised()
         for number, equation in enumerate(self.jaxpr.eqns):
             reads.append(self._of(equation.invars))
             self.inner.append(_inner(equation))
@@ -72,7 +72,7 @@ class _Program:
         known = [self.roots[var] for var in variables if not isinstance(var, jax_core.Literal)]
         return frozenset().union(*known)
 
-    def _forced(self) -> set:
+    def _find_materialised(self) -> set:
         """Values that must be materialised because of the operations that read them."""
         forced = {var for var in self.jaxpr.outvars if not isinstance(var, jax_core.Literal)}
         for equation in self.jaxpr.eqns:

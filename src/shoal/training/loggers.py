@@ -29,8 +29,7 @@ class Logger:
 
     def open(self, experiment: Experiment, folder: Path | None, update: int) -> None:
         """Called before the first line. folder: of the run, if it has one. update: the run's position; later lines will
-        be
-        written, again if a stopped run had written them before.
+        be written, again if a stopped run had written them before.
         """
 
     def write(self, line: Mapping[str, Any]) -> None:
@@ -50,7 +49,7 @@ class CSV(Logger):
     def open(self, experiment: Experiment, folder: Path | None, update: int) -> None:
         self.file = _place(self.path, folder, "metrics.csv", "csv")
         self.seeds = range(experiment.seed, experiment.seed + experiment.num_seeds)
-        with _explained(self.file):
+        with _explain_errors(self.file):
             self._keep(update)
             self._stream: TextIO = io.TextIOWrapper(open_file(self.file, "ab"), "utf-8", newline="")
             self._writer = csv.writer(self._stream, lineterminator="\n")
@@ -62,7 +61,7 @@ class CSV(Logger):
         write_atomically(self.file, "".join([",".join(COLUMNS) + "\n", *kept]))
 
     def write(self, line: Mapping[str, Any]) -> None:
-        with _explained(self.file):
+        with _explain_errors(self.file):
             self._writer.writerows(tidy_rows(line, self.seeds))
             self._stream.flush()
 
@@ -199,7 +198,7 @@ def _require_package(logger: str, package: str) -> None:
 
 
 @contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _explain_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

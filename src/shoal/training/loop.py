@@ -177,14 +177,14 @@ class Loop(Generic[C]):
             self.lines.append(line)
             if self.log:
                 self.log.write(line)
-            self.observers.write(self._placed(line))
+            self.observers.write(self._with_position(line))
         self.observers.tell("on_update", self._progress())
 
     def _progress(self) -> Progress:
-        tally, newest = self.tally, self._placed(self.lines[-1]) if self.lines else None
+        tally, newest = self.tally, self._with_position(self.lines[-1]) if self.lines else None
         return Progress(tally.update, tally.total, tally.env_steps, self._seconds(), self.compile_seconds, newest)
 
-    def _placed(self, line: dict[str, Any]) -> dict[str, Any]:
+    def _with_position(self, line: dict[str, Any]) -> dict[str, Any]:
         """The line with the run's position, also for a population, whose lines have iterations instead of updates."""
         return line if "update" in line else {"update": self.tally.update, "env_steps": self.tally.env_steps} | line
 

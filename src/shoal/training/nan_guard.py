@@ -54,9 +54,9 @@ def check(
     """
     first_copy = lax.axis_index(axis) * share if axis else 0
     # Later checks overwrite earlier ones, so the cause is checked last: a bad view makes everything after it bad.
-    found = _unlocated(update, list(steps.metrics.values()), learners, metrics)
+    found = _find_global_fault(update, list(steps.metrics.values()), learners, metrics)
     for number, name in reversed(list(enumerate(sorted(steps.reward)))):
-        look = functools.partial(_located, number=number, update=update, clock=clock, first_copy=first_copy)
+        look = functools.partial(_find_fault, number=number, update=update, clock=clock, first_copy=first_copy)
         found = look(found, 2, [steps.reward[name]])
         # The value of a final view is not finite if the view is not; the views themselves are not kept.
         found = look(found, 1, [steps.final_value[name]], after=1)
@@ -68,7 +68,7 @@ def check(
 
 def check_learners(latch: Latch, update: jax.Array, learners: PyTree, metrics: dict[str, jax.Array]) -> Latch:
     """The latch after gradient steps on experience that was checked when it was collected."""
-    found = _unlocated(update, [], learners, metrics)
+    found = _find_global_fault(update, [], learners, metrics)
     return jax.tree.map(lambda old, new: jnp.where(latch.kind > 0, old, new), latch, found)
 
 
@@ -101,7 +101,7 @@ def _at(kind: int, update: jax.Array, step: Any = 0, copy: Any = 0, group: int =
     return Latch(*(jnp.asarray(value, jnp.int32).reshape(1) for value in values))
 
 
-def _unlocated(update: jax.Array, measured: list, learners: PyTree, metrics: dict[str, jax.Array]) -> Latch:
+def _find_global_fault(update: jax.Array, measured: list, learners: PyTree, metrics: dict[str, jax.Array]) -> Latch:
     """Faults of an update as a whole: in the environment's metrics, the weights or the losses."""
     found = clear(1)
     for code, leaves in ((5, measured), (4, _floats(learners)), (3, list(metrics.values()))):
@@ -115,7 +115,7 @@ def _seen(observation: Observation, lead: int = 2) -> PyTree:
     return observation.view, jax.tree.map(lambda leaf: jnp.expand_dims(leaf, lead), observation.state)
 
 
-def _located(
+def _find_fault(
     found: Latch,
     code: int,
     leaves: list,

@@ -1,8 +1,7 @@
 """A run is a folder: `config.json`, `metrics.jsonl`, `checkpoints/`, TensorBoard events, `curves.png`, `replay.html`.
 
 The folder is all that is needed to resume or reproduce a run, apart from the source of the user's own worlds. Loading a
-run never
-executes code that it names: see `core.origin`. Files are replaced atomically.
+run never executes code that it names: see `core.origin`. Files are replaced atomically.
 """
 
 import contextlib

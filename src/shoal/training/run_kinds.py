@@ -32,7 +32,7 @@ class Kind(NamedTuple):
     what: str
     command: str
     shown_by: str
-    config: str  # module and class of what such a run is made of
+    config: str  # module and class of the config of such a run
 
 
 KINDS = {

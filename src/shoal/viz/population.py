@@ -204,7 +204,7 @@ def _draw_distance(axes: Any, data: Mapping[str, Any]) -> None:
 def _draw_gains(axes: Any, data: Mapping[str, Any]) -> None:
     lines = [line for line in data["history"] if "gain" in line]
     steps = [line["iteration"] for line in lines]
-    for number, (player, colour) in enumerate(_coloured(data) if lines else ()):
+    for number, (player, colour) in enumerate(_colour(data) if lines else ()):
         values = [line["gain"][number] for line in lines]
         axes.plot(steps, values, color=colour, marker="o", markersize=3, label=player)
     _style(axes, "gains of best responses", "over the mixture's value")
@@ -212,7 +212,7 @@ def _draw_gains(axes: Any, data: Mapping[str, Any]) -> None:
 
 def _draw_lineage(axes: Any, data: Mapping[str, Any]) -> None:
     """Each policy at its birth and rating, joined to the one it started from; large ones have weight."""
-    for player, colour in _coloured(data):
+    for player, colour in _colour(data):
         members = data["members"][player]
         heights = data["elo"][player] if data["elo"] else range(len(members))
         places = [(member["born"], height) for member, height in zip(members, heights, strict=True)]
@@ -234,7 +234,7 @@ def _draw_shares(axes: Any, data: Mapping[str, Any]) -> None:
     """The last mixtures as bars, and α-rank as dots."""
     players = data["players"]
     width = 0.8 / len(players)
-    for number, (player, colour) in enumerate(_coloured(data)):
+    for number, (player, colour) in enumerate(_colour(data)):
         places = np.arange(data["sizes"][number]) + (number - (len(players) - 1) / 2) * width
         axes.bar(places, data["mixtures"][player], width, color=colour, alpha=0.55, label=player)
         if data["alpha_rank"]:
@@ -250,7 +250,7 @@ def _colours(data: Mapping[str, Any]) -> list[int]:
     return list(colours_of(data["players"], data.get("colours")).values())
 
 
-def _coloured(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _colour(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(player, PALETTE[index]) for player, index in zip(data["players"], _colours(data), strict=True)]
 
 

@@ -129,14 +129,14 @@ def _circles(circles: Circles, frames: Scene, length: int) -> dict[str, Any]:
     heading = None
     if circles.heading is not None:
         turn = np.remainder(_array("frames.circles.heading", circles.heading, visible.shape), 2 * np.pi)
-        heading = _quantised(turn, visible)
+        heading = _quantise(turn, visible)
     count = visible.shape[1]
     require(len(circles.names) <= count, _OWNER, "frames.circles.names", len(circles.names), f"at most {count} names")
     return {
         "points": _points(position[:, :, None], visible, frames),
         "visible": _bits(visible),
         "colour": _colours("circles", circles.colour, visible),
-        "radius": _quantised(radius, visible),
+        "radius": _quantise(radius, visible),
         "heading": heading,
         "names": [*circles.names, *[""] * (count - len(circles.names))],
     }
@@ -204,10 +204,10 @@ def _colours(kind: str, values: ArrayLike, visible: np.ndarray) -> dict[str, Any
 def _points(points: np.ndarray, visible: np.ndarray, frames: Scene) -> dict[str, Any]:
     low, high = np.array(frames.bounds, dtype=np.float64).reshape(2, 2)
     reach = _FARTHEST * (high - low).max()
-    return _quantised(np.clip(points, low - reach, high + reach), visible[:, :, None, None])
+    return _quantise(np.clip(points, low - reach, high + reach), visible[:, :, None, None])
 
 
-def _quantised(values: np.ndarray, used: np.ndarray) -> dict[str, Any]:
+def _quantise(values: np.ndarray, used: np.ndarray) -> dict[str, Any]:
     """Numbers as 16-bit steps between the least and the greatest that are used; the others become "missing"."""
     known = np.isfinite(values) & used
     low, high = (values[known].min(), values[known].max()) if known.any() else (0.0, 0.0)
@@ -218,7 +218,7 @@ def _quantised(values: np.ndarray, used: np.ndarray) -> dict[str, Any]:
 
 
 def _bits(flags: np.ndarray) -> dict[str, Any]:
-    flags = _folded(flags)
+    flags = _fold(flags)
     return {"type": "bits", "shape": list(flags.shape), "data": _base64(np.packbits(flags))}
 
 
@@ -227,11 +227,11 @@ def _floats(values: np.ndarray) -> dict[str, Any]:
 
 
 def _encoded(kind: str, values: np.ndarray) -> dict[str, Any]:
-    values = _folded(values)
+    values = _fold(values)
     return {"type": kind, "shape": list(values.shape), "data": _base64(values)}
 
 
-def _folded(values: np.ndarray) -> np.ndarray:
+def _fold(values: np.ndarray) -> np.ndarray:
     """One frame of an array that is the same in all of them."""
     return values[:1] if (values == values[:1]).all() else values
 

@@ -4,8 +4,7 @@ They begin a new episode in one of three ways (`AutoresetMode`). In the step tha
 way, and what `sync` and `async` are asked for. When told to (`DISABLED`): we do, at once. Or in the step after the one
 that ended it (`NEXT_STEP`), in which actions have no effect: then the end is reported one step late. In the step
 between, no agent is active, and the agent is present only if the episode was cut short, not if it terminated. So
-returns are
-those of the other ways, but that what is bootstrapped after a time limit is discounted once more.
+returns are those of the other ways, but that what is bootstrapped after a time limit is discounted once more.
 """
 
 from collections.abc import Mapping

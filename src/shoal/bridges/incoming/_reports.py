@@ -97,7 +97,9 @@ def missing_package(owner: str, package: str) -> OptionError:
     root = package.split(".")[0]
     if root not in (*_KNOWN, *_INSTALLED_AS):
         return OptionError(f"{owner}: it needs the module {root!r}, which is not installed")
-    return OptionError(f"{owner}: needs the package {root!r}: pip install {_INSTALLED_AS.get(root, _dashed(root))}")
+    return OptionError(
+        f"{owner}: needs the package {root!r}: pip install {_INSTALLED_AS.get(root, _with_dashes(root))}"
+    )
 
 
 def call_maker(owner: str, function: Callable[..., Any], options: dict[str, Any]) -> Any:
@@ -121,7 +123,9 @@ def nearest(missing: str, otherwise: str = "") -> str:
     parent, _, name = missing.rpartition(".")
     if not parent:
         known = missing in (*_KNOWN, *_INSTALLED_AS)
-        return f"Is it installed? pip install {_INSTALLED_AS.get(missing, _dashed(missing))}" if known else otherwise
+        return (
+            f"Is it installed? pip install {_INSTALLED_AS.get(missing, _with_dashes(missing))}" if known else otherwise
+        )
     try:
         inside = importlib.import_module(parent)
     except Exception:
@@ -145,5 +149,5 @@ def nearest_function(module: Any, names: list[str]) -> str:
     return f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-def _dashed(package: str) -> str:
+def _with_dashes(package: str) -> str:
     return package.replace("_", "-")

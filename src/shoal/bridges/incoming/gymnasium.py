@@ -2,7 +2,7 @@
 
 The one agent is the group `agent`. Names are those that `gymnasium.make` takes, `my.module:Thing-v0` (which imports
 `my.module` first) among them. An `action_mask` in the observation or the info says what is legal. Options go to
-`gymnasium.make`, but for these:
+`gymnasium.make`, except these:
 
 - check: whether observations are compared with their spaces, for the first 1,000 steps of each copy.
 - vectorisation_mode: `sync`, `async` or `vector_entry_point` steps the copies as one Gymnasium `VectorEnv` in place of

@@ -25,7 +25,7 @@ GROUP = "agent"
 class Gymnax(Env):
     """An environment of gymnax.
 
-    settings: its EnvParams. actions: its action space. num_values: of an observation that is one number out of so many.
+    settings: its EnvParams. actions: its action space. num_values: of an observation that is one discrete number.
     """
 
     id: str

@@ -3,9 +3,9 @@
 **In.** `make("kuhn_poker(players=3)")`, or `make("kuhn_poker", players=3)`, is a host environment with one group
 `player`, one seat and one player for each of the game's. Its view is the information state tensor if the game has one,
 else the observation tensor; boards, which OpenSpiel stores as [C, H, W], become [H, W, C]. `active` says whose turn it
-is, `legal` what they may do; for waiting players all actions are legal. Chance is drawn from a
-generator that the seed begins. Rewards are differences of `returns()`, so what is earned while others move is not lost.
-An illegal action of an active player is an error, since OpenSpiel does not say what it does.
+is, `legal` what they may do; for waiting players all actions are legal. Chance is drawn from a generator that the seed
+begins. Rewards are differences of `returns()`, so what is earned while others move is not lost. An illegal action of an
+active player is an error, since OpenSpiel does not say what it does.
 
 **Out.** `as_game("cards/leduc")` is a `pyspiel.Game` that OpenSpiel's own algorithms run on; see `as_game`.
 

@@ -2,8 +2,7 @@
 
 The name is a module with a function `parallel_env` or, where there is none, `env` (agents then act in turn); or
 `module:function` with any function that makes one (see `_makers`); or a name in PettingZoo's registry,
-`classic/connect_four-v3`.
-Options go to it, but for these:
+`classic/connect_four-v3`. Options go to it, except these:
 
 - check: whether observations are compared with their spaces (the first 1,000 steps of each copy), and agents that were
   done watched for acting or being paid.
@@ -65,10 +64,10 @@ def make(name: str, *, check: bool = True, players: str | None = None, **options
     roster = Roster.of(first, owner, turns, players == "agent" or (turns and players is None))
     roster = dataclasses.replace(roster, masked=_has_masks(first, roster))
     kind = Turns if turns else Parallel
-    first = _unguarded(first)
+    first = _unwrap_guards(first)
     first.close()
     return stand_in_for(
-        kind(first, roster, check), lambda: kind(_unguarded(call_maker(owner, function, options)), roster, check)
+        kind(first, roster, check), lambda: kind(_unwrap_guards(call_maker(owner, function, options)), roster, check)
     )
 
 
@@ -162,7 +161,7 @@ class Turns(SeatedEnv):
                 raise Misfit(f"agent {agent!r} is done, but is still to act after it was stepped with None")
 
 
-def _unguarded(env: Any) -> Any:
+def _unwrap_guards(env: Any) -> Any:
     """The parallel form of a turn-based environment of theirs without the guards in between.
 
     They watch for calls in the wrong order and for actions outside of their space, which `_batches` does here, and take
@@ -178,7 +177,7 @@ def _unguarded(env: Any) -> Any:
 
 def _function(name: str) -> Any:
     if "/" in name:
-        return _registered(name)
+        return _find_registered(name)
     path, _, wanted = name.partition(":")
     module = import_object("pettingzoo", path)
     names = [wanted] if wanted else ["parallel_env", "env"]
@@ -191,7 +190,7 @@ def _function(name: str) -> Any:
     raise OptionError(f"pettingzoo:{name}: {path!r} has no function {' or '.join(names)}. {hint}".rstrip())
 
 
-def _registered(name: str) -> Any:
+def _find_registered(name: str) -> Any:
     if not hasattr(pettingzoo, "parallel_registry"):
         raise OptionError(f"pettingzoo:{name}: names with a '/' need its registry: pip install 'pettingzoo>=1.27'")
     creator: Any = pettingzoo.make  # its overloads are for kinds that are written out

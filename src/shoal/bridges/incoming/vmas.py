@@ -89,7 +89,7 @@ class VmasBatch:
         }
         outcome = Outcome(reward, terminated.cpu().numpy(), truncated.cpu().numpy())
         ended = terminated | truncated
-        return HostTimestep(self._seen(self._renewed(ended, views)) if bool(ended.any()) else final, final, outcome)
+        return HostTimestep(self._seen(self._reset_ended(ended, views)) if bool(ended.any()) else final, final, outcome)
 
     def close(self) -> None:
         """Nothing more is possible; else there is nothing to close: VMAS opens a window only when it draws."""
@@ -108,7 +108,7 @@ class VmasBatch:
                 dealt[agent] = together[:, i].clone()
         return dealt
 
-    def _renewed(self, ended: torch.Tensor, views: list[Any]) -> list[Any]:
+    def _reset_ended(self, ended: torch.Tensor, views: list[Any]) -> list[Any]:
         """What is seen now: in the copies that ended, the beginning of a new episode; in the others, the same."""
         if bool(ended.all()):
             return self.env.reset()

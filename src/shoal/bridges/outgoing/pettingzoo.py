@@ -228,7 +228,7 @@ class ShoalAECEnv(_Table, AECEnv):
         )
 
     def _new_round(self) -> None:
-        """Lines up the active agents; the world goes on by itself while there are none."""
+        """Queues the active agents; the world is stepped without actions while there are none."""
         while True:
             active = self._flags(self._seen, "active")
             self._waiting = [a for a in self.agents if active[a] and not (self.terminations[a] or self.truncations[a])]

@@ -5,10 +5,10 @@
     results  of tasks that are done, from disk
 
 Results are written ahead (see `ledger`); only then is a task done. A task that a worker has is only leased, which is
-not written: the lease ends when its worker restarts, is known to be
-dead, or takes too long, and the task is leased again. A second result of a task is ignored. A restarted board reads
-finished tasks from disk and never leases them again; open ones are added again by the process that waits for them. So
-an id must identify a task completely: a result stored under it is reused.
+not written: the lease ends when its worker restarts, is known to be dead, or takes too long, and the task is leased
+again. A second result of a task is ignored. A restarted board reads finished tasks from disk and never leases them
+again; open ones are added again by the process that waits for them. So an id must identify a task completely: a result
+stored under it is reused.
 """
 
 import dataclasses
@@ -173,10 +173,9 @@ class TaskBoard:
     ) -> list[Task] | None:
         """Accepts results and leases up to `count` tasks of these kinds (of any, if none is named).
 
-        group: a kind whose tasks are leased in groups; of other kinds, one at a time and alone. Waits up to
-        `timeout` seconds for one. None: the ticket is not, or no longer, the worker's, which must register again. A
-        task of the kind `stop` means that
-        there will be no more.
+        group: a kind whose tasks are leased in groups; of other kinds, one at a time and alone. Waits up to `timeout`
+        seconds for one. None: the ticket is not, or no longer, the worker's, which must register again. A task of the
+        kind `stop` means that there will be no more.
         """
         if results:
             self.report(worker, results)

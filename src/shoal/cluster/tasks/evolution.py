@@ -6,10 +6,10 @@
               then it gets the returns of all other members, and takes the same step as all workers
 
 Weights are sent only once, to workers that join a resumed run. A restarted worker starts from the seed and replays all
-returns since, which are in the task board's journal. Where views are normalised, the sums for their statistics are
-sent with the returns. All replicas must be equal to the bit: every result has a digest of the replica that played it,
-and a different one ends the run. So all workers have to be of the same kind (processor,
-accelerator, versions). ERL also has learners and cannot run on clusters.
+returns since, which are in the task board's journal. Where views are normalised, the sums for their statistics are sent
+with the returns. All replicas must be equal to the bit: every result has a digest of the replica that played it, and a
+different one ends the run. So all workers have to be of the same kind (processor, accelerator, versions). ERL also has
+learners and cannot run on clusters.
 """
 
 import dataclasses

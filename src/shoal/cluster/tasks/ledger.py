@@ -2,8 +2,7 @@
 
 A result's arrays are on disk under a number of their own before the journal names it, and the journal is on disk before
 the result counts; concurrent reports share one flush. So after any crash a result is complete or absent. Forgotten
-results are removed
-when the ledger is opened next.
+results are removed when the ledger is opened next.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Population-based training on a cluster: workers train the members from one comparison to the next.
 
     driver    compares the members, copies, changes values (`populations.pbt.select`); metrics and checkpoints
-       |  some members, so many updates                     ^  the same members, and their metrics
+       |  some members, `count` updates                     ^  the same members, and their metrics
     workers   make the updates
 
 The loop, the run folder and the checkpoints are those of one machine (`populations.pbt`), and so are the results, to

@@ -134,8 +134,7 @@ class WorkerPool(Supervisor):
     """A task board and its workers. `run` hands tasks to them and waits; a thread watches for dead and hung workers.
 
     make, args: the task handler of each worker, created in its process. most: tasks that a worker fetches at once, if
-    they are short;
-    1 if tasks wait for results of others that the same worker could have.
+    they are short; 1 if tasks wait for results of others that the same worker could have.
     """
 
     role: ClassVar[str] = "worker"

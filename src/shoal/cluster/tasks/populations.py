@@ -6,10 +6,9 @@ workers.
     workers  populations.responses, populations.matches, compiled once and kept
 
 PSRO, fictitious self-play (meta-solvers `uniform` and `last`), pipelines and leagues differ only in the driver's tasks.
-Tasks are deterministic: the policies and payoffs do not depend on the worker, nor on
-retries. Its id contains a digest of all inputs of a task; so a run that is resumed after its driver died reuses exactly
-the results since the last checkpoint. Anytime PSRO trains in the driver, in step with its mixtures; only its line-ups
-are played by workers.
+Tasks are deterministic: the policies and payoffs do not depend on the worker, nor on retries. Its id contains a digest
+of all inputs of a task; so a run that is resumed after its driver died reuses exactly the results since the last
+checkpoint. Anytime PSRO trains in the driver, in step with its mixtures; only its line-ups are played by workers.
 """
 
 import dataclasses

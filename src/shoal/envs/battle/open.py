@@ -118,8 +118,8 @@ class OpenBattle(Env):
     recovery: float = 0.1  # points regained in a step
     step_cost: float = 0.005  # paid in every step
     attack_cost: float = 0.1  # paid for an attack
-    hit_reward: float = 0.2  # for striking an enemy
-    kill_reward: float = 5.0  # for striking an enemy dead, shared by all who struck it
+    hit_reward: float = 0.2  # reward for striking an enemy
+    kill_reward: float = 5.0  # reward for killing an enemy, shared by all that struck it
     death_cost: float = 0.1  # paid for dying
 
     kind: ClassVar[str] = "competitive"

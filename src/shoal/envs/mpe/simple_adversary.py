@@ -53,7 +53,7 @@ class State(NamedTuple):
 class SimpleAdversary(Env):
     """Agents cover the goal and mislead the adversary; the adversary guesses it from what they do."""
 
-    num_agents: int = 2  # and as many landmarks; the adversary is not counted
+    num_agents: int = 2  # number of agents without the adversary, and of landmarks
     max_steps: int = 25  # length of an episode
     continuous: bool = False  # five pulls from 0 to 1 instead of one of five moves
 

@@ -67,7 +67,7 @@ class State(NamedTuple):
 class SimpleSpread(Env):
     """Cover every landmark, touch nobody."""
 
-    num_agents: int = 3  # and as many landmarks
+    num_agents: int = 3  # number of agents, and of landmarks
     local_ratio: float = 0.5  # weight of own collisions against the shared distance
     max_steps: int = 25  # length of an episode
     continuous: bool = False  # five pulls from 0 to 1 instead of one of five moves

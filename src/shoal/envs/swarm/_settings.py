@@ -42,8 +42,8 @@ class Settings(Env):
     dynamics: Dynamics = "planar"  # or quadrotor
     max_steps: int = 200  # length of an episode
     time_step: float | None = None  # seconds; None: 0.1, quadrotors 0.05
-    side: float | None = None  # of the square arena in metres; None: 12.5 m² an agent, at least 6
-    radius: float = 0.25  # of an agent
+    side: float | None = None  # side of the square arena in metres; None: 12.5 m² per agent, at least 6
+    radius: float = 0.25  # radius of an agent
     num_obstacles: int = 0  # round, at most 32
     obstacle_radius: float = 0.6  # metres, at least an agent's
     num_neighbours: int = 3  # how many of the nearest others an agent may see (of each team, where there are two)

@@ -90,9 +90,9 @@ class Delivery(Swarm):
     capacity: int = 4  # parcels that a pick-up station holds
     arrivals: float = 0.5  # new parcels at each pick-up station, a second
     parcel_mass: float = 0.3  # kg
-    pickup_reward: float = 1.0  # for a parcel taken
-    delivery_reward: float = 5.0  # for a parcel delivered
-    progress_reward: float = 0.2  # for each metre nearer to one's aim
+    pickup_reward: float = 1.0  # reward for picking up a parcel
+    delivery_reward: float = 5.0  # reward for delivering a parcel
+    progress_reward: float = 0.2  # reward per metre of progress towards one's aim
 
     kind: ClassVar[str] = "cooperative"
     id: ClassVar[str] = "swarm/delivery"

@@ -81,10 +81,10 @@ class Formation(Swarm):
     num_obstacles: int = 4  # round, at most 32
     shape: Shape = "ring"  # or line, wedge, block
     spacing: float = 1.0  # metres between neighbouring places
-    pace: float = 0.7  # of the formation, m/s
+    pace: float = 0.7  # speed of the formation, m/s
     tolerance: float = 0.3  # metres from one's place that count as being there
-    hold_reward: float = 1.0  # for being there, each step
-    error_penalty: float = 0.2  # for each metre from one's place, each step
+    hold_reward: float = 1.0  # reward per step for being in place
+    error_penalty: float = 0.2  # penalty per metre from one's place, each step
 
     kind: ClassVar[str] = "cooperative"
     id: ClassVar[str] = "swarm/formation"

@@ -73,7 +73,7 @@ class Pursuit(Swarm):
 
     num_pursuers: int = 5  # hunters
     num_evaders: int = 2  # hunted
-    side: float | None = None  # of the square arena in metres; None: 20 m² an agent, at least 6
+    side: float | None = None  # side of the square arena in metres; None: 20 m² per agent, at least 6
     num_obstacles: int = 3  # round, at most 32
     evader_speed: float = 1.2  # times that of pursuers
     evader_agility: float = 1.5  # their force (quadrotors: body rates) times that of pursuers

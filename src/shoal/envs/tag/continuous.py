@@ -109,7 +109,7 @@ class TagContinuous(Env):
     runners_leave: bool = True  # whether a tagged runner leaves the game
     num_accelerations: int = 20  # choices of acceleration besides none
     num_turns: int = 20  # choices of turn besides none
-    side: float = 20.0  # of the square
+    side: float = 20.0  # side of the square
     max_speed: float = 1.0
     tagger_skill: float = 1.0  # multiplies max_speed for taggers
     runner_skill: float = 1.0  # multiplies max_speed for runners

@@ -1,10 +1,9 @@
 """Hand-written GPU kernels, as PTX that ships with the package: the user needs no compiler.
 
 XLA takes PTX in a custom call, compiles it with the rest of the program and launches it like its own kernels, inside
-CUDA graphs too. Alternatives: Pallas cannot scatter into shared memory, which sorting into
-cells needs; CUDA compiled at run time still needs a launcher in C, or Python at every step; a binary needs a wheel for
-each
-platform and a tool chain to build it. See docs/design.md.
+CUDA graphs too. Alternatives: Pallas cannot scatter into shared memory, which sorting into cells needs; CUDA compiled
+at run time still needs a launcher in C, or Python at every step; a binary needs a wheel for each platform and a tool
+chain to build it. See docs/design.md.
 
 `neighbours.cu` is the source, `build.py` turns it into `*.ptx.gz` (which needs CUDA's `nvcc`, for developers only).
 """

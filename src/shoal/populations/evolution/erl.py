@@ -1,9 +1,8 @@
 """Evolutionary reinforcement learning: a population and a gradient learner that help each other (Khadka & Tumer 2018).
 
 The population evolves by a genetic algorithm. All experience of its members goes into the replay of an off-policy
-learner, and every `period` generations the
-learner's actor replaces a member: if it is good it will have children, otherwise it is dropped a generation later. This
-file has the population's side, over vectors; the runner plays the
+learner, and every `period` generations the learner's actor replaces a member: if it is good it will have children,
+otherwise it is dropped a generation later. This file has the population's side, over vectors; the runner plays the
 episodes, trains the learner and calls `inject`.
 
 Departure: crossover exchanges a segment of the whole vector, where the paper exchanges rows of weight matrices.

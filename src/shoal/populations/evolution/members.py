@@ -62,8 +62,7 @@ class EpisodeStats(struct.PyTreeNode):
     """The results of the first episode of each copy; leaves are `[E]`.
 
     fitness: the summed rewards of the evolving policies. returns: by return group (see `regroup.return_groups`). stats:
-    of
-    the views of policies that have statistics, over all these episodes.
+    of the views of policies that have statistics, over all these episodes.
     """
 
     fitness: jax.Array

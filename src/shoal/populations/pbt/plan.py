@@ -39,8 +39,7 @@ class PBT(Composed):
 
     over: ranges by option, as `option` for all learners that have it and learn, or as `learner.option`; the first
     values are drawn from them with the experiment's seed. measure: `return` or `return/GROUP`, by which members are
-    compared; by default the return of the groups that tuned
-    learners play.
+    compared; by default the return of the groups that tuned learners play.
     """
 
     kind: ClassVar[str] = "pbt"

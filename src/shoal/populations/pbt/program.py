@@ -2,12 +2,9 @@
 
 Members are an axis of the fused program, each with a seed of its own. Every `interval` updates, inside the same donated
 loop, members are compared by the mean returns of the episodes that ended since the last comparison, and the worst
-become
-copies of the best (see `select`). A copy takes the weights, optimiser, statistics and hyper-parameters of its source.
-It
-keeps its own
-worlds, keys and replay, and begins with an empty memory. A member that failed (NaN) takes its source's worlds too, with
-its own keys, and an empty replay: its own may contain the fault.
+become copies of the best (see `select`). A copy takes the weights, optimiser, statistics and hyper-parameters of its
+source. It keeps its own worlds, keys and replay, and begins with an empty memory. A member that failed (NaN) takes its
+source's worlds too, with its own keys, and an empty replay: its own may contain the fault.
 """
 
 import dataclasses
