@@ -49,10 +49,14 @@ def choose_place(
         return Local(devices, **stepping)
     if resumed is not None and training and known is None:
         raise OptionError(f"{resumed} was not begun on a cluster: leave out {spell('cluster')}")
+    if devices is not None and resumed is not None:
+        own = "is at work on a cluster, whose workers have devices of their own"
+        raise OptionError(f"{resumed} {own}: leave out {spell('devices')}")
     if devices is not None:
         own = ("learner_cpus", "learner_gpus") if training else ("cpus", "gpus")
-        instead = "leave it out" if resumed else f"on a cluster give {' or '.join(map(spell, own))}"
-        raise OptionError(f"{said}{spell('devices')} is for one machine: {instead}")
+        raise OptionError(
+            f"{said}{spell('devices')} is for one machine: on a cluster give {' or '.join(map(spell, own))}"
+        )
     if stepping:
         names = " and ".join(map(spell, stepping))
         raise OptionError(f"{said}on a cluster actors step environments: leave out {names}")
