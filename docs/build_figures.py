@@ -207,13 +207,15 @@ def cluster_services() -> str:
     found = read("cluster_overheads")
     rates = defaultdict(list)
     for row in found["dispatch"]:
-        rates[row["most_tasks_a_message"]].append(row["tasks_per_s"])
+        size = row.get("most_tasks_a_message") or f"ray, on disk: {row['results_on_disk']}"
+        rates[size].append(row["tasks_per_s"])
     by_size = {size: spread(values, "{:,.0f}") for size, values in rates.items()}
     return (
         f"a pull of 1 MB of weights takes {found['pull_1mb']['median_ms']:.1f} ms, a push of a rollout of 10 MB "
         f"{found['push_10mb']['median_ms']:.1f} ms, and the task board hands out {by_size[16]} tasks per second "
         f"to workers as they are (short tasks travel in groups of up to 16), {by_size[4]} in groups of four, "
-        f"{by_size[1]} one by one"
+        f"{by_size[1]} one by one; Ray's own `ActorPool` hands out {by_size['ray, on disk: False']}, and "
+        f"{by_size['ray, on disk: True']} if each result is on disk before it counts, as on the board"
     )
 
 

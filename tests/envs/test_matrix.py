@@ -238,7 +238,7 @@ def test_payoffs_on_the_command_line(capsys):
 def test_a_tensor_survives_the_run_folder():
     """Three players with different numbers of actions, from the command line into `config.json` and back."""
     args = ["matrix/game", "--env.payoffs", json.dumps(THREE.tolist()), "--env.num-rounds", "2"]
-    experiment, _ = parse_target(BenchTrainOptions, args, "shoal train")
+    experiment = parse_target(BenchTrainOptions, args, "shoal train").experiment
     again = Experiment.from_dict(json.loads(json.dumps(experiment.to_dict())))
     for setup in (experiment.setup, again.setup):
         assert setup.env == shoal.make("matrix/game", payoffs=THREE, num_rounds=2)

@@ -41,7 +41,8 @@ EPISODES = 32
 ROUNDING, ELSEWHERE = 1e-6, 1e-3
 """How far values may be from those recorded: after another order of operations, and with another compiler or CPU."""
 RECORDED_AGAIN: dict[str, str] = {
-    "mappo": "epochs and minibatches are one scan",
+    name: "epochs and minibatches are one scan"
+    for name in ("mappo", "ppo_randomised", "pbt", "pbt_two_devices", "cluster_psro")
 }
 """Cases whose floating-point operations now come in another order, each with the reason: equal up to ROUNDING only."""
 

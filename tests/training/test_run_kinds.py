@@ -185,7 +185,7 @@ def test_nothing_is_overwritten(tmp_path, kind):
         made(path, "training")
     assert (path / "config.json").read_text() == before
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(RunError, match=rf"cannot create the run folder .* Choose another {KINDS[kind].option}"):
+    with pytest.raises(RunError, match=rf"cannot create the run folder .* Choose another --run-dir"):
         made(tmp_path / "file" / "run", kind)
 
 
@@ -309,7 +309,7 @@ def test_a_sweep_of_an_earlier_version_says_what_it_is(tmp_path):
     with pytest.raises(RunError, match="is a sweep of an earlier version of shoal, which kept its results"):
         open_run(tmp_path, "sweep")
     with pytest.raises(RunError, match="already exists, and is no run"):
-        check_new(tmp_path, "sweep")
+        check_new(tmp_path)
 
 
 def exact(iterations=3):
