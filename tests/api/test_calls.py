@@ -94,6 +94,11 @@ def test_evaluate_takes_runs_folders_experiments_and_names(pennies):
         shoal.evaluate(GAME, {"player_3": run.policies["player_0"]})
     with pytest.raises(OptionError, match="opponents and checkpoint are for runs"):
         shoal.evaluate(GAME, checkpoint="best")
+    with pytest.raises(OptionError, match="checkpoint must be left out for a run that is loaded already"):
+        shoal.evaluate(pennies[0], checkpoint="best")
+    older = dataclasses.replace(pennies[0], update=3)
+    with pytest.raises(OptionError, match="as it was after 3 updates, but a run goes on from its newest checkpoint"):
+        shoal.resume(older, total_env_steps=800)
 
 
 def test_runs_of_unlike_algorithms_are_matched(pennies):

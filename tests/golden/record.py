@@ -40,10 +40,8 @@ QUANTILES, DIGITS = 17, 7
 EPISODES = 32
 ROUNDING, ELSEWHERE = 1e-6, 1e-3
 """How far values may be from those recorded: after another order of operations, and with another compiler or CPU."""
-RECORDED_AGAIN: dict[str, str] = {
-    name: "epochs and minibatches are one scan"
-    for name in ("mappo", "ppo_randomised", "pbt", "pbt_two_devices", "cluster_psro")
-}
+ONE_SCAN = ("mappo", "ppo_randomised", "pbt", "pbt_two_devices", "cluster_psro")
+RECORDED_AGAIN = dict.fromkeys(ONE_SCAN, "epochs and minibatches are one scan")
 """Cases whose floating-point operations now come in another order, each with the reason: equal up to ROUNDING only."""
 
 Returns = dict[str, Any]

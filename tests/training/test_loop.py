@@ -13,7 +13,7 @@ from shoal.networks.torsos import Network
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.metrics import read_metrics
-from shoal.training.run import load_policies, open_run, weights_sha256
+from shoal.training.run import load_policies, lock_folder, open_run, weights_sha256
 from shoal.training.runner import Local, resume, run
 
 
@@ -86,6 +86,17 @@ def test_a_finished_run_is_trained_further(tmp_path):
     assert meta["env_steps"] == 32 * 8
     again = resume(tmp_path / "run", on=Local(devices=1))  # it is over: nothing is left to do
     assert weights_sha256(again.policies) == weights_sha256(further.policies)
+
+
+def test_what_is_refused_leaves_the_total_as_it_was(tmp_path):
+    run(experiment(updates=4), tmp_path / "run", on=Local(devices=1))
+    before = (tmp_path / "run" / "config.json").read_text()
+    with lock_folder(tmp_path / "run"), pytest.raises(RunError, match="another process is training in"):
+        resume(tmp_path / "run", on=Local(devices=1), total_env_steps=32 * 8)
+    missing = f"csv:path={tmp_path}/missing/x.csv"
+    with pytest.raises(RunError, match="missing"):
+        resume(tmp_path / "run", on=Local(devices=1), total_env_steps=32 * 8, loggers=[missing])
+    assert (tmp_path / "run" / "config.json").read_text() == before
 
 
 def test_schedules_stretch_to_the_new_end(tmp_path):

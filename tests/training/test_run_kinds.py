@@ -185,7 +185,7 @@ def test_nothing_is_overwritten(tmp_path, kind):
         made(path, "training")
     assert (path / "config.json").read_text() == before
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(RunError, match=rf"cannot create the run folder .* Choose another --run-dir"):
+    with pytest.raises(RunError, match=r"cannot create the run folder .* Choose another --run-dir"):
         made(tmp_path / "file" / "run", kind)
 
 

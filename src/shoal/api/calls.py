@@ -48,14 +48,14 @@ from shoal.populations.psro import PSRO, finished
 from shoal.presets import Sharing, response_preset, targets
 from shoal.training import run_kinds, runner
 from shoal.training.callbacks import Callback, Listener, Progress
+from shoal.training.checkpoint import steps as checkpoint_steps
 from shoal.training.devices import use_all_cores, use_compilation_cache
 from shoal.training.evaluate import Evaluation, Evaluator
 from shoal.training.experiment import Config, Experiment, Learner, Setup
 from shoal.training.host_stages import TIMEOUT
 from shoal.training.loggers import Logger, make_loggers
 from shoal.training.loop import TrainingResult
-from shoal.training.run import RunFolder as RunFolder
-from shoal.training.run import default_path, load_policies
+from shoal.training.run import RunFolder, default_path, load_policies
 from shoal.training.runner import Local
 from shoal.training.sweep import SweepResult, summarise
 from shoal.training.sweep_plan import Range, Sweep
@@ -316,9 +316,15 @@ def resume(run: str | Path | Run | Population, total_env_steps: float | None = N
     for name in options:
         known = [field.name for field in dataclasses.fields(Work) if field.name != "run_dir"]
         raise OptionError(f"shoal.resume: {unknown_name('option', name, [*known, 'total_env_steps'])}")
-    opened = open_to_resume(path, as_whole(int, total_env_steps))
+    total = as_whole(int, total_env_steps)
+    opened = open_to_resume(path, total)
+    if isinstance(run, Run) and run.update != max(checkpoint_steps(opened.checkpoints), default=run.update):
+        raise OptionError(
+            f"shoal.resume: this run was loaded as it was after {run.update} updates, but a run goes on from its "
+            f"newest checkpoint. To do that, give its folder: shoal.resume({str(path)!r})."
+        )
     with work.told(opened.config, fresh=False) as told:
-        result = runner.resume(path, on=work.on(opened.config, path), **told)
+        result = runner.resume(path, on=work.on(opened.config, path), total_env_steps=total, **told)
     return _give(opened.config, result, path)
 
 
@@ -343,8 +349,10 @@ def evaluate(
     _prepare()
     episodes, stepping = as_whole(int, episodes), {"env_workers": env_workers, "env_timeout": env_timeout}
     if isinstance(what, str | Path) and str(what) not in targets() and (Path(what) / run_kinds.CONFIG).is_file():
-        what = _load_run(what, "shoal.evaluate", checkpoint)
+        what, checkpoint = _load_run(what, "shoal.evaluate", checkpoint), None
     if isinstance(what, Run):
+        allowed = "left out for a run that is loaded already: see shoal.load(path, checkpoint=...)"
+        require(checkpoint is None, "shoal.evaluate", "checkpoint", checkpoint, allowed)
         run = what if policies is None else dataclasses.replace(what, policies=dict(policies))
         return run.evaluate(episodes, seed, explore, opponents, **stepping)
     if opponents or checkpoint is not None:

@@ -240,6 +240,7 @@ class RunView(Generic[Plan]):
     """What is told of a run of one kind, and where it is made. Each command has its own."""
 
     done: ClassVar[str] = "updates are made"
+    total_env_steps: int | None = None  # of a run that is trained further
     further: Sequence[str] = ()  # lines about what can be done with a finished run
 
     def __init__(self, run: RunFolder, on: Local | Cluster, options: WorkOptions, fresh: bool = True):
@@ -317,6 +318,7 @@ def names_run(args: Sequence[str], kind: str) -> bool:
 def resume_and_report(kind: type["RunView[Any]"], run: RunFolder, options: ResumeOptions) -> int:
     """Carries on a run; of a finished one it says so, and draws what a kill at the very end may have left undrawn."""
     view = kind(run, place_of(run.config, options, "", run.path), options, fresh=False)
+    view.total_env_steps = options.total_env_steps
     newest = checkpoint.latest(run.checkpoints)
     if not newest or not run.config.is_finished(run.config.read_meta(newest)):
         view.on = view.on.prepare(run.config, run.path)
@@ -351,7 +353,7 @@ def run_and_report(view: RunView[Any]) -> int:
             if view.fresh:
                 told = runner.run(view.run.config, path, on=view.on, **more)
             else:
-                told = runner.resume(path, on=view.on, **more)
+                told = runner.resume(path, on=view.on, total_env_steps=view.total_env_steps, **more)
     except KeyboardInterrupt:  # while compiling, or twice: what was saved last is what there is
         if (path / "config.json").exists():
             say(out, f"stopped. Go on with: {view.hints('resume')}", style="bold yellow")

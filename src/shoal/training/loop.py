@@ -25,7 +25,7 @@ from shoal.training import checkpoint, records
 from shoal.training.callbacks import Observers, Progress
 from shoal.training.evaluate import Evaluator
 from shoal.training.program import Log, Program
-from shoal.training.run import RunFolder, lock_folder
+from shoal.training.run import RunFolder, keep_total, lock_folder
 from shoal.training.run_kinds import check_there
 
 CALL_SECONDS = 0.5
@@ -75,6 +75,8 @@ class Loop(Generic[C]):
                 if not meta or not (tally.finished or program.is_over(carry)):
                     folder = self.folder.path if self.folder else None
                     self.observers.open(program.experiment, folder, tally.update)
+                    if self.folder:
+                        keep_total(self.folder)  # not before: what is refused leaves the folder as it was
                     carry = self._advance(carry, meta)
             finally:
                 self.observers.close()

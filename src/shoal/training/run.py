@@ -100,7 +100,7 @@ def open_run(path: Path, kind: str | None = TRAINING) -> RunFolder:
 
 
 def extend(run: RunFolder, total_env_steps: int) -> RunFolder:
-    """The run with a larger total, which is written to its folder; refuses a smaller one."""
+    """The run with a larger total, which its folder has once it goes on (`keep_total`); refuses a smaller one."""
     before = run.config
     if not isinstance(before, Experiment):
         what = run_kinds.KINDS[before.kind].what
@@ -112,9 +112,16 @@ def extend(run: RunFolder, total_env_steps: int) -> RunFolder:
             f"{run.path} has a total of {before.total_env_steps:,} env steps, and {total_env_steps:,} are fewer. To "
             "train it further, give a larger --total-env-steps; for a shorter run, start a new one with --run-dir."
         )
-    if longer.num_updates > before.num_updates:
-        run_kinds.rewrite(run.path, TRAINING, longer.at_home().to_dict())
     return RunFolder(run.path, longer)
+
+
+def keep_total(run: RunFolder) -> None:
+    """Writes the total of a run that is trained further to its folder, which this process has locked."""
+    if not isinstance(run.config, Experiment):
+        return
+    before = run_kinds.open_entry(run.path, TRAINING, lambda data: data.get("total_env_steps"))
+    if before != run.config.total_env_steps:
+        run_kinds.rewrite(run.path, TRAINING, run.config.at_home().to_dict())
 
 
 def devices_of(run: RunFolder, devices: int | None = None) -> int | None:

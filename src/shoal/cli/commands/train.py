@@ -12,7 +12,7 @@ from shoal.cli.arguments import scan
 from shoal.cli.commands.cluster import describe_plan
 from shoal.cli.runs import ResumeOptions, RunView, TrainOptions, describe_experiment, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import display_path, pluralise, say
+from shoal.cli.terminal import console, display_path, pluralise, say
 from shoal.cluster.advice import read_status
 from shoal.cluster.run import Cluster
 from shoal.core.errors import shell_command
@@ -36,6 +36,9 @@ def train(args: Sequence[str]) -> int:
     on = runs.place_of(experiment, options, "shoal train")
     folder = runs.new_folder(options, experiment)
     check_world(experiment)
+    if runs.names_run(args, TRAINING):
+        more = "To train that run further instead, --total-env-steps must be the only other option."
+        say(console(options.json), f"a new run with the options of a run, from its start. {more}", style="yellow")
     return runs.run_and_report(TrainingView(RunFolder(folder, experiment), on.prepare(experiment), options))
 
 
