@@ -40,8 +40,8 @@ QUANTILES, DIGITS = 17, 7
 EPISODES = 32
 ROUNDING, ELSEWHERE = 1e-6, 1e-3
 """How far values may be from those recorded: after another order of operations, and with another compiler or CPU."""
-ONE_SCAN = ("mappo", "ppo_randomised", "pbt", "pbt_two_devices", "cluster_psro")
-RECORDED_AGAIN = dict.fromkeys(ONE_SCAN, "epochs and minibatches are one scan")
+DRAWN_BEFORE = ("mappo", "ppo_randomised", "pbt", "pbt_two_devices")
+RECORDED_AGAIN = dict.fromkeys(DRAWN_BEFORE, "the minibatches of all epochs are drawn before the first step")
 """Cases whose floating-point operations now come in another order, each with the reason: equal up to ROUNDING only."""
 
 Returns = dict[str, Any]
