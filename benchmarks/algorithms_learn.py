@@ -14,6 +14,7 @@ import argparse
 import dataclasses
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -21,9 +22,12 @@ import numpy as np
 
 from shoal import presets
 from shoal.training.bench import versions
+from shoal.training.compared_runs import read_compared
+from shoal.training.comparison import compare
 from shoal.training.devices import use_all_cores
 from shoal.training.evaluate import evaluate
 from shoal.training.runner import Local, run
+from shoal.training.statistics import interval, iqm
 
 EPISODES = 1024
 POINTS = 100  # of a curve, at most
@@ -97,23 +101,7 @@ def against_random(setup, policies, seeds: int) -> dict:
 def summary(values: list[float]) -> dict:
     """The seeds' values, their interquartile mean, and a 95 % interval of it."""
     low, high = interval(np.array(values))
-    return {"seeds": values, "iqm_and_interval": [iqm(np.array(values)), low, high]}
-
-
-def iqm(values: np.ndarray) -> float:
-    """The mean of the middle half; values at the edges of it count in part."""
-    ordered, n = np.sort(values), len(values)
-    upper = np.minimum(np.arange(1, n + 1), 0.75 * n) - np.maximum(np.arange(n), 0.25 * n)
-    weight = np.maximum(upper, 0.0)
-    return float(np.sum(weight * ordered) / np.sum(weight))
-
-
-def interval(values: np.ndarray, draws: int = 2000) -> tuple[float, float]:
-    """What 95 % of the interquartile means of resampled seeds lie between."""
-    picks = np.random.default_rng(0).integers(0, len(values), (draws, len(values)))
-    means = [iqm(values[pick]) for pick in picks]
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
+    return {"seeds": values, "iqm_and_interval": [float(iqm(np.array(values))), float(low), float(high)]}
 
 
 def _seed(policies, i: int):
@@ -125,11 +113,12 @@ def draw(folder: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    paths = sorted(folder.glob("*.json"))
+    results = [json.loads(path.read_text()) for path in paths]
     worlds = sorted({result["experiment"]["env"] for result in results})
     for world in worlds:
         _draw_world(folder, world, [result for result in results if result["experiment"]["env"] == world])
-    (folder / "table.md").write_text(table(results))
+    (folder / "table.md").write_text(table(paths))
 
 
 def _draw_world(folder: Path, world: str, results: list[dict]) -> None:
@@ -140,7 +129,7 @@ def _draw_world(folder: Path, world: str, results: list[dict]) -> None:
         curve = np.array([[np.nan if v is None else v for v in row] for row in result["curve"]["return"]], float)
         steps = np.array(result["curve"]["env_steps"])
         known = ~np.isnan(curve).any(axis=1)
-        middle = [iqm(row) for row in curve[known]]
+        middle = iqm(curve[known])
         line = {"color": f"C{number % 10}", "linestyle": "-" if number < 10 else "--"}
         axes.plot(steps[known], middle, label=result["preset"].split("/")[0], **line)
         low, high = np.min(curve[known], axis=1), np.max(curve[known], axis=1)
@@ -154,18 +143,19 @@ def _draw_world(folder: Path, world: str, results: list[dict]) -> None:
     plt.close(figure)
 
 
-def table(results: list[dict]) -> str:
-    """Greedy returns as a table in Markdown."""
+def table(paths: Sequence[Path]) -> str:
+    """Greedy returns as a table in Markdown; the figures of `shoal compare`, from the seeds that were kept."""
     rows = [
         "| preset | env steps | side | random | trained: IQM | 95 % interval | worst seed |",
         "|---|---|---|---|---|---|---|",
     ]
-    for result in sorted(results, key=lambda result: (result["experiment"]["env"], result["preset"])):
-        for side, values in result["greedy"].items():
-            mean, low, high = values["iqm_and_interval"]
+    runs = [(json.loads(path.read_text()), read_compared(path)) for path in paths]
+    for result, seeds in sorted(runs, key=lambda pair: (pair[0]["experiment"]["env"], pair[0]["preset"])):
+        for side in result["greedy"]:
+            (final,) = compare([seeds], metric=f"eval/return/{side}", by="preset").final.values()
             steps = result["experiment"]["total_env_steps"]
             random = result["random"][side.partition(",")[0]]
-            numbers = f"{random:.1f} | {mean:.1f} | {low:.1f} to {high:.1f} | {min(values['seeds']):.1f}"
+            numbers = f"{random:.1f} | {final.iqm:.1f} | {final.low:.1f} to {final.high:.1f} | {final.worst:.1f}"
             rows.append(f"| {result['preset']} | {steps:,} | {side} | {numbers} |")
     return "\n".join(rows) + "\n"
 

@@ -35,6 +35,7 @@ from shoal.cluster.run import Cluster
 from shoal.cluster.services.journal import read
 from shoal.cluster.transport.service import WorkerError
 from shoal.core.files import write_atomically
+from shoal.core.origin import USER
 from shoal.presets import resolve
 from shoal.training import checkpoint, run_kinds
 from shoal.training.experiment import Experiment, to_plain
@@ -182,8 +183,9 @@ def environment(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dic
     world = {"env": "gymnasium:FaultyWalk-v0", "env_options": {"where": str(where)}, "learners": learners}
     experiment = dataclasses.replace(Experiment(**world), num_envs=16, num_steps=8, seed=seed)
     experiment = dataclasses.replace(experiment, total_env_steps=16 * 8 * updates)
-    plan = ClusterPlan(actors=2, commit_seconds=0.5, patience=PATIENCE)
-    launcher = on_ray(plan, setting=setting_for(experiment.env, [str(WORLD)]))
+    USER.admit(experiment.env, experiment.env_options)  # a run folder alone may not name them
+    plan = ClusterPlan(actors=2, commit_seconds=0.5, task_timeout=PATIENCE)
+    launcher = on_ray(plan, setting=setting_for([str(WORLD)]))
     site = begun(experiment, plan, root / f"{kind}-{seed}", launcher)
     fault = Fault(lambda _: (where / ENVIRONMENT[kind]).touch(), random.randrange(5, updates // 2))
     site.hooks.append(fault)
@@ -267,10 +269,10 @@ def driver(kind: str, seed: int, root: Path, updates: int = UPDATES) -> dict:
     }
 
 
-def shoal(*args: str) -> subprocess.Popen:
+def shoal(*args: str, stderr: int = subprocess.DEVNULL) -> subprocess.Popen:
     """The command, in a process of its own."""
-    nowhere = subprocess.DEVNULL
-    return subprocess.Popen([sys.executable, "-m", "shoal", *args], stdout=nowhere, stderr=nowhere)
+    command = [sys.executable, "-m", "shoal", *args]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, text=True)
 
 
 def committed_in(folder: Path) -> int:
@@ -289,8 +291,10 @@ def killer(kind: str, seed: int, root: Path, seconds: float = 300.0, iterations:
     args = (*POPULATION, "--iterations", str(iterations), "--seed", str(seed), "--cluster", "auto", "--workers", "2")
     calm, shot = root / f"calm-{seed}", root / f"killer-{seed}"
     began = time.monotonic()
-    if shoal(*args, "--run-dir", str(calm)).wait():
-        raise SystemExit("the undisturbed run failed")
+    process = shoal(*args, "--run-dir", str(calm), stderr=subprocess.PIPE)
+    said = process.communicate()[1]
+    if process.returncode:
+        raise SystemExit(f"the undisturbed run failed: {said}")
     undisturbed = time.monotonic() - began
     process, began, shots, resumed = shoal(*args, "--run-dir", str(shot)), time.monotonic(), {}, 0
     following = began + random.uniform(10, 20)

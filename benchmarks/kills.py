@@ -231,6 +231,7 @@ def content(folder: Path) -> dict[str, Any]:
     }
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     config = json.loads((folder / run_kinds.CONFIG).read_text())
+    config.pop("provenance", None)  # when and how it was begun
     return _timeless(
         {"file": newest.name, "arrays": arrays, "meta": checkpoint.read_meta(newest), "lines": lines, "config": config}
     )

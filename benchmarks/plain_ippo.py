@@ -32,8 +32,7 @@ class Plain:
 
     def init(self, key):
         key, reset_key, actor_key, critic_key = jax.random.split(key, 4)
-        state = jax.vmap(self.env.reset, (0, None))(jax.random.split(reset_key, self.num_envs), self.params)
-        view = self.observe(state)
+        state, view = self.reset(jax.random.split(reset_key, self.num_envs))
         weights = {
             "actor": _mlp(actor_key, (view.shape[-1], 64, 64, 5)),
             "critic": _mlp(critic_key, (view.shape[-1], 64, 64, 1)),
@@ -46,6 +45,24 @@ class Plain:
 
     def observe(self, state):
         return jax.vmap(self.env.observe, (0, None))(state, self.params)["agent"].view
+
+    def reset(self, keys):
+        """States and views `[E, A, n]` of all copies."""
+        state = jax.vmap(self.env.reset, (0, None))(keys, self.params)
+        return state, self.observe(state)
+
+    def transition(self, step_key, reset_key, state, action):
+        """The states and views that follow (new ones where an episode ended), rewards, ends, and the last views.
+
+        Without last views, what would have followed the end of an episode counts as nothing.
+        """
+        keys = jax.random.split(step_key, self.num_envs)
+        following, outcome = jax.vmap(self.env.step, (0, 0, 0, None))(keys, state, {"agent": action}, self.params)
+        done, last = outcome.terminated | outcome.truncated, self.observe(following)
+        fresh = jax.vmap(self.env.reset, (0, None))(jax.random.split(reset_key, self.num_envs), self.params)
+        select = lambda new, old: jnp.where(done.reshape(-1, *(1,) * (old.ndim - 1)), new, old)  # noqa: E731
+        following = jax.tree.map(select, fresh, following)
+        return following, self.observe(following), outcome.reward["agent"], done, last
 
     def update(self, carry):
         key, state, view, weights, moments = carry
@@ -90,16 +107,11 @@ class Plain:
         action = jax.random.categorical(act_key, logits)
         log_prob = jnp.take_along_axis(jax.nn.log_softmax(logits), action[..., None], -1)[..., 0]
         value = _forward(weights["critic"], view)[..., 0]
-        keys = jax.random.split(step_key, self.num_envs)
-        following, outcome = jax.vmap(self.env.step, (0, 0, 0, None))(keys, state, {"agent": action}, self.params)
-        done = outcome.terminated | outcome.truncated
-        final = _forward(weights["critic"], self.observe(following))[..., 0]
-        fresh = jax.vmap(self.env.reset, (0, None))(jax.random.split(reset_key, self.num_envs), self.params)
-        select = lambda new, old: jnp.where(done.reshape(-1, *(1,) * (old.ndim - 1)), new, old)  # noqa: E731
-        following = jax.tree.map(select, fresh, following)
+        following, next_view, reward, done, last = self.transition(step_key, reset_key, state, action)
+        final = jnp.zeros_like(value) if last is None else _forward(weights["critic"], last)[..., 0]
         step = {"view": view, "action": action, "log_prob": log_prob, "value": value, "final": final}
-        step |= {"reward": outcome.reward["agent"], "done": done[:, None]}
-        return (key, following, self.observe(following)), step
+        step |= {"reward": reward, "done": done[:, None]}
+        return (key, following, next_view), step
 
 
 def _mlp(key, sizes):

@@ -160,14 +160,41 @@ def _view(row: dict[str, Any]) -> str:
     return ", partial view" if options.get("full_view") is False else ", image" if options.get("view") else ""
 
 
+def _compile_s(row: dict[str, Any]) -> float:
+    """Seconds to compile a row; files of before the suite have one figure for each repeat."""
+    return row["compile_s"][0] if isinstance(row["compile_s"], list) else row["compile_s"]
+
+
 @figure
 def gpu_training() -> str:
-    chosen = [row for row in read("h200")["rows"] if row["kind"] == "train"]
+    chosen = [row for row in read("h200/headline") if "random" not in row["work"]]
     lines = []
     for row in chosen:
-        preset, sizes = row["name"].split(" ")[0], row["experiment"]
-        lines.append((f"`{preset}`, {sizes['num_envs']:,} copies, {sizes['num_steps']} steps", *_rates(row)))
-    return table(("training", "env steps/s", "agent steps/s", "ratio"), lines)
+        spread = f"{short(row['spread'][0])} to {short(row['spread'][1])}"
+        ratio = f"{row['ratio']:.3g} × {row['peer']}"
+        lines.append((row["work"], short(row["env_steps_per_s"]), spread, f"{_compile_s(row):.1f} s", ratio))
+    return table(("training", "env steps/s, median of three", "from, to", "compiling", "ratio"), lines)
+
+
+@figure
+def kernels_learn() -> str:
+    rows = [row for row in read("h200/learning") if row["target"] == "mpe/simple_spread"]
+    means = {row["kernels"]: row["returns"]["agent"] for row in rows}
+    with_them, without = (
+        f"{statistics.mean(v):.1f} ± {statistics.stdev(v):.1f}".replace("-", "−") for v in (means[True], means[False])
+    )
+    return f"{with_them} with the kernels, {without} without, over {len(means[True])} seeds"
+
+
+@figure
+def kernels() -> str:
+    row = next(row for row in read("h200/kernels") if row["work"] == "simple_spread PPO reference, 4,096 copies")
+    before = row["before"]
+    return (
+        f"A step of `mpe/simple_spread` with PPO takes {row['kernels_per_step']:.1f} kernels instead of "
+        f"{before['kernels_per_step']:.1f}, a whole update {row['kernels']:,} instead of {before['kernels']:,} "
+        "(4,096 copies)"
+    )
 
 
 # The cluster.

@@ -1,7 +1,8 @@
 """Makes the pages of the worlds from their code: `python docs/build_worlds.py`; `--check` says what is out of date.
 
-A world's page is its module's docstring, a picture, its options and its speed. Pictures are of random play, some steps
-into an episode, from a fixed seed; they are drawn with `--pictures` only, since redrawing may change a few bytes.
+A world's page is its module's docstring, a film, its options and its speed. Films are of the first seconds of random
+play, from a fixed seed, and the pictures in the table of all worlds of one moment; they are made with `--films` and
+`--pictures` only, since making them again may change a few bytes.
 """
 
 import argparse
@@ -19,11 +20,14 @@ import shoal
 import shoal.envs
 from shoal.batching.rollout import random_policies, rollout
 from shoal.batching.vectorise import Vectorised
-from shoal.cli.commands.listings import action_text, shapes_text, view_shapes
+from shoal.cli.commands.listings import shapes_text
+from shoal.cli.inventory import action_text, view_shapes
 from shoal.cli.terminal import format_count
 from shoal.core.env import Env, describe
 from shoal.core.registry import world_class
-from shoal.viz import draw_scene
+from shoal.training.evaluate import Recorder
+from shoal.training.experiment import Experiment
+from shoal.viz import Look, Panel, Take, draw_scene, make_film
 
 FOLDER = Path(__file__).parent / "worlds"
 SPEEDS = Path(shoal.envs.__file__).parent / "speeds.json"
@@ -38,16 +42,25 @@ STEPS = {
 }
 SHOWN = {"tag/grid": {"grid_length": 20, "num_taggers": 12}}  # options of the picture, where the defaults show little
 
+FILMED, EPISODES = 60, 6  # steps of a film, and its episodes, at most
+CROWDED = {"battle/open": 30, "tag/continuous": 22}  # steps of films in which very many move
+LOOK = Look(size=360, fps=15, bare=True, colours=48)
+LARGEST = 300_000  # bytes of a film
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--pictures", nargs="*", default=None, help="draw these worlds (none named: all)")
+    parser.add_argument("--films", nargs="*", default=None, help="film these worlds (none named: all)")
     args = parser.parse_args()
     (FOLDER / "images").mkdir(parents=True, exist_ok=True)
     if args.pictures is not None:
         for id in args.pictures or worlds():
             draw(id)
+    if args.films is not None:
+        for id in args.films or worlds():
+            shoot(id)
     pages = all_pages()
     stale = [name for name, text in pages.items() if not same(FOLDER / name, text)]
     stale += [file.name for file in FOLDER.glob("*.md") if file.name not in pages]
@@ -89,7 +102,7 @@ def page(id: str) -> str:
     parts = [
         f"# {id}",
         about[:1].upper() + about[1:],
-        f"![A moment of random play](images/{slug(id)}.png)",
+        f"![The first seconds of random play](images/{slug(id)}.webp)",
         f"`shoal train {id}` trains its default preset, `shoal bench env {id}` measures it.",
         groups_table(world),
         rest.strip(),
@@ -173,6 +186,23 @@ def draw(id: str) -> None:
     moment, _, _ = rollout(vectorised, random_policies(groups), empty, start, empty, STEPS.get(id, 8), lambda _: ())
     state = jax.tree.map(lambda leaf: leaf[0], moment.state)
     draw_scene(FOLDER / "images" / f"{slug(id)}.png", world.scene(state, world.default_params()))
+
+
+def shoot(id: str) -> None:
+    """Films random play, episode after episode, until there are enough steps."""
+    setup = Experiment(id, SHOWN.get(id, {}), num_envs=1, num_steps=1).setup
+    recorder, takes, left = Recorder(setup), [], CROWDED.get(id, FILMED)
+    while left > 0 and len(takes) < EPISODES:
+        played = recorder(None, seed=3 + len(takes), max_steps=left)
+        length = min(len(next(iter(played.returns.values()))), left + 1)
+        takes.append(Take(jax.tree.map(lambda leaf, n=length: leaf[:n], played.frames)))
+        left -= length - 1
+    path = FOLDER / "images" / f"{slug(id)}.webp"
+    make_film(path, [Panel(id, "", takes)], LOOK)
+    size = path.stat().st_size
+    print(f"{path.name}: {len(takes)} episodes, {size / 1000:.0f} kB")
+    if size > LARGEST:
+        raise SystemExit(f"{path.name} has more than {LARGEST:,} bytes: choose fewer steps or a smaller size")
 
 
 if __name__ == "__main__":

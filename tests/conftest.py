@@ -1,6 +1,8 @@
 """Two virtual CPU devices, strict types, and no skipping where everything is installed."""
 
 import os
+import pathlib
+import signal
 from importlib.metadata import version
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -29,6 +31,28 @@ def pytest_runtest_makereport(item, call):
     if report.skipped and os.environ.get("SHOAL_REQUIRE_ALL") and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
         report.longrepr = f"skipped although everything must be installed here: {report.longrepr}"
+
+
+MOST_MEMORY = 3 << 30
+"""Bytes of a process of tests beyond which it forgets its compiled programs, which it never does by itself."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _programs_are_forgotten():
+    yield
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) if os.path.exists("/proc/self/statm") else 0
+    if pages * os.sysconf("SC_PAGE_SIZE") > MOST_MEMORY:
+        jax.clear_caches()
+
+
+@pytest.fixture
+def terminal_signals():
+    """Ctrl-C and hang-ups as at a terminal: a suite in the background, or under `nohup`, is started to ignore them."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

@@ -14,18 +14,27 @@ from shoal.algorithms import ALGORITHMS
 from shoal.cli import main
 from shoal.cli.app import COMMANDS, FAMILIES
 from shoal.cli.arguments import parse
-from shoal.cli.commands.bench import BenchTrainOptions
+from shoal.cli.commands.bench import AutoscaleOptions, BenchTrainOptions
+from shoal.cli.commands.catalogue import NoteOptions, RemoveOptions, TagOptions
 from shoal.cli.commands.cluster import ScaleOptions, StatusOptions
+from shoal.cli.commands.compare import CompareOptions
+from shoal.cli.commands.completion import SCRIPTS
 from shoal.cli.commands.evaluate import EvalOptions
 from shoal.cli.commands.evolve import parse_plan
 from shoal.cli.commands.export import ExportOptions
+from shoal.cli.commands.match import MatchOptions
+from shoal.cli.commands.play import options_class as play_options
 from shoal.cli.commands.psro import LeagueOptions, PsroOptions, translate_arguments
+from shoal.cli.commands.settings import DiffOptions, ShowOptions
 from shoal.cli.commands.sweep import SweepOptions
+from shoal.cli.commands.tournament import TournamentOptions
 from shoal.cli.commands.train import ResumeOptions, TrainOptions
-from shoal.cli.commands.watch import WatchOptions
+from shoal.cli.commands.ui import UIOptions
+from shoal.cli.commands.watch import WatchOptions, name_films
 from shoal.cli.targets import parse_target
 from shoal.core.registry import import_file, world_class
 from shoal.testing import check_env
+from shoal.training.experiment import Experiment
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -141,15 +150,39 @@ def test_commands_of_the_readme_can_be_parsed(words):
             parse_plan(rest)
         case ["population", *_] | ["pbt", *_]:
             pass
+        case ["ui", *rest]:
+            parse(UIOptions, rest, "shoal ui")
         case ["cluster", "status" | "advise", *rest]:
             parse(StatusOptions, rest, "shoal cluster")
         case ["cluster", "scale", *rest]:
             parse(ScaleOptions, rest, "shoal cluster scale")
         case ["bench", "train", *rest]:
             parse_target(BenchTrainOptions, rest, "shoal bench train")
+        case ["play", target, *rest]:
+            parse(play_options(Experiment(target)), rest, f"shoal play {target}")
+        case ["compare", *rest]:
+            parse(CompareOptions, rest, "shoal compare")
+        case ["bench", "autoscale", *rest]:
+            parse_target(AutoscaleOptions, rest, "shoal bench autoscale")
         case ["resume" | "eval" | "watch" | "export" as name, *rest]:
             options = {"resume": ResumeOptions, "eval": EvalOptions, "watch": WatchOptions, "export": ExportOptions}
-            parse(options[name], rest, f"shoal {name}")
+            parse(options[name], name_films(rest) if name == "watch" else rest, f"shoal {name}")
+        case ["runs", "tag" | "untag", *rest]:
+            parse(TagOptions, rest, "shoal runs")
+        case ["runs", "note", *rest]:
+            parse(NoteOptions, rest, "shoal runs")
+        case ["runs", "remove", *rest]:
+            parse(RemoveOptions, rest, "shoal runs")
+        case ["show", *rest]:
+            parse(ShowOptions, rest, "shoal show")
+        case ["diff", *rest]:
+            parse(DiffOptions, rest, "shoal diff")
+        case ["completion", shell]:
+            assert shell in SCRIPTS
+        case ["match", *rest]:
+            parse(MatchOptions, rest, "shoal match")
+        case ["tournament", *rest]:
+            parse(TournamentOptions, rest, "shoal tournament")
         case _:
             assert " ".join(words) in COMMANDS or words[:3] == ["bench", "env", "tag/grid"]
 

@@ -12,10 +12,13 @@ from shoal.core.version import VERSION
 if TYPE_CHECKING:
     from shoal import algorithms, bridges, networks, presets, testing, viz
     from shoal.algorithms import A2C, DDPG, DQN, PPO, PQN, SAC, Impala, register_algorithm
-    from shoal.api.calls import evaluate, evolve, league, load, match, pbt, psro, resume, sweep, train
+    from shoal.api.calls import evaluate, evolve, league, load, pbt, psro, resume, sweep, train
+    from shoal.api.compare import compare
+    from shoal.api.matches import Match, match
     from shoal.api.population import Population
     from shoal.api.ranges import lin, log
     from shoal.api.run import Policy, Replay, Run
+    from shoal.api.tournament import Tournament, tournament
     from shoal.batching.vectorise import Vectorised, vectorise
     from shoal.core.env import Env, Spec, describe
     from shoal.core.errors import ShoalError
@@ -23,19 +26,25 @@ if TYPE_CHECKING:
     from shoal.core.registry import ids, make, register
     from shoal.core.spaces import Box, Discrete, MultiDiscrete
     from shoal.core.types import Circles, Group, Labels, Lines, Observation, Outcome, Polygons, Scene
+    from shoal.human.calls import play
     from shoal.networks import Network, register_torso
     from shoal.training.callbacks import Callback, Event
+    from shoal.training.catalogue import Catalogue, runs
     from shoal.training.experiment import Experiment, Learner
     from shoal.training.loggers import Logger
+    from shoal.training.roll import Hosts
 
 __version__ = VERSION
 
 _HOMES = {
     "shoal.algorithms": "A2C DDPG DQN PPO PQN SAC Impala register_algorithm",
-    "shoal.api.calls": "evaluate evolve league load match pbt psro resume sweep train",
+    "shoal.api.calls": "evaluate evolve league load pbt psro resume sweep train",
+    "shoal.api.compare": "compare",
+    "shoal.api.matches": "Match match",
     "shoal.api.population": "Population",
     "shoal.api.ranges": "lin log",
     "shoal.api.run": "Policy Replay Run",
+    "shoal.api.tournament": "Tournament tournament",
     "shoal.batching.vectorise": "Vectorised vectorise",
     "shoal.core.env": "Env Spec describe",
     "shoal.core.errors": "ShoalError",
@@ -43,10 +52,13 @@ _HOMES = {
     "shoal.core.registry": "ids make register",
     "shoal.core.spaces": "Box Discrete MultiDiscrete",
     "shoal.core.types": "Circles Group Labels Lines Observation Outcome Polygons Scene",
+    "shoal.human.calls": "play",
     "shoal.networks": "Network register_torso",
     "shoal.training.callbacks": "Callback Event",
+    "shoal.training.catalogue": "Catalogue runs",
     "shoal.training.experiment": "Experiment Learner",
     "shoal.training.loggers": "Logger",
+    "shoal.training.roll": "Hosts",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 _ROOMS = ("algorithms", "bridges", "envs", "networks", "presets", "testing", "viz")
@@ -66,8 +78,9 @@ def __dir__() -> list[str]:
 
 
 __all__ = [  # noqa: RUF022
-    "train", "evaluate", "load", "resume", "match", "sweep", "pbt", "evolve", "psro", "league",
-    "Run", "Policy", "Replay", "Population", "Callback", "Event", "Logger", "lin", "log",
+    "train", "evaluate", "load", "resume", "match", "tournament", "compare", "play", "sweep", "pbt", "evolve", "psro",
+    "league", "runs", "Catalogue", "Run", "Policy", "Replay", "Population", "Match", "Tournament", "Callback", "Event",
+    "Logger", "Hosts", "lin", "log",
     "Experiment", "Learner", "Network", "A2C", "DDPG", "DQN", "Impala", "PPO", "PQN", "SAC",
     "make", "ids", "register", "register_algorithm", "register_torso", "trust", "describe",
     "vectorise", "Vectorised", "Env", "Spec", "Group", "Observation", "Outcome", "Box", "Discrete", "MultiDiscrete",

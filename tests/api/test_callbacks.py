@@ -2,6 +2,9 @@
 
 import csv
 import json
+import math
+import os
+import shutil
 import sys
 import types
 
@@ -11,9 +14,9 @@ import shoal
 from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.transport.launcher import ThreadLauncher
-from shoal.core.errors import OptionError, UnknownNameError
+from shoal.core.errors import OptionError, RunError, UnknownNameError
 from shoal.training.callbacks import Observers
-from shoal.training.loggers import CSV, make_loggers
+from shoal.training.loggers import CSV, make_loggers, recorded_loggers
 from shoal.training.metrics import read_metrics, tidy
 from shoal.training.run import weights_sha256
 
@@ -48,9 +51,9 @@ def stopped(tmp_path_factory):
     """A run that a callback stops after 4 of 10 updates, with a CSV, and the same run gone on with."""
     diary, later, folder = Diary(stop_at=4), Diary(), tmp_path_factory.mktemp("runs") / "stopped"
     often = {"eval_every": 80, "eval_episodes": 4}
-    run = shoal.train(GAME, folder, callbacks=[diary], loggers=["csv"], **often, **TINY)
+    run = shoal.train(GAME, folder, callbacks=diary, loggers="csv", **often, **TINY)
     rows = (folder / "metrics.csv").read_text()
-    resumed = shoal.resume(run, callbacks=[later], loggers=["csv"], devices=1, progress=False)
+    resumed = shoal.resume(run, callbacks=later, devices=1, progress=False)
     return run, diary, rows, resumed, later
 
 
@@ -95,6 +98,16 @@ def test_the_command_line_logs_too(tmp_path, capsys):
     where = ["--run-dir", str(tmp_path / "run"), "--log", "csv", "--log", f"csv:path={tmp_path / 'other.csv'}"]
     assert main(["train", GAME, *sizes, "--algo.network.hidden", "4", *where, "--json"]) == 0
     assert (tmp_path / "run" / "metrics.csv").read_text() == (tmp_path / "other.csv").read_text() != ""
+    more = ["--total-env-steps", "480", "--devices", "1", "--json"]
+    capsys.readouterr()
+    with pytest.warns(UserWarning, match="was also logged by 'csv:path="):
+        assert main(["train", str(tmp_path / "run"), *more]) == 0
+    assert "run folder:" in capsys.readouterr().err
+    assert len(json.loads((tmp_path / "run" / "config.json").read_text())["loggers"]) == 1, "what announces is not kept"
+    rows = (tmp_path / "run" / "metrics.csv").read_text()
+    assert rows.splitlines()[-1].startswith("12,480,"), "it goes on with the loggers that it has"
+    assert main(["train", str(tmp_path / "run"), "--log", "none", "--total-env-steps", "560", *more[2:]]) == 0
+    assert (tmp_path / "run" / "metrics.csv").read_text() == rows
     assert main(["train", GAME, "--log", "cvs"]) == 2
     assert "unknown logger 'cvs'. Did you mean 'csv'?" in capsys.readouterr().err
 
@@ -158,6 +171,75 @@ def test_loggers_of_a_population_get_numbers_alone_and_go_on_where_it_was_stoppe
     assert "mixtures" not in {row["name"] for row in rows}
 
 
+def test_a_run_that_goes_on_keeps_the_loggers_it_was_given_last(stopped, tmp_path):
+    folder = shutil.copytree(stopped[0].path, tmp_path / "run")
+    assert json.loads((folder / "config.json").read_text())["loggers"] == ["csv"]
+
+    def updates():
+        rows = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
+        return max(int(row["update"]) for row in rows)
+
+    quiet = {"devices": 1, "progress": False}
+    shoal.resume(folder, total_env_steps=480, **quiet)
+    assert updates() == 12, "by itself"
+    shoal.resume(folder, total_env_steps=560, loggers=[], **quiet)
+    assert json.loads((folder / "config.json").read_text())["loggers"] == []
+    shoal.resume(folder, total_env_steps=640, **quiet)
+    assert updates() == 12, "told otherwise, it stays so"
+
+
+def test_a_run_folder_opens_no_logger_that_writes_elsewhere(stopped, tmp_path):
+    folder = shutil.copytree(stopped[0].path, tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+
+    def named(*names):
+        (folder / "config.json").write_text(json.dumps(config | {"loggers": list(names)}))
+        return recorded_loggers(folder)
+
+    for name in (f"csv:path={tmp_path / 'stolen.csv'}", "wandb:mode=online"):
+        with pytest.warns(UserWarning, match="writes outside the run folder and is not opened") as told:
+            assert named("csv", name) == ("csv",)
+        assert name in str(told[0].message)
+    with pytest.raises(RunError, match=r"config.json: unknown logger 'cvs'.*empty for none"):
+        named("cvs")
+    with pytest.raises(RunError, match="'loggers' must be a short list of names"):
+        named(3)
+    with pytest.raises(RunError, match="'loggers' must be a short list of names"):
+        named(*["csv"] * 1000)
+
+
+def test_a_logger_is_not_led_astray_by_what_lies_in_a_folder(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "metrics.csv")
+    with pytest.raises(RunError, match=r"metrics\.csv"):
+        CSV().open(shoal.Experiment(GAME), tmp_path, 4)
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=lambda **options: None))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "wandb").symlink_to(tmp_path / "elsewhere")
+    (logger,) = make_loggers("wandb")
+    with pytest.raises(RunError, match="wandb"):
+        logger.open(shoal.Experiment(GAME), tmp_path, 4)
+
+
+def test_an_evaluation_says_whether_it_is_the_best_so_far():
+    class Best(shoal.Callback):
+        def __init__(self):
+            self.found = []
+
+        def on_evaluation(self, event):
+            self.found.append((event.mean_return, event.best))
+
+    told, often = Best(), {"eval_every": 80, "eval_episodes": 4}
+    shoal.train("ippo/simple_spread", callbacks=told, env={"max_steps": 5}, minibatches=1, epochs=1, **often, **SMALL)
+    means = [mean for mean, _ in told.found]
+    assert [best for _, best in told.found] == [
+        mean > max(means[:i], default=-math.inf) for i, mean in enumerate(means)
+    ]
+    assert len(means) == 5
+    rivals = Best()
+    shoal.train(GAME, callbacks=rivals, **often, **TINY)
+    assert not any(best for _, best in rivals.found), "where players compete, there is none"
+
+
 @pytest.mark.parametrize(
     ("loggers", "words"),
     [
@@ -166,6 +248,7 @@ def test_loggers_of_a_population_get_numbers_alone_and_go_on_where_it_was_stoppe
         (["csv:path"], "NAME:OPTION=VALUE,OPTION=VALUE, got 'csv:path'"),
         (["wandb:mode=offlin"], "logger wandb: mode must be offline or online, got 'offlin'"),
         ([print], "loggers: each must be a name such as 'csv'"),
+        (3, "loggers must be a name such as 'csv', a shoal.Logger, or a list of these, got 3"),
     ],
 )
 def test_loggers_that_are_none(loggers, words):
@@ -186,6 +269,8 @@ def test_a_table_needs_a_place_and_callbacks_are_callbacks():
         CSV().open(shoal.Experiment(GAME), None, 0)
     with pytest.raises(OptionError, match=r"callbacks: each must be an instance of shoal.Callback, got <class"):
         Observers(callbacks=[shoal.Callback])
+    with pytest.raises(OptionError, match=r"callbacks must be an instance of shoal.Callback, or a list of them, got <"):
+        shoal.train(GAME, callbacks=shoal.Callback)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ GAME = "matrix/matching_pennies"
 
 def test_all_of_it_is_listed_and_there():
     names = dir(shoal)
-    calls = {"train", "sweep", "pbt", "evolve", "psro", "league", "match", "evaluate", "load", "resume"}
+    calls = {"train", "sweep", "pbt", "evolve", "psro", "league", "match", "compare", "evaluate", "load", "resume"}
     calls |= {"make", "vectorise", "log", "lin"}
     algorithms = ["A2C", "DDPG", "DQN", "Impala", "PPO", "PQN", "SAC"]
     rooms = ["presets", "testing", "viz", "bridges", "algorithms"]

@@ -1,5 +1,6 @@
 """What a run can do once it is made, and when it is loaded again."""
 
+import dataclasses
 import json
 
 import jax
@@ -65,7 +66,7 @@ def test_the_interval_of_one_seed_is_over_its_episodes(pennies):
 
 
 def test_a_policy_is_called_for_one_agent_or_many(spread):
-    policy = spread.policy("agent", training=1)
+    policy = spread.policy("agent", seed_index=1)
     views = np.random.default_rng(0).normal(size=(5, 3, 18)).astype(np.float32)
     actions, memory = policy(views)
     assert actions.shape == (5, 3)
@@ -87,8 +88,8 @@ def test_views_and_names_that_do_not_fit(spread):
         spread.policy("agnet")
     with pytest.raises(OptionError, match=r"one agent's view has the shape \(18,\).*got \(17,\)"):
         spread.policy()(np.zeros(17))
-    with pytest.raises(OptionError, match=r"training must be between 0 and 1, got 2"):
-        spread.policy(training=2)
+    with pytest.raises(OptionError, match=r"seed_index must be between 0 and 1, got 2"):
+        spread.policy(seed_index=2)
 
 
 def test_a_policy_remembers():
@@ -142,6 +143,31 @@ def test_figures_over_seeds_worked_out_by_hand():
     assert (low, high) == (0.0, 1.0)
 
 
+def test_a_run_in_memory_and_its_folder_compare_alike(spread):
+    found = shoal.compare([spread])
+    again = shoal.compare([spread.path])
+    assert found.final == again.final
+    assert list(found.final) == ["mappo"]
+    assert found.table["run"].tolist() == [spread.path.name] * 2
+    alone = shoal.compare([dataclasses.replace(spread, path=None)], by="run")
+    assert list(alone.final) == ["mpe/simple_spread in memory"]
+
+
 def test_what_a_run_is_called(spread):
-    assert repr(spread) == f"Run(mpe/simple_spread by ppo; 400 env steps; 2 seeds; {spread.path})"
+    assert repr(spread) == f"Run(mpe/simple_spread by mappo; 400 env steps; 2 seeds; {spread.path})"
     assert json.loads((spread.path / "config.json").read_text())["kind"] == "training"
+
+
+def test_films_of_runs(spread, pennies, tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'shoal[video]'")
+    assert spread.film(tmp_path / "x.webp", size=64, fps=15, seed_index=1) == tmp_path / "x.webp"
+    with image.open(tmp_path / "x.webp") as film:
+        assert film.n_frames >= 6
+    first, second = pennies
+    both = first.film(tmp_path / "both.png", beside=second, episodes=2, size=64, opponents={"player_1": "random"})
+    with image.open(both) as film:
+        assert film.width > 2 * 64
+    with pytest.raises(shoal.ShoalError, match=r"unknown argument of film 'sise'\. Did you mean 'size'"):
+        spread.film(tmp_path / "y.webp", sise=3)
+    with pytest.raises(shoal.ShoalError, match="beside must be a run"):
+        spread.film(tmp_path / "y.webp", beside=["x"])

@@ -10,7 +10,7 @@ from shoal import presets
 from shoal.api.targets import Changes, make_experiment
 from shoal.cli.runs import TrainOptions
 from shoal.cli.targets import parse_target
-from shoal.core.errors import OptionError, UnknownNameError
+from shoal.core.errors import OptionError, RunError, UnknownNameError
 from shoal.envs.wrappers import FrameStack, TimeLimit
 
 
@@ -119,3 +119,17 @@ def test_what_is_wrong_is_said(changes, words):
 def test_targets_that_are_none(target, words):
     with pytest.raises((OptionError, UnknownNameError), match=words):
         made(target)
+
+
+def test_folders_that_are_no_runs(tmp_path, monkeypatch):
+    """Whoever names a folder is not told of unknown worlds."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine" / "empty").mkdir(parents=True)
+    for target in ("runs/nope", "./nope", "mine/nope", str(tmp_path / "nope"), tmp_path / "nope"):
+        with pytest.raises(RunError, match=r"nope is no run folder: nothing is there, .*`shoal envs`, `shoal presets`"):
+            made(target)
+    with pytest.raises(RunError, match="mine/empty is a folder, but not of a run, and no world or preset has that"):
+        made("mine/empty")
+    (tmp_path / "mpe").mkdir()
+    with pytest.raises(UnknownNameError, match="Did you mean 'mpe/simple_spread'"):
+        made("mpe/simple_spred")

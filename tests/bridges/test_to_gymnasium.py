@@ -14,6 +14,7 @@ from shoal.core.errors import OptionError, UnknownNameError
 
 pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
 
+import gymnasium
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
@@ -22,7 +23,7 @@ from shoal.bridges.outgoing._single import ResetNeeded
 from shoal.bridges.outgoing.gymnasium import make_env, make_vec
 from tests.worlds.fair import Fair
 
-# Of the worlds: views have no bounds, Pendulum's torque goes to 2, and there is nothing to render.
+# Of the worlds: views have no bounds, Pendulum's torque goes to 2, and they are not registered with Gymnasium.
 EXPECTED = ("infinity", "symmetric and normalized", "alternative render modes")
 
 
@@ -53,6 +54,33 @@ def test_their_own_checker(world):
         warnings.simplefilter("always")
         check_env(make_env(world))
     assert [str(one.message) for one in said if not any(words in str(one.message) for words in EXPECTED)] == []
+
+
+def test_their_render_check():
+    pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'shoal[video]'")
+    gymnasium.register("shoal/CartPole-v0", entry_point=lambda **options: make_env("control/cartpole", **options))
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            env = gymnasium.make("shoal/CartPole-v0", render_mode="rgb_array").unwrapped
+            check_env(env)
+    finally:
+        del gymnasium.registry["shoal/CartPole-v0"]
+    assert [str(one.message) for one in said if not any(words in str(one.message) for words in EXPECTED[:2])] == []
+    envs = make_vec("control/cartpole", 2, render_mode="rgb_array")
+    envs.reset(seed=3)
+    env.reset(seed=3)
+    first, second = envs.render()
+    np.testing.assert_array_equal(first, env.render())  # copy 0 is what one copy is
+    assert first.dtype == np.uint8
+    assert first.shape == second.shape
+    assert make_vec("control/cartpole", 2).render() is None
+    with pytest.raises(OptionError, match="make_vec: render_mode must be"):
+        make_vec("control/cartpole", 2, render_mode="human")
+    blind = make_env(Count(), render_mode="rgb_array")
+    blind.reset(seed=0)
+    with pytest.raises(OptionError, match="the scene is empty: the world must define"):
+        blind.render()
 
 
 def test_one_copy_by_hand():

@@ -188,6 +188,28 @@ def test_pictures_and_state():
     assert parallel_env("mpe/simple_spread").render() is None
 
 
+def test_their_render_check_and_pictures_by_default():
+    pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'shoal[video]'")
+    from pettingzoo.test import render_test
+
+    def without_window(render_mode):
+        """Their check asks a window for its metadata before it renders arrays; worlds have none."""
+        return aec_env("cards/kuhn", render_mode=None if render_mode == "human" else render_mode)
+
+    render_test(without_window)
+    env = parallel_env("mpe/simple_spread", render_mode="rgb_array")
+    with pytest.raises(ResetNeeded, match="nothing to draw"):
+        env.render()
+    env.reset(seed=0)
+    before = env.render()
+    assert (before.dtype, before.ndim, before.shape[2]) == (np.uint8, 3, 3)
+    for _ in range(2):  # the first gives them speed
+        env.step(dict.fromkeys(env.agents, 1))
+    assert (env.render() != before).any()
+    with pytest.raises(OptionError, match=r"render_mode must be None or 'rgb_array'.* got 'human'"):
+        parallel_env("mpe/simple_spread", render_mode="human")
+
+
 def test_bad_input():
     with pytest.raises(UnknownNameError, match="mpe/simple_spread"):
         parallel_env("mpe/simple_spred")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from shoal.algorithms import A2C, PPO
-from shoal.cli.arguments import _headline, scan, whole_number
+from shoal.cli.arguments import _headline, named_values, scan, whole_number
 from shoal.cli.runs import TrainOptions
-from shoal.cli.targets import _identifiers, _learners, _learners_field, parse_target
+from shoal.cli.targets import _learners, _learners_field, identifiers, parse_target
 from shoal.core.errors import OptionError, ShoalError, UnknownNameError
 from shoal.training.experiment import Experiment, Learner
 
@@ -25,6 +25,20 @@ def test_whole_numbers_are_read_as_people_type_them(text, number):
 def test_other_texts_are_not_whole_numbers(text):
     with pytest.raises(ValueError, match="is not a whole number"):
         whole_number(text)
+
+
+@pytest.mark.parametrize("typed", ["[3,2]", "3,2", "(3,2)", "(3, 2)", "3 2"])
+def test_several_numbers_of_an_option_of_a_torso(typed):
+    texts = [f"kernel={typed}"] if "," in typed else [f"kernel={typed.split()[0]}", *typed.split()[1:]]
+    assert named_values(["heads=4", *texts, "norm=a,b", "scale=0.5"]) == {
+        "heads": 4,
+        "kernel": [3, 2],
+        "norm": "a,b",
+        "scale": 0.5,
+    }
+    assert named_values(["kernel=(3,)", "rate=1e-3,2"]) == {"kernel": [3], "rate": [0.001, 2]}
+    with pytest.raises(ValueError, match="'5' is not NAME=VALUE"):
+        named_values(["5", *texts])
 
 
 def test_scan_finds_every_value_of_an_option():
@@ -156,7 +170,7 @@ def test_wrong_arguments_are_explained(args, words):
 
 def test_learners_of_any_names_have_options_of_their_own():
     names = ["a b", "a_b", "a-b", "a_b_2", "__init__", "", "1st", "for", "agent", "ﬁsh", "fish"]
-    fields = _identifiers(names)
+    fields = identifiers(names)
     assert list(fields) == names
     assert len(set(fields.values())) == len(names)
     assert all(text.isidentifier() and not keyword.iskeyword(text) and text[0] != "_" for text in fields.values())

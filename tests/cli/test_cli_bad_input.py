@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from shoal.training import checkpoint
+from shoal.training import checkpoint, sealed_archive
 
 from .conftest import SMALL, assert_refused
 
@@ -24,6 +24,8 @@ def digest(folder):
         (["train", "mpe/simple_spred"], "Did you mean 'mpe/simple_spread'"),
         (["train", "demo", "--algo", "pp"], "Did you mean 'ppo' or"),
         (["train", "demo", "--num-env", "3"], "Did you mean --num-envs"),
+        (["train", "mpe/simple_spread", "--env.num-agent", "4"], "Did you mean --env.num-agents"),
+        (["diff", "demo"], "missing B, what to compare it with"),
         (["bench", "env", "tag/gird"], "Did you mean 'tag/grid'"),
         (["bench", "env", "tag/grid", "--env.num-tagers", "3"], "Did you mean --env.num-taggers"),
         (["eval", "somewhere", "--episods", "3"], "Did you mean --episodes?"),
@@ -58,6 +60,11 @@ def test_options_of_our_worlds_are_not_those_of_others(shoal, command):
         (["train", "tag/grid", "--env.num-taggers", "20", "--env.grid-length", "3"], "at most the number of cells, 16"),
         (["bench", "env", "tag/grid", "--num-envs", "0"], "num_envs must be greater than 0"),
         (["bench", "env", "tag/grid", "--num-steps", "-4"], "num_steps must be greater than 0"),
+        (["train", "demo", "--host-index", "0"], "--host-index is for several hosts: add --hosts N"),
+        (["train", "demo", "--hosts", "2"], "which of them is this? Add --host-index"),
+        (["train", "demo", "--hosts", "1", "--host-index", "0"], "hosts must be a whole number, 2 or greater"),
+        (["train", "demo", "--hosts", "2", "--host-index", "2"], "host_index must be between 0 and 1"),
+        (["train", "demo", "--hosts", "2", "--host-index", "1", "--coordinator", "here"], "must be ADDRESS:PORT"),
         (["bench", "train", "demo", "--seconds", "0"], "seconds must be greater than 0"),
     ],
 )
@@ -223,7 +230,7 @@ def test_weights_of_another_network_shape(shoal, world, run, tmp_path):
 
 
 def test_a_disk_that_fills_up_while_saving(shoal, world, tmp_path, monkeypatch):
-    run, write, calls = tmp_path / "run", checkpoint._write, []
+    run, write, calls = tmp_path / "run", sealed_archive.write, []
 
     def full(*args):
         calls.append(args)
@@ -231,7 +238,7 @@ def test_a_disk_that_fills_up_while_saving(shoal, world, tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         write(*args)
 
-    monkeypatch.setattr(checkpoint, "_write", full)
+    monkeypatch.setattr(sealed_archive, "write", full)
     outcome = shoal("train", "test/tiny", "--import", world, *SMALL, "--run-dir", run, "--json")
     assert_refused_at_the_end(outcome, "No space left on device", "earlier checkpoints are intact")
     assert shoal("eval", run, "--import", world, "--episodes", "4", "--json").json["updates"] == 0

@@ -53,14 +53,31 @@ def test_help_of_train_without_and_with_a_target(shoal):
     for words in ("TARGET is a world or a preset", "demo", "--run-dir", "--import", "--algo.learning-rate"):
         assert words in general.out
     assert "--env." not in general.out
-    special = shoal("train", "mpe/simple_tag", "--help")
+    special = shoal("train", "mpe/simple_tag", "--help-all")
     assert special.code == 0
-    for words in ("--env.num-adversaries", "who hunt (default: 3)", "--learners.agent.frozen", "copies of the world"):
+    for words in (
+        "--env.num-adversaries",
+        "who hunt (default: 3)",
+        "--learners.agent.[no-]frozen",
+        "copies of the world",
+    ):
         assert words in special.out
 
 
 @pytest.mark.parametrize(
-    "command", ["resume", "eval", "watch", "envs", "presets", "doctor", "bench env", "bench train"]
+    "command",
+    [
+        "resume",
+        "eval",
+        "watch",
+        "envs",
+        "presets",
+        "doctor",
+        "bench env",
+        "bench train",
+        "bench suite",
+        "bench autoscale",
+    ],
 )
 def test_every_command_has_help(shoal, command):
     outcome = shoal(*command.split(), "--help")
@@ -108,7 +125,7 @@ def test_doctor(shoal):
 
 def test_help_with_another_algorithm_is_about_it(shoal):
     usual = shoal("train", "mpe/simple_spread", "--help").out
-    special = shoal("train", "mpe/simple_spread", "--algo", "sac", "--help").out
+    special = shoal("train", "mpe/simple_spread", "--algo", "sac", "--help-all").out
     assert "PPO" in usual.partition("options")[0]
     assert "mpe/simple_spread, with sac in place" in special
     assert "PPO" not in special.partition("options")[0]
@@ -121,6 +138,40 @@ def test_the_devices_that_are_named_are_those_in_use(shoal, world, tmp_path):
     assert "compiling for 1 device ..." in outcome.out
     assert len(jax.local_devices()) == 2
     assert checkpoint.read_meta(checkpoint.latest(tmp_path / "run" / "checkpoints"))["devices"] == 1
+
+
+def test_evaluations_and_the_best_checkpoint_are_told(shoal, world, tmp_path):
+    more = ("--eval-every", "32", "--eval-episodes", "4", "--checkpoint-every", "32", "--keep-checkpoints", "9")
+    run = tmp_path / "run"
+    outcome = shoal("train", "test/tiny", "--import", world, "--run-dir", run, *SMALL, *more, "--json")
+    told = [line.split(":")[0] for line in outcome.err.splitlines() if line.startswith("evaluation")]
+    assert told == [f"evaluation after update {update}" for update in (1, 2, 3)]
+    assert "| return prey 8.00 |" in outcome.err
+    best = outcome.json["best_checkpoint"]
+    line = read_metrics(run / "metrics.jsonl")[best["update"] - 1]
+    assert best["return"] == pytest.approx(line["eval/return"], abs=1e-4)
+    command = f"shoal eval {run} --import {world} --checkpoint best"
+    newest = ", the newest" * (best["update"] == 3)
+    said = f"best in evaluation: return {best['return']:.2f} after update {best['update']}{newest}: {command}"
+    assert said in outcome.err.splitlines()
+    assert shoal(*shlex.split(command)[1:], "--episodes", "4", "--json").json["updates"] == best["update"]
+    assert list(checkpoint.steps(run / "checkpoints")) == [0, 1, 2, 3]
+
+
+def test_what_is_refused_is_refused_before_a_folder_is_told_of(shoal, world, trained, tmp_path):
+    """Weights that do not fit are found when the first ones are made, a place that cannot be written even later."""
+    small = [*SMALL[:-1], "5"]
+    outcome = shoal("train", "test/tiny", "--import", world, *small, "--weights", f"hunter={trained}")
+    assert_refused(outcome, "weights from", "does not fit")
+    assert "run folder:" not in outcome.out
+    (tmp_path / "file").write_text("")
+    outcome = shoal("train", "test/tiny", "--import", world, *SMALL, "--run-dir", tmp_path / "file" / "run")
+    assert_refused(outcome, "cannot create the run folder")
+    assert "run folder:" not in outcome.out
+    missing = f"csv:path={tmp_path}/missing/x.csv"
+    outcome = shoal("train", "test/tiny", "--import", world, *SMALL, "--run-dir", tmp_path / "run", "--log", missing)
+    assert_refused(outcome, "missing")
+    assert "run folder:" not in outcome.out
 
 
 def test_a_run_folder_has_everything(trained):
@@ -140,6 +191,7 @@ def test_eval_reports_per_group_and_in_all(shoal, world, trained):
     assert len(result["weights_sha256"]) == 64
     random = shoal("eval", trained, "--import", world, "--episodes", "4", "--random", "--json").json
     assert random["mean_return"]["hunter"] != means["hunter"]
+    assert "weights_sha256" not in random  # no weights have played
     text = shoal("eval", trained, "--import", world, "--episodes", "4").out
     assert "hunter" in text
     assert result["weights_sha256"] in text
@@ -149,12 +201,14 @@ def test_watch_writes_a_page(shoal, world, trained, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("shoal.cli.commands.watch.webbrowser.open", lambda url: opened.append(url) or True)
     page = tmp_path / "page.html"
-    outcome = shoal("watch", trained, "--import", world, "--output", page, "--open")
+    outcome = shoal("watch", trained, "--import", world, "--out", page, "--open")
     assert (outcome.code, outcome.out) == (0, f"{page}\n")
     assert opened == [page.as_uri()]
     assert "<script" in page.read_text()
-    assert shoal("watch", trained, "--import", world, "--output", page, "--json").json["replay"] == str(page)
-    assert_refused(shoal("watch", trained, "--import", world, "--training", "1"), "training must be between 0 and 0")
+    assert shoal("watch", trained, "--import", world, "--out", page, "--json").json["replay"] == str(page)
+    assert_refused(
+        shoal("watch", trained, "--import", world, "--seed-index", "1"), "seed_index must be between 0 and 0"
+    )
 
 
 def test_watch_serves_on_loopback_and_nothing_but_the_page(tmp_path, monkeypatch):
@@ -208,6 +262,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(shoal, world, trained, tmp_
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs terminals")
+@pytest.mark.usefixtures("terminal_signals")
 def test_a_closed_terminal_saves_the_run(shoal, world, tmp_path):
     """As SIGTERM does, though nothing can be shown any more."""
     own = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, sys.argv[1:])"
@@ -218,10 +273,14 @@ def test_a_closed_terminal_saves_the_run(shoal, world, tmp_path):
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
     os.close(theirs)
     shown = b""
-    while b"agent steps/s" not in shown:
-        shown += os.read(ours, 4096)
-    os.close(ours)
-    assert process.wait(timeout=120) in (2, 130)
+    try:
+        while b"agent steps/s" not in shown:
+            shown += os.read(ours, 4096)
+        os.close(ours)
+        assert process.wait(timeout=120) in (2, 130)
+    finally:
+        process.kill()
+        process.wait()
     newest = checkpoint.latest(run / "checkpoints")
     assert checkpoint.read_meta(newest)["update"] > 0
 

@@ -99,6 +99,38 @@ def test_plain_lines_have_no_control_characters():
     assert "left" not in last
 
 
+def evaluated(update, *returns):
+    line = {"update": update, "return/a": 1.0, "eval/return/a": returns[0], "eval/return/b": returns[1]}
+    return Progress(update, 40, update * 100, 2.0 * update, 1.0, line | {"eval/return": 0.0, "eval/length": 7.0})
+
+
+def test_every_evaluation_is_shown_once():
+    out = Console(file=io.StringIO(), width=160)
+    with showing(out, "a world", seeds=2, agents=3) as listener:
+        for progress in (evaluated(1, -1.0, 2.0), evaluated(2, [-3.0, -4.0], [5.0, None])):
+            listener(progress)
+            listener(dataclasses.replace(progress, update=progress.update + 10))  # without a newer line
+    told = [line for line in out.file.getvalue().splitlines() if "evaluation" in line]
+    assert told == [
+        "evaluation after update 1: return a -1.00 | return b 2.00 | episode length 7.0",
+        "evaluation after update 2: return a -3.50 | return b 5.00 | episode length 7.0",
+    ]
+    out = Console(file=io.StringIO(), width=100, force_terminal=True)
+    with showing(out, "a world", seeds=1, agents=3) as listener:
+        listener(evaluated(3, 1.25, 0.0))
+        listener(dataclasses.replace(progress, update=5))
+        drawn = Console(file=io.StringIO(), width=100)
+        drawn.print(listener.render())
+    assert "after update 3: return a 1.25 | return b 0.00" in drawn.file.getvalue()
+
+
+def test_steps_of_each_and_rates_of_all_trainings_are_told_apart():
+    out = Console(file=io.StringIO(), width=200)
+    with showing(out, "a world", seeds=4, agents=3) as listener:
+        listener(progress(1))
+    assert "| 100 env steps in each of 4 trainings | 200 env steps/s, 600 agent steps/s in all |" in out.file.getvalue()
+
+
 def test_a_closed_terminal_does_not_keep_a_run_from_saving():
     class Closed(io.StringIO):
         def write(self, text):

@@ -11,10 +11,12 @@ import types
 import pytest
 
 from shoal.api import replay
-from shoal.cli import main
-from shoal.cli.commands import bench, doctor, evaluate, listings, watch
+from shoal.cli import inventory, main
+from shoal.cli.commands import bench, doctor, evaluate, watch
 from shoal.cluster.run import Cluster
+from shoal.human import calls
 from shoal.training.runner import Job
+from shoal.ui.server import Site
 
 from .command_lines import command_line
 
@@ -32,9 +34,12 @@ def stopped(monkeypatch, tmp_path):
     for module, name in (
         (bench, "bench_env"),
         (bench, "bench_train"),
+        (bench, "measure"),
+        (bench.autoscaling, "measure_apart"),
         (evaluate, "evaluate"),
         (replay, "record"),
         (watch, "_serve"),
+        (calls, "Game"),
         (watch.webbrowser, "open"),
     ):
         monkeypatch.setattr(module, name, stop)
@@ -42,8 +47,13 @@ def stopped(monkeypatch, tmp_path):
     monkeypatch.setattr(Job, "drive", stop)
     monkeypatch.setattr(Cluster, "_join", lambda self, needs: types.SimpleNamespace(where="a cluster", private=False))
     monkeypatch.setattr(Cluster, "execute", stop)
-    monkeypatch.setattr(listings, "_world", functools.cache(listings._world))
-    monkeypatch.setattr(listings, "_preset", functools.cache(listings._preset))
+
+    def close(site):
+        site.socket.close()
+        raise SystemExit(0)
+
+    monkeypatch.setattr(Site, "run", close)
+    monkeypatch.setattr(inventory, "describe_preset", functools.cache(inventory.describe_preset))
     monkeypatch.setattr(doctor, "_cache", lambda folder: {"folder": "", "programs": 0, "bytes": 0, "writable": True})
     monkeypatch.chdir(tmp_path)
 

@@ -79,10 +79,10 @@ def test_what_is_compiled_as_a_whole_refuses_it(args, tmp_path, monkeypatch, cap
 
 
 def test_exports(cartpole, tmp_path, capsys):
-    assert main(["export", str(cartpole), "--output", str(tmp_path / "out"), "--json"]) == 0
+    assert main(["export", str(cartpole), "--out", str(tmp_path / "out"), "--json"]) == 0
     (file,) = json.loads(capsys.readouterr().out)["files"].values()
     assert load(file)(np.zeros(4, np.float32)).action in (0, 1)
-    assert main(["export", str(cartpole), "--output", str(tmp_path / "out")]) == 2
+    assert main(["export", str(cartpole), "--out", str(tmp_path / "out")]) == 2
     assert "is there already" in capsys.readouterr().err
 
 

@@ -12,6 +12,8 @@ import pytest
 from shoal.cli import interrupts
 from shoal.core.stopping import saves, stop_requested, stopping
 
+pytestmark = pytest.mark.usefixtures("terminal_signals")
+
 STUCK = """
 import ctypes
 from shoal.cli import interrupts
@@ -136,17 +138,55 @@ def test_a_ctrl_c_that_cannot_be_raised_comes_again(monkeypatch):
     assert told == []
 
 
+PRESSED = """
+import os, runpy, signal, sys
+
+
+class Presses:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:  # as extension modules do
+                raise ImportError("Encountered an error while initializing the extension.") from None
+
+
+sys.meta_path.insert(0, Presses())
+sys.argv = ["shoal", "train", "demo"]
+runpy.run_module("shoal", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["rich", "jax"])
+def test_ctrl_c_while_modules_are_imported(module):
+    code = PRESSED.replace("MODULE", repr(module))
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (told.returncode, told.stderr) == (130, "error: interrupted\n")
+
+
+def test_programs_compiled_one_after_the_other_count_on(capsys, monkeypatch):
+    """A run compiles several programs, with moments between them: the seconds told go on."""
+    watch, compiling = interrupts._Watch(-1), [True]
+    monkeypatch.setattr(interrupts, "_compiling", lambda: compiling[0])
+    for now in range(61):
+        compiling[0] = now not in (14, 15) and not 30 < now < 40
+        watch.look(float(now))
+    counted = [int(line.split()[2]) for line in capsys.readouterr().err.splitlines()]
+    assert counted == [10, 20, 30, 10, 20]  # those after ten seconds are another's
+
+
 @pytest.mark.slow
 def test_ctrl_c_while_xla_compiles(start, tmp_path):
-    """The real thing: a large program, compiled from scratch."""
-    fresh = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    """The real thing: a large program, compiled from scratch and as thoroughly as for a user, not for a test."""
+    fresh = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache"), "XLA_FLAGS": ""}
     command = (sys.executable, "-m", "shoal", "train", "tag/continuous", "--run-dir", str(tmp_path / "run"))
     run = start(*command, env=fresh)
-    run.wait_for("compiling ... 10 s", 300)
+    assert any("compiling for" in line for line in run.process.stdout)
+    time.sleep(4)  # it traces for two seconds, and compiles for six
     run.interrupt()
     time.sleep(2 + 3)  # 3 for a busy machine
     said = "".join(run.lines)
-    if run.process.poll() is None:  # it was inside the compiler, and not on its way there
+    if run.process.poll() is None:  # a compiler that does not look for signals
         assert "Ctrl-C again ends it at once" in said
         run.interrupt()
     assert run.process.wait(10) == 130

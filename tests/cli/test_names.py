@@ -65,9 +65,7 @@ def test_exports_policies_of_any_name_into_the_folder(tmp_path, world, shoal):
     policies = {"../../escaped": ("hunter",), "red/left": ("prey",)}
     run = stored(tmp_path / "runs" / "run", {"learner": Learner(PPO(network=Network(hidden=(4,))), policies)})
     before = set(tmp_path.rglob("*"))
-    files = shoal("export", run, "--output", tmp_path / "deep" / "er" / "out", "--import", world, "--json").json[
-        "files"
-    ]
+    files = shoal("export", run, "--out", tmp_path / "deep" / "er" / "out", "--import", world, "--json").json["files"]
     assert files.keys() == policies.keys()
     new = {path for path in tmp_path.rglob("*") if path not in before and path.is_file()}
     assert new == {Path(file) for file in files.values()}

@@ -97,9 +97,9 @@ def test_options_of_a_cluster_are_those_of_its_configs(options, config, names):
 
 
 def test_help_shows_the_defaults_of_configs(shoal):
-    shown = " ".join(shoal("train", "tag/grid", "--help").out.replace("│", "").split())
+    shown = " ".join(shoal("train", "tag/grid", "--help-all").out.split())
     assert f"processes that step worlds (default: {ClusterPlan().actors})" in shown
-    shown = " ".join(shoal("pbt", "tag/grid", "--help").out.replace("│", "").split())
+    shown = " ".join(shoal("pbt", "tag/grid", "--help-all").out.split())
     assert f"trainings side by side (default: {PBT.members})" in shown
     assert f"CPU cores of each worker (default: {PoolConfig().cpus})" in shown
 
@@ -114,5 +114,8 @@ def test_old_names_of_options_are_understood_and_said(shoal, tmp_path):
     assert others[0] == "note: --out is now --run-dir; the old name goes in the next release"
     assert "num_seeds must be greater than 0" in others[1]
     assert_refused(shoal("sweep", "demo", "--over", "gamma=0.9,0.8", "--num-seeds", "0"), "num_seeds must be greater")
-    assert "--out is now --output" in shoal("population", tmp_path, "--out", there).err
+    for command in ("population", "watch", "export"):
+        assert "--output is now --out;" in shoal(command, tmp_path, "--output", there).err
+    assert "--training is now --seed-index;" in shoal("watch", tmp_path, "--training", "1").err
+    assert "--patience is now --task-timeout;" in shoal("train", "demo", "--patience", "9").err
     assert "--own-starts is now --no-common-starts" in shoal("evolve", "nothing", "--own-starts").err

@@ -2,7 +2,8 @@
 
 import pytest
 
-from shoal.api.seats import _divided, dealt_seats
+from shoal.api.seats import _divided
+from shoal.batching.regroup import dealt_seats
 from shoal.cli import main
 from shoal.core.registry import import_file
 from shoal.presets import share
@@ -61,7 +62,7 @@ def test_seats_are_dealt_by_hand(world):
     given = {("hunter", 1): "random", ("hunter", 2): "a", ("prey", 0): "random"}
     divided, parts = _divided(setup, given)
     assert parts == {"shared": ("shared", None), "shared=random": ("shared", "random"), "shared=a": ("shared", "a")}
-    assert dealt_seats(divided) == {
+    assert dealt_seats(divided.env) == {
         "shared": [("hunter", 0)],
         "shared=random": [("hunter", 1), ("prey", 0)],
         "shared=a": [("hunter", 2)],

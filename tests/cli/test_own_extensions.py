@@ -88,7 +88,7 @@ def test_without_the_file_every_command_says_which_it_needs(command, own_run, ki
 
 
 def test_plain_numpy_cannot_hold_the_torso(own_run, kit, world, shoal, tmp_path):
-    outcome = shoal("export", own_run, "--output", tmp_path / "out", "--import", world, "--import", kit)
+    outcome = shoal("export", own_run, "--out", tmp_path / "out", "--import", world, "--import", kit)
     assert_refused(outcome, "has the torso 'kit_torso', which is not one of Shoal's")
 
 

@@ -87,7 +87,7 @@ def test_plans():
         (["--over", "gamma=0.9:0.99", "--members", "1"], "members must be a whole number, 2 or more, got 1"),
         (["--over", "gamma=0.9:0.99", "--interval", "1e6"], "less than the updates of the run"),
         (["--over", "gamma=0.9:0.99", "--fraction", "0.6"], "fraction must be greater than 0 and at most 0.5, got 0.6"),
-        (["--over", "gamma=0.9:0.99", "--num-seeds", "2"], "num_seeds must be 1"),
+        (["--over", "gamma=0.9:0.99", "--num-seeds", "2"], "has no --num-seeds: each member has its own seed"),
         (["--over", "gamma=0.9:0.99", "--measure", "retrn"], "pbt: unknown measure 'retrn'"),
         (["--over", "gamma=0.9:0.99", "--mebers", "4"], "Did you mean --members"),
         (["--over", "gamma=0.9:0.99", "--over", "gamma=0.9:0.95"], "give each option's values once"),

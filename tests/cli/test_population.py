@@ -80,7 +80,7 @@ def test_a_finished_population_says_so(shoal, exact):
     outcome = shoal("resume", exact)
     assert outcome.code == 0
     assert "is finished already" in outcome.out
-    assert f"--import-policies {exact}" in outcome.out.replace("\n", "")
+    assert f"shoal psro {exact} --iterations 6" in outcome.out.replace("\n", "")
     assert (exact / "metrics.jsonl").read_bytes() == before
 
 
@@ -123,7 +123,7 @@ def test_looking_sees_what_a_restored_population_is(learnt):
 
 
 def test_text_for_people(shoal, learnt, tmp_path):
-    outcome = shoal("population", learnt, "--output", tmp_path / "new")
+    outcome = shoal("population", learnt, "--out", tmp_path / "new")
     assert outcome.code == 0, outcome.err
     for words in ("cards/kuhn: 3 x 3 policies after 2 iterations", "NashConv", "value player_0", "by what they do"):
         assert words in outcome.out
@@ -133,7 +133,7 @@ def test_text_for_people(shoal, learnt, tmp_path):
 
 
 def test_watching_a_line_up(shoal, learnt, tmp_path):
-    outcome = shoal("population", learnt, "--watch", "2,0", "--output", tmp_path, "--json")
+    outcome = shoal("population", learnt, "--watch", "2,0", "--out", tmp_path, "--json")
     assert outcome.code == 0, outcome.err
     assert outcome.json["replay"] == str(tmp_path / "replay-2-0.html")
     assert "player_0: policy 2, player_1: policy 0" in (tmp_path / "replay-2-0.html").read_text()
@@ -149,7 +149,7 @@ def test_watched_policies_are_those_of_the_bank(learnt):
 
 
 def test_values_and_errors_by_hand(shoal, learnt, tmp_path):
-    data = shoal("population", learnt, "--json", "--output", tmp_path).json
+    data = shoal("population", learnt, "--json", "--out", tmp_path).json
     # weights 1/8, 3/8, 1/8, 3/8 on 0, -1, 1/4, 3/4
     assert data["value"] == pytest.approx([-1 / 16, 1 / 16])
     assert data["value_error"] == pytest.approx([0.1 * np.sqrt(20 / 64)] * 2)
@@ -200,11 +200,13 @@ def test_a_trained_response_gains_at_most_what_a_best_one_does(shoal, unplayed):
         (("--watch", "a,b"), ("--watch", "'a,b'")),
         (("--wach", "1,2"), ("--watch",)),
         (("--total-env-steps", "10"), ("--exploit",)),
+        (("--devices", "1"), ("--devices is for the trainings of --exploit",)),
+        (("--seed", "1"), ("--seed is for the episode of --watch",)),
         (("--exploit", "--total-env-steps", "0"), ("total_env_steps", "greater than 0")),
     ],
 )
 def test_mistakes(shoal, learnt, tmp_path, args, words):
-    assert_refused(shoal("population", learnt, "--output", tmp_path / "out", *args), *words)
+    assert_refused(shoal("population", learnt, "--out", tmp_path / "out", *args), *words)
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,17 @@ def hostile(folder, env, options=(), kind="training"):
 COMMAND_LINES = {
     "eval": "eval RUN",
     "eval --opponent": "eval TRAINED --import WORLD --opponent prey=RUN",
+    "match": "match prey=RUN hunter=random",
+    "match of a population": "match POPULATION random",
+    "tournament": "tournament RUN random",
+    "tournament of a population": "tournament TRAINED POPULATION --import WORLD",
     "resume": "resume RUN",
+    "compare": "compare RUN",
     "watch": "watch RUN",
-    "export": "export RUN --output out",
+    "play": "play RUN",
+    "play --against": "play pong --against RUN",
+    "play --opponent": "play test/tiny --import WORLD --against TRAINED --opponent prey=RUN",
+    "export": "export RUN --out out",
     "train": "train RUN",
     "train --help": "train RUN --help",
     "train --weights": "train test/tiny --import WORLD --sharing all --weights shared=RUN --num-envs 4 --num-steps 8",
@@ -96,19 +104,46 @@ COMMAND_LINES = {
     "sweep of a sweep": "sweep SWEPT",
     "bench train": "bench train RUN",
     "bench env": "bench env RUN",
+    "bench autoscale": "bench autoscale RUN",
     "cluster status": "cluster status RUN",
     "cluster advise": "cluster advise RUN",
     "cluster scale": "cluster scale RUN --actors 2",
 }
+READING = {
+    "runs": "runs --root PARENT",
+    "runs tag": "runs tag RUN paper --root PARENT",
+    "runs untag": "runs untag RUN paper --root PARENT",
+    "runs note": "runs note RUN words --root PARENT",
+    "runs remove": "runs remove RUN --yes --root PARENT",
+    "show": "show RUN",
+    "diff": "diff RUN POPULATION",
+    "ui": "ui PARENT --export page.html RUN",
+}
+"""Commands that read settings and metrics, and never build the world."""
 HOSTILE_FOLDERS = ("RUN", "POPULATION", "TUNED", "SWEPT")
-NAMELESS = ("psro of a population", "sweep of a sweep", "bench env", "cluster")
+NAMELESS = ("psro of a population", "sweep of a sweep", "bench env", "cluster", "compare")
 """Commands that refuse such a folder for another reason, before its world is looked at."""
 
 
 def test_every_command_that_takes_a_run_is_tried():
     words = [line.split() for line in COMMAND_LINES.values()]
     tried = {" ".join(line[: 2 if line[0] in FAMILIES else 1]) for line in words}
-    assert tried == COMMANDS.keys() - {"envs", "presets", "doctor", "algos", "version", "help"}
+    alone = {"envs", "presets", "doctor", "algos", "completion", "version", "help", "bench suite"}
+    assert tried | READING.keys() == COMMANDS.keys() - alone
+
+
+@pytest.mark.parametrize("line", READING)
+def test_reading_runs_nothing(line, tmp_path, marker, shoal):
+    env, options = "pettingzoo:subprocess:check_output", {"args": ["touch", str(marker)]}
+    folders = {
+        "RUN": hostile(tmp_path / "runs" / "bad run", env, options),
+        "POPULATION": hostile(tmp_path / "runs" / "population", "dm_env:os:system", {"command": "true"}, "psro"),
+        "PARENT": tmp_path / "runs",
+    }
+    outcome = shoal(*(str(folders.get(word, word)) for word in READING[line].split()))
+    assert not marker.exists()
+    assert outcome.code in (0, 2)
+    assert outcome.code == 0 or len(outcome.err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("line", COMMAND_LINES)

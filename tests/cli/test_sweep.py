@@ -58,6 +58,7 @@ def test_wrong_options_for_a_sweep_that_goes_on(shoal, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("terminal_signals")
 def test_a_stopped_sweep_goes_on(shoal, world, tmp_path, monkeypatch):
     args = ["sweep", "test/tiny", "--import", world, *SMALL, "--over", "learning_rate=1e-3,1e-2"]
     monkeypatch.chdir(tmp_path)
@@ -77,8 +78,8 @@ def test_a_stopped_sweep_goes_on(shoal, world, tmp_path, monkeypatch):
     resumed = shoal("resume", "parts", "--import", world, "--json")
     assert resumed.code == 0, resumed.err
     whole = shoal(*args, "--run-dir", "whole", "--json").json
-    times = ("wall_s", "compile_s", "command", "out")
-    assert {**resumed.json, **dict.fromkeys(times)} == {**whole, **dict.fromkeys(times)}
+    own = ("wall_s", "compile_s", "command", "run_dir", "out")
+    assert {**resumed.json, **dict.fromkeys(own)} == {**whole, **dict.fromkeys(own)}
     assert json.loads((tmp_path / "parts" / "sweep.json").read_text())["updates"] == 3
     finished = shoal("sweep", "parts", "--import", world)
     assert finished.code == 0

@@ -13,11 +13,14 @@ import pytest
 
 import shoal as package
 from shoal.algorithms import A2C, ALGORITHMS, DDPG, DQN, NAMES, PPO, SAC, named
+from shoal.algorithms.names import name_of
 from shoal.cli.arguments import whole_number
 from shoal.cli.commands import doctor
 from shoal.cli.commands.psro import PsroOptions, translate_arguments
 from shoal.cli.runs import Hints, TrainOptions
 from shoal.cli.targets import parse_target
+from shoal.cluster.run import Cluster
+from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.core.errors import OptionError, UnknownNameError, shell_command
 from shoal.networks.torsos import Network
 from shoal.training.experiment import Experiment, Learner
@@ -219,7 +222,7 @@ def test_doctor_knows_every_optional_package(shoal, monkeypatch):
 
 def test_watch_with_an_opponent(shoal, trained, world, tmp_path):
     page = tmp_path / "other.html"
-    told = shoal("watch", trained, "--import", world, "--output", page, "--opponent", "hunter=random", "--json")
+    told = shoal("watch", trained, "--import", world, "--out", page, "--opponent", "hunter=random", "--json")
     assert told.json["replay"] == str(page)
     assert page.read_text() != (trained / "replay.html").read_text()  # of the same seed, by its own policies
     outcome = shoal("watch", trained, "--import", world, "--opponent", "huntr=random")
@@ -266,3 +269,49 @@ def test_what_nobody_could_read_is_cut(shoal, option):
     outcome = shoal("train", "mpe/simple_spread", option, "x" * 3000)
     assert_refused(outcome, "xxx")
     assert len(outcome.err) < 700
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name"),
+    [
+        *((named(name), name) for name in NAMES if name not in ("ippo", "iql")),
+        (named("ippo"), "ppo"),
+        (named("mappo", epochs=8, learning_rate=1e-4), "mappo"),
+        (PPO(critic="global"), "mappo"),
+        (named("td3", policy_delay=1), "ddpg"),
+    ],
+)
+def test_an_algorithm_is_called_by_the_name_of_its_options(algorithm, name):
+    assert name_of(algorithm) == name
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("psro cards/kuhn --eval-every 1000", "shoal psro has no --eval-every: a population is judged by the payoffs"),
+        ("league pong --eval_episodes=5", "shoal league has no --eval-episodes: a population is judged"),
+        ("bench train demo --keep-checkpoints 5", "shoal bench train has no --keep-checkpoints: it times training"),
+        ("evolve control/cartpole --num-envs 5", "shoal evolve has no --num-envs: the copies of the world are"),
+        ("psro cards/kuhn --oracle exact --num-envs 8", "exact responses are worked out, not trained: leave out --num"),
+        ("train control/cartpole --randomise", "control/cartpole has no sample_params to draw from: leave out --rand"),
+        ("watch RUN --port 80", "--port is for the page that --serve hands out"),
+        ("eval RUN --random --explore", "--random plays everybody at random: leave out --explore"),
+    ],
+)
+def test_options_without_effect_are_refused(shoal, world, trained, typed, words):
+    run = f"{shlex.quote(str(trained))} --import {shlex.quote(str(world))}"
+    assert_refused(shoal(*shlex.split(typed.replace("RUN", run))), words)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"eval_every": 100}, "a cluster run is not evaluated on its way, got eval_every 100"),
+        ({"checkpoint_every": 100}, "on a cluster a training is saved by commit_seconds: leave out checkpoint_every"),
+        ({"checkpoint_seconds": 9.0}, "on a cluster a training is saved by commit_seconds: leave out checkpoint_sec"),
+    ],
+)
+def test_options_without_effect_on_a_cluster_are_refused(tmp_path, options, words):
+    where = Cluster(launcher=ThreadLauncher()) if "eval_every" in options else "auto"
+    with pytest.raises(OptionError, match=words):
+        package.train("control/cartpole", tmp_path / "run", cluster=where, progress=False, **options)

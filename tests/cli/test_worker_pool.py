@@ -133,7 +133,8 @@ def test_a_population_grows_and_goes_on(shoal, tmp_path):
     outcome = shoal("resume", tmp_path / "run", "--json")
     assert outcome.code == 0, outcome.err
     assert outcome.json["nash_conv"] == pytest.approx(alone.json["nash_conv"], abs=1e-4)
-    assert json.loads((tmp_path / "run" / "cluster.json").read_text())["messages"]["board"]["worker>trade"] > 0
+    status = json.loads((tmp_path / "run" / "cluster.json").read_text())
+    assert status["messages"]["board"]["worker>report_and_fetch"] > 0
 
 
 @pytest.mark.slow

@@ -353,7 +353,7 @@ def test_an_environment_that_hangs_is_replaced(walks, tmp_path):
         result = run(
             experiment(num_envs=4),
             tmp_path / "run",
-            on=Cluster(plan=ClusterPlan(actors=1, patience=1.0), launcher=ThreadLauncher()),
+            on=Cluster(plan=ClusterPlan(actors=1, task_timeout=1.0), launcher=ThreadLauncher()),
         )
     finally:
         go_on.set()

@@ -127,9 +127,9 @@ def test_the_driver_is_killed_and_resumed(tmp_path, seed):
 
 @pytest.mark.slow
 def test_a_killer_of_any_process_costs_nothing(tmp_path):
-    row = faults().killer("killer", 0, tmp_path, seconds=60.0, iterations=6)
+    row = faults().killer("killer", 0, tmp_path, seconds=60.0, iterations=24)
     assert sum(row["shots"].values()) >= 3
-    assert row["ended"] == [6, 6]
+    assert row["ended"] == [24, 24]
     assert row["policies_lost"] == row["payoff_entries_lost"] == 0
     assert row["equal"]
 
@@ -181,11 +181,11 @@ class TestBadInput:
                 check_against(ray_join, real)
             import threading
 
-            setting = dataclasses.replace(launcher.setting, worlds={"my/world": threading.Lock()})
-            launcher.setting = setting
-            with pytest.raises(OptionError, match="Put the world into a file"):
+            setting = launcher.setting
+            launcher.setting = dataclasses.replace(setting, script={"world": {"my/world": threading.Lock()}})
+            with pytest.raises(OptionError, match=r"registers itself: world my/world\. Put it into a file"):
                 launcher.start("actor-0", dict)
-            launcher.setting = dataclasses.replace(setting, worlds={}, imports=("/no/such/world.py",))
+            launcher.setting = dataclasses.replace(setting, imports=("/no/such/world.py",))
             with pytest.raises(WorkerError, match=r"actor-1: could not be made ready:.*/no/such/world\.py"):
                 launcher.start("actor-1", dict).once.keys()
         finally:
@@ -419,6 +419,7 @@ def test_status_says_within_3_s_that_the_driver_is_gone(tmp_path, capsys, kind):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("terminal_signals")
 def test_a_closed_terminal_loses_nothing(tmp_path):
     """SIGHUP goes to the driver and to all processes of its Ray at once; what was learnt is saved."""
     folder = tmp_path / "run"
@@ -438,6 +439,8 @@ def test_a_closed_terminal_loses_nothing(tmp_path):
         said = process.communicate(timeout=60)[0]
     finally:
         process.kill()
+        process.wait()
+        process.stdout.close()
     newest = checkpoint.read_meta(checkpoint.latest(folder / "checkpoints"))["update"]
     assert newest >= reached
     assert "is gone" not in said

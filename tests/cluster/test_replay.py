@@ -208,8 +208,8 @@ def test_shards_are_drawn_from_by_what_they_weigh():
     shards.handles[0].once.push(push(0, 0, np.full((T, E), 1.0)))
     shards.handles[1].once.push(push(0, 1, np.full((T, E), 3.0)))
     assert shards.news(100, 0, 0.0)[0] == 2 * T * E
-    shards.answered(shards.ask({"team": 10}))  # by now they have said what they weigh
-    batch = (shards.answered(shards.ask({"team": 400})) or {})["team"]
+    shards.collect(shards.ask({"team": 10}))  # by now they have said what they weigh
+    batch = (shards.collect(shards.ask({"team": 400})) or {})["team"]
     assert np.sum(batch.shard == 0) == 100
     # 12 windows; those of the first shard are half as probable as in a uniform draw, the others 1.5 times.
     np.testing.assert_allclose(batch.odds[batch.shard == 0], 0.5, rtol=1e-6)
@@ -228,11 +228,11 @@ def test_while_a_shard_is_away_the_others_give_its_share():
     shards.handles[1].once.push(push(0, 1, np.ones((T, E))))
     assert shards.news(100, 0, 0.0)[0] == 2 * T * E
     launcher.kill("replay-1")  # it comes back empty: nothing was written
-    batch = (shards.answered(shards.ask({"team": 64})) or {})["team"]
+    batch = (shards.collect(shards.ask({"team": 64})) or {})["team"]
     assert len(batch.odds) == 64
     assert set(batch.shard) == {0}
     shards.handles[1].once.push(push(3, 1, np.ones((T, E))))
     assert shards.news(100, 0, 0.0)[0] == T * E  # counted from zero again
     launcher.remove("replay-0")
     launcher.remove("replay-1")
-    assert shards.answered(shards.ask({"team": 64})) is None
+    assert shards.collect(shards.ask({"team": 64})) is None

@@ -167,7 +167,7 @@ def test_a_full_queue_holds_actors_up():
 def test_copies_that_are_sick_are_replaced():
     alone = Alone(of("control/cartpole", num_steps=2, recurrent="none"))
     part = EnvSlices(alone.program, "actor-0", Share(0, 8)).parts[0]
-    part.sound[1] = False
+    part.wrong[1] = part.clock
     alone.play([part], 2)
     steps = alone.taken(1)[0].ref.steps
     np.testing.assert_array_equal(steps.observation["agent"].view[:, 1], steps.observation["agent"].view[:, 2])

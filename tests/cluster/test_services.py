@@ -119,14 +119,14 @@ def test_a_learner_puts_back_what_is_whole_and_asks_for_the_rest(tmp_path):
         assert coordinator.next(f"actor-{share}", {}, 0.0)["round"] == 4
         assert queue.push(item(share, 4))
         assert coordinator.next(f"actor-{share}", {"round": 4, **DONE}, 0.0) is None
-    assert learner._fetched(queue.take(3, 0, 4)) is None
+    assert learner._fetch(queue.take(3, 0, 4)) is None
     assert queue.makers() == ["actor-1"]
     for share, round in ((0, 4), (1, None), (2, 4)):  # who has to make it again, and who waits
         task = coordinator.next(f"actor-{share}", {}, 0.0)
         assert (task and task["round"]) == round
     for share in (0, 2):
         assert queue.push(item(share, 4)._replace(ref=f"{share} again"))
-    assert sorted(learner._fetched(queue.take(3, 0, 4))) == ["0 again", "1.4", "2 again"]
+    assert sorted(learner._fetch(queue.take(3, 0, 4))) == ["0 again", "1.4", "2 again"]
     launcher.stop()
 
 
@@ -139,7 +139,7 @@ def test_a_learner_leaves_what_is_too_stale(recipe, taken):
     learner.services = Services({"dataset": launcher.start("dataset", lambda: queue)}, "learner")
     for number, version in enumerate((1, 2, 3, 5)):
         queue.push(item(number, 0, version))
-    assert refs(learner._taken()) == taken
+    assert refs(learner._take()) == taken
     launcher.stop()
 
 
@@ -218,7 +218,7 @@ class TestCoordinator:
         it.began(0)
         assert it.next("actor-0", {}, 0.0) == {"kind": "rollout", "round": 0, "version": 0, "epoch": 0}
         assert it.next("actor-0", {"round": 0, **DONE}, 0.0) is None
-        it.updated(1, {"staleness": [0.0, 0.0]})
+        it.report_update(1, {"staleness": [0.0, 0.0]})
         assert it.next("actor-0", {}, 0.0) == {"kind": "rollout", "round": 1, "version": 1, "epoch": 0}
         assert it.next("actor-1", {}, 0.0) == {"kind": "rollout", "round": 1, "version": 1, "epoch": 0}
 
@@ -229,7 +229,7 @@ class TestCoordinator:
         while (task := it.next("actor-0", {"round": len(given) - 1, **DONE} if given else {}, 0.0)) is not None:
             given.append((task["round"], task["version"]))
         assert given == [(0, 0), (1, 0), (2, 0)]
-        it.updated(1, {"staleness": [0.0, 0.0]})
+        it.report_update(1, {"staleness": [0.0, 0.0]})
         assert it.next("actor-0", {"round": 2, **DONE}, 0.0) == {
             "kind": "rollout",
             "round": 3,
@@ -257,7 +257,7 @@ class TestCoordinator:
         it.began(0)
         it.next("actor-0", {}, 0.0)
         assert it.next("actor-0", {"round": 0, **DONE}, 0.0) is None
-        it.lost("actor-0", 0)
+        it.report_lost("actor-0", 0)
         assert it.next("actor-0", {}, 0.0)["round"] == 0
 
     def test_a_learner_that_died_waits_for_its_round(self, tmp_path):
@@ -265,7 +265,7 @@ class TestCoordinator:
         it.began(0)
         for update in range(5):
             it.next("actor-0", {"round": update - 1, **DONE} if update else {}, 0.0)
-            it.updated(update + 1, {"staleness": [0.0, 0.0]})
+            it.report_update(update + 1, {"staleness": [0.0, 0.0]})
         it.began(3, epoch=1)  # the newest state that was safe
         assert it.next("actor-0", {"round": 4, **DONE}, 0.0)["round"] == 3  # for the learner that died: not counted
 
@@ -284,7 +284,7 @@ class TestCoordinator:
         it = Coordinator(str(tmp_path), ClusterPlan(actors=1, backups=1), 10)
         it.began(0)
         assert it.next("actor-1", {}, 0.0)["round"] == 0
-        it.updated(4, {"staleness": [0.0, 0.0]})
+        it.report_update(4, {"staleness": [0.0, 0.0]})
         assert it.next("actor-1", {"round": 0, **DONE}, 0.0)["round"] == 4
 
     def test_it_remembers_what_counts(self, tmp_path):
@@ -293,7 +293,7 @@ class TestCoordinator:
         it.began(0)
         it.next("actor-0", {}, 0.0)
         it.next("actor-0", {"round": 0, **DONE, "sick": [3]}, 0.0)
-        it.committed(7)
+        it.report_commit(7)
         again = Coordinator(str(tmp_path), ClusterPlan(actors=1), 10)
         assert again.hello("actor-0") == 1
         assert {"quarantine": "actor-0", "copies": [3]} in again.journal.entries

@@ -153,7 +153,7 @@ def test_a_task_that_always_fails_is_given_up(tmp_path):
     board.add([Task("a", "k"), Task("b", "k")])
     for times in (1, 2):
         assert ids(board.report_and_fetch("w", "1", ("k",))) == ["a"]
-        board.failed("w", "a", Failure("ValueError", "no", "trace", False))
+        board.report_failure("w", "a", Failure("ValueError", "no", "trace", False))
         broken = board.wait(["a", "b"]).broken
         assert (broken is None) == (times == 1)
     assert (broken.id, broken.worker, broken.times, broken.failure.text) == ("a", "w", 2, "no")
@@ -260,7 +260,7 @@ def test_a_worker_that_cannot_be_made_ends_the_run(tmp_path):
 
 
 def test_who_hangs_is_replaced(tmp_path):
-    pool, _ = pool_of(tmp_path, workers=1, patience=0.1)
+    pool, _ = pool_of(tmp_path, workers=1, task_timeout=0.1)
     began = time.monotonic()
     pool.run([Task("a", "hang", [30.0])])  # the second time there is nothing left to wait for
     assert time.monotonic() - began < 10

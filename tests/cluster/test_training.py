@@ -10,8 +10,10 @@ from shooting import Killer, disturbed
 
 from shoal.algorithms import PQN
 from shoal.cluster import training as runner
+from shoal.cluster.advice import pool_from_status
 from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
+from shoal.cluster.tasks.pool import PoolConfig
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.cluster.transport.service import WorkerError
 from shoal.core.errors import OptionError, RunError, ShoalError
@@ -203,3 +205,9 @@ def test_a_bound_on_divergence_is_for_those_who_can_estimate_it():
         runner.check(Experiment("mpe/simple_spread", learners={"l": pqn}, num_envs=8), plan)
     runner.check(Experiment("mpe/simple_spread", learners={"l": frozen}, num_envs=8), plan)
     runner.check(Experiment("mpe/simple_spread", learners={"l": pqn}, num_envs=8), ClusterPlan("stale", actors=2))
+
+
+def test_folders_of_earlier_versions_call_the_time_limit_of_a_task_patience(tmp_path):
+    (tmp_path / "config.json").write_text('{"cluster": {"actors": 3, "patience": 5.0}}')
+    assert runner.plan_of(tmp_path) == ClusterPlan(actors=3, task_timeout=5.0)
+    assert pool_from_status({"workers": 3, "patience": 5.0}) == PoolConfig(workers=3, task_timeout=5.0)

@@ -1,8 +1,10 @@
 """Calls to services are checked by pyright as calls of the class itself are."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -26,9 +28,11 @@ def use(queue: Service[Queue], services: Services, item: Item) -> None:
 
 @pytest.mark.slow
 def test_pyright_knows_methods_arguments_and_answers(tmp_path):
-    pyright = shutil.which("pyright") or pytest.skip("pyright is not installed")
+    beside = os.path.dirname(sys.executable)  # `make` does not put it into the PATH
+    pyright = shutil.which("pyright", path=beside) or pytest.skip("pyright is not installed")
     path = tmp_path / "calls.py"
     path.write_text(CALLS)
-    told = json.loads(subprocess.run([pyright, "--outputjson", path], capture_output=True, text=True).stdout)
+    command = [pyright, "--pythonpath", sys.executable, "--outputjson", path]
+    told = json.loads(subprocess.run(command, capture_output=True, text=True).stdout)
     found = {1 + one["range"]["start"]["line"] for one in told["generalDiagnostics"] if one["severity"] == "error"}
     assert found == {number for number, line in enumerate(CALLS.splitlines(), 1) if "# wrong" in line}, told

@@ -39,7 +39,7 @@ class State:
     params: dict[str, Policy]
     critic: Any
     optimiser: Any
-    learning_rate: jax.Array
+    hyper: dict[str, jax.Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ class JointCritic(Algorithm):
             width += group.size * group.observation.shape[0]
         critic = Head(1).init(jax.random.fold_in(key, 99), jnp.zeros(width))
         weights = {"critic": critic} | {name: policy.weights for name, policy in params.items()}
-        return State(params, critic, optax.adam(1.0).init(weights), jnp.float32(self.learning_rate))
+        return State(params, critic, optax.adam(1.0).init(weights), self.hyper(spec))
 
     def initial_memory(self, params):
         return ()
@@ -71,6 +71,7 @@ class JointCritic(Algorithm):
         return jnp.zeros(())
 
     def update(self, state, experience, key, axis=None):
+        self = self.traced(state.hyper)
         gradients, metrics = self.gradients(state, experience)
         return self.apply(state, gradients), metrics
 
@@ -81,7 +82,7 @@ class JointCritic(Algorithm):
     def apply(self, state, gradients):
         weights = {"critic": state.critic} | {name: policy.weights for name, policy in state.params.items()}
         step, optimiser = optax.adam(1.0).update(gradients, state.optimiser)
-        weights = jax.tree.map(lambda w, s: w + state.learning_rate * s, weights, step)
+        weights = jax.tree.map(lambda w, s: w + self.learning_rate * s, weights, step)
         params = {name: policy.replace(weights=weights[name]) for name, policy in state.params.items()}
         return state.replace(params=params, critic=weights["critic"], optimiser=optimiser)
 

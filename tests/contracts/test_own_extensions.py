@@ -13,6 +13,8 @@ from shoal.cluster.run import Cluster
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.cluster.transport.launcher import ThreadLauncher
 from shoal.networks import MemoryTorso, Network
+from shoal.populations.league import ROLES
+from shoal.populations.pbt.plan import PBT, Range
 from shoal.populations.population import PopulationConfig
 from shoal.populations.psro import PSRO
 from shoal.presets import resolve
@@ -83,6 +85,27 @@ def test_swept(own, tmp_path):
     assert all(failure is None for point in result.points for failure in point.failures)
 
 
+class Stop(shoal.Callback):
+    """Stops a run after two updates."""
+
+    def on_update(self, event):
+        if event.update == 2:
+            event.stop()
+
+
+@pytest.mark.parametrize("own", ["algorithm", pytest.param("torso", marks=pytest.mark.slow)], indirect=True)
+def test_tuned_while_members_train(own, tmp_path):
+    rates = {"learning_rate": Range(1e-4, 1e-1, log=True)}
+    plan = PBT(kuhn(own, 8), rates, members=4, interval=2, fraction=0.5, measure="return/player_0")
+    whole = run(plan, on=HERE)
+    stopped = run(plan, tmp_path / "run", on=HERE, callbacks=Stop())
+    resumed = resume(tmp_path / "run", on=HERE)
+    assert (stopped.interrupted, resumed.update) == (True, 8)
+    assert_close(resumed.policies, whole.policies)
+    assert resumed.standing == whole.standing
+    assert stopped.standing["values"] != whole.standing["values"], "bad members became copies, with other values"
+
+
 def test_synchronous_actors_make_the_same_weights(own, tmp_path):
     on = Cluster(plan=ClusterPlan(actors=2), launcher=ThreadLauncher())
     result = run(kuhn(own, 3), tmp_path / "run", on=on)
@@ -103,6 +126,19 @@ def test_a_population_grows_and_is_opened_again(own, tmp_path):
     again = resume(tmp_path / "run", on=HERE).standing["state"]
     np.testing.assert_array_equal(again.table.total, state.table.total)
     assert_close([bank.policies for bank in again.banks.values()], [bank.policies for bank in state.banks.values()])
+
+
+@pytest.mark.parametrize("own", ["algorithm", pytest.param("torso", marks=pytest.mark.slow)], indirect=True)
+def test_a_league_of_all_roles(own, tmp_path):
+    league = PSRO("league", {"exploit_every": 1}, iterations=1, episodes=16)
+    state = run(dataclasses.replace(settings(own), psro=league), tmp_path / "run", on=HERE).standing["state"]
+    for bank in state.banks.values():
+        assert [member.info.get("role", "main") for member in bank.members] == ["main", *ROLES]
+        weights = [np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(bank[i])]) for i in range(len(bank))]
+        assert len({one.tobytes() for one in weights}) == 4, "all were trained"
+    assert np.isfinite(state.table.mean).all()
+    again = resume(tmp_path / "run", on=HERE).standing["state"]
+    np.testing.assert_array_equal(again.table.total, state.table.total)
 
 
 @pytest.mark.slow

@@ -327,3 +327,14 @@ def test_unknown_names_are_unknown():
         Network(torso="set_atention")
     with pytest.raises(UnknownNameError, match=r"unknown algorithm 'klppo'. Did you mean"):
         find_name("klppo")
+
+
+def test_classes_of_the_package_are_registered_without_a_look_at_others(monkeypatch):
+    """To find entry points takes longer than all else that `import shoal` does."""
+
+    def declared(registry):
+        raise AssertionError("entry points were looked for")
+
+    monkeypatch.setattr(extensions.Registry, "declared", declared)
+    ALGORITHMS.register("own", "shoal.algorithms.ppo:PPO")
+    assert ALGORITHMS.table["own"] == "shoal.algorithms.ppo:PPO"

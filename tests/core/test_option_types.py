@@ -11,8 +11,8 @@ import pytest
 
 from shoal.algorithms import ALGORITHMS, DQN, PPO, SAC
 from shoal.cluster.plan import ClusterPlan
+from shoal.core.checks import check_types
 from shoal.core.errors import OptionError
-from shoal.core.options import check_types
 from shoal.envs.wrappers import WRAPPERS, FrameStack
 from shoal.networks.torsos import Network
 from shoal.populations.evolution.strategies import STRATEGIES

@@ -17,7 +17,7 @@ from shoal.core.registry import make
 from shoal.core.spaces import Box
 from shoal.envs.control import _hill as hill
 from shoal.envs.control import acrobot, cartpole, pendulum
-from shoal.envs.control._angles import wrapped
+from shoal.envs.control._angles import wrap_angle
 
 KEY = jax.random.key(3)
 NUM_STATES = 400
@@ -277,7 +277,7 @@ def test_numbers_that_are_no_actions():
 
 def test_angles_are_wrapped():
     angles = np.float32([-9.0, -np.pi, -1.0, 0.0, 3.1, 3.2, 7.0, 12.0])
-    ours = np.asarray(wrapped(jnp.asarray(angles)))
+    ours = np.asarray(wrap_angle(jnp.asarray(angles)))
     assert (np.abs(ours) <= np.float32(np.pi)).all()
     np.testing.assert_allclose(np.exp(1j * ours.astype(np.float64)), np.exp(1j * angles.astype(np.float64)), atol=2e-6)
     np.testing.assert_array_equal(ours[2:5], angles[2:5])

@@ -290,8 +290,8 @@ def test_action_spaces():
 
 def test_picking_rows_without_a_gather():
     rows = jnp.arange(6.0).reshape(3, 2)
-    np.testing.assert_array_equal(physics.picked(rows, jnp.int32(2)), rows[2])
-    np.testing.assert_array_equal(physics.picked(rows, jnp.array([1, 0])), rows[jnp.array([1, 0])])
+    np.testing.assert_array_equal(physics.pick(rows, jnp.int32(2)), rows[2])
+    np.testing.assert_array_equal(physics.pick(rows, jnp.array([1, 0])), rows[jnp.array([1, 0])])
 
 
 def test_places_and_choices_are_even():

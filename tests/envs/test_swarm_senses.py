@@ -147,7 +147,7 @@ def test_gusts_have_their_deviation_and_their_memory():
 
 
 def test_pushes_come_at_their_rate_in_all_directions():
-    velocity = np.asarray(weather.pushed(jax.random.key(0), jnp.zeros((40_000, 3)), 0.7, 0.1))
+    velocity = np.asarray(weather.push(jax.random.key(0), jnp.zeros((40_000, 3)), 0.7, 0.1))
     size = np.hypot(velocity[:, 0], velocity[:, 1])
     hit = size > 0
     np.testing.assert_allclose(size[hit], 0.7, rtol=1e-4)

@@ -41,7 +41,9 @@ EPISODES = 32
 ROUNDING, ELSEWHERE = 1e-6, 1e-3
 """How far values may be from those recorded: after another order of operations, and with another compiler or CPU."""
 DRAWN_BEFORE = ("mappo", "ppo_randomised", "pbt", "pbt_two_devices")
-RECORDED_AGAIN = dict.fromkeys(DRAWN_BEFORE, "the minibatches of all epochs are drawn before the first step")
+RECORDED_AGAIN = dict.fromkeys(DRAWN_BEFORE, "the minibatches of all epochs are drawn before the first step") | {
+    "cluster_psro": "likewise, and the masks of a batch are flags, no longer weights; either rounds otherwise"
+}
 """Cases whose floating-point operations now come in another order, each with the reason: equal up to ROUNDING only."""
 
 Returns = dict[str, Any]

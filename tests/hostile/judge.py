@@ -120,7 +120,7 @@ def commands(kind, folder, out):
     calls += [
         ("eval", folder),
         ("watch", folder),
-        ("export", folder, "--output", out / "exported"),
+        ("export", folder, "--out", out / "exported"),
         ("train", folder, "--help"),
     ]
     calls += [("train", folder, "--weights", f"all={folder}", "--run-dir", out / "new"), ("population", folder)]

@@ -19,19 +19,6 @@ FEW_RANDOM, FEW_CRAFTED = 20, 40
 BATCH = 25
 
 
-@pytest.fixture(scope="session")
-def templates(tmp_path_factory):
-    """Makes each kind of folder when it is first asked for."""
-    root, made = tmp_path_factory.mktemp("templates"), {}
-
-    def template(kind):
-        if kind not in made:
-            made[kind] = KINDS[kind](root / kind)
-        return made[kind]
-
-    return template
-
-
 @pytest.fixture(autouse=True)
 def _stubbed(monkeypatch, tmp_path):
     judge.stub(monkeypatch)

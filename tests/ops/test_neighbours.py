@@ -147,5 +147,5 @@ def test_on_cuda_it_is_a_kernel(worlds, n, k, kernel, grid):
 def test_the_kernels_are_built_from_the_source_that_is_here(form, slots):
     """If this fails, run `python -m shoal.ops.kernels.build` where CUDA's compiler is."""
     text = kernels.ptx(f"shoal_nearest_{form}_{slots}")
-    assert text.startswith(f"// built from {kernels.fingerprint()}\n")
+    assert text.startswith(f"// built from {kernels.fingerprint('neighbours')}\n")
     assert f".visible .entry shoal_nearest_{form}_{slots}(" in text

@@ -124,7 +124,8 @@ def curve(state: PSROState) -> list[float]:
 
 @pytest.mark.slow
 def test_exploitability_does_not_rise_where_that_of_psro_does():
-    anytime = curve(run(PopulationConfig(heavy_rock(), PSRO("anytime", iterations=10)), on=Local(devices=1)))
+    config = PopulationConfig(heavy_rock(), PSRO("anytime", iterations=10))
+    anytime = curve(run(config, on=Local(devices=1)).standing["state"])
     assert anytime[0] == pytest.approx(4 / 3, abs=0.05)
     assert all(after <= before + 0.05 for before, after in itertools.pairwise(anytime))
     assert anytime[-1] < 0.1

@@ -13,7 +13,7 @@ import pytest
 
 from shoal.algorithms import DDPG, PPO
 from shoal.core.algorithm import Experience, Trajectory
-from shoal.core.errors import NonFiniteError, OptionError, RunError
+from shoal.core.errors import NonFiniteError, OptionError
 from shoal.core.registry import register
 from shoal.core.types import Observation
 from shoal.networks.torsos import Network
@@ -199,7 +199,7 @@ def test_weights_of_another_run_are_where_it_starts(tmp_path):
     _, policies, _ = load_policies(tmp_path / "run")
     learner = Learner(algorithm, weights=str(tmp_path / "run"))
     program = make_evolution_program(plan(experiment=dataclasses.replace(experiment, learners={"l": learner})))
-    carry = program.init()
+    carry = program.begin()
     np.testing.assert_array_equal(carry.search.mean, program.genome.vector(policies))
     np.testing.assert_array_equal(jax.tree.leaves(policies)[0], jax.tree.leaves(policies_of(carry.learners))[0])
 
@@ -310,6 +310,21 @@ def test_resume_gives_the_same_bits(tmp_path, kind):
     assert evaluate(setup, policies, 8).episodes == 8
 
 
+@pytest.mark.parametrize(
+    ("generations", "every", "at"), [(9, 50, [60, 100, 160, 180]), (401, 100, [120, 200, 320, 400])]
+)
+def test_evaluations_are_by_the_env_steps_played(tmp_path, generations, every, at):
+    """20 of them a generation; lines of metrics are of one generation, or of two. A resumed run has the same."""
+    experiment = Experiment("mpe/simple_spread", {"max_steps": 5}, eval_every=every, eval_episodes=2)
+    played = plan(experiment=experiment, generations=generations, population=4, episodes=1)
+    run(played, tmp_path / "whole", on=Local(devices=1))
+    found = [line["env_steps"] for line in lines(tmp_path / "whole") if "eval/return" in line]
+    assert (found[:4], found[-1]) == (at, 20 * generations)
+    run(played, tmp_path / "parts", on=Local(devices=1), listener=Stopper(2), checkpoint_seconds=0.0)
+    resume(tmp_path / "parts")
+    assert lines(tmp_path / "parts") == lines(tmp_path / "whole")
+
+
 class Broken(Bandit):
     """An arm that pays NaN."""
 
@@ -318,10 +333,14 @@ class Broken(Bandit):
         return state, outcome.replace(reward={"agent": jnp.where(actions["agent"] == 0, jnp.nan, 1.0)})
 
 
-def test_nan_is_reported_and_not_saved(tmp_path):
+@pytest.mark.parametrize("every", [0, 1])
+def test_nan_is_reported_and_not_saved(tmp_path, every):
     register("test/broken", Broken)
+    broken, told = plan("test/broken", generations=20), []
+    broken = dataclasses.replace(broken, experiment=broken.experiment.replace(eval_every=every, eval_episodes=2))
     with pytest.raises(NonFiniteError, match=r"became NaN or infinite in generation 1 of world 'test/broken'"):
-        run(plan("test/broken", generations=20), tmp_path / "run", on=Local(devices=1))
+        run(broken, tmp_path / "run", on=Local(devices=1), listener=lambda progress: told.append(progress.update))
+    assert told[-1] < 20, "it ends soon, evaluated or not"
     stored = checkpoint.read_arrays(checkpoint.latest(tmp_path / "run" / "checkpoints"))
     assert stored["generation"] == 0
     assert all(np.isfinite(leaf).all() for leaf in stored.values() if leaf.dtype == np.float32)
@@ -360,11 +379,3 @@ def test_a_frozen_policy_does_not_evolve():
     frozen = two_teams(carrier=Learner(PPO(network=TINY), {"carrier": ("carrier",)}, frozen=True))
     with pytest.raises(OptionError, match="'carrier' belongs to a frozen learner"):
         make_evolution_program(plan(experiment=frozen, evolve=("carrier",)))
-
-
-@pytest.mark.slow
-def test_a_run_of_training_is_no_evolution(tmp_path):
-    experiment = Experiment("test/bandit", num_envs=4, num_steps=2, total_env_steps=8)
-    run(experiment, tmp_path / "run", on=Local(devices=1))
-    with pytest.raises(RunError, match="not of an evolution"):
-        resume(tmp_path / "run")

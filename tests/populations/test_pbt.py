@@ -18,7 +18,7 @@ from shoal.training import checkpoint
 from shoal.training import program as programs
 from shoal.training.callbacks import Observers
 from shoal.training.experiment import Experiment, Learner
-from shoal.training.loop import Loop
+from shoal.training.loop import Loop, Saving
 from shoal.training.metrics import read_metrics
 from shoal.training.run import create, load_policies, open_run
 from shoal.training.runner import Local, resume, run
@@ -192,7 +192,7 @@ def test_a_member_that_fails_is_replaced(program):
 
 
 def test_when_all_fail_it_says_so(program):
-    loop = Loop(program, None, Observers(), math.inf)
+    loop = Loop(program, None, Observers(), Saving(math.inf))
     with pytest.raises(NonFiniteError, match=r"all 5 members have failed. The first: .* in update"):
         loop.run(with_rates(program.init(), [1e38] * 5), None)
 

@@ -159,6 +159,19 @@ def test_shapes_are_looked_at_first(algorithm, why):
         check_algorithm(algorithm)
 
 
+class Needy(Linear):
+    def __init__(self, width):
+        super().__init__()
+
+
+def test_a_class_stands_for_its_default_options():
+    with pytest.raises(AlgorithmError, match=r"(?s)Wide breaks the algorithm contract, .*value .Discrete."):
+        check_algorithm(Wide)
+    why = r"Needy is a class, and Needy\(\) fails: TypeError: .*'width'. Give an algorithm, with its options"
+    with pytest.raises(AlgorithmError, match=why):
+        check_algorithm(Needy)
+
+
 SMALL = {"learning_rate": 5e-3, "network": Network(hidden=(32,), activation="relu")}
 REPLAY = {"batch_size": 128, "gradient_steps": 8, "buffer_size": 20_000, "warm_up": 512, "target_rate": 0.05}
 

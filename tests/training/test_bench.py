@@ -17,7 +17,7 @@ COPIES, STEPS = 3, 12
 def plain_checksums(env, key):
     """Every copy, step, agent and key by hand; no jit, no vmap."""
     params = env.default_params()
-    sums = np.zeros((STEPS, 3))
+    sums = np.zeros((COPIES, 3))
     for copy in range(COPIES):
         chain = jax.random.fold_in(key, copy)
         state = env.reset(use_key(chain, jnp.uint32(0), Use.RESET), params)
@@ -25,16 +25,16 @@ def plain_checksums(env, key):
             clock = jnp.uint32(t + 1)
             act_key = use_key(chain, clock, Use.ACT)
             observation = env.observe(state, params)
-            sums[t, 0] += sum(float(jnp.sum(obs.view)) for obs in observation.values())
+            sums[copy, 0] += sum(float(jnp.sum(obs.view)) for obs in observation.values())
             actions, number = {}, 0
             for name, group in env.groups.items():
                 keys = [jax.random.fold_in(act_key, number + i) for i in range(group.size)]
                 actions[name] = jnp.stack([group.action.sample(k) for k in keys])
                 number += group.size
             state, outcome = env.step(use_key(chain, clock, Use.STEP), state, actions, params)
-            sums[t, 1] += sum(float(jnp.sum(reward)) for reward in outcome.reward.values())
+            sums[copy, 1] += sum(float(jnp.sum(reward)) for reward in outcome.reward.values())
             ended = bool(outcome.terminated | outcome.truncated)
-            sums[t, 2] += ended
+            sums[copy, 2] += ended
             if ended:
                 state = env.reset(use_key(chain, clock, Use.RESET), params)
     return sums

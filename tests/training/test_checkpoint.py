@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from shoal.core.errors import OptionError, RunError
-from shoal.training import checkpoint
+from shoal.training import checkpoint, sealed_archive
 
 
 @struct.dataclass
@@ -318,9 +318,8 @@ def test_keys_of_another_generator_are_refused(tmp_path):
 
 def write_sealed(path, members):
     """A file with a valid seal and any content, as only a forger or a newer version would make."""
-    real = checkpoint._write
     arrays = {name: array for name, array in members.items() if name != "manifest.json"}
-    real(path, members["manifest.json"], arrays)
+    sealed_archive.write(path, "manifest.json", members["manifest.json"], arrays)
     return path
 
 
@@ -443,7 +442,7 @@ def assert_intact(folder, step):
 
 def test_a_disk_that_fills_up_at_any_moment_harms_nothing(tmp_path, monkeypatch):
     checkpoint.save(tmp_path, 1, small_tree(1), {})
-    monkeypatch.setattr(checkpoint, "open_file", Filling)
+    monkeypatch.setattr(sealed_archive, "open_file", Filling)
     size = checkpoint.latest(tmp_path).stat().st_size
     for room in range(0, size, 97):
         Filling.room = room

@@ -137,7 +137,8 @@ def test_who_keeps_dying_ends_the_run_in_words_with_what_was_learnt(tmp_path):
     with pytest.raises(WorldError) as error:
         run(plan, tmp_path / "run", on=Local(env_workers=1))
     said = str(error.value)
-    assert "step 40: the process of copies 0 to 3 died (exit code 3); it keeps happening. What 4 updates" in said
+    assert "step 40: the process of copies 0 to 3 died (exit code 3); it keeps happening. The run is saved" in said
+    assert " after 4 updates; " in said
     assert said.endswith(f"shoal resume {tmp_path / 'run'} --import {FILE} --env-workers 1")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line.get("env_restarts") for line in lines] == [1, 2, 3, 4]  # when each is written, one update late

@@ -22,8 +22,9 @@ from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner
+from shoal.training.folder_lock import lock_folder
 from shoal.training.fused import make_fused_program, policies_of
-from shoal.training.run import create, load_policies, lock_folder, open_run, warn_of_devices, weights_sha256
+from shoal.training.run import create, load_policies, open_run, warn_of_devices, weights_sha256
 from shoal.training.runner import Local, resume, run
 
 SMALL = Network(hidden=(16,))

@@ -207,6 +207,7 @@ def test_whatever_an_environment_raises_is_named_and_all_are_closed(batches, mon
     assert [batch.closed for batch in batches] == [1]
 
 
+@pytest.mark.usefixtures("terminal_signals")
 @pytest.mark.parametrize("played", ["train", "evaluate"])
 def test_a_ctrl_c_of_the_users_stays_one(batches, monkeypatch, tmp_path, played):
     """In training the second one, while an environment is being stepped; what was learnt before is saved."""

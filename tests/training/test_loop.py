@@ -12,8 +12,9 @@ from shoal.core.errors import OptionError, RunError
 from shoal.networks.torsos import Network
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner
+from shoal.training.folder_lock import lock_folder
 from shoal.training.metrics import read_metrics
-from shoal.training.run import load_policies, lock_folder, open_run, weights_sha256
+from shoal.training.run import load_policies, open_run, weights_sha256
 from shoal.training.runner import Local, resume, run
 
 
@@ -67,6 +68,19 @@ def test_older_checkpoints_are_kept_as_asked_and_can_be_named(tmp_path):
         load_policies(tmp_path / "run", which="99")
     with pytest.raises(RunError, match=r"has no best checkpoint: .*--eval-every"):
         load_policies(tmp_path / "run", which="best")
+
+
+def test_checkpoints_by_env_steps(tmp_path):
+    """Every 80 env steps are every 3 updates of 32; with evaluations at other updates, and whatever the time."""
+    tried = experiment(keep_checkpoints=9, eval_every=64, eval_episodes=2)
+    whole = run(tried, tmp_path / "run", on=Local(devices=1), checkpoint_every=80)
+    assert list(checkpoint.steps(tmp_path / "run" / "checkpoints")) == [0, 3, 6, 8]
+    resume(tmp_path / "run", on=Local(devices=1), total_env_steps=32 * 12, checkpoint_every=64)
+    assert list(checkpoint.steps(tmp_path / "run" / "checkpoints")) == [0, 3, 6, 8, 10, 12]
+    plain = run(experiment(), tmp_path / "plain", on=Local(devices=1))
+    assert weights_sha256(whole.policies) == weights_sha256(plain.policies)
+    with pytest.raises(OptionError, match=r"checkpoint_every must be 0 .by time alone. or more, got -1"):
+        run(tried, tmp_path / "none", checkpoint_every=-1)
 
 
 def test_evaluation_changes_nothing_that_is_learnt(evaluated, tmp_path):

@@ -191,6 +191,9 @@ def test_more_environments_than_fit_are_not_opened(eight, monkeypatch):
     opened = []
     real = SerialHostBatch.__init__
     monkeypatch.setattr(SerialHostBatch, "__init__", lambda self, envs: (opened.append(len(envs)), real(self, envs))[1])
-    with pytest.raises(OptionError, match=r"1,000,000,000 environments of .*largest num_envs that fits is [\d,]+"):
+    taken = r"would take [\d,.]+ TiB of memory, but this machine has"
+    with pytest.raises(
+        OptionError, match=rf"1,000,000,000 environments of .*{taken} .*largest num_envs that fits is [\d,]+"
+    ):
         host.make_host_program(dataclasses.replace(resolve("gymnasium:CartPole-v1"), num_envs=1_000_000_000))
     assert max(opened) <= host.MEASURED

@@ -21,7 +21,8 @@ from shoal.populations.psro import PSRO
 from shoal.presets import resolve
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment
-from shoal.training.run import create, default_path, lock_folder, open_run
+from shoal.training.folder_lock import lock_folder
+from shoal.training.run import create, default_path, open_run
 from shoal.training.run_kinds import KINDS, check_new, check_there, kind_of, open_entry
 from shoal.training.runner import resume, run
 from shoal.training.serialise import from_plain, to_plain

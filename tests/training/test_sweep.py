@@ -18,9 +18,9 @@ from shoal.training import checkpoint
 from shoal.training import sweep as sweeping
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import make_fused_program, policies_of
-from shoal.training.loop import Loop
+from shoal.training.loop import Loop, TrainingResult
 from shoal.training.runner import Local, resume, run
-from shoal.training.sweep import Range, Sweep, summarise
+from shoal.training.sweep import Point, Range, Sweep, SweepResult, summarise
 
 TINY = Network(hidden=(8,))
 PPO_TINY, A2C_TINY = PPO(minibatches=2, epochs=2, network=TINY), A2C(network=TINY)
@@ -187,6 +187,18 @@ def test_the_score_is_the_mean_of_the_episodes_of_the_last_tenth():
     assert sweeping._score(lines, columns, 1) is None
     lines[4]["return/a"][1], lines[4]["return/b"][1], lines[4]["episodes"] = 7.0, 1.0, [1, 2]
     assert sweeping._score(lines, columns, 1) == 8.0  # the last that there are
+
+
+def test_results_are_shown_in_a_line():
+    point = Point({"learning_rate": 1e-3, "gamma": 0.9}, (1.0, 2.0), (None, None), ([1.0] * 1000, [2.0] * 1000))
+    failed = dataclasses.replace(point, returns=(1.0, None), failures=(None, "weights are not finite"))
+    assert repr(point) == "Point(learning_rate=0.001, gamma=0.9: 1.5)"
+    assert repr(failed) == "Point(learning_rate=0.001, gamma=0.9: weights are not finite)"
+    sweep = Sweep(Experiment("mpe/simple_spread"), {"learning_rate": (1e-3, 1e-2)})
+    result = SweepResult(sweep, (failed, point), ("agent",), [1] * 1000, 3, 1.0, 1.0, "cpu")
+    assert repr(result) == f"SweepResult(mpe/simple_spread; 2 points; best: {point!r})"
+    ended = TrainingResult({"agent": np.zeros(1000)}, 3, [{"update": 3}] * 1000, 1.0, 1.0, interrupted=True)
+    assert repr(ended) == "TrainingResult(agent: 3 updates in 1.0 s, stopped early)"
 
 
 def test_ranges():

@@ -123,7 +123,7 @@ def test_a_logarithmic_range_is_drawn_on_a_logarithmic_axis(tmp_path, monkeypatc
     [(0, "0"), (0.25, "0.25"), (-12.34, "−12.3"), (999.9, "1k"), (25600, "25.6k"), (1234567, "1.23M"), (2e9, "2G")],
 )
 def test_numbers_are_short(value, text):
-    assert curves._short(value) == text
+    assert curves.short_number(value) == text
 
 
 def test_a_line_for_every_group_and_all(tmp_path):

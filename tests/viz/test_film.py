@@ -2,8 +2,10 @@
 
 import base64
 import json
+import os
 import re
 import struct
+import types
 import zlib
 from pathlib import Path
 
@@ -95,3 +97,18 @@ def test_what_cannot_be_filmed_says_how():
         OptionError, match=r"cannot be filmed: it has no render. An environment .* render_mode='rgb_array'"
     ):
         film(setup, None)
+
+
+@pytest.mark.parametrize(("options", "driver"), [({}, "dummy"), ({"render_mode": "human"}, None)])
+def test_filming_needs_neither_sound_nor_screen(monkeypatch, options, driver):
+    pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
+    from shoal.training import film
+    from shoal.training.experiment import Experiment
+
+    for name in ("SDL_AUDIODRIVER", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(film, "_rendering", lambda setup: setup)
+    monkeypatch.setattr(film, "_play", lambda *_: (os.environ["SDL_AUDIODRIVER"], os.environ.get("SDL_VIDEODRIVER")))
+    setup = types.SimpleNamespace(experiment=Experiment("gymnasium:CartPole-v1", options))
+    assert film.film(setup, None) == ("dummy", driver)
+    assert not {"SDL_AUDIODRIVER", "SDL_VIDEODRIVER"} & set(os.environ)

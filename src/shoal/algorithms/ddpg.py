@@ -34,7 +34,7 @@ from shoal.algorithms.off_policy import LearnerState, OffPolicy, Policy, Weights
 from shoal.algorithms.replay import ByGroup, Metrics, Observations, Steps, split_windows, take_rows
 from shoal.batching.agents import as_weight, keep_where, mean_where
 from shoal.core import trees
-from shoal.core.algorithm import Experience, LearnerSpec
+from shoal.core.algorithm import LearnerSpec
 from shoal.core.checks import check_floats, check_whole
 from shoal.core.errors import require
 from shoal.core.spaces import ActionSpace, Box, action_width, split_parts
@@ -70,6 +70,10 @@ class DDPG(OffPolicy):
     def num_critics(self) -> int:
         return 2 if self.twin else 1
 
+    @property
+    def noise(self) -> float:
+        return self.exploration_noise
+
     def actor_width(self, space: ActionSpace) -> int:
         return action_width(space)
 
@@ -79,7 +83,7 @@ class DDPG(OffPolicy):
             if isinstance(self.exploration_noise, int | float) and not isinstance(group.action, Box):
                 allowed = f"at most 1 for the discrete actions of {name!r}: it is the share of random ones"
                 require(self.exploration_noise <= 1, "DDPG", "exploration_noise", self.exploration_noise, allowed)
-        return self.init_state(key, spec, noise=self.exploration_noise)
+        return self.init_state(key, spec)
 
     def choose_action(
         self, policy: Policy, parameters: jax.Array, legal: jax.Array | None, key: jax.Array, explore: bool
@@ -98,22 +102,6 @@ class DDPG(OffPolicy):
         for_sample, whether, which = jax.random.split(key, 3)
         other = random_action(space, legal, which)
         return jnp.where(jax.random.uniform(whether) < policy.noise, other, actions.sample(for_sample))
-
-    def update(
-        self, state: LearnerState, experience: Experience, key: jax.Array, axis: str | None = None
-    ) -> tuple[LearnerState, Metrics]:
-        """Stores the experience; then every step draws windows and descends the loss, and the slow networks follow."""
-        self = self.traced(state.hyper)
-        state = self.store(state, experience)
-
-        def step(state, key):
-            for_windows, for_actions = jax.random.split(key)
-            _, windows = self.sample(state, for_windows, axis)
-            gradients, metrics = self.gradients(state, windows, for_actions, axis)
-            return self.apply(state, gradients), metrics
-
-        state, metrics = self.repeat_when_warm(step, state, key, axis)
-        return self.count_update(state, axis, self.exploration_noise), metrics
 
     def apply(self, state: LearnerState, gradients: PyTree) -> LearnerState:
         """One step of Adam; the slow networks follow. They and the actors move in every `policy_delay`th only (TD3)."""

@@ -39,9 +39,7 @@ from shoal.ops.gradients import adam, interpolate, polyak_update
 
 
 class LearnerState(struct.PyTreeNode):
-    """Everything a learner carries. `mixer`: its weights. `target`: slow copies of all weights, under the same
-    names.
-    """
+    """Everything a learner carries. mixer: its weights. target: slow copies of all weights, under the same names."""
 
     params: dict[str, QPolicy]
     mixer: PyTree

@@ -36,7 +36,7 @@ from shoal.core.checks import check_positive
 from shoal.core.errors import require_positive
 from shoal.core.types import PyTree
 from shoal.networks.actor_critic import Evaluation
-from shoal.ops.gradients import shuffle_envs
+from shoal.ops.gradients import pack_metrics, shuffle_envs
 from shoal.ops.losses import approx_kl, clipped_surrogate, policy_gradient
 from shoal.ops.normalisation import denormalise
 from shoal.ops.returns import vtrace
@@ -77,14 +77,15 @@ class Impala(OnPolicy):
         state, batches = self.prepare(state, experience, axis)
 
         def minibatch(state, envs):
-            return self.step(state, take_envs(batches, envs), axis)
+            state, metrics = self.step(state, take_envs(batches, envs), axis)
+            return state, pack_metrics(metrics)
 
         if self.epochs == self.minibatches == 1:
             state, metrics = self.step(state, batches, axis)
-        else:
-            envs = shuffle_envs(key, experience.first.shape[1], self.epochs, self.minibatches, axis)
-            state, metrics = lax.scan(minibatch, state, envs)
-        return self.count_update(state), jax.tree.map(jnp.mean, metrics)
+            return self.count_update(state), metrics
+        envs = shuffle_envs(key, experience.first.shape[1], self.epochs, self.minibatches, axis)
+        state, metrics = lax.scan(minibatch, state, envs)
+        return self.count_update(state), metrics.means()
 
     def gradients(self, state: LearnerState, batches: Batches, axis: str | None = None) -> tuple[PyTree, Metrics]:
         """Gradients of the loss on the batches, and metrics; summed over devices."""

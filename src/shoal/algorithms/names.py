@@ -6,6 +6,7 @@ class and its options, as if these had been given one by one.
 
 import dataclasses
 import inspect
+import operator
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -131,6 +132,24 @@ def find_name(name: str) -> Named:
         raise unknown_name("algorithm", name, {*NAMES, *ALGORITHMS})
     cls = ALGORITHMS[written]
     return Named(written, cls, {}, "", "", (inspect.getdoc(cls) or "").partition("\n")[0])
+
+
+def name_of(algorithm: Any) -> str:
+    """The name that the field knows an algorithm by, from its class and options: PPO(critic="global") is mappo."""
+    best, most = algorithm.name, 0
+    for name, known in NAMES.items():
+        if type(algorithm) is not known.cls:
+            continue
+        telling = {key: value for key, value in known.options.items() if _option(known.cls(), key) != value}
+        fits = all(_option(algorithm, key) == value for key, value in telling.items())
+        if fits and len(telling) > most:
+            best, most = name, len(telling)
+    return best
+
+
+def _option(algorithm: Any, key: str) -> Any:
+    """An option of an algorithm, or of its network, `network.recurrent`."""
+    return operator.attrgetter(key)(algorithm)
 
 
 def algorithm_class(name: str) -> type[Any]:

@@ -1,11 +1,10 @@
 """The base of DDPG and SAC: actors, critics of their actions, target networks, and windows of a replay.
 
-An algorithm derives from `OffPolicy` and adds `choose_action`, `loss` and `update`. A learner is a set of actors, one
-per group, and of critics (see `networks.critics`). An inactive agent does nothing: critics get zeros for its action,
-and are trained there as well, so that values propagate through the observations of waiting agents. Agents that are not
-present do not count. With a recurrent network, actor and critics each have a memory: it is stored with the steps and
-refreshed over the first rows of a window (burn-in), and the observation after a row is evaluated with the memory after
-it.
+An algorithm derives from `OffPolicy` and adds `choose_action` and `loss`. A learner is a set of actors, one per group,
+and of critics (see `networks.critics`). An inactive agent does nothing: critics get zeros for its action, and are
+trained there as well, so that values propagate through the observations of waiting agents. Agents that are not present
+do not count. With a recurrent network, actor and critics each have a memory: it is stored with the steps and refreshed
+over the first rows of a window (burn-in), and the observation after a row is evaluated with the memory after it.
 
 Shape letters: those of `replay`, and `K` critics.
 """
@@ -13,7 +12,7 @@ Shape letters: those of `replay`, and `K` critics.
 import abc
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +22,9 @@ from jax import lax
 from shoal.algorithms.replay import ByGroup, Metrics, Observations, Replayed, Steps, next_observations
 from shoal.batching.agents import keep_where, with_state
 from shoal.core import trees
-from shoal.core.algorithm import ActOutput, Evolves, LearnerSpec, Traits
-from shoal.core.checks import check_floats
+from shoal.core.algorithm import ActOutput, Evolves, Experience, LearnerSpec, Traits
+from shoal.core.checks import check_floats, check_types
 from shoal.core.errors import OptionError
-from shoal.core.options import check_types
 from shoal.core.spaces import ActionSpace, Box, action_vector, action_width
 from shoal.core.types import Group, Observation, PyTree
 from shoal.networks.actors import ActorNetwork
@@ -106,8 +104,7 @@ class OffPolicy(Replayed, Evolves):
     has_target_actor: ClassVar[bool] = False
     """Whether the actions in targets are chosen by slow copies of the actors."""
     values_every_choice: ClassVar[bool] = False
-    """Whether critics output a value for each choice of a discrete action, instead of taking the own action as
-    input."""
+    """Whether critics output a value for each choice of a discrete action, instead of taking it as input."""
 
     learning_rate: float = 1e-3  # Adam's step size for the critics
     actor_learning_rate: float = 5e-4  # Adam's step size for the actors
@@ -125,8 +122,14 @@ class OffPolicy(Replayed, Evolves):
         self.check_replay()
 
     @property
-    @abc.abstractmethod
-    def num_critics(self) -> int: ...
+    def num_critics(self) -> int:
+        """Critics of each action: the lower of two is used, unless an algorithm says otherwise."""
+        return 2
+
+    @property
+    def noise(self) -> float:
+        """How much its policies explore."""
+        return 0.0
 
     @abc.abstractmethod
     def actor_width(self, space: ActionSpace) -> int:
@@ -146,7 +149,7 @@ class OffPolicy(Replayed, Evolves):
     def traits(self) -> Traits:
         return self.make_traits(self.critic == "global")
 
-    def init_state(self, key: jax.Array, spec: LearnerSpec, extra: PyTree = (), noise: Any = 0.0) -> LearnerState:
+    def init_state(self, key: jax.Array, spec: LearnerSpec, extra: PyTree = ()) -> LearnerState:
         """Fresh actors and critics for the groups of `spec`, and an empty replay. extra: other trained weights."""
         for_head, *keys = jax.random.split(key, len(spec.groups) + 1)
         params, groups, features = {}, [], {}
@@ -157,7 +160,7 @@ class OffPolicy(Replayed, Evolves):
                     f"{type(self).__name__}: the action space of {name!r}, {space}, must have finite bounds with low < "
                     "high, into which actions are squashed. For one without bounds use PPO, A2C or Impala."
                 )
-            params[name], features[name] = self.init_policy(k, group, spec, noise)
+            params[name], features[name] = self.init_policy(k, group, spec)
             width, several = action_width(space), self.values_every_choice and not isinstance(space, Box)
             groups.append(GroupSpec(name, group.size, width, width if several else 1))
         head = CriticHead(self.critic, self.network, tuple(groups))
@@ -169,7 +172,7 @@ class OffPolicy(Replayed, Evolves):
         adams = {part: adam(self.max_grad_norm).init(tree) for part, tree in state.weights.items() if tree}
         return state.replace(target=self.slow_parts(state.weights), optimiser=adams)
 
-    def init_policy(self, key: jax.Array, group: Group, spec: LearnerSpec, noise: Any) -> tuple[Policy, jax.Array]:
+    def init_policy(self, key: jax.Array, group: Group, spec: LearnerSpec) -> tuple[Policy, jax.Array]:
         """A fresh policy for one group; and zeros with the shape of one of its critics' features, `[n, f]`."""
         for_actor, *keys = jax.random.split(key, self.num_critics + 1)
         actor, critic = ActorNetwork(self.network, self.actor_width(group.action)), CriticTorso(self.network)
@@ -179,7 +182,7 @@ class OffPolicy(Replayed, Evolves):
         torsos = [critic.init(k, seen, memory) for k in keys]
         weights = {"actor": actor.init(for_actor, view, memory), "critic": trees.stack(torsos)}
         shape = jax.eval_shape(lambda: critic.apply(torsos[0], seen, memory)[0]).shape
-        policy = Policy(weights, jnp.asarray(False), jnp.float32(noise), actor, critic, group.action)
+        policy = Policy(weights, jnp.asarray(False), jnp.float32(self.noise), actor, critic, group.action)
         return policy, jnp.zeros((group.size, *shape))
 
     def slow_parts(self, weights: Weights) -> Weights:
@@ -239,6 +242,22 @@ class OffPolicy(Replayed, Evolves):
             out[1][name], out[3][name] = each(*both, memory["critic"])
         return out
 
+    def update(
+        self, state: LearnerState, experience: Experience, key: jax.Array, axis: str | None = None
+    ) -> tuple[LearnerState, Metrics]:
+        """Stores the experience; then every step draws windows and descends the loss, and the slow networks follow."""
+        self = self.traced(state.hyper)
+        state = self.store(state, experience)
+
+        def step(state, key):
+            for_windows, for_actions = jax.random.split(key)
+            _, windows = self.sample(state, for_windows, axis)
+            gradients, metrics = self.gradients(state, windows, for_actions, axis)
+            return self.apply(state, gradients), metrics
+
+        state, metrics = self.repeat_when_warm(step, state, key, axis)
+        return self.count_update(state, axis), metrics
+
     def returns(self, rows: Steps, following: Observations, next_value: ByGroup) -> ByGroup:
         """Targets r + γ r' + ... + γ^n V(s⁽ⁿ⁾) of the trained rows, `[S, B, n]`. next_value: `[T, B, n]`."""
         targets = {}
@@ -265,9 +284,9 @@ class OffPolicy(Replayed, Evolves):
         target = polyak_update(state.target, self.slow_parts(new), self.target_rate)
         return state.with_weights(new).replace(target=target, optimiser=optimiser, steps=state.steps + 1)
 
-    def count_update(self, state: LearnerState, axis: str | None, noise: Any = 0.0) -> LearnerState:
+    def count_update(self, state: LearnerState, axis: str | None) -> LearnerState:
         """The state after one more update; its policies know whether the replay is warm, and how much to explore."""
-        warm, noise = self.is_warm(state.replay, axis), jnp.float32(noise)
+        warm, noise = self.is_warm(state.replay, axis), jnp.float32(self.noise)
         params = {name: policy.replace(warm=warm, noise=noise) for name, policy in state.params.items()}
         return state.replace(params=params, updates=state.updates + 1)
 

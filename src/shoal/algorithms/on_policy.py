@@ -30,9 +30,8 @@ from shoal.core.algorithm import (
     Traits,
     Trajectory,
 )
-from shoal.core.checks import check_floats, check_whole
+from shoal.core.checks import check_floats, check_types, check_whole
 from shoal.core.contract import checked_loss
-from shoal.core.options import check_types
 from shoal.core.types import Group, Observation, PyTree
 from shoal.networks import Network, init_weights, make_actor_critic
 from shoal.networks.actor_critic import ACTING_PARTS, ActorCritic, Evaluation, apply_network, evaluate_actions
@@ -99,7 +98,7 @@ class Batch(struct.PyTreeNode):
     last_observation: Observation  # [E, n, ...], after the last step
     last_memory: PyTree
     inputs: dict[str, Any]  # rewards and ends of the whole group, as the functions of `ops.returns` take them
-    movers: jax.Array | None  # [T, E, n]: which agents these are; None: the whole group
+    movers: jax.Array | None = None  # [T, E, n]: which agents these are; None: the whole group
     num_active: Any = None  # actions that count, in all chunks and on all devices
     num_present: Any = None  # values that count, likewise
 
@@ -166,14 +165,9 @@ def take_envs(batches: Batches, envs: jax.Array) -> Batches:
 def make_batch(policy: Policy, trajectory: Trajectory, experience: Experience, all_agents: bool) -> Batch:
     """A group's batch, without advantages and targets yet. all_agents: also those waiting in turn-based games."""
     seen, last, zeros = trajectory.observation, trajectory.last_observation, jnp.zeros_like(trajectory.reward)
-    inputs = {
-        "reward": trajectory.reward,
-        "final_value": trajectory.final_value,
-        "terminated": experience.terminated[..., None],
-        "truncated": experience.truncated[..., None],
-        "active": seen.active,
-        "present": seen.present,
-    }
+    last = last.replace(view=normalisation.normalise_tree(policy.view_stats, last.view))
+    masks = {"active": seen.active, "present": seen.present}
+    ends = {"terminated": experience.terminated[..., None], "truncated": experience.truncated[..., None]}
     batch = Batch(
         observation=seen,
         action=trajectory.action,
@@ -184,10 +178,9 @@ def make_batch(policy: Policy, trajectory: Trajectory, experience: Experience, a
         present=seen.present,
         first=experience.first,
         memory=trajectory.memory,
-        last_observation=last.replace(view=normalisation.normalise_tree(policy.view_stats, last.view)),
+        last_observation=last,
         last_memory=trajectory.last_memory,
-        inputs=inputs,
-        movers=None,
+        inputs={"reward": trajectory.reward, "final_value": trajectory.final_value, **ends, **masks},
     )
     recurrent = jax.tree.leaves(trajectory.memory)  # then waiting agents are kept: the order of steps matters
     if not (all_agents or policy.movers is None or seen.active is None or recurrent):
@@ -320,9 +313,7 @@ class OnPolicy(Algorithm, Stochastic, EstimatesKL, Evolves, NormalisesViews):
         """
 
     def evaluate(self, state: LearnerState, weights: PyTree, batches: Batches) -> tuple[Evaluations, Batches]:
-        """The outputs of `weights` on each group's batch; and the batches, for algorithms whose returns depend on
-        them.
-        """
+        """The outputs of `weights` on each group's batch; and the batches, whose returns may depend on them."""
         groups = {name: batch for name, batch in batches.items() if name in state.params}
         return {n: batch.evaluate(state.params[n].network, weights[n]) for n, batch in groups.items()}, batches
 

@@ -22,7 +22,7 @@ from shoal.core.algorithm import Experience, Traits
 from shoal.core.checks import check_positive
 from shoal.core.errors import require_positive
 from shoal.networks.actor_critic import Evaluation
-from shoal.ops.gradients import shuffle_envs
+from shoal.ops.gradients import pack_metrics, shuffle_envs
 from shoal.ops.losses import approx_kl, clipped_surrogate
 
 
@@ -54,11 +54,11 @@ class PPO(OnPolicy):
 
         def minibatch(state, envs):
             gradients, metrics = self.gradients(state, take_envs(batches, envs), axis)
-            return self.apply(state, gradients), metrics
+            return self.apply(state, gradients), pack_metrics(metrics)
 
         envs = shuffle_envs(key, experience.first.shape[1], self.epochs, self.minibatches, axis)
         state, metrics = lax.scan(minibatch, state, envs)
-        return self.count_update(state), jax.tree.map(jnp.mean, metrics)
+        return self.count_update(state), metrics.means()
 
     def loss(self, new: Evaluation, batch: Batch) -> tuple[jax.Array, Metrics]:
         """The clipped surrogate, the entropy bonus and the squared error of the value."""

@@ -25,7 +25,7 @@ from shoal.core.checks import check_floats, check_whole
 from shoal.core.types import Observation, PyTree
 from shoal.networks.sequences import unroll
 from shoal.networks.torsos import Network
-from shoal.ops.gradients import adam, chunked_gradient, shuffle_envs, sum_over_devices
+from shoal.ops.gradients import adam, chunked_gradient, pack_metrics, shuffle_envs, sum_over_devices
 from shoal.ops.returns import lambda_returns
 
 TEAM = "team"
@@ -115,11 +115,11 @@ class PQN(QLearning):
 
         def minibatch(state, envs):
             gradients, metrics = self.gradients(state, batch.take(envs), axis)
-            return self.apply(state, gradients), metrics
+            return self.apply(state, gradients), pack_metrics(metrics)
 
         envs = shuffle_envs(key, experience.first.shape[1], self.epochs, self.minibatches, axis)
         state, metrics = lax.scan(minibatch, state, envs)
-        return self.count_update(state), jax.tree.map(jnp.mean, metrics)
+        return self.count_update(state), metrics.means()
 
     def prepare(self, state: LearnerState, experience: Experience) -> Batch:
         """The batch with its λ-returns, from the values that `act` recorded."""

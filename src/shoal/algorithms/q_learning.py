@@ -14,9 +14,8 @@ from flax import struct
 
 from shoal.batching.agents import as_weight, keep_where, over_axes
 from shoal.core.algorithm import ActOutput, Algorithm, Evolves, LearnerSpec
-from shoal.core.checks import check_floats, check_whole
+from shoal.core.checks import check_floats, check_types, check_whole
 from shoal.core.errors import OptionError, require
-from shoal.core.options import check_types
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
 from shoal.core.types import Observation, PyTree
 from shoal.networks.mixers import MixerKind, init_mixer, mix
@@ -69,9 +68,7 @@ class QLearning(Algorithm, Evolves):
             require(end <= start, type(self).__name__, "epsilon_end", end, allowed)
 
     def init_weights(self, key: jax.Array, spec: LearnerSpec) -> tuple[dict[str, QPolicy], PyTree]:
-        """Fresh policies for the groups of `spec`, and the mixer's weights; refuses action spaces that cannot be
-        enumerated.
-        """
+        """Fresh policies for the groups of `spec`, and a mixer; refuses action spaces that cannot be enumerated."""
         for_agents, for_mixer = jax.random.split(key)
         epsilon = jnp.asarray(self.epsilon_start, jnp.float32)
         policies = {}

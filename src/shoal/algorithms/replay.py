@@ -21,6 +21,7 @@ from shoal.core.errors import OptionError, require
 from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import Observation, PyTree
 from shoal.ops import replay as buffers
+from shoal.ops.gradients import pack_metrics
 from shoal.ops.returns import n_step_returns
 
 ByGroup = dict[str, jax.Array]
@@ -29,10 +30,9 @@ Metrics = dict[str, jax.Array]
 
 
 class Steps(struct.PyTreeNode):
-    """Steps as they are stored; leaves are `[T, E, ...]`, in a batch `[W, B, ...]`, by group except for flags and
-    states.
+    """Steps as they are stored; leaves are `[T, E, ...]`, in a batch `[W, B, ...]`.
 
-    state, final_state: the global state, once for all groups; None if not needed.
+    By group, except for flags and the global state (`state`, `final_state`; None if not needed).
     """
 
     observation: Observations
@@ -100,11 +100,8 @@ class Replayed(Algorithm, Replays):
                 f"{type(self).__name__}: buffer_size must be at least {least} for {copies}, updates of {spec.num_steps}"
                 f" steps and windows of {self.window}, got {self.buffer_size}. Give a larger one, or fewer copies."
             )
-        return (
-            example_step(spec, jax.eval_shape(self.fresh_memory), self.traits.needs_global_state),
-            rows,
-            spec.num_envs,
-        )
+        memory = jax.eval_shape(self.fresh_memory)
+        return example_step(spec, memory, self.traits.needs_global_state), rows, spec.num_envs
 
     def make_steps(self, experience: Experience) -> Steps:
         """The stored part of an experience; the global state only if this learner needs it."""
@@ -142,9 +139,7 @@ class Replayed(Algorithm, Replays):
     def n_step_targets(
         self, rows: Steps, reward: jax.Array, next_value: jax.Array, active: Any, present: Any
     ) -> jax.Array:
-        """Targets r + γ r' + ... + γ^n V(s⁽ⁿ⁾), `[S, B, n]`, given the values of the successors of each row, `[T, B,
-        n]`.
-        """
+        """Targets r + γ r' + ... + γ^n V(s⁽ⁿ⁾), `[S, B, n]`. next_value: of the successor of each row, `[T, B, n]`."""
         before = jnp.concatenate([jnp.zeros_like(next_value[:1]), next_value[:-1]])  # the first is never read
         flags = rows.terminated[..., None], rows.truncated[..., None], active, present
         returns = n_step_returns(reward, before, next_value, next_value[-1], *flags, gamma=self.gamma, n=self.n_step)
@@ -160,15 +155,14 @@ class Replayed(Algorithm, Replays):
         def steps(learner: Any) -> tuple[Any, Metrics]:
             def once(learner, key):
                 learner, metrics = step(learner.replace(replay=learner.replay.replace(store=replay.store)), key)
-                return learner.replace(replay=learner.replay.replace(store=())), metrics
+                return learner.replace(replay=learner.replay.replace(store=())), pack_metrics(metrics)
 
-            # Each device draws from its own copies, with its own key: samples depend on the number of devices, so with
-            # another number a learner with a replay gives results that are
-            # equivalent but not equal to the bit.
+            # Each device draws from its own copies, with its own key: with another number of devices results are
+            # equivalent, not equal to the bit.
             own = jax.random.fold_in(key, lax.axis_index(axis)) if axis else key
             keys = jax.random.split(own, self.gradient_steps)
             learner, metrics = lax.scan(once, learner, keys)
-            return learner, jax.tree.map(jnp.mean, metrics)
+            return learner, metrics.means()
 
         zeros = trees.zeros(jax.eval_shape(steps, learner)[1])
         learner, metrics = lax.cond(self.is_warm(replay, axis), steps, lambda learner: (learner, zeros), learner)

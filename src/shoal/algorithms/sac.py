@@ -35,7 +35,7 @@ from jax import lax
 from shoal.algorithms.off_policy import LearnerState, OffPolicy, Policy, Weights, taken_actions
 from shoal.algorithms.replay import ByGroup, Metrics, Observations, Steps, split_windows, take_rows
 from shoal.batching.agents import as_weight, keep_where, mean_where, over_axes
-from shoal.core.algorithm import Experience, LearnerSpec
+from shoal.core.algorithm import LearnerSpec
 from shoal.core.checks import check_floats
 from shoal.core.spaces import ActionSpace, Box, action_vector, split_parts
 from shoal.core.types import Observation
@@ -61,10 +61,6 @@ class SAC(OffPolicy):
         super().__post_init__()
         check_floats(self, temperature=(1e-6, None), target_entropy_share=(0.0, None))
 
-    @property
-    def num_critics(self) -> int:
-        return 2
-
     def actor_width(self, space: ActionSpace) -> int:
         return num_parameters(space)
 
@@ -80,22 +76,6 @@ class SAC(OffPolicy):
         actions = distribution(policy.space, clip_log_std(policy.space, parameters), legal)
         action = actions.sample(key) if explore else actions.mode()
         return action.astype(policy.space.dtype) if isinstance(policy.space, Box) else action
-
-    def update(
-        self, state: LearnerState, experience: Experience, key: jax.Array, axis: str | None = None
-    ) -> tuple[LearnerState, Metrics]:
-        """Stores the experience; then every step draws windows and descends the loss, and the slow critics follow."""
-        self = self.traced(state.hyper)
-        state = self.store(state, experience)
-
-        def step(state, key):
-            for_windows, for_actions = jax.random.split(key)
-            _, windows = self.sample(state, for_windows, axis)
-            gradients, metrics = self.gradients(state, windows, for_actions, axis)
-            return self.apply(state, gradients), metrics
-
-        state, metrics = self.repeat_when_warm(step, state, key, axis)
-        return self.count_update(state, axis), metrics
 
     def loss(self, weights: Weights, state: LearnerState, windows: Steps, key: jax.Array) -> tuple[jax.Array, Metrics]:
         """The losses of critics, actors and temperatures, each with gradients for its own weights only; and metrics."""
@@ -155,9 +135,7 @@ class SAC(OffPolicy):
     def temperature_loss(
         self, log_alpha: ByGroup, spaces: dict[str, ActionSpace], log_prob: ByGroup, seen: Observations
     ) -> tuple[jax.Array, Metrics]:
-        """Log α (H(π) - target entropy), summed over groups: α falls where the entropy of a policy exceeds the
-        target.
-        """
+        """Log α (H(π) - target entropy), summed over groups: α falls where the entropy exceeds its target."""
         loss, entropies = jnp.float32(0.0), []
         for name, space in spaces.items():
             now = lax.stop_gradient(entropy(space, log_prob[name]))
@@ -176,9 +154,7 @@ class SAC(OffPolicy):
 
 
 def soft_value(space: ActionSpace, q: jax.Array, log_prob: jax.Array, alpha: jax.Array, seen: Observation) -> jax.Array:
-    """V(s) = E[min Q(s, a) - α log π(a | s)], `[S, B, n]`, from the values of all critics; inactive agents have no
-    entropy.
-    """
+    """V(s) = E[min Q(s, a) - α log π(a | s)], `[S, B, n]`, by all critics; inactive agents have no entropy."""
     lower = jnp.min(q, axis=0)
     expected = lower[..., 0] if isinstance(space, Box) else expected_value(space, lower, jnp.exp(log_prob))
     bonus = alpha * entropy(space, log_prob)

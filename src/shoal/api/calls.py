@@ -1,4 +1,4 @@
-"""The calls of `shoal`: train, sweep, tune, evolve, grow a population, go on, load, evaluate, match.
+"""The calls of `shoal`: train, sweep, tune, evolve, grow a population, go on, load, evaluate.
 
 All that train take the options of `train`. They use every core, keep compiled programs on disk and show how far they
 are, as the command line does; cores are only counted if JAX has not been used before in the process.
@@ -14,11 +14,10 @@ from typing import Any, get_type_hints
 import numpy as np
 
 from shoal.api.pictures import keep_pictures, keep_sweep
-from shoal.api.places import AUTO, choose_place
+from shoal.api.places import AUTO, among_hosts, choose_place
 from shoal.api.population import Population
 from shoal.api.progress import show_progress
-from shoal.api.run import Run, read_lines
-from shoal.api.seats import RANDOM, Side, seat_sides
+from shoal.api.run import Policy, Run, read_lines, weights_of
 from shoal.api.targets import (
     Changes,
     Target,
@@ -30,6 +29,7 @@ from shoal.api.targets import (
     open_to_resume,
     take,
 )
+from shoal.api.words import names_arguments
 from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.tasks.pool import PoolConfig
@@ -47,14 +47,15 @@ from shoal.populations.population import load as load_population
 from shoal.populations.psro import PSRO, finished
 from shoal.presets import Sharing, response_preset, targets
 from shoal.training import run_kinds, runner
-from shoal.training.callbacks import Callback, Listener, Progress
+from shoal.training.callbacks import Callback, Listener, Observers, Progress
 from shoal.training.checkpoint import steps as checkpoint_steps
 from shoal.training.devices import use_all_cores, use_compilation_cache
 from shoal.training.evaluate import Evaluation, Evaluator
 from shoal.training.experiment import Config, Experiment, Learner, Setup
 from shoal.training.host_stages import TIMEOUT
-from shoal.training.loggers import Logger, make_loggers
-from shoal.training.loop import TrainingResult
+from shoal.training.loggers import Loggers
+from shoal.training.loop import Saving, TrainingResult
+from shoal.training.roll import Hosts
 from shoal.training.run import RunFolder, default_path, load_policies
 from shoal.training.runner import Local
 from shoal.training.sweep import SweepResult, summarise
@@ -64,6 +65,9 @@ SMALL = (16,)
 """Widths of the layers of those who evolve, unless given: each member has its own weights; few are found sooner."""
 UNUSED = ("num_envs", "num_steps", "total_env_steps", "num_seeds")
 """Options of a training that mean nothing to an evolution."""
+NOT_EVALUATED = ("eval_every", "eval_episodes")
+PAYOFFS = "a population is judged by the payoffs of its matches, after every iteration"
+"""Options of a training that mean nothing to a population, and why."""
 OFF_POLICY = "ddpg"
 """The learner that ERL has if none is named."""
 
@@ -75,16 +79,36 @@ class Work:
     run_dir: str | Path | None = None
     devices: int | None = None
     cluster: str | Mapping[str, Any] | Cluster | None = None
-    callbacks: Sequence[Callback] = ()
-    loggers: Sequence[str | Logger] = ()
+    hosts: Hosts | None = None
+    callbacks: Callback | Sequence[Callback] = ()
+    loggers: Loggers | None = None
     progress: bool = True
     listener: Listener | None = None
-    checkpoint_seconds: float = 60.0
+    checkpoint_seconds: float = Saving.seconds
+    checkpoint_every: int = Saving.every
     env_workers: int = 0
     env_timeout: float = TIMEOUT
+    scenes: int | None = None
+
+    def __post_init__(self):
+        places = "a folder, or 'auto' for one below runs/"
+        require(self.run_dir is None or isinstance(self.run_dir, str | Path), "shoal", "run_dir", self.run_dir, places)
+        numbered = self.devices is None or (type(self.devices) is int and self.devices > 0)
+        require(numbered, "shoal", "devices", self.devices, "a number of devices, at least 1")
+        clusters = "'auto', an address, or a mapping such as {'actors': 4}"
+        named = self.cluster is None or isinstance(self.cluster, str | Mapping | Cluster)
+        require(named, "shoal", "cluster", self.cluster, clusters)
+        placed = self.hosts is None or isinstance(self.hosts, Hosts)
+        require(placed, "shoal", "hosts", self.hosts, "shoal.Hosts(count, index, 'ADDRESS:PORT')")
+        require(self.listener is None or callable(self.listener), "shoal", "listener", self.listener, "a function")
+        seconds = isinstance(self.checkpoint_seconds, int | float) and self.checkpoint_seconds > 0
+        require(seconds, "shoal", "checkpoint_seconds", self.checkpoint_seconds, "a number greater than 0")
+        Observers((), self.callbacks, self.loggers or ())  # what is missing is said before anything else is done
 
     def folder(self, config: Config, by: str | None = None) -> Path | None:
         """The folder that the run is kept in, if any. On a cluster it needs one."""
+        if self.hosts is not None and not self.hosts.leads:
+            return None  # host 0 keeps it
         if self.run_dir == AUTO or (self.run_dir is None and self.cluster is not None):
             return default_path(config.played, "sweeps" if isinstance(config, Sweep) else "runs", by)
         return None if self.run_dir is None else Path(self.run_dir).absolute()
@@ -103,14 +127,21 @@ class Work:
             for name in given:
                 if name not in known:
                     raise OptionError(f"cluster: {unknown_name('option', name, [*known, 'address'])}")
-        asked = {"env_workers": (self.env_workers, 0), "env_timeout": (self.env_timeout, TIMEOUT)}
-        stepping = {name: value for name, (value, usual) in asked.items() if value != usual}
-        return choose_place(config, cluster, given, devices=self.devices, stepping=stepping, resumed=resumed)
+
+        def asked(*names: str) -> dict[str, Any]:
+            return {name: value for name in names if (value := getattr(self, name)) != getattr(Work, name)}
+
+        stepping, saving = asked("env_workers", "env_timeout"), asked("checkpoint_seconds", "checkpoint_every")
+        place = choose_place(
+            config, cluster, given, devices=self.devices, stepping=stepping, saving=list(saving), resumed=resumed
+        )
+        return among_hosts(place, self.hosts)
 
     @contextlib.contextmanager
     def told(self, config: Config, fresh: bool = True) -> Iterator[dict[str, Any]]:
         """What `run` and `resume` take besides: all who are told how it goes, for as long as it does."""
-        with show_progress(config, fresh) if self.progress else contextlib.nullcontext() as shown:
+        shows = self.progress and (self.hosts is None or self.hosts.leads)
+        with show_progress(config, fresh) if shows else contextlib.nullcontext() as shown:
             listeners = [one for one in (shown, self.listener) if one is not None]
 
             def listen(progress: Progress) -> None:
@@ -120,11 +151,14 @@ class Work:
             yield {
                 "listener": listen,
                 "callbacks": self.callbacks,
-                "loggers": self.loggers,
+                "loggers": () if fresh and self.loggers is None else self.loggers,
                 "checkpoint_seconds": self.checkpoint_seconds,
+                "checkpoint_every": self.checkpoint_every,
+                "scenes": self.scenes,
             }
 
 
+@names_arguments
 def train(
     target: Target,
     run_dir: str | Path | None = None,
@@ -134,22 +168,26 @@ def train(
     wrappers: Sequence[Wrapper] = (),
     sharing: Sharing | None = None,
     freeze: Sequence[str] = (),
-    weights: Mapping[str, str | Path] | str | Path | None = None,
+    weights: Mapping[str, str | Path | Run] | str | Path | Run | None = None,
     devices: int | None = None,
     cluster: str | Mapping[str, Any] | Cluster | None = None,
-    callbacks: Sequence[Callback] = (),
-    loggers: Sequence[str | Logger] = (),
+    hosts: Hosts | None = None,
+    callbacks: Callback | Sequence[Callback] = (),
+    loggers: Loggers | None = None,
     progress: bool = True,
     listener: Listener | None = None,
-    checkpoint_seconds: float = 60.0,
+    checkpoint_seconds: float = Saving.seconds,
+    checkpoint_every: int = Saving.every,
     env_workers: int = 0,
     env_timeout: float = TIMEOUT,
+    scenes: int | None = None,
     **options: Any,
 ) -> Run:
     """Trains: `shoal.train("mappo/simple_spread", total_env_steps=2e6, num_seeds=5, learning_rate=3e-4)`.
 
     target: the name of a preset or a world (`shoal envs`, `shoal presets`), an `Experiment`, a registered world or its
-    class, or the folder of a run, to begin again with its options.
+    class, a file of settings as `shoal show` writes it (`exp.toml`), or the folder of a run, to begin again with its
+    options.
 
     run_dir: a new folder that keeps metrics and checkpoints, from which `shoal.load`, `shoal.resume` and the command
     line go on; "auto": one below `runs/`. Left out, the run is in memory alone, and gone with the process.
@@ -163,15 +201,21 @@ def train(
     learner's. Whole numbers may be written 2e6.
 
     cluster: "auto", the address of a Ray cluster, or a mapping with an `address` and what a plan takes: `{"actors": 4,
-    "recipe": "impala"}`. devices: how many of this machine's. callbacks, loggers: see `shoal.Callback`, `shoal.Logger`.
-    listener: called with a `Progress` after every call of the program. env_workers, env_timeout: processes that step
-    environments of other libraries (0: this one), and the seconds after which one counts as hung.
+    "recipe": "impala"}`. hosts: `shoal.Hosts(2, index, "10.0.0.1:4321")`, in a process on each of several machines that
+    train together; host 0 keeps the run (docs/several-devices.md). devices: how many of this machine's. callbacks,
+    loggers: see `shoal.Callback`, `shoal.Logger`. listener: called with a `Progress` after every call of the program.
+    checkpoint_seconds, checkpoint_every: time and env steps between two checkpoints (0 env steps: by time alone);
+    `keep_checkpoints` of them are kept. env_workers, env_timeout: processes that step environments of other libraries
+    (0: this one), and the seconds after which one counts as hung. scenes: points along the learning curve at which an
+    episode is kept in the folder, to be watched by `shoal watch RUN --history`; by default 20 in runs that take longer
+    than 20 s, 0: none.
     """
     names = {name: value for name, value in locals().items() if name not in ("target", "options")}
     experiment, work = _read("shoal.train", target, {**names, **options})
     return _run(experiment, work)
 
 
+@names_arguments
 def sweep(target: Target, run_dir: str | Path | None = None, **options: Any) -> SweepResult:
     """Trains many values of hyper-parameters in one program; `.best` is the point that did best, `.ranked` all.
 
@@ -185,6 +229,7 @@ def sweep(target: Target, run_dir: str | Path | None = None, **options: Any) -> 
     return _run(Sweep(experiment, over, **own), work)
 
 
+@names_arguments
 def pbt(target: Target, run_dir: str | Path | None = None, **options: Any) -> Run:
     """Population-based training: options that are ranges are tuned while members train side by side.
 
@@ -198,6 +243,7 @@ def pbt(target: Target, run_dir: str | Path | None = None, **options: Any) -> Ru
     return _run(PBT(experiment, over, **own), work)
 
 
+@names_arguments
 def evolve(target: Target, run_dir: str | Path | None = None, **options: Any) -> Run:
     """Evolves a population of policies: `shoal.evolve("control/cartpole", strategy="ga", population=512)`.
 
@@ -207,6 +253,8 @@ def evolve(target: Target, run_dir: str | Path | None = None, **options: Any) ->
     """
     options["run_dir"] = run_dir
     own = take(Evolution, options)
+    names = own.get("evolve", ())
+    own["evolve"] = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, list) else names
     search = options.pop("search", {})
     if isinstance(own.get("strategy", "open_es"), str):
         name = own.get("strategy", "open_es")
@@ -228,6 +276,7 @@ def evolve(target: Target, run_dir: str | Path | None = None, **options: Any) ->
     return _run(plan, work, plan.strategy.name.replace(":", "-"))
 
 
+@names_arguments
 def psro(target: Target, run_dir: str | Path | None = None, **options: Any) -> Population:
     """Grows a population by best responses to mixtures of itself: `shoal.psro("cards/leduc", iterations=20).nash_conv`.
 
@@ -245,6 +294,7 @@ def psro(target: Target, run_dir: str | Path | None = None, **options: Any) -> P
     return _population("shoal.psro", target, run_dir, own, options, kind)
 
 
+@names_arguments
 def league(
     target: Target, run_dir: str | Path | None = None, *, exploit_every: int = EXPLOIT_EVERY, **options: Any
 ) -> Population:
@@ -259,8 +309,12 @@ def league(
 def _population(
     owner: str, target: Target, run_dir: str | Path | None, own: dict, options: dict, oracle: str = "learned"
 ) -> Population:
-    if "checkpoint_seconds" in options:
-        raise OptionError(f"{owner} has no checkpoint_seconds: a population is saved after every iteration")
+    for name in ("checkpoint_seconds", "checkpoint_every"):
+        if name in options:
+            raise OptionError(f"{owner} has no {name}: a population is saved after every iteration")
+    for name in NOT_EVALUATED:
+        if name in options:
+            raise OptionError(f"{owner} has no {name}: {PAYOFFS}")
     own |= take(PopulationConfig, options, leave=("oracle", "psro", "imports"))
     own["import_policies"] = options.pop("import_policies", ())
     target = (response_preset(target) or target) if isinstance(target, str) else target
@@ -273,7 +327,11 @@ def _population(
 def make_population(experiment: Experiment, options: Mapping[str, Any], oracle: Any = "learned") -> PopulationConfig:
     """The config of a population, from options by name; import_policies: runs whose policies it begins with."""
     options = dict(options)
-    imports = tuple(str(Path(run).absolute()) for run in options.pop("import_policies", ()))
+    runs = options.pop("import_policies", ())
+    runs = [runs] if isinstance(runs, str | Path) else runs
+    folders = isinstance(runs, list | tuple) and all(isinstance(run, str | Path) for run in runs)
+    require(folders, "psro", "import_policies", runs, "folders of runs")
+    imports = tuple(str(Path(run).absolute()) for run in runs)
     for run in imports:
         trust(run)
     psro = PSRO(**take(PSRO, options))
@@ -281,12 +339,19 @@ def make_population(experiment: Experiment, options: Mapping[str, Any], oracle: 
     return PopulationConfig(experiment, psro, oracle, imports=imports, **own)
 
 
+@names_arguments
 def load(path: str | Path, checkpoint: str | int | None = None) -> Run | Population:
     """A run by its folder; of a population, the `Population`.
 
     checkpoint: "best" in evaluation, or the one of that update; by default the newest.
     """
-    _prepare()
+    return load_folder(path, checkpoint)
+
+
+def load_folder(path: str | Path, checkpoint: str | int | None = None) -> Run | Population:
+    """As `load`; errors name options as the command line does."""
+    prepare()
+    require(isinstance(path, str | Path), "shoal.load", "path", path, "the folder of a run")
     path = Path(path).absolute()
     if run_kinds.kind_of(path) == run_kinds.PSRO:
         require(checkpoint is None, "shoal.load", "checkpoint", checkpoint, "left out: a population keeps its newest")
@@ -301,13 +366,22 @@ def load(path: str | Path, checkpoint: str | int | None = None) -> Run | Populat
     return Run(opened.experiment, policies, meta["update"], lines, meta["seconds"], 0.0, stopped, path, standing)
 
 
-def resume(run: str | Path | Run | Population, total_env_steps: float | None = None, **options: Any) -> Any:
+@names_arguments
+def resume(
+    run: str | Path | Run | Population,
+    total_env_steps: float | None = None,
+    iterations: int | None = None,
+    **options: Any,
+) -> Any:
     """Goes on with a run that was stopped, to the same bits as if it had not been; gives what made it gave.
 
-    total_env_steps: a larger total than before, to train a run further, also one that is finished. Other options:
-    devices, cluster, callbacks, loggers, progress, listener, checkpoint_seconds, env_workers, env_timeout.
+    total_env_steps: a larger total than before, to train a run further, also one that is finished; iterations: the same
+    of a population. loggers: by default those that it had by name. Other options: devices, cluster, hosts, callbacks,
+    progress, listener, checkpoint_seconds, checkpoint_every, env_workers, env_timeout, scenes.
     """
-    _prepare()
+    prepare()
+    kinds = "a run, a population, or the folder of one"
+    require(isinstance(run, str | Path | Run | Population), "shoal.resume", "run", run, kinds)
     path = run if isinstance(run, str | Path) else run.path
     if path is None:
         raise OptionError("shoal.resume: this run is in memory alone. Train it with a run_dir to go on with it later.")
@@ -315,76 +389,53 @@ def resume(run: str | Path | Run | Population, total_env_steps: float | None = N
     work = Work(**take(Work, options, leave=("run_dir",)))
     for name in options:
         known = [field.name for field in dataclasses.fields(Work) if field.name != "run_dir"]
-        raise OptionError(f"shoal.resume: {unknown_name('option', name, [*known, 'total_env_steps'])}")
-    total = as_whole(int, total_env_steps)
-    opened = open_to_resume(path, total)
+        known += ["total_env_steps", "iterations"]
+        raise OptionError(f"shoal.resume: {unknown_name('option', name, known)}")
+    longer = {"total_env_steps": as_whole(int, total_env_steps), "iterations": as_whole(int, iterations)}
+    opened = open_to_resume(path, **longer)
     if isinstance(run, Run) and run.update != max(checkpoint_steps(opened.checkpoints), default=run.update):
         raise OptionError(
             f"shoal.resume: this run was loaded as it was after {run.update} updates, but a run goes on from its "
             f"newest checkpoint. To do that, give its folder: shoal.resume({str(path)!r})."
         )
     with work.told(opened.config, fresh=False) as told:
-        result = runner.resume(path, on=work.on(opened.config, path), total_env_steps=total, **told)
-    return _give(opened.config, result, path)
+        result = runner.resume(path, on=work.on(opened.config, path), **longer, **told)
+    return _give(opened.config, result, None if work.hosts and not work.hosts.leads else path)
 
 
+@names_arguments
 def evaluate(
     what: Run | Setup | Target,
-    policies: Mapping[str, PyTree] | None = None,
+    policies: Mapping[str, PyTree | Policy | Run] | None = None,
     episodes: int = 1024,
     seed: int = 0,
     explore: bool = False,
     *,
     checkpoint: str | int | None = None,
-    opponents: Mapping[str, str | Path] | None = None,
+    opponents: Mapping[str, str | Path | Run | Policy] | None = None,
     env_workers: int = 0,
     env_timeout: float = TIMEOUT,
 ) -> Evaluation:
     """Mean returns of many episodes: `shoal.evaluate("runs/x", episodes=1000)`.
 
     what: a run or its folder, with the policies it has, of all seeds, or others; or whatever `train` takes, with
-    `policies` by name: those left out play at random. checkpoint: of a folder; see `load`. opponents: as in
-    `Run.evaluate`.
+    `policies` by name, as weights, policies or runs: those left out play at random. checkpoint: of a folder; see
+    `load`. opponents: as in `Run.evaluate`.
     """
-    _prepare()
+    prepare()
     episodes, stepping = as_whole(int, episodes), {"env_workers": env_workers, "env_timeout": env_timeout}
     if isinstance(what, str | Path) and str(what) not in targets() and (Path(what) / run_kinds.CONFIG).is_file():
         what, checkpoint = _load_run(what, "shoal.evaluate", checkpoint), None
     if isinstance(what, Run):
         allowed = "left out for a run that is loaded already: see shoal.load(path, checkpoint=...)"
         require(checkpoint is None, "shoal.evaluate", "checkpoint", checkpoint, allowed)
-        run = what if policies is None else dataclasses.replace(what, policies=dict(policies))
+        given = weights_of(policies, what.experiment.setup, "shoal.evaluate")
+        run = what if given is None else dataclasses.replace(what, policies=given)
         return run.evaluate(episodes, seed, explore, opponents, **stepping)
     if opponents or checkpoint is not None:
         raise OptionError("shoal.evaluate: opponents and checkpoint are for runs; give the policies of an experiment")
     setup = what if isinstance(what, Setup) else make_experiment(what, Changes(), "shoal.evaluate").setup
-    return Evaluator(setup, episodes, seed, explore, **stepping)(dict(policies) if policies is not None else None)
-
-
-def match(
-    players: Mapping[str, str | Path | Run],
-    episodes: int = 1024,
-    seed: int = 0,
-    explore: bool = False,
-    training: int = 0,
-) -> Evaluation:
-    """Plays runs against each other: `shoal.match({"left": "runs/a", "right": "runs/b"}, episodes=4096)`.
-
-    players: by what they play, a player of the world, a policy or seats such as `agent[1:3]`: a run, its folder, or
-    "random". Their algorithms and networks may differ, the world may not. training: of which of the seeds of runs that
-    have several. Returns are by group of the world, or by player where players share a group.
-    """
-    _prepare()
-    require(isinstance(players, Mapping) and bool(players), "shoal.match", "players", players, "a mapping, who: run")
-    sides = {}
-    for who, run in players.items():
-        if run == RANDOM:
-            sides[who] = Side(None, {})
-            continue
-        found = run if isinstance(run, Run) else _load_run(run, "shoal.match")
-        sides[who] = Side(found.experiment.setup, found.of_seed(training))
-    setup, policies = seat_sides(sides)
-    return Evaluator(setup, as_whole(int, episodes), seed, explore)(policies)
+    return Evaluator(setup, episodes, seed, explore, **stepping)(weights_of(policies, setup, "shoal.evaluate"))
 
 
 def _load_run(path: str | Path, owner: str, checkpoint: str | int | None = None) -> Run:
@@ -408,20 +459,38 @@ def shrink_networks(experiment: Experiment) -> Experiment:
     return experiment.replace(learners=learners)
 
 
-def _prepare() -> None:
+def prepare() -> None:
+    """Every core becomes a device, and compiled programs are kept: has an effect before JAX is used."""
     use_all_cores()
     use_compilation_cache()
 
 
 def _read(owner: str, target: Target, options: dict[str, Any], own: Sequence[str] = ()) -> tuple[Experiment, Work]:
     """The experiment that is meant, and how it is to be worked on, from all options of a call."""
-    _prepare()
+    prepare()
     work = Work(**take(Work, options))
     changes = take(Changes, options, leave=("options",))
+    changes["weights"] = _folders_of(owner, changes.get("weights"))
     others = [field.name for cls in (Work, Changes) for field in dataclasses.fields(cls) if field.name != "options"]
     experiment = make_experiment(target, Changes(**changes, options=options), owner, [*others, *own])
-    make_loggers(work.loggers)  # what is missing is said before anything else is done
     return experiment, work
+
+
+def _folders_of(owner: str, weights: Any) -> Any:
+    """Weights to start from, by learner or for the only one, as folders: a run starts from files, not from memory."""
+    if isinstance(weights, Mapping):
+        return {learner: _folders_of(owner, run) for learner, run in weights.items()}
+    if weights is None or isinstance(weights, str | Path):
+        return weights
+    require(isinstance(weights, Run), owner, "weights", weights, "a run, its folder, or a mapping of learners to these")
+    if weights.path is None:
+        raise OptionError(f"{owner}: weights are of a run in memory alone. Train it with a run_dir to start from it.")
+    if weights.update != max(checkpoint_steps(weights.path / "checkpoints"), default=weights.update):
+        raise OptionError(
+            f"{owner}: weights are of a run as it was after {weights.update} updates, but learners start from a run's "
+            f"newest checkpoint. To do that, give its folder: {str(weights.path)!r}."
+        )
+    return weights.path
 
 
 def _read_ranges(

@@ -1,7 +1,10 @@
 """Numbers as people read them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+"""The heights of a curve of one row of characters."""
 
 
 def format_count(number: float) -> str:
@@ -25,7 +28,9 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(bytes: float) -> str:
-    """Bytes as 12 MB or 3.4 GB."""
+    """Bytes as 40 kB, 12 MB or 3.4 GB."""
+    if bytes < 1e6:
+        return f"{bytes / 1e3:.0f} kB"
     return f"{bytes / 1e9:.1f} GB" if bytes >= 1e9 else f"{bytes / 1e6:.0f} MB"
 
 
@@ -45,3 +50,23 @@ def describe_iteration(line: Mapping[str, Any]) -> str:
 def unsigned(number: float) -> str:
     """Four digits; rounding errors below 0 are 0."""
     return f"{max(number, 0.0):.4f}"
+
+
+def sparkline(values: Sequence[float], width: int = 30) -> str:
+    """A curve of one row of characters."""
+    if len(values) < 2:
+        return ""
+    import numpy as np  # not needed by those who only show help
+
+    picked = np.interp(np.linspace(0, len(values) - 1, min(width, len(values))), np.arange(len(values)), values)
+    low, high = float(picked.min()), float(picked.max())
+    scaled = (picked - low) / (high - low) * (len(BLOCKS) - 1) if high > low else np.zeros(len(picked))
+    return "".join(BLOCKS[round(float(level))] for level in scaled)
+
+
+def format_age(seconds: float) -> str:
+    """How long ago something was, in one unit: 40 s, 12 min, 5 h, 3 d."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"

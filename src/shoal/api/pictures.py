@@ -1,6 +1,7 @@
 """What a run folder shows when a run is over: learning curves, a page that plays an episode, the table of a sweep."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from shoal.api.targets import attributed_to
 from shoal.batching.regroup import unwrap_regrouped
 from shoal.core import trees
 from shoal.core.env import Env
-from shoal.core.errors import OptionError, RunError
+from shoal.core.errors import OptionError, RunError, shell_command
 from shoal.core.files import write_atomically
 from shoal.core.host import HostEnvProxy
 from shoal.core.types import PyTree
@@ -17,7 +18,9 @@ from shoal.training.experiment import Setup, make_world
 from shoal.training.metrics import read_metrics
 from shoal.training.run import RunFolder
 from shoal.training.run_kinds import PBT
-from shoal.viz import MissingMatplotlibError, draw_curves, draw_sweep
+from shoal.training.scene_files import read_scene, read_scenes
+from shoal.training.scenes import LATE, POINTS
+from shoal.viz import MissingMatplotlibError, draw_curves, draw_sweep, history_page
 from shoal.viz.palette import scene_colours
 from shoal.viz.replay import write_file
 
@@ -80,6 +83,27 @@ def player_colours(world: Env) -> dict[str, int]:
     groups = {player: {group for group, _ in seats} for player, seats in world.players.items()}
     known = {player: by_group[group] for player, (group, *more) in groups.items() if not more and group in by_group}
     return known if len(set(known.values())) == len(known) else {}
+
+
+def write_history(path: Path, run: RunFolder) -> int:
+    """Writes a page that plays the episodes which a run kept along its learning curve; returns how many there are."""
+    points = [read_scene(point.path) for point in read_scenes(run.path)]
+    if not points:
+        raise RunError(
+            f"{run.path} has kept no scenes: a training keeps some if it takes longer than {LATE:.0f} s, or if it is "
+            f"told to: {shell_command('train', '...', '--scenes', str(POINTS))}"
+        )
+    rows = read_metrics(run.metrics) if run.metrics.is_file() else []
+    steps = [row.get("env_steps", 0) for row in rows]
+    means = [_mean(row.get("return")) for row in rows]
+    write_file(path, history_page(points, steps, means, title=run.experiment.env, label="return over env steps"))
+    return len(points)
+
+
+def _mean(value: Any) -> float:
+    """The mean over seeds; NaN where no episode has ended."""
+    known = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, int | float)]
+    return sum(known) / len(known) if known else math.nan
 
 
 def replay(

@@ -12,6 +12,7 @@ from shoal.cluster.tasks.pool import PoolConfig
 from shoal.cluster.training import default_plan, plan_of
 from shoal.core.errors import OptionError
 from shoal.training.experiment import Config, Experiment
+from shoal.training.roll import Hosts
 from shoal.training.runner import Local
 
 AUTO = "auto"
@@ -27,6 +28,7 @@ def choose_place(
     *,
     devices: int | None = None,
     stepping: Mapping[str, Any] | None = None,
+    saving: Sequence[str] = (),
     resumed: Path | None = None,
     imports: Sequence[str] = (),
     spell: Callable[[str], str] = str,
@@ -35,8 +37,8 @@ def choose_place(
     """The machine that calls, or a cluster: the one that was named, or for a run that goes on the kind it was on.
 
     given: what was said about the plan of a training, or else about the pool of workers. stepping: how environments of
-    other libraries are stepped. resumed: the folder of a run that goes on. spell, owner: options and who takes them, as
-    the user knows them.
+    other libraries are stepped. saving: options of when to save that were given. resumed: the folder of a run that goes
+    on. spell, owner: options and who takes them, as the user knows them.
     """
     given, stepping, said = dict(given or {}), dict(stepping or {}), f"{owner}: " if owner else ""
     training, known = isinstance(config, Experiment), None
@@ -60,6 +62,9 @@ def choose_place(
     if stepping:
         names = " and ".join(map(spell, stepping))
         raise OptionError(f"{said}on a cluster actors step environments: leave out {names}")
+    if saving and training:
+        names, instead = " and ".join(map(spell, saving)), spell("commit_seconds")
+        raise OptionError(f"{said}on a cluster a training is saved by {instead}: leave out {names}")
     if isinstance(cluster, Cluster):
         return cluster
     place = Cluster(cluster or AUTO, imports=tuple(imports))
@@ -70,6 +75,15 @@ def choose_place(
         return dataclasses.replace(place, plan=_change_plan(plan, given, spell, said))
     pool = known if isinstance(known, PoolConfig) else PoolConfig()
     return dataclasses.replace(place, pool=dataclasses.replace(pool, **given))
+
+
+def among_hosts(place: Local | Cluster, hosts: Hosts | None) -> Local | Cluster:
+    """The place as one of several hosts that train together, if there are any."""
+    if hosts is None:
+        return place
+    if not isinstance(place, Local):
+        raise OptionError("hosts and a cluster are two ways to use many machines: choose one, and leave out the other")
+    return dataclasses.replace(place, hosts=hosts)
 
 
 def _change_plan(plan: ClusterPlan, given: dict[str, Any], spell: Callable[[str], str], said: str) -> ClusterPlan:

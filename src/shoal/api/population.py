@@ -1,16 +1,25 @@
 """A population that was grown by PSRO or a league: how far it got, who is in it, and what they play."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from shoal.api.figures import describe_iteration
+from shoal.api.seats import Side
 from shoal.core.errors import unknown_name
 from shoal.core.types import PyTree
+from shoal.populations.crossplay import Contender
+from shoal.populations.game import Game
+from shoal.populations.inspect_population import require_networks
+from shoal.populations.opponents import OpponentBank, Opponents
 from shoal.populations.population import PopulationConfig
 from shoal.populations.psro import PSROState
+from shoal.training.experiment import Learner, Setup
 from shoal.viz.plot import Band, plot_curves
 
 
@@ -54,6 +63,37 @@ class Population:
             raise unknown_name("player", player, self.state.banks)
         bank = self.state.banks[player]
         return [bank[i] for i in range(len(bank.members))]
+
+    def side(self, number: int | None = None) -> Side:
+        """What plays for it in a match: every player's mixture or, by its number, one policy of each."""
+        require_networks(self.config, "play")
+        game, banks, mixtures = Game(self.config.experiment), {}, self.mixtures
+        learners = {}
+        for player, bank in self.state.banks.items():
+            if number is not None:
+                one = bank[number]
+                banks[player] = OpponentBank(jax.tree.map(lambda leaf: leaf[None], one), jnp.ones(1))
+            else:
+                banks[player] = OpponentBank(bank.policies, bank.mixture(mixtures[player]))
+            capacity = bank.capacity if number is None else 1
+            algorithm = Opponents(game.algorithms[player], capacity, explore=not self.config.greedy)
+            learners[player] = Learner(algorithm, {player: game.seats[player]}, frozen=True)
+        return Side(game.experiment.replace(learners=learners, num_seeds=1).setup, banks)
+
+    @functools.cached_property
+    def setup(self) -> Setup:
+        """The world with one policy per player."""
+        return Game(self.config.experiment).setup
+
+    def contender(self, name: str, number: int | None = None) -> Contender:
+        """What plays for it in a tournament; as `side`."""
+        require_networks(self.config, "play")
+        rows, mixtures = {}, {}
+        for player, bank in self.state.banks.items():
+            some = [number % len(bank)] if number is not None else range(len(bank))
+            rows[player] = jax.tree.map(lambda leaf, s=np.array(some): np.asarray(leaf)[s], bank.policies)
+            mixtures[player] = np.ones(1) if number is not None else np.asarray(self.mixtures[player], np.float64)
+        return Contender(name, self.setup, rows, mixtures, samples=not self.config.greedy)
 
     def plot(self, metric: str = "nash_conv", axes: Any = None) -> Any:
         """Draws a figure of the history over iterations; as `Run.plot`."""

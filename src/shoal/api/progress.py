@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.api.figures import describe_iteration, format_count, format_duration, format_size
+from shoal.api.figures import sparkline as sparkline
 from shoal.training.callbacks import Listener, Progress
 from shoal.training.devices import memory_in_use
 from shoal.training.experiment import Config, Experiment, make_world
@@ -31,7 +32,6 @@ KNOWN_SECONDS = 2.0
 """And it is not shown before so many have been seen: the first calls are short, and say little of those to come."""
 PIPE_WIDTH = 160
 """Columns of what is not written to a terminal."""
-BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 class Reading(NamedTuple):
@@ -115,9 +115,25 @@ def warm_up_of(experiment: Experiment) -> int:
 
 
 class _View:
-    """Remembers the newest line of metrics in which an episode ended: in the next ones perhaps none did."""
+    """Remembers the newest line of metrics in which an episode ended: in the next ones perhaps none did.
+
+    agents: of one copy of the world.
+    """
 
     line: dict[str, Any] | None = None
+
+    def __init__(self, meter: Meter, agents: int):
+        self.meter, self.agents = meter, agents
+
+    def describe_steps(self, progress: Progress) -> str:
+        """The env steps of a training, and how many of them there are side by side."""
+        each = f" in each of {self.meter.seeds} trainings" if self.meter.seeds > 1 else ""
+        return f"{format_count(progress.env_steps)} env steps{each}"
+
+    def describe_rate(self, rate: float) -> str:
+        """The rate of all trainings together."""
+        together = " in all" if self.meter.seeds > 1 else ""
+        return f"{format_count(rate)} env steps/s, {format_count(rate * self.agents)} agent steps/s{together}"
 
     def ended(self, progress: Progress) -> dict[str, Any] | None:
         if returns(progress.line):
@@ -129,14 +145,18 @@ class _PlainLines(_View):
     """One line of text every few seconds, and one for the last update."""
 
     seconds: ClassVar[float] = LINE_SECONDS
+    longest = 0  # letters of a line that is written over
 
     def __init__(self, out: Console, meter: Meter, agents: int):
-        self.out, self.meter, self.agents = out, meter, agents
+        super().__init__(meter, agents)
+        self.out = out
         self.next, self.over = 0.0, False
 
     def __call__(self, progress: Progress) -> None:
         reading, over = self.meter.read(progress), progress.update >= progress.num_updates
         line = self.ended(progress)
+        if told := describe_evaluation(progress):
+            self.write(f"{told:<{self.longest}}\n")
         if self.over or (time.monotonic() < self.next and not over):
             return
         self.over = over
@@ -145,12 +165,9 @@ class _PlainLines(_View):
 
     def describe(self, progress: Progress, reading: Reading, line: dict[str, Any] | None) -> str:
         over = progress.update >= progress.num_updates
-        parts = [f"update {progress.update}/{progress.num_updates}", f"{format_count(progress.env_steps)} env steps"]
+        parts = [f"update {progress.update}/{progress.num_updates}", self.describe_steps(progress)]
         if reading.env_rate is not None:
-            parts.append(
-                f"{format_count(reading.env_rate)} env steps/s, "
-                f"{format_count(reading.env_rate * self.agents)} agent steps/s"
-            )
+            parts.append(self.describe_rate(reading.env_rate))
         if reading.eta is not None and not over:
             parts.append(f"{format_duration(reading.eta)} left")
         parts += [f"{name} {text}" for name, text in summary(line).items()]
@@ -158,8 +175,11 @@ class _PlainLines(_View):
 
     def show(self, progress: Progress, text: str) -> None:
         del progress
+        self.write(f"{text}\n")
+
+    def write(self, text: str) -> None:
         try:
-            self.out.print(text, soft_wrap=True)
+            self.out.print(text, soft_wrap=True, end="")
             self.out.file.flush()
         except OSError as error:  # the terminal was closed: the run has been told, and is about to save
             if error.errno != errno.EIO:
@@ -170,13 +190,15 @@ class _OneLine(_PlainLines):
     """A bar and figures in one line that is written again and again: what every notebook can show."""
 
     seconds: ClassVar[float] = 0.5
-    longest = 0
 
     def show(self, progress: Progress, text: str) -> None:
         done = 20 * progress.update // progress.num_updates
         text = f"{'█' * done}{'░' * (20 - done)} {text}"
         self.longest = max(self.longest, len(text))
-        self.out.file.write(f"\r{text:<{self.longest}}")
+        self.write(f"{text:<{self.longest}}")
+
+    def write(self, text: str) -> None:
+        self.out.file.write(f"\r{text}")
         self.out.file.flush()
 
 
@@ -184,7 +206,8 @@ class _LiveTable(_View):
     """A table that is redrawn a few times per second."""
 
     def __init__(self, title: str, meter: Meter, agents: int):
-        self.title, self.meter, self.agents = title, meter, agents
+        super().__init__(meter, agents)
+        self.title, self.evaluated = title, ""
         self.progress: Progress | None = None
         self.reading = Reading(None, None)
         self.history: dict[str, list[float]] = {}
@@ -195,6 +218,7 @@ class _LiveTable(_View):
         if progress.line is not None and (self.progress is None or progress.line is not self.progress.line):
             for name, value in returns(progress.line).items():
                 self.history.setdefault(name, []).append(value)
+        self.evaluated = describe_evaluation(progress) or self.evaluated
         self.progress = progress
 
     def render(self) -> Panel:
@@ -211,16 +235,16 @@ class _LiveTable(_View):
         rate, eta = self.reading
         table.add_row("progress", ProgressBar(progress.num_updates, progress.update, width=40))
         table.add_row("update", f"{progress.update} of {progress.num_updates}")
-        table.add_row("env steps", format_count(progress.env_steps))
+        table.add_row("steps", self.describe_steps(progress))
         if rate is not None:
-            table.add_row(
-                "rate", f"{format_count(rate)} env steps/s   {format_count(rate * self.agents)} agent steps/s"
-            )
+            table.add_row("rate", self.describe_rate(rate))
         left = f"   {format_duration(eta)} left" if eta is not None else ""
         table.add_row("time", format_duration(progress.seconds) + left)
         for name, text in summary(self.ended(progress)).items():
             trend = sparkline(self.history.get(name, []))
             table.add_row(name, f"{text:<12}{trend}")
+        if self.evaluated:
+            table.add_row("evaluation", self.evaluated.removeprefix("evaluation "))
         table.add_row("memory", format_size(memory_in_use()))
 
 
@@ -231,22 +255,22 @@ def returns(line: dict[str, Any] | None) -> dict[str, float]:
     return {name: mean for name, mean in means.items() if mean is not None}
 
 
+def describe_evaluation(progress: Progress) -> str:
+    """What a greedy evaluation after the newest update found; empty, if there was none."""
+    line = progress.line or {}
+    if line.get("update") != progress.update:
+        return ""
+    found = {name.removeprefix("eval/"): value for name, value in line.items() if name.startswith("eval/")}
+    figures = " | ".join(f"{name} {text}" for name, text in summary(found).items())
+    return figures and f"evaluation after update {progress.update}: {figures}"
+
+
 def summary(line: dict[str, Any] | None) -> dict[str, str]:
     """The figures of a line of metrics that people look at first."""
     shown = {name: f"{value:.2f}" for name, value in returns(line).items()}
     length, restarts = _mean((line or {}).get("length")), (line or {}).get("env_restarts")
     shown |= {"episode length": f"{length:.1f}"} if length is not None else {}
     return shown | ({"environments restarted": str(restarts)} if restarts else {})
-
-
-def sparkline(values: list[float], width: int = 30) -> str:
-    """A curve of one row of characters."""
-    if len(values) < 2:
-        return ""
-    picked = np.interp(np.linspace(0, len(values) - 1, min(width, len(values))), np.arange(len(values)), values)
-    low, high = float(picked.min()), float(picked.max())
-    scaled = (picked - low) / (high - low) * (len(BLOCKS) - 1) if high > low else np.zeros(len(picked))
-    return "".join(BLOCKS[round(float(level))] for level in scaled)
 
 
 def _mean(value: Any) -> float | None:

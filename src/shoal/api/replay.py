@@ -5,7 +5,7 @@ from typing import Any
 from shoal.batching.regroup import unwrap_regrouped
 from shoal.core.errors import WorldError
 from shoal.core.host import HostEnvProxy
-from shoal.core.types import PyTree
+from shoal.core.types import PyTree, Scene
 from shoal.training.evaluate import record
 from shoal.training.experiment import Setup
 from shoal.training.film import film
@@ -40,11 +40,16 @@ def record_page(
         return film_page(shown.frames, series=_series(shown.returns), **look)
     recording = record(setup, policies, seed=seed, explore=explore)
     frames = recording.frames
-    if all(kind is None for kind in (frames.circles, frames.polygons, frames.lines, frames.labels)):
+    if is_empty(frames):
         raise NothingToSeeError(
             f"the world {setup.experiment.env!r} does not define `scene`, so there is nothing to draw"
         )
     return replay_page(frames, series=_series(recording.returns), **look)
+
+
+def is_empty(frames: Scene) -> bool:
+    """Whether a scene has nothing to draw: worlds without `scene` give such ones."""
+    return all(kind is None for kind in (frames.circles, frames.polygons, frames.lines, frames.labels))
 
 
 def _series(returns: dict[str, Any]) -> dict[str, Any]:

@@ -11,18 +11,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.algorithms.names import name_of
+from shoal.api.films import Cast, film_runs
 from shoal.api.replay import record_page
 from shoal.api.seats import seat_policies
-from shoal.api.targets import attributed_to
+from shoal.api.targets import as_whole, attributed_to
+from shoal.api.words import names_arguments
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.types import Observation, PyTree
 from shoal.training.evaluate import Evaluation, Evaluator
-from shoal.training.experiment import Experiment
+from shoal.training.experiment import Experiment, Setup
 from shoal.training.metrics import read_metrics, tidy
 from shoal.training.statistics import interval, iqm
 from shoal.viz.curves import Curve, read_curves
 from shoal.viz.plot import Band, plot_curves
+from shoal.viz.reel import Look
 from shoal.viz.replay import write_file
 
 
@@ -71,61 +75,144 @@ class Run:
         bands = {name.removeprefix("return/"): _band(curves[name]) for name in chosen}
         return plot_curves(bands, title=self.experiment.env, label=metric, axes=axes)
 
+    @names_arguments
     def evaluate(
         self,
         episodes: int = 1000,
         seed: int = 0,
         explore: bool = False,
-        opponents: Mapping[str, str | Path] | None = None,
+        opponents: "Mapping[str, str | Path | Run | Policy] | None" = None,
         **stepping: Any,
     ) -> Evaluation:
         """Plays so many episodes with the policies of each seed, greedily unless told to `explore`.
 
         The result has returns by group: `mean_return`, `interval` (95 %), and all of them, `returns`. opponents: who
-        plays otherwise, a policy, a player or seats such as `agent[1]`: as in another run, or "random".
+        plays otherwise, a policy, a player or seats such as `agent[1]`: as in another run, its folder, a policy, or
+        "random".
         """
         setup = self.experiment.setup
+        others, episodes = _opponents(opponents, setup), as_whole(int, episodes)
         with attributed_to(self.experiment.env, "evaluation"):
-            if not opponents:
+            if not others:
                 return Evaluator(setup, episodes, seed, explore, **stepping)(self.policies)
             seeds = [self.of_seed(i) for i in range(self.experiment.num_seeds)]
-            seated = [seat_policies(setup, policies, opponents, "opponents") for policies in seeds]
+            seated = [seat_policies(setup, policies, others, "opponents") for policies in seeds]
             play = Evaluator(seated[0][0], episodes, seed, explore, **stepping)
             return _join([play(policies) for _, policies in seated])
 
-    def policy(self, name: str | None = None, training: int = 0) -> "Policy":
-        """A policy by its name; without one, the only one. training: of which of the seeds, counted from 0."""
+    def policy(self, name: str | None = None, seed_index: int = 0) -> "Policy":
+        """A policy by its name; without one, the only one. seed_index: of which of the seeds, counted from 0."""
         if name is None and len(self.policies) == 1:
             name = next(iter(self.policies))
         if name not in self.policies:
             raise unknown_name("policy", str(name), self.policies)
         setup = self.experiment.setup
         view = jax.tree.map(lambda leaf: leaf.shape[1:], setup.spec.observations[name].view)
-        return Policy(name, setup.algorithms[name], self.of_seed(training)[name], view, setup.spec.state)
+        return Policy(name, setup.algorithms[name], self.of_seed(seed_index)[name], view, setup.spec.state)
 
-    def replay(self, seed: int = 0, training: int = 0, explore: bool = False) -> "Replay":
+    def replay(self, seed: int = 0, seed_index: int = 0, explore: bool = False) -> "Replay":
         """Records an episode as a page that plays it: it shows itself in a notebook, `save(path)` writes it.
 
-        seed: of the episode. training: whose policies, of several seeds, counted from 0.
+        seed: of the episode. seed_index: whose policies, of several seeds, counted from 0.
         """
         with attributed_to(self.experiment.env, "the episode"):
-            page = record_page(self.experiment.setup, self.of_seed(training), self.update, seed, explore, filmed=True)
+            page = record_page(self.experiment.setup, self.of_seed(seed_index), self.update, seed, explore, filmed=True)
         return Replay(page)
 
-    def of_seed(self, training: int) -> dict[str, PyTree]:
+    @names_arguments
+    def film(
+        self,
+        path: str | Path,
+        *,
+        episodes: int = 1,
+        seed: int = 0,
+        seed_index: int = 0,
+        explore: bool = False,
+        opponents: "Mapping[str, str | Path | Run | Policy] | None" = None,
+        beside: "Run | Sequence[Run]" = (),
+        **look: Any,
+    ) -> Path:
+        """Records episodes as a film, `run.film("x.webp")`; the end of the name says the format: gif, webp, mp4 or png.
+
+        opponents: as in `evaluate`. beside: other runs, which play the same seeds side by side. look: `size` (pixels of
+        the longer side of a panel), `fps`, `speed` (1: 15 steps a second), `theme` ("light" or "dark"), `bare`,
+        `colours`: see `shoal.viz.Look`.
+        """
+        for name in look:
+            if name not in Look.__dataclass_fields__:
+                raise unknown_name("argument of film", name, Look.__dataclass_fields__)
+        shape = Look(**look)
+        casts = []
+        for run in (self, *([beside] if isinstance(beside, Run) else beside)):
+            require(isinstance(run, Run), "run.film", "beside", run, "a run, or a list of runs")
+            setup, policies = run.experiment.setup, run.of_seed(seed_index)
+            if opponents:
+                setup, policies = seat_policies(setup, policies, _opponents(opponents, setup), "opponents")
+            casts.append(Cast(setup, policies, run.update, run.path.name if run.path else ""))
+        with attributed_to(self.experiment.env, "the film"):
+            film_runs([path], casts, shape, episodes=as_whole(int, episodes), seed=seed, explore=explore)
+        return Path(path)
+
+    def of_seed(self, seed_index: int) -> dict[str, PyTree]:
         """The policies of one of the seeds, counted from 0."""
         seeds = self.experiment.num_seeds
-        require(0 <= training < seeds, "run", "training", training, f"between 0 and {seeds - 1}")
-        return self.policies if seeds == 1 else jax.tree.map(lambda leaf: leaf[training], self.policies)
+        require(0 <= seed_index < seeds, "run", "seed_index", seed_index, f"between 0 and {seeds - 1}")
+        return self.policies if seeds == 1 else jax.tree.map(lambda leaf: leaf[seed_index], self.policies)
 
     def __repr__(self) -> str:
-        names = ", ".join(sorted({learner.algorithm.name for learner in self.experiment.learners.values()}))
+        names = ", ".join(sorted({name_of(learner.algorithm) for learner in self.experiment.learners.values()}))
         seeds = self.experiment.num_seeds
         parts = [f"{self.experiment.env} by {names}", f"{self.env_steps:,} env steps"]
         parts += [f"{seeds} seeds"] if seeds > 1 else []
         parts += ["stopped early"] if self.interrupted else []
         parts += [str(self.path) if self.path else "in memory"]
         return f"Run({'; '.join(parts)})"
+
+
+def weights_of(policies: Any, setup: Setup, owner: str) -> dict[str, PyTree] | None:
+    """Weights by name, of policies that are given as such, as `Policy` or as the runs that have them."""
+    if policies is None:
+        return None
+    require(isinstance(policies, Mapping), owner, "policies", policies, "a mapping of names to policies")
+    found = {}
+    for name, policy in policies.items():
+        if name not in setup.algorithms:
+            raise unknown_name("policy", str(name), setup.algorithms)
+        if isinstance(policy, Run | Policy):
+            found[name] = _weights(policy, name, setup)
+            continue
+        arrays = jax.tree.leaves(policy)
+        weights = bool(arrays) and all(isinstance(leaf, jax.Array | np.ndarray | np.generic) for leaf in arrays)
+        require(weights, owner, f"policies[{name!r}]", policy, "weights such as run.policies has, a policy or a run")
+        found[name] = policy
+    return found
+
+
+def _weights(source: "Run | Policy", name: str, setup: Setup) -> PyTree:
+    """The weights of a policy, or of the one of that name in a run, which the algorithm of the setup plays."""
+    if isinstance(source, Run) and name not in source.policies:
+        raise unknown_name("policy", name, source.policies)
+    algorithm = source.algorithm if isinstance(source, Policy) else source.experiment.setup.algorithms[name]
+    if algorithm != setup.algorithms[name]:
+        raise OptionError(
+            f"{source!r} does not play {name!r} here: it has another algorithm, or other options of it. "
+            "shoal.match plays runs with unlike ones against each other."
+        )
+    return source.params if isinstance(source, Policy) else source.policies[name]
+
+
+def _opponents(given: Any, setup: Setup) -> dict[str, str | dict[str, PyTree]]:
+    """Opponents as folders or, of runs and policies in memory, as weights by policy."""
+    kinds = "a run, its folder, a policy, or 'random'"
+    require(given is None or isinstance(given, Mapping), "shoal", "opponents", given, f"a mapping, who: {kinds}")
+    found: dict[str, str | dict[str, PyTree]] = {}
+    for who, other in (given or {}).items():
+        require(isinstance(other, str | Path | Run | Policy), "shoal", f"opponents[{who!r}]", other, kinds)
+        if isinstance(other, Run):
+            found[who] = other.of_seed(0)
+        else:
+            found[who] = dict.fromkeys(setup.algorithms, other.params) if isinstance(other, Policy) else str(other)
+    return found
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

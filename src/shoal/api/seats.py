@@ -2,42 +2,45 @@
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from shoal.batching.regroup import Part, Regrouped, parse_seats, unwrap_regrouped
+from shoal.batching.regroup import dealt_seats, parse_seats, unwrap_regrouped
 from shoal.core.errors import OptionError, UnknownNameError, unknown_name
 from shoal.core.types import PyTree, Seat
-from shoal.training.experiment import Experiment, Learner, Setup
-from shoal.training.run import weights_from
+from shoal.training.experiment import Learner, Setup
+from shoal.training.run import fit_weights, weights_from
 
 RANDOM = "random"
 """In place of a run folder: random play."""
 
 
 def seat_policies(
-    setup: Setup, trained: dict[str, PyTree], others: Mapping[str, str | Path], option: str
+    setup: Setup, trained: dict[str, PyTree], others: Mapping[str, str | Mapping[str, PyTree]], option: str
 ) -> tuple[Setup, dict[str, PyTree]]:
     """Trained policies, some of them, or some of their seats, given to other runs, or to random play.
 
-    option: what a user calls it, for errors.
+    others: by who plays otherwise, a folder or weights by policy. option: what a user calls it, for errors.
     """
     given: dict[Seat, str] = {}
+    weights = {f"{option} {who}": other for who, other in others.items() if not isinstance(other, str)}
     for who, other in others.items():
-        given |= dict.fromkeys(find_seats(who, setup, option), str(other))
+        source = other if isinstance(other, str) else f"{option} {who}"
+        given |= dict.fromkeys(find_seats(who, setup, option), source)
     setup, parts = _divided(setup, given)
     policies = {}
     for name, (policy, other) in parts.items():
         if other is None:
             policies[name] = trained[policy]
         elif other != RANDOM:  # whoever has no policy plays at random
-            policies[name] = weights_from(other, {policy: trained[policy]})[policy]
+            wanted = {policy: trained[policy]}
+            found = fit_weights(weights[other], wanted, other) if other in weights else weights_from(other, wanted)
+            policies[name] = found[policy]
     return setup, policies
 
 
 def find_seats(who: str, setup: Setup, option: str) -> list[Seat]:
     """The seats of a policy, of a player of the world, or by their group: `agent`, `agent[1]`, `agent[1:3]`."""
-    world, dealt = unwrap_regrouped(setup.env), dealt_seats(setup)
+    world, dealt = unwrap_regrouped(setup.env), dealt_seats(setup.env)
     if who in dealt:
         return dealt[who]
     if who in world.players:
@@ -50,19 +53,12 @@ def find_seats(who: str, setup: Setup, option: str) -> list[Seat]:
     return [(part.group, i) for i in range(part.start, part.stop)]
 
 
-def dealt_seats(setup: Setup) -> dict[str, list[Seat]]:
-    """The seats of the world that each policy plays."""
-    env = setup.env
-    plan = env.plan if isinstance(env, Regrouped) else [(n, (Part(n, 0, g.size),)) for n, g in env.groups.items()]
-    return {name: [(part.group, i) for part in parts for i in range(part.start, part.stop)] for name, parts in plan}
-
-
 def _divided(setup: Setup, given: dict[Seat, str]) -> tuple[Setup, dict[str, tuple[str, str | None]]]:
     """Policies of which only some seats are given away are divided: the roles, and what each name then stands for."""
     parts: dict[str, tuple[str, str | None]] = {}
     seats: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in setup.experiment.learners}
     learner_of = {policy: name for name, (_, spec) in setup.learners.items() for policy in spec.groups}
-    for policy, own in dealt_seats(setup).items():
+    for policy, own in dealt_seats(setup.env).items():
         sources = list(dict.fromkeys(given.get(seat) for seat in own))
         for other in sources:
             name = policy if len(sources) == 1 or other is None else f"{policy}={other}"
@@ -84,7 +80,10 @@ class Side:
 
 
 def seat_sides(sides: Mapping[str, Side]) -> tuple[Setup, dict[str, PyTree]]:
-    """Sides by what they play (see `find_seats`), at one table: each policy with the algorithm of its own run."""
+    """Sides by what they play (see `find_seats`), at one table: each policy with the algorithm of its own run.
+
+    All must have been trained in the same world: see `entrants.check_same_world`.
+    """
     first = next((side.setup for side in sides.values() if side.setup is not None), None)
     if first is None:
         raise OptionError("match: everybody plays at random. Name a run for at least one side.")
@@ -98,8 +97,7 @@ def seat_sides(sides: Mapping[str, Side]) -> tuple[Setup, dict[str, PyTree]]:
                 raise OptionError(f"match: {taken[seat]!r} and {who!r} both play {_text(seat)}; leave one out")
             taken[seat] = who
         setup = side.setup or first
-        _check_same_world(first.experiment, setup.experiment, who)
-        for policy, own in dealt_seats(setup).items():
+        for policy, own in dealt_seats(setup.env).items():
             if mine := [seat for seat in own if seat in seats]:
                 name = who if set(mine) == set(seats) else f"{who}: {policy}"
                 learners[name] = Learner(setup.algorithms[policy], {name: _texts(mine)})
@@ -108,14 +106,6 @@ def seat_sides(sides: Mapping[str, Side]) -> tuple[Setup, dict[str, PyTree]]:
     if free := sorted(everybody - set(taken)):
         raise OptionError(f"match: nobody plays {', '.join(map(_text, free))}. Name a run, or {RANDOM!r}.")
     return dataclasses.replace(first.experiment, learners=learners, num_seeds=1).setup, policies
-
-
-def _check_same_world(one: Experiment, other: Experiment, who: str) -> None:
-    def world(experiment: Experiment) -> Any:
-        return experiment.env, dict(experiment.env_options), experiment.wrappers
-
-    if world(one) != world(other):
-        raise OptionError(f"match: the run for {who!r} was trained in another world: {world(other)}, not {world(one)}")
 
 
 def _texts(seats: Any) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ from typing import Any, get_args, get_type_hints
 
 from shoal.algorithms import find_name
 from shoal.algorithms.names import Named, with_options
+from shoal.api.settings import SUFFIXES, read_experiment
 from shoal.api.synonyms import meant_by
 from shoal.cluster.training import plan_of
 from shoal.core.algorithm import Algorithm, Replays
-from shoal.core.contract import is_own
 from shoal.core.env import Env
 from shoal.core.errors import (
     AlgorithmError,
@@ -28,6 +28,7 @@ from shoal.core.errors import (
     require,
     unknown_name,
 )
+from shoal.core.extensions import is_own
 from shoal.core.host import HostEnvProxy
 from shoal.core.origin import trust
 from shoal.core.registry import WORLDS, import_named, is_foreign, world_class
@@ -35,12 +36,13 @@ from shoal.envs.wrappers import NOTHING, Wrapper
 from shoal.networks import Network
 from shoal.presets import Sharing, foreign_experiment, resolve, share, targets
 from shoal.testing.structure import check_structure, in_words
+from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner, make_world
 from shoal.training.run import RunFolder, check_weights, extend, open_run
 from shoal.training.run_kinds import advise_on
 
 Target = str | Path | Experiment | Env | type[Env]
-"""The name of a preset or a world, the folder of a run, an experiment, or a registered world."""
+"""The name of a preset or a world, the folder of a run, a file of settings, an experiment, or a registered world."""
 NOT_OPTIONS = ("env", "env_options", "wrappers", "learners", "origin")
 """Fields of an experiment that other options stand for."""
 KEPT = ("gamma", "critic", "normalise_views", "normalise_values")
@@ -68,6 +70,8 @@ class Changes:
 
 def make_experiment(target: Target, changes: Changes, owner: str, others: Iterable[str] = ()) -> Experiment:
     """The experiment that is meant. owner: the call, for errors. others: names of its further arguments."""
+    given = changes.env is None or isinstance(changes.env, Mapping)
+    require(given, owner, "env", changes.env, "a mapping with options of the world, such as {'max_steps': 50}")
     env = dict(changes.env or {})
     with attributed_to(str(target), "groups"):
         experiment = find_experiment(target, env)
@@ -82,6 +86,7 @@ def make_experiment(target: Target, changes: Changes, owner: str, others: Iterab
             experiment = share(experiment, changes.sharing)
         experiment = change_options(experiment, changes.options, owner, others)
     freeze = [changes.freeze] if isinstance(changes.freeze, str) else changes.freeze
+    require(isinstance(freeze, list | tuple), owner, "freeze", freeze, "names of learners")
     experiment = give_weights(freeze_learners(experiment, freeze, "freeze"), changes.weights or {}, "weights")
     check_weights(experiment)
     check_world(experiment)
@@ -94,17 +99,42 @@ def find_experiment(target: Target, env_options: Mapping[str, Any] | None = None
         return target
     if isinstance(target, Env) or (isinstance(target, type) and issubclass(target, Env)):
         return _of_world(target)
-    kinds = "the name of a preset or a world, a run folder, a shoal.Experiment or a world"
+    kinds = "the name of a preset or a world, a run folder, a file of settings, a shoal.Experiment or a world"
     require(isinstance(target, str | Path), "shoal", "target", target, kinds)
     if isinstance(target, str) and is_foreign(target):
         return foreign_experiment(target, env_options or {})
+    if Path(target).suffix in SUFFIXES and not Path(target).is_dir() and str(target) not in targets():
+        return _of_file(Path(target))
     if str(target) not in targets() and (Path(target) / "config.json").is_file():
         return open_known(Path(target)).experiment
     try:
         return resolve(str(target))
     except UnknownNameError as error:
+        if _is_path(target):
+            what = "is a folder, but not of a run" if Path(target).is_dir() else "is no run folder: nothing is there"
+            names = "The names of worlds and presets: `shoal envs`, `shoal presets`."
+            raise RunError(f"{target} {what}, and no world or preset has that name. {names}") from error
         hint = hint or "A world of your own must be registered first: @shoal.register(ID) above its class."
         raise UnknownNameError(f"{error} {hint}") from error
+
+
+def _of_file(path: Path) -> Experiment:
+    """The experiment in a file of settings; its world must be known."""
+    experiment = read_experiment(path)
+    try:
+        if not is_foreign(experiment.env):
+            world_class(experiment.env)
+    except UnknownNameError as error:
+        raise OptionError(f"{path}: {error} {OWN_FILE}") from error
+    return experiment
+
+
+def _is_path(target: str | Path) -> bool:
+    """Whether somebody who names this means a folder: by how it begins, or as the folder around it is there."""
+    first, *rest = Path(target).parts or ("",)
+    family = first in {name.partition("/")[0] for name in targets()}
+    begins = isinstance(target, Path) or target.startswith(("/", ".", "~")) or first in ("runs", "sweeps")
+    return begins or (bool(rest) and not family and Path(target).parent.is_dir())
 
 
 def _of_world(world: Any) -> Experiment:
@@ -332,15 +362,27 @@ def open_known(path: Path) -> RunFolder:
     return found
 
 
-def open_to_resume(path: Path, total_env_steps: int | None = None) -> RunFolder:
-    """A run of any kind that is to go on; its world must be known. total_env_steps: to train it further."""
+def open_to_resume(path: Path, total_env_steps: int | None = None, iterations: int | None = None) -> RunFolder:
+    """A run of any kind that is to go on; its world must be known. total_env_steps, iterations: to go on for longer."""
     found = open_run(path, None)
     check_known(found.path, found.experiment)
-    if total_env_steps is None:
-        return found
-    if plan_of(found.path) is not None:
+    if total_env_steps is not None and plan_of(found.path) is not None:
         raise OptionError(f"{found.path} was begun on a cluster, where runs are not trained further yet")
-    return extend(found, total_env_steps)
+    found = extend(found, total_env_steps=total_env_steps, iterations=iterations)
+    if iterations is not None:
+        _check_grows(found, iterations)
+    return found
+
+
+def _check_grows(run: RunFolder, iterations: int) -> None:
+    """Refuses more iterations for a population that has stopped for another reason than their number."""
+    newest = checkpoint.latest(run.checkpoints)
+    meta = run.config.read_meta(newest) if newest else None
+    if meta and meta["update"] < iterations and run.config.is_finished(meta):
+        raise OptionError(
+            f"{run.path} has stopped by its target or its patience after {meta['update']} iterations, and would stop "
+            "again at once. To grow it further, start a new one with --import-policies."
+        )
 
 
 def check_known(run: Path, experiment: Experiment) -> None:
@@ -401,6 +443,8 @@ def check_world(experiment: Experiment) -> None:
         first, *others = problems
         more = f" (and {len(others)} more: see shoal.testing.check_env)" if others else ""
         raise WorldError(f"world {experiment.env!r}: {first.where}: {first.what}. {first.fix}{more}.")
+    if experiment.randomise and type(_unwrap(world)).sample_params is Env.sample_params:
+        raise OptionError(f"{experiment.env} has no sample_params to draw from: leave out --randomise")
     _ = experiment.setup
 
 

@@ -6,6 +6,7 @@ just ended, say), it is cheaper to gather them, work on the small batch, and sca
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -101,22 +102,33 @@ def _elements(jaxpr) -> int:
     """The number of elements that all operations of a program write, including inner programs."""
     total = 0
     for equation in jaxpr.eqns:
-        inner = [p for p in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program) if _is_program(p)]
+        inner = inner_programs(equation)
         repeats = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
-        costs = [_elements(getattr(program, "jaxpr", program)) for program in inner]
+        costs = [_elements(program) for program in inner]
         total += repeats * (min(costs) if equation.params.get("branches_platforms") else sum(costs))
         if not inner:
             total += _weight(equation) * sum(getattr(var.aval, "size", 0) for var in equation.outvars)
     return total
 
 
+def inner_programs(equation) -> list[Any]:
+    """The programs that an operation is made of: of a loop, a branch, a function."""
+    parts = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_program)
+    return [getattr(part, "jaxpr", part) for part in parts if _is_program(part)]
+
+
 def _weight(equation) -> int:
-    """The cost of an element: a hash of 20 rounds, a custom kernel, the contraction length of a product, or 1."""
+    """The cost of an element: a hash of 20 rounds, a custom kernel, the contraction length of a product, the weights
+    of an MLP, or 1.
+    """
     name = equation.primitive.name
     if name.startswith(("random_", "threefry")):
         return 16
     if name == "ffi_call":
         return 100
+    if name == "mlp":
+        weights = sum(var.aval.size for var in equation.invars[len(equation.params["towers"]) :])
+        return max(1, weights // (6 * equation.outvars[0].aval.shape[-1]))
     if name == "dot_general":
         ((contracted, _), _) = equation.params["dimension_numbers"]
         return max(1, math.prod(equation.invars[0].aval.shape[axis] for axis in contracted) // 6)

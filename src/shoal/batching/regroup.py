@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from shoal.core.env import Env, EnvAround, describe
 from shoal.core.errors import OptionError, unknown_name
-from shoal.core.spaces import Box, num_logits
-from shoal.core.types import Actions, Group, Observation, Outcome, PyTree, Seat
+from shoal.core.spaces import ActionNames, Box, num_logits
+from shoal.core.types import Actions, Group, Observation, Outcome, PyTree, Scene, Seat
 
 _SEATS = re.compile(r"(?P<group>[^\[\]]+)(\[(?P<start>\d+)(?P<range>:(?P<stop>\d*))?\])?")
 
@@ -64,6 +64,16 @@ class Regrouped(EnvAround):
         old = {name: _fill(obs, self.env.groups[name], masked) for name, obs in seen.items()}
         return {name: _deal(old, parts) for name, parts in self.plan}
 
+    def scene_for(self, state: PyTree, params: PyTree, seat: Seat) -> Scene:
+        return self.env.scene_for(state, params, self.seats(seat[0])[seat[1]])
+
+    def action_names(self, group: str) -> ActionNames:
+        return self.env.action_names(self.seats(group)[0][0])
+
+    def seats(self, policy: str) -> list[Seat]:
+        """The seats of the original world that a group here, a policy, plays."""
+        return [(part.group, i) for part in dict(self.plan)[policy] for i in range(part.start, part.stop)]
+
     def _merge(self, parts: tuple[Part, ...], old: Mapping[str, Group]) -> Group:
         size = sum(part.size for part in parts)
         movers = [old[part.group].movers for part in parts]
@@ -95,6 +105,12 @@ def unwrap_regrouped(env: Env) -> Env:
     return env.env if isinstance(env, Regrouped) else env
 
 
+def dealt_seats(env: Env) -> dict[str, list[Seat]]:
+    """The seats of the world that each group plays, after their reassignment."""
+    plan = env.plan if isinstance(env, Regrouped) else [(n, (Part(n, 0, g.size),)) for n, g in env.groups.items()]
+    return {name: [(part.group, i) for part in parts for i in range(part.start, part.stop)] for name, parts in plan}
+
+
 def return_groups(env: Env) -> dict[str, tuple[Seat, ...]]:
     """The groups by which returns are reported: the world's own or, where a group's seats belong to several players,
     those players.
@@ -121,6 +137,12 @@ def sum_rewards(env: Env, reward: Mapping[str, jax.Array]) -> dict[str, jax.Arra
         parts = [jnp.sum(by_group[seats[0][0]], -1)] if whole else [by_group[group][..., i] for group, i in seats]
         totals[name] = functools.reduce(jnp.add, parts)
     return totals
+
+
+def seat_rewards(env: Env, reward: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Rewards `[..., n]` by policy, as those of every seat of the world, `agent[0]`."""
+    by_group = _deal_back(env, reward, -1) if isinstance(env, Regrouped) else reward
+    return {f"{group}[{i}]": own[..., i] for group, own in by_group.items() for i in range(own.shape[-1])}
 
 
 def to_env_actions(env: Env, actions: Mapping[str, jax.Array]) -> dict[str, jax.Array]:

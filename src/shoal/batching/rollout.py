@@ -11,17 +11,18 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jax import lax
 
 from shoal.batching.agents import mover_index, over_agents, pick, pick_observation, place
-from shoal.batching.masked import masked_map
-from shoal.batching.vectorise import Vectorised, Worlds
+from shoal.batching.masked import masked_map, worth_branching
+from shoal.batching.packing import Packer
+from shoal.batching.step_loop import scan_steps
+from shoal.batching.vectorise import Ended, Vectorised, Worlds
 from shoal.core import trees
 from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Trajectory
 from shoal.core.errors import OptionError
-from shoal.core.keys import Use, agent_keys, use_key
+from shoal.core.keys import StepKeys, Use, agent_keys, use_key
 from shoal.core.spaces import ActionSpace, Box
-from shoal.core.types import Group, Observation, PyTree
+from shoal.core.types import Group, Observation, Outcome, PyTree
 from shoal.ops.distributions import distribution, num_parameters
 
 
@@ -36,7 +37,7 @@ class ActorOutput(struct.PyTreeNode):
 
 
 class Episodes(struct.PyTreeNode):
-    """Sums over the episodes that ended: their number, returns by group, lengths."""
+    """Sums over the episodes that ended, in one copy `[E]` or in all: their number, returns by group, lengths."""
 
     count: jax.Array
     returns: dict[str, jax.Array]
@@ -87,6 +88,9 @@ class Situation(Protocol):
 
     @property
     def first(self) -> jax.Array: ...  # which copies begin an episode, [E]
+
+    @property
+    def keys(self) -> StepKeys | None: ...  # of the step, if they were derived ahead
 
 
 class Actor(Protocol):
@@ -139,17 +143,14 @@ class Policies:
         return memory
 
     def act(self, params: dict[str, PyTree], memory: PyTree, worlds: Situation) -> ActorOutput:
-        keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
+        keys = self._agent_keys(worlds)
         fresh = self.initial_memory(params, worlds.first.shape[0])
         memory = trees.where(worlds.first, fresh, memory)
         acts = ActorOutput({}, {}, {}, {name: memory[name] for name in self.recorded_groups})
-        start = 0
-        for number, (name, group) in enumerate(self.groups.items()):
-            own = jax.vmap(lambda key, s=start, n=group.size: agent_keys(key, s, n))(keys)
-            start += group.size
+        for number, name in enumerate(self.groups):
             if name not in self.algorithms:
                 continue
-            observation, algorithm = worlds.observation[name], self.algorithms[name]
+            observation, algorithm, own = worlds.observation[name], self.algorithms[name], keys[name]
             if isinstance(algorithm, PlaysBatches):
                 action, after = algorithm.act_batch(params[name], observation, memory[name], own, worlds, number)
                 acts.action[name], acts.extras[name] = action, {}
@@ -160,6 +161,18 @@ class Policies:
                     name, params[name], observation, memory[name], own
                 )
         return acts
+
+    def _agent_keys(self, worlds: Situation) -> dict[str, jax.Array]:
+        """The keys `[E, n]` of each group's agents."""
+        keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.ACT))(worlds.key)
+        found, start = {}, 0
+        for name, group in self.groups.items():
+            if worlds.keys is None:
+                found[name] = jax.vmap(lambda key, s=start, n=group.size: agent_keys(key, s, n))(keys)
+            else:
+                found[name] = worlds.keys.agents[:, start : start + group.size]
+            start += group.size
+        return found
 
     def final_value(
         self, params: dict[str, PyTree], rows: tuple[dict[str, Observation], PyTree]
@@ -238,23 +251,25 @@ def step_envs(
     vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, acts: ActorOutput
 ) -> tuple[Worlds, Step]:
     """Steps all copies with given actions, and records the step."""
+    following, record = _step_envs(vectorised, actor, params, worlds, acts)
+    return following, record.replace(episodes=jax.tree.map(jnp.sum, record.episodes))
+
+
+def _step_envs(
+    vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, acts: ActorOutput
+) -> tuple[Worlds, Step]:
+    """A step whose record has the episodes of each copy. Without params, final observations are not valued yet."""
     following, outcome, ended = vectorised.step(worlds, acts.action)
-    kept = {name: worlds.observation[name] for name in actor.recorded_groups}
-    zeros = jax.tree.map(jnp.zeros_like, (outcome.reward, kept))
-    cut = outcome.truncated & ~outcome.terminated
-
-    def final(params: PyTree, rows: tuple[jax.Array, PyTree, PyTree, PyTree]) -> tuple[dict, dict]:
-        first, settings, state, memory = rows
-        observation = vectorised.observe(settings, state, first.shape[0])
-        return actor.final_value(params, (observation, memory)), {name: observation[name] for name in kept}
-
-    rows = (worlds.first, ended.params, ended.state, acts.memory)  # `first` only gives the number of rows
-    final_value, final_observation = masked_map(final, cut, params, rows, zeros)
+    if params is None:
+        seen = vectorised.observe(ended.params, ended.state, worlds.first.shape[0])
+        final_value, final_observation = {}, {name: seen[name] for name in outcome.reward}
+    else:
+        final_value, final_observation = _value_final(vectorised, actor, params, worlds, acts, outcome, ended)
     weight = ended.mask.astype(jnp.float32)
     episodes = Episodes(
-        count=jnp.sum(weight),
-        returns={name: jnp.sum(value * weight) for name, value in ended.returns.items()},
-        length=jnp.sum(ended.length * weight),
+        count=weight,
+        returns={name: value * weight for name, value in ended.returns.items()},
+        length=ended.length * weight,
     )
     record = Step(
         observation=worlds.observation,
@@ -273,6 +288,29 @@ def step_envs(
     return following, record
 
 
+def _value_final(
+    vectorised: Vectorised,
+    actor: Actor,
+    params: PyTree,
+    worlds: Worlds,
+    acts: ActorOutput,
+    outcome: Outcome,
+    ended: Ended,
+) -> tuple[dict[str, jax.Array], dict[str, Observation]]:
+    """The values of the final observations of truncated episodes, and those observations where they are recorded."""
+    kept = {name: worlds.observation[name] for name in actor.recorded_groups}
+    zeros = jax.tree.map(jnp.zeros_like, (outcome.reward, kept))
+    cut = outcome.truncated & ~outcome.terminated
+
+    def final(params: PyTree, rows: tuple[jax.Array, PyTree, PyTree, PyTree]) -> tuple[dict, dict]:
+        first, settings, state, memory = rows
+        observation = vectorised.observe(settings, state, first.shape[0])
+        return actor.final_value(params, (observation, memory)), {name: observation[name] for name in kept}
+
+    rows = (worlds.first, ended.params, ended.state, acts.memory)  # `first` only gives the number of rows
+    return masked_map(final, cut, params, rows, zeros)
+
+
 def rollout(
     vectorised: Vectorised,
     actor: Actor,
@@ -280,17 +318,84 @@ def rollout(
     worlds: Worlds,
     memory: PyTree,
     num_steps: int,
-    keep: Callable[[Step], Any] = lambda step: step,
+    keep: Callable[[Step], Any] | None = None,
+    add: bool = False,
 ) -> tuple[Worlds, PyTree, Any]:
-    """Steps all copies `num_steps` times and stacks the results of `keep` for each step along a leading axis `[T]`."""
+    """Steps all copies `num_steps` times and stacks the results of `keep` for each step along a leading axis `[T]`.
 
-    def body(carry, _):
-        worlds, memory = carry
+    keep: of the record of a step; the whole record by default. add: add the results up, instead of stacking them.
+    """
+    if keep is None and jax.default_backend() != "cpu":
+        return _packed_rollout(vectorised, actor, params, worlds, memory, num_steps)
+
+    def body(worlds, memory):
         worlds, memory, record = step(vectorised, actor, params, worlds, memory)
-        return (worlds, memory), keep(record)
+        return worlds, memory, record if keep is None else keep(record)
 
-    (worlds, memory), kept = lax.scan(body, (worlds, memory), length=num_steps)
-    return worlds, memory, kept
+    if not add:
+        return scan_steps(body, vectorised, worlds, memory, num_steps)
+
+    def add_up(worlds, carry):
+        worlds, memory, result = body(worlds, carry[0])
+        return worlds, (memory, jax.tree.map(jnp.add, carry[1], result)), None
+
+    zeros = trees.zeros(jax.eval_shape(body, worlds, memory)[2])
+    worlds, (memory, sums), _ = scan_steps(add_up, vectorised, worlds, (memory, zeros), num_steps)
+    return worlds, memory, sums
+
+
+def _packed_rollout(
+    vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, memory: PyTree, num_steps: int
+) -> tuple[Worlds, PyTree, Step]:
+    """A rollout that stores few arrays per step, for accelerators, where each is a kernel of its own.
+
+    Episodes are added up per copy on the way, and stand in the first step; where episodes begin follows from where they
+    end. Where that is cheaper, final observations are kept, and valued all at once after the last step.
+    """
+    packer, first = Packer(), worlds.first
+    later = _keeps_finals(vectorised, actor, params, worlds, memory)
+
+    def body(worlds, carry):
+        memory, episodes = carry
+        acts = actor.act(params, memory, worlds)
+        worlds, record = _step_envs(vectorised, actor, None if later else params, worlds, acts)
+        episodes = jax.tree.map(jnp.add, episodes, record.episodes)
+        return worlds, (acts.memory, episodes), packer.pack(record.replace(first=None, episodes=None))
+
+    zeros = Episodes(jnp.zeros(first.shape), jax.tree.map(jnp.zeros_like, worlds.returns), jnp.zeros(first.shape))
+    worlds, (memory, episodes), packed = scan_steps(body, vectorised, worlds, (memory, zeros), num_steps)
+    steps = packer.unpack(packed)
+    if later:
+        steps = _value_finals(actor, params, memory, steps)
+    begins = jnp.concatenate([first[None], (steps.terminated | steps.truncated)[:-1]])
+    totals = jax.tree.map(lambda leaf: jnp.pad(jnp.sum(leaf)[None], (0, num_steps - 1)), episodes)
+    return worlds, memory, steps.replace(first=begins, episodes=totals)
+
+
+def _keeps_finals(vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, memory: PyTree) -> bool:
+    """Whether all final observations are kept until the rollout is over, instead of being valued step by step.
+
+    Not if they are never needed, if they are expensive, or if their values depend on memories.
+    """
+    if jax.tree.leaves(memory):
+        return False
+    actions = jax.eval_shape(actor.act, params, memory, worlds).action
+    count = worlds.first.shape[0]
+    expensive = worth_branching(
+        lambda rows: vectorised.observe(rows[0], rows[1], count), (worlds.params, worlds.state), worlds.observation
+    )
+    return not expensive and vectorised.may_truncate(worlds, actions)
+
+
+def _value_finals(actor: Actor, params: PyTree, memory: PyTree, steps: Step) -> Step:
+    """Steps `[T, E, ...]` with the values of the final observations that they have of all groups."""
+    rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (steps.final_observation, steps.reward))
+    cut = (steps.truncated & ~steps.terminated).reshape(-1)
+    zeros = jax.tree.map(jnp.zeros_like, rows[1])
+    values = masked_map(lambda params, seen: actor.final_value(params, (seen, memory)), cut, params, rows[0], zeros)
+    values = jax.tree.map(lambda value, like: value.reshape(like.shape), values, steps.reward)
+    kept = {name: steps.final_observation[name] for name in actor.recorded_groups}
+    return steps.replace(final_value=values, final_observation=kept)
 
 
 def make_experience(

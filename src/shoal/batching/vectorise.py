@@ -12,12 +12,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
+from jax.extend.core import Literal
 
 from shoal.batching.masked import masked_map
 from shoal.batching.regroup import return_groups, sum_rewards
 from shoal.core.env import Env
-from shoal.core.errors import require_positive
-from shoal.core.keys import Use, copy_keys, use_key
+from shoal.core.errors import require, require_positive
+from shoal.core.keys import StepKeys, Use, copy_keys, use_key
+from shoal.core.registry import make
 from shoal.core.types import Observation, Outcome, PyTree
 
 
@@ -26,7 +28,7 @@ class Worlds(struct.PyTreeNode):
 
     key: each copy's own chain. clock: uint32 steps since the start. params: each copy's own, or None if all have the
     default ones. first: an episode begins here. returns: rewards of the episode so far, by return group (see
-    `regroup.return_groups`). length: its steps so far.
+    `regroup.return_groups`). length: its steps so far. keys: of the next step, if they were derived ahead.
     """
 
     key: jax.Array
@@ -37,6 +39,7 @@ class Worlds(struct.PyTreeNode):
     first: jax.Array
     returns: dict[str, jax.Array]
     length: jax.Array
+    keys: StepKeys | None = None
 
 
 class Ended(struct.PyTreeNode):
@@ -88,7 +91,10 @@ class Vectorised:
     def step(self, worlds: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, Outcome, Ended]:
         """Steps every copy and begins a new episode where one ended."""
         count = worlds.first.shape[0]
-        keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.STEP))(worlds.key)
+        if worlds.keys is None:
+            keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.STEP))(worlds.key)
+        else:
+            keys = worlds.keys.step
         state, outcome = self._each(self.env.step, count, worlds.params, keys, worlds.state, actions)
         gained = sum_rewards(self.env, outcome.reward)
         returns = {name: worlds.returns[name] + gained[name] for name in worlds.returns}
@@ -110,21 +116,40 @@ class Vectorised:
         """The observations of `count` copies in these states."""
         return self._each(self._observe, count, params, state)
 
+    def may_truncate(self, worlds: Worlds, actions: PyTree) -> bool:
+        """Whether a step may truncate an episode: worlds without a time limit say by a constant that none does."""
+        given = (worlds.key, worlds.state, actions, worlds.params)
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), given)
+
+        def truncated(key: jax.Array, state: PyTree, actions: PyTree, params: PyTree) -> jax.Array:
+            params = self.env.default_params() if params is None else params
+            return self.env.step(key, state, actions, params)[1].truncated
+
+        (found,) = jax.make_jaxpr(truncated)(*one).jaxpr.outvars
+        return not isinstance(found, Literal) or bool(found.val)
+
     def _renew(self, worlds: Worlds, ended: Ended) -> tuple[PyTree, PyTree]:
         """Params and state, those of a new episode in the copies that ended."""
+        default = (worlds.params, ended.state)
+        if worlds.keys is not None:
+            rows = (worlds.keys.reset, worlds.params)
+            return masked_map(lambda _, rows: self._begin_with(*rows), ended.mask, (), rows, default)
         # The clock is passed with the rows: it is the same for all, but as a shared value a vmap over seeds would map
         # it.
         rows = (jnp.broadcast_to(worlds.clock, ended.mask.shape), worlds.key, worlds.params)
-        default = (worlds.params, ended.state)
         return masked_map(lambda _, rows: self._begin(rows), ended.mask, (), rows, default)
 
     def _begin(self, rows: tuple[jax.Array, jax.Array, PyTree]) -> tuple[PyTree, PyTree]:
         clock, keys, params = rows
-        keys = jax.vmap(lambda key, clock: use_key(key, clock, Use.RESET))(keys, clock)
+        return self._begin_with(jax.vmap(lambda key, clock: use_key(key, clock, Use.RESET))(keys, clock), params)
+
+    def _begin_with(self, keys: jax.Array, params: PyTree) -> tuple[PyTree, PyTree]:
+        """New episodes, from their keys `[E]`."""
+        count = keys.shape[0]
         if self.randomise:
             keys, draw = jnp.moveaxis(jax.vmap(jax.random.split)(keys), 1, 0)
             params = jax.vmap(self.env.sample_params)(draw)
-        return params, self._each(self.env.reset, clock.shape[0], params, keys)
+        return params, self._each(self.env.reset, count, params, keys)
 
     def _observe(self, state: PyTree, params: PyTree) -> dict[str, Observation]:
         observation = self.env.observe(state, params)
@@ -140,6 +165,9 @@ class Vectorised:
         return jax.vmap(method, axis_size=count)(*args, params)
 
 
-def vectorise(env: Env, num_envs: int, randomise: bool = False, with_state: bool = False) -> Vectorised:
-    """`num_envs` copies of a world, stepped as one."""
+def vectorise(env: Env | str, num_envs: int, randomise: bool = False, with_state: bool = False) -> Vectorised:
+    """`num_envs` copies of a world, given as it is or by its id, stepped as one."""
+    env = make(env) if isinstance(env, str) else env
+    require(isinstance(env, Env), "shoal.vectorise", "env", env, "a world, shoal.make(ID), or its id")
+    require(type(num_envs) is int, "shoal.vectorise", "num_envs", num_envs, "a number of copies, at least 1")
     return Vectorised(env, num_envs, randomise, with_state)

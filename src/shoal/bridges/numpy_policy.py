@@ -26,6 +26,7 @@ from shoal.networks.actor_critic import ActorCritic
 from shoal.networks.actors import ActorNetwork
 from shoal.networks.own_torsos import MLP
 from shoal.networks.q_network import QNetwork
+from shoal.ops.normalisation import RunningStats
 
 
 def export(policy: Any, observation: Observation | PyTree) -> NumpyPolicy:
@@ -94,6 +95,6 @@ def _statistics(policy: Any, leaves: tuple) -> dict[str, Any]:
     stats = getattr(policy, "view_stats", None)
     if stats is None:
         return {}
-    found = jax.tree.leaves(stats, is_leaf=lambda node: hasattr(node, "std"))
+    found = jax.tree.leaves(stats, is_leaf=lambda node: isinstance(node, RunningStats))
     numbered = zip(range(len(leaves)), found, strict=True)
     return {f"{kind}{i}": getattr(one, kind) for i, one in numbered for kind in ("mean", "std")}

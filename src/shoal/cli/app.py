@@ -6,17 +6,19 @@ Exit codes: 0 done; 2 something the user can put right; 130 interrupted. Anythin
 import contextlib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.cli.interrupts import watched
+from shoal.cli.leaving import INTERRUPTED, leave
 from shoal.cli.terminal import begin, complain, console, warn
-from shoal.core.errors import RunError, ShoalError, UnknownNameError, unknown_name
+from shoal.core.errors import HostError, RunError, ShoalError, UnknownNameError, unknown_name
 from shoal.core.extensions import advise
 from shoal.core.version import VERSION
 
-DONE, WRONG, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
+DONE, WRONG, BROKEN_PIPE = 0, 2, 141
 
 
 class Command(NamedTuple):
@@ -40,30 +42,54 @@ COMMANDS = {
     "population": Command("commands.population", "run", "RUN", "what is in a population: figures, a page, replays"),
     "league": Command("commands.psro", "league", "GAME", "grow a league of main agents and exploiters"),
     "eval": Command("commands.evaluate", "run", "RUN", "mean return of a run's policies over many episodes"),
+    "compare": Command("commands.compare", "run", "RUN...", "runs side by side: intervals, tables, pictures"),
+    "match": Command("commands.match", "run", "WHO=RUN...", "runs and populations in the seats of one world"),
+    "tournament": Command("commands.tournament", "run", "RUN...", "everybody with everybody: a table, Elo, a page"),
     "watch": Command("commands.watch", "run", "RUN", "write a page that plays an episode"),
+    "play": Command("commands.play", "run", "WORLD", "take a seat yourself, in the browser, against policies"),
+    "ui": Command("commands.ui", "run", "[ROOT]", "look at all runs in the browser: live, compared, replayed"),
     "export": Command("commands.export", "run", "RUN", "policies as plain numpy files, which need no JAX"),
     "envs": Command("commands.listings", "envs", "[PATTERN]", "the worlds there are"),
     "algos": Command("commands.listings", "algos", "[PATTERN]", "the algorithms there are, and what each is for"),
     "presets": Command("commands.listings", "list_presets", "[PATTERN]", "the experiments that are ready to train"),
+    "runs": Command("commands.catalogue", "run", "[PATTERN]", "the runs there are: status, return, speed, tags"),
+    "runs tag": Command("commands.catalogue", "tag", "RUN TAG...", "give a run tags"),
+    "runs untag": Command("commands.catalogue", "untag", "RUN TAG...", "take tags from a run"),
+    "runs note": Command("commands.catalogue", "note", "RUN TEXT", "keep a note of a run"),
+    "runs remove": Command("commands.catalogue", "remove", "RUN...", "remove runs; asks first"),
+    "show": Command("commands.settings", "show", "TARGET", "settings of a preset or a run as TOML"),
+    "diff": Command("commands.settings", "diff", "A B", "settings that differ between two runs, presets or files"),
     "bench env": Command("commands.bench", "env", "WORLD", "how fast a world steps here"),
     "bench train": Command("commands.bench", "train", "TARGET", "how fast training runs here"),
+    "bench suite": Command("commands.bench", "suite", "", "a table of how fast this machine is"),
+    "bench autoscale": Command(
+        "commands.bench", "autoscale", "TARGET", "the number of copies that trains fastest here"
+    ),
     "cluster status": Command("commands.cluster", "status", "RUN", "what a run on a cluster is doing, and who is slow"),
     "cluster advise": Command("commands.cluster", "advise", "RUN", "how many actors feed its learner"),
     "cluster scale": Command("commands.cluster", "scale", "RUN", "add or remove actors while it runs"),
     "doctor": Command("commands.doctor", "run", "", "devices, versions, cache, and what is missing"),
+    "completion": Command("commands.completion", "run", "SHELL", "what makes bash, zsh or fish complete with Tab"),
     "help": Command("app", "show_help", "[COMMAND]", "what a command does, and its options"),
     "version": Command("app", "show_version", "", "the version of this Shoal"),
 }
 
 RENAMED = {
+    "train": {"--patience": "--task-timeout"},
     "sweep": {"--out": "--run-dir", "--seeds": "--num-seeds"},
     "evolve": {"--own-starts": "--no-common-starts", "--raw-views": "--no-normalise-views"},
-    "population": {"--out": "--output"},
+    "population": {"--output": "--out"},
+    "watch": {"--output": "--out", "--training": "--seed-index"},
+    "export": {"--output": "--out", "--training": "--seed-index"},
 }
 """Options by command that were renamed: the old name is understood for one release."""
 
-FAMILIES = ("bench", "cluster")
-"""Commands of two words, by the first."""
+COMPLETE = "--complete"
+"""What shells ask by: see `completion`."""
+ASKING = ("-h", "--help", "--help-all")
+"""What asks for help."""
+FAMILIES = ("bench", "cluster", "runs")
+"""Commands of two words, by the first; some are commands of one word too."""
 
 EXAMPLES = (
     ("shoal train demo", "a first run, a few minutes on a laptop"),
@@ -84,6 +110,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         begin()
         try:
             command, args = find_command(list(argv or ()))
+            if signal.getsignal(signal.SIGINT) is leave:  # all is imported
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             code = command(args)
             sys.stdout.flush()
             return code
@@ -105,19 +133,25 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise
             with contextlib.suppress(OSError):  # the terminal may be closed
                 complain(message)
+            if ours and isinstance(error, HostError):  # JAX would wait at the end for those that are gone
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(WRONG)
             return WRONG
 
 
 def find_command(argv: list[str]) -> tuple[Callable[[list[str]], int], list[str]]:
     """The function of a command, and its arguments, with the names that options have today."""
-    if not argv or argv[0] in ("-h", "--help"):
+    if not argv or argv[0] in ASKING:
         return show_help, []
     if argv[0] in ("-V", "--version"):
         return show_version, []
-    words = 2 if argv[0] in FAMILIES else 1
+    if argv[0] == COMPLETE:
+        return importlib.import_module("shoal.cli.commands.completion").answer, argv[1:]
+    words = 2 if argv[0] in FAMILIES and (argv[0] not in COMMANDS or " ".join(argv[:2]) in COMMANDS) else 1
     name = " ".join(argv[:words])
     if name not in COMMANDS:
-        if argv[0] in FAMILIES and (len(argv) == 1 or argv[1] in ("-h", "--help")):
+        if argv[0] in FAMILIES and (len(argv) == 1 or argv[1] in ASKING):
             return show_help, argv
         raise ShoalError(f"{unknown_name('command', name, COMMANDS)} All commands: `shoal --help`.")
     command = COMMANDS[name]
@@ -139,16 +173,16 @@ def rename_options(args: Sequence[str], renamed: Mapping[str, str]) -> list[str]
 
 def show_help(args: Sequence[str]) -> int:
     """`shoal help train demo` is `shoal train demo --help`; without a command, the overview."""
-    words = [word for word in args if word not in ("-h", "--help")]
-    if words in ([], ["help"], *([family] for family in FAMILIES)):
+    words = [word for word in args if word not in ASKING]
+    if words in ([], ["help"], *([family] for family in FAMILIES if family not in COMMANDS)):
         _overview("" if words in ([], ["help"]) else words[0])
         return DONE
-    command, rest = find_command([*words, "--help"])
+    command, rest = find_command([*words, "--help-all" if "--help-all" in args else "--help"])
     return command(rest)
 
 
 def show_version(args: Sequence[str]) -> int:
-    if unknown := [word for word in args if word not in ("-h", "--help")]:
+    if unknown := [word for word in args if word not in ASKING]:
         raise ShoalError(f"shoal version takes no arguments, got {unknown[0]!r}")
     sys.stdout.write(f"shoal {VERSION}\n")
     return DONE

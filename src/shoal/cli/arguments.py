@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import difflib
-import inspect
+import enum
 import io
 import json
 import re
@@ -17,6 +17,7 @@ from tyro.conf import DisallowNone, FlagCreatePairsOff, Positional, UseAppendAct
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from shoal.api.synonyms import meant_by
+from shoal.core.comments import comments as comments
 from shoal.core.errors import OptionError, ShoalError
 
 Options = TypeVar("Options")
@@ -34,13 +35,43 @@ RunArgument = Annotated[Positional[str], arg(metavar="RUN")]
 Count = Annotated[DisallowNone[int | None], arg(metavar="N")]
 Folder = Annotated[DisallowNone[str | None], arg(metavar="DIR")]
 """A folder to be made. Its path goes through `resolve_path`."""
+File = Annotated[DisallowNone[str | None], arg(metavar="FILE")]
+"""A file to be written. Its path goes through `resolve_path`."""
 ClusterAddress = Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")]
 
+HELP, HELP_ALL, DESCRIBE = ("-h", "--help"), "--help-all", "--describe-options"
+"""What asks for the common options, for all, and for the class of options, by `Described`."""
 LIMIT = 10**30
 """No count is as large."""
 LONGEST = 600
 """Letters of a message about an argument."""
 _registry = ConstructorRegistry()
+
+
+class Described(SystemExit):
+    """The class of a command's options, instead of what the command does; for those who index commands."""
+
+    def __init__(self, options: type[Any]):
+        super().__init__(0)
+        self.options = options
+
+
+class Section(enum.Enum):
+    """The sections of help, in their order. A class of options says by `section` where what it declares belongs."""
+
+    COMMON = "Common options"
+    ENVIRONMENT = "Environment"
+    ALGORITHM = "Algorithm"
+    NETWORK = "Network"
+    LEARNERS = "Each learner's own"
+    RUN = "Run"
+    CLUSTER = "Cluster"
+
+    @property
+    def of(self) -> str:
+        """Whose options are meant, behind their number."""
+        own = {Section.COMMON: "of the command", Section.LEARNERS: "of single learners (--learners.NAME...)"}
+        return own.get(self, f"of the {self.value.lower()}")
 
 
 @_registry.primitive_rule
@@ -88,17 +119,37 @@ def _named_values(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Mapping[s
 
 
 def named_values(texts: Sequence[str]) -> dict[str, Any]:
-    """`heads=4 causal=true norm=layer`: values in JSON, or else text."""
-    found = {}
+    """`heads=4 causal=true norm=layer`: values in JSON, or else text.
+
+    Several numbers may be written `[3, 2]`, `3,2`, `(3,2)` or, as other options have them, `3 2`.
+    """
+    found, name = {}, ""
     for text in texts:
+        if name and _is_number(text):
+            before = found[name]
+            found[name] = [*(before if isinstance(before, list) else [before]), json.loads(text)]
+            continue
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise ValueError(f"{text!r} is not NAME=VALUE, such as heads=4")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
+        found[name] = _plain_value(value)
     return found
+
+
+def _plain_value(text: str) -> Any:
+    """A value in JSON, numbers with commas between them, or else the text."""
+    with contextlib.suppress(ValueError):
+        return json.loads(text)
+    inner = text[1:-1] if text.startswith("(") and text.endswith(")") else text
+    parts = [part.strip() for part in inner.removesuffix(",").split(",")]
+    several = "," in inner and all(map(_is_number, parts))
+    return [json.loads(part) for part in parts] if several else text
+
+
+def _is_number(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return isinstance(json.loads(text), int | float)
+    return False
 
 
 def _from_json(text: str) -> Any:
@@ -133,12 +184,26 @@ def whole_number(text: str) -> int:
 
 
 def parse(
-    options: type[Options], args: Sequence[str], prog: str, description: str | None = None, full: str | None = None
+    options: type[Options],
+    args: Sequence[str],
+    prog: str,
+    description: str | None = None,
+    full: str | None = None,
+    hidden: Sequence[str] = (),
 ) -> Options:
     """Reads `args` into the dataclass `options`. Prints help and exits if asked to; raises `ShoalError`s.
 
     full: `prog` and what else it takes to be shown these options, where `prog --help` would show others.
+    hidden: names of options that help does not show, as they would be refused.
     """
+    if DESCRIBE in args:
+        raise Described(options)
+    if asks_for_help(args):
+        from shoal.cli.help import show_help
+
+        show_help(options, make_parser(options), prog, description, full or prog, HELP_ALL in args, hidden)
+        raise SystemExit(0)
+    args = respell(options, args)
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), warnings.catch_warnings():
@@ -147,13 +212,32 @@ def parse(
                 options, args=args, prog=prog, description=description, registry=_registry, return_unknown_args=True
             )
     except SystemExit as stop:
-        if stop.code in (None, 0):  # help was asked for
+        if stop.code in (None, 0):  # one of tyro's own options
             raise
         headline = _headline(said.getvalue()).replace(f"Missing from {prog}:", "missing")
+        headline = re.sub(r"^missing (\S+) (.*) \(required\)$", r"missing \1, \2", headline)
         raise _own_error(stop) or OptionError(f"{prog}: {headline}") from None
     if unknown:
         raise OptionError(_unknown_option(options, unknown, prog, full or prog))
     return parsed
+
+
+def asks_for_help(args: Sequence[str]) -> bool:
+    """Whether help is wanted instead of what a command does."""
+    return any(word in args for word in (*HELP, HELP_ALL, DESCRIBE))
+
+
+def respell(options: type[Any], args: Sequence[str]) -> list[str]:
+    """Arguments with our spelling of options: `--randomize` is `--randomise`, unless there is such an option."""
+    if not any(word.startswith("--") and "ize" in word.partition("=")[0] for word in args):
+        return list(args)
+    known, changed = set(_flags(options)), []
+    for word in args:
+        name, equals, value = word.partition("=")
+        ours = name.replace("_", "-").replace("ize", "ise")
+        meant = name.startswith("--") and name.replace("_", "-") not in known and ours in known
+        changed.append(f"{ours}{equals}{value}" if meant else word)
+    return changed
 
 
 def scan(args: Sequence[str], option: str) -> list[str]:
@@ -225,14 +309,6 @@ def option_field(default: Any, help: str) -> Any:
     return dataclasses.field(default=default, metadata={"help": help} if help else {})
 
 
-def comments(cls: type) -> dict[str, str]:
-    """What the source of a dataclass, and of those it extends, says about each field, behind it or below."""
-    source = "\n".join(inspect.getsource(base) for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base))
-    below = re.findall(r'^    (\w+): [^\n]*\n    """(.+?)"""$', source, re.MULTILINE | re.DOTALL)
-    behind = re.findall(r"^    (\w+): .*  # (?!pyright)(.+)$", source, re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in [*below, *behind]}
-
-
 def _own_error(stop: BaseException) -> ShoalError | None:
     """The `ShoalError` behind tyro's exit: raised by a dataclass that checks its fields."""
     cause: BaseException | None = stop
@@ -268,17 +344,24 @@ def _unknown_option(options: type[Any], unknown: Sequence[str], prog: str, full:
     return f"{prog}: unknown option {name}. {hint}All options: `{full} --help`."
 
 
-def _flags(options: type[Any]) -> list[str]:
+def make_parser(options: type[Any]) -> Any:
+    """A parser like those of `argparse` that has the same options: help and hints are made from it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        parser = tyro.extras.get_parser(options, registry=_registry)
-    return [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
+        return tyro.extras.get_parser(options, registry=_registry)
+
+
+def _flags(options: type[Any]) -> list[str]:
+    actions = make_parser(options)._actions
+    return [flag for action in actions for flag in action.option_strings if flag.startswith("--")]
 
 
 def _nearest(name: str, flags: Sequence[str]) -> list[str]:
     """Flags that others call so, or that look alike as a whole or, as prefixes are forgotten, in their last word."""
     word = name.lstrip("-").replace("_", "-").lower()[:80]
     whole = {flag.removeprefix("--"): flag for flag in flags}
+    if typo := difflib.get_close_matches(word, whole, n=1, cutoff=0.92):
+        return [whole[typo[0]]]
     if meant := meant_by(word, whole):
         return meant[:3]
     close = difflib.get_close_matches(word, whole, n=3, cutoff=0.7)

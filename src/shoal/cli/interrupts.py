@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from shoal.cli.leaving import INTERRUPTED
 from shoal.core.stopping import saves
 
-INTERRUPTED = 130
 TICK_SECONDS = 0.25
 ANSWER_SECONDS = 1.0
 """How long the main thread has to react to the first Ctrl-C before somebody else says what is going on."""
@@ -27,6 +27,8 @@ GRACE_SECONDS = 2.0
 """How long it has to come to an end after the second one."""
 COMPILING_SECONDS = 10.0
 """Between two lines that say that a program is still being compiled."""
+PAUSE_SECONDS = 3.0
+"""Programs that are compiled with no longer pause between them are spoken of as one."""
 AGAIN = "Ctrl-C again ends it at once"
 COMPILERS = {"jax._src.compiler", "jax._src.interpreters.mlir", "jax._src.interpreters.partial_eval"}
 """Modules in which a thread is found while JAX compiles a program, or traces and lowers it before."""
@@ -62,6 +64,7 @@ class _Watch:
         self.answer_at: float | None = None
         self.end_at: float | None = None
         self.compiling_since: float | None = None
+        self.paused_at: float | None = None  # or is compiling
         self.told_at = 0.0
 
     def run(self) -> None:
@@ -111,8 +114,11 @@ class _Watch:
             what = "compiling" if compiling else "what runs now"
             tell(f"interrupted, but {what} cannot be cut short; {AGAIN}")
         if not compiling:
-            self.compiling_since = None
-        elif self.compiling_since is None:
+            self.paused_at = now if self.paused_at is None else self.paused_at
+            return
+        over = self.paused_at is not None and now - self.paused_at > PAUSE_SECONDS
+        self.paused_at = None
+        if self.compiling_since is None or over:
             self.compiling_since = self.told_at = now
         elif now - self.told_at >= COMPILING_SECONDS:
             self.told_at += COMPILING_SECONDS

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
 
-from shoal.algorithms.names import with_options
+from shoal.algorithms.names import name_of, with_options
 from shoal.api.targets import (
     NOT_OPTIONS,
     OWN_FILE,
@@ -32,9 +32,21 @@ from shoal.api.targets import (
     import_files,
     option_values,
 )
-from shoal.cli.arguments import comments, option_field, parse, parse_pairs, repeated, scan, whole_number
+from shoal.cli.arguments import (
+    asks_for_help,
+    comments,
+    option_field,
+    parse,
+    parse_pairs,
+    repeated,
+    respell,
+    scan,
+    whole_number,
+)
 from shoal.cli.terminal import resolve_path
+from shoal.core.env import Env
 from shoal.core.errors import OptionError, require
+from shoal.core.host import HostEnvProxy
 from shoal.core.origin import USER, trust
 from shoal.core.registry import is_foreign, world_class
 from shoal.envs.wrappers import WRAPPERS, Wrapper, wrapper_class
@@ -43,7 +55,9 @@ from shoal.training.experiment import Experiment, Learner
 from shoal.training.run import check_weights
 from shoal.training.serialise import from_plain
 
-DECIDING = ("--import", "--algo", "--sharing", "--env-option")
+STEPPING = ("env_workers", "env_timeout")
+"""Options of how environments of other libraries are stepped."""
+DECIDING = ("--import", "--strategy", "--algo", "--sharing", "--env-option")
 """Options that others follow from."""
 ANY = "-"
 """In place of a world's id, for help without a target."""
@@ -81,6 +95,7 @@ def parse_target(command: type, args: Sequence[str], prog: str, more: Sequence[t
         raise OptionError(
             f"{prog}: which world or preset? For instance `{prog} demo`. All: `shoal envs`, `shoal presets`."
         )
+    check_used(command, rest, prog)
     algo = scan(rest, "--algo")
     with attributed_to(target, "groups"):
         typed = parse_env_options(scan(rest, "--env-option")) if is_foreign(target) else {}
@@ -95,9 +110,31 @@ def parse_target(command: type, args: Sequence[str], prog: str, more: Sequence[t
         experiment = share(experiment, sharing[-1])
     deciding = "".join(f" {name} {shlex.quote(value)}" for name in DECIDING for value in scan(rest, name))
     prog = f"{prog} {shlex.quote(target)}"
-    options = parse(_options_class(command, experiment, more), rest, prog, about, prog + deciding)
+    kind = _options_class(command, experiment, more)
+    rest = respell(kind, rest)
+    hidden = _refused(command, experiment) if asks_for_help(rest) else ()
+    options = parse(kind, rest, prog, about, prog + deciding, hidden)
     experiment = _apply_options(experiment, options, rest, command)
     return Parsed(experiment, options.run, tuple(getattr(options, name) for name, _, _ in more))
+
+
+def check_used(command: type, args: Sequence[str], prog: str) -> None:
+    """Refuses options of a training that mean nothing to the command."""
+    typed = {word.partition("=")[0].replace("_", "-") for word in args}
+    for name, why in command.unused.items():
+        option = f"--{name.replace('_', '-')}"
+        if option in typed:
+            raise OptionError(f"{prog} has no {option}: {why}")
+
+
+def _refused(command: type, experiment: Experiment) -> list[str]:
+    """Options that a target would be refused with, or that do nothing for it: help does not show them."""
+    refused = ["frozen", "weights"] if "freeze" in command.unused else []
+    world = build_world(experiment)
+    if isinstance(world, HostEnvProxy):
+        return [*refused, "wrap", "randomise"]
+    drawn = type(world).sample_params is not Env.sample_params
+    return [*refused, *(name.replace("_", "-") for name in STEPPING), *([] if drawn else ["randomise"])]
 
 
 def parse_env_options(texts: Sequence[str]) -> dict[str, Any]:
@@ -133,13 +170,13 @@ def split_target(args: Sequence[str], known: Sequence[str]) -> tuple[str | None,
 
 def _explain(command: type, args: Sequence[str], prog: str, more: Sequence[tuple[str, Any, Any]]) -> None:
     """Help without a target: what can be named, and the options that every target has."""
-    if {"-h", "--help"} & set(args):
+    if asks_for_help(args):
         description = (
             f"TARGET is a world or a preset, such as `demo` or `tag/grid`: `shoal envs` and `shoal presets` list them; "
             f"or the folder of a run, to begin with its options. "
             f"`{prog} TARGET --help` also shows the options of its world and their defaults."
         )
-        parse(_options_class(command, Experiment(env=ANY), more), args, f"{prog} TARGET", description)
+        parse(_options_class(command, Experiment(env=ANY), more), args, f"{prog} TARGET", description, prog)
 
 
 def _apply_options(experiment: Experiment, options: Any, args: Sequence[str], command: type) -> Experiment:
@@ -152,9 +189,10 @@ def _apply_options(experiment: Experiment, options: Any, args: Sequence[str], co
     build_world(experiment)
     if options.sharing != PRESET:  # once more: the number of agents may have changed
         experiment = share(experiment, options.sharing)
-    experiment = freeze_learners(experiment, options.freeze, "--freeze")
-    experiment = give_weights(experiment, _parse_weights(options.weights, experiment), "--weights")
-    check_weights(experiment)
+    if "freeze" not in command.unused:
+        experiment = freeze_learners(experiment, options.freeze, "--freeze")
+        experiment = give_weights(experiment, _parse_weights(options.weights, experiment), "--weights")
+        check_weights(experiment)
     experiment.to_dict()  # refuses what a run folder could not give back
     return experiment
 
@@ -171,7 +209,7 @@ def _options_class(command: type, experiment: Experiment, more: Sequence[tuple[s
     algo_help = "the algorithm of all learners: see shoal algos"
     fields += [
         ("wrap", Wraps, ()),
-        ("algo", Annotated[str, arg(metavar="NAME")], option_field(common.name if common else MIXED, algo_help)),
+        ("algo", Annotated[str, arg(metavar="NAME")], option_field(name_of(common) if common else MIXED, algo_help)),
         (
             "sharing",
             Literal[PRESET, *get_args(Sharing)],
@@ -180,6 +218,7 @@ def _options_class(command: type, experiment: Experiment, more: Sequence[tuple[s
         ("freeze", repeated("NAME"), option_field((), "a learner that plays but does not learn")),
         ("weights", repeated("NAME=RUN"), option_field((), "start a learner from the weights of another run")),
     ]
+    fields = [field for field in fields if field[0] not in command.unused]
     if experiment.env != ANY:
         fields += env_fields(experiment)
     if common:
@@ -217,7 +256,7 @@ def typed_env_options(experiment: Experiment, options: Any) -> dict[str, Any]:
 
 def _learners_field(experiment: Experiment) -> tuple[str, type, Any]:
     fields = []
-    as_fields = _identifiers(experiment.learners)
+    as_fields = identifiers(experiment.learners)
     for name, learner in experiment.learners.items():
         kind = Annotated[type(learner.algorithm), arg(help=f"Options of the learner {name!r} alone.")]
         own = [
@@ -236,7 +275,7 @@ def _learners(experiment: Experiment, options: Any, args: Sequence[str]) -> dict
     if len(experiment.learners) == 1:
         ((name, learner),) = experiment.learners.items()
         return {name: dataclasses.replace(learner, algorithm=options.algorithm)}
-    changed, as_fields = {}, _identifiers(experiment.learners)
+    changed, as_fields = {}, identifiers(experiment.learners)
     common = _common_algorithm(experiment)
     everybody = _typed(args, "algo", options.algorithm) if common else {}
     for name, learner in experiment.learners.items():
@@ -292,7 +331,7 @@ def _common_algorithm(experiment: Experiment) -> Any:
     return algorithms[0] if len({algorithm.name for algorithm in algorithms}) == 1 else None
 
 
-def _identifiers(names: Iterable[str]) -> dict[str, str]:
+def identifiers(names: Iterable[str]) -> dict[str, str]:
     """Learners' names as names of fields, each its own: numbered where they would be the same."""
     found: dict[str, str] = {}
     taken: dict[str, int] = {}

@@ -6,8 +6,9 @@ import math
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +19,8 @@ from shoal.api.figures import format_duration as format_duration
 from shoal.api.figures import format_size as format_size
 from shoal.api.figures import pluralise as pluralise
 
+GUTTER = 2
+"""Columns between those of a list."""
 PIPE_WIDTH = 160
 """Columns of a table that is not written to a terminal."""
 
@@ -33,6 +36,20 @@ def begin() -> None:
     _began_in = ""
     with contextlib.suppress(OSError):  # it may have been removed, and only some commands need it
         _began_in = os.getcwd()
+
+
+def divert_native_output() -> None:
+    """From now on, what libraries print past Python goes to stderr: stdout is for what the command says.
+
+    Gloo, which connects CPUs of several hosts, prints a line when it has done so.
+    """
+    if sys.stdout is not sys.__stdout__ or sys.stdout.fileno() != 1:
+        return  # somebody else has seen to it
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    lines = 1 if sys.stdout.line_buffering else -1  # pyright: ignore[reportAttributeAccessIssue]
+    sys.stdout = os.fdopen(own, "w", lines, sys.stdout.encoding, "replace")
 
 
 def resolve_path(path: str) -> Path:
@@ -75,6 +92,42 @@ def console(json_on_stdout: bool = False) -> Console:
     """Where text for people goes: stdout, or stderr if stdout is kept for JSON."""
     stream = sys.stderr if json_on_stdout else sys.stdout
     return _Console(stream, None if stream.isatty() else PIPE_WIDTH)
+
+
+class Column(NamedTuple):
+    """A column of a list. rank: columns of a higher rank go first where there is no room; those of rank 0 stay whole.
+
+    least: columns that it takes at least where its cells are wrapped; 0: they are not.
+    """
+
+    title: str
+    rank: int = 0
+    least: int = 0
+    right: bool = False
+
+
+def list_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> Table:
+    """A table that fits a width: names stay whole, long texts are wrapped, and what has no room is left out.
+
+    A row of one cell is a heading, which is never cut either.
+    """
+    cells = [row for row in rows if len(row) == len(columns)]
+    full = [max(len(column.title), *(len(row[i]) for row in cells), 1) for i, column in enumerate(columns)]
+    kept = list(range(len(columns)))
+
+    def taken() -> int:
+        return sum(min(full[i], columns[i].least or full[i]) + GUTTER for i in kept) - GUTTER
+
+    while taken() > width and any(columns[i].rank for i in kept):
+        kept.remove(max(kept, key=lambda i: columns[i].rank))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GUTTER, 0, 0))
+    for i in kept:
+        wraps, justify = bool(columns[i].least), "right" if columns[i].right else "left"
+        least = min(full[i], columns[i].least or full[i])
+        table.add_column(columns[i].title, no_wrap=not wraps, overflow="fold", min_width=least, justify=justify)
+    for row in rows:
+        table.add_row(*(row[i] for i in kept) if len(row) == len(columns) else row)
+    return table
 
 
 def say(out: Console, text: str = "", style: str = "") -> None:

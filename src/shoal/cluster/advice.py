@@ -2,63 +2,16 @@
 
 import dataclasses
 import math
-import os
-import time
 from pathlib import Path
 from typing import Any
 
-from shoal.cluster import driver
 from shoal.cluster.plan import ClusterPlan
+from shoal.cluster.status import load_status
 from shoal.cluster.supervisor import STATUS
 from shoal.cluster.tasks.pool import PoolConfig
-from shoal.core.errors import OptionError, RunError, UnknownNameError
-from shoal.core.files import read_json
+from shoal.core.errors import OptionError, RunError
 from shoal.core.schema import Maybe, Whole, check
 from shoal.training.serialise import from_plain
-
-SILENT = 30.0
-"""Seconds without a status (written every second) after which a run counts as not running.
-
-For drivers that hang or are on other machines; that a driver on this machine is gone is known at once.
-"""
-
-LEARNER = {
-    **dict.fromkeys(("update?", "committed?", "made?", "left_out?"), Whole()),
-    **dict.fromkeys(("seconds?", "compile_s?"), float),
-    "spent?": {str: float},
-}
-SERVICE = dict.fromkeys(("capacity?", "length?", "dropped?", "open?", "leased?", "broken?"), Whole())
-QUEUE = {"capacity": Whole(), "length": Whole(), "dropped": Whole()}
-"""What is shown of a service that is a queue."""
-COMMON = {
-    "running": bool,
-    "services?": {str: SERVICE},
-    "restarts?": {str: Whole()},
-    "events?": [{"seconds": float, "worker": str, "what": str}],
-    "dashboard?": Maybe(str),
-}
-TRAINING = COMMON | {
-    "plan": {str: Any},
-    "env?": str,
-    "total?": Whole(),
-    "staleness?": {"mean?": float, "largest?": float},
-    "learner?": LEARNER,
-    "copies?": Whole(),
-    "steps?": Whole(),
-    "absent?": [str],
-    "workers?": {
-        str: {
-            **dict.fromkeys(("rounds", "restarts", "env_steps"), Whole()),
-            "task": str,
-            "seconds": {str: float},
-            "slow": bool,
-            "quarantined": [Whole()],
-            "nan_resets?": Whole(),
-        }
-    },
-}
-POPULATION = COMMON | {"team": {str: Any}, "workers?": {str: {"done": Whole(), "task": str, "busy_s": float}}}
-"""The parts of `cluster.json` that are shown, of a training and of a population."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,34 +40,23 @@ class Advice:
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """The status that the driver of a run wrote last."""
-    path = folder / STATUS
-    if not folder.is_dir():
-        raise RunError(f"{folder} is not a run folder: no such folder")
-    if not os.path.lexists(path):
-        raise RunError(f"{folder} has no {STATUS}: it was not trained on a cluster, or has not begun yet")
-    try:
-        status = read_json(path)
-        age = time.time() - path.stat().st_mtime
-        team = isinstance(status, dict) and "team" in status
-        check(status, POPULATION if team else TRAINING, "the status")
-        for name, service in status.get("services", {}).items():
-            if "capacity" in service:
-                check(service, QUEUE, f"the status.services.{name}")
-        if team:
-            pool_from_status(status["team"])
-        else:
-            from_plain(ClusterPlan, status["plan"], "plan")
-    except (OSError, ValueError, UnknownNameError) as error:
-        raise RunError(f"{path} is damaged: {error}. It is written again when the run goes on.") from error
-    status["running"] = status["running"] and age < SILENT and not driver.is_gone(status.get("driver"))
-    return status
+    """The status that the driver of a run wrote last, with a plan or a pool that can be built."""
+    return load_status(folder, _check_plan)
+
+
+def _check_plan(status: dict[str, Any]) -> None:
+    if "team" in status:
+        pool_from_status(status["team"])
+    else:
+        from_plain(ClusterPlan, status["plan"], "plan")
 
 
 def pool_from_status(data: Any) -> PoolConfig:
     """The configuration of a worker pool from plain data. Raises `ValueError` where it does not fit."""
     hints: dict[str, Any] = {"workers": Whole(1), "retries": Whole(), "devices": Maybe(Whole(1))}
-    hints |= dict.fromkeys(("cpus", "gpus", "patience"), float)
+    hints |= dict.fromkeys(("cpus", "gpus", "task_timeout"), float)
+    if isinstance(data, dict) and "patience" in data:  # what earlier versions called it
+        data = {"task_timeout" if name == "patience" else name: value for name, value in data.items()}
     check(data, {f"{name}?": hint for name, hint in hints.items()}, "team")
     unknown = sorted(data.keys() - hints.keys())
     if unknown:
@@ -134,14 +76,14 @@ def advise(status: dict[str, Any]) -> Advice:
     if not timed or not spent or not made or not status.get("copies") or not status.get("steps"):
         raise RunError("there is nothing to go by yet: the run must have made a few updates. Try again later.")
     try:
-        return _measured(status, timed, spent, made, len(actors))
+        return _advise_from(status, timed, spent, made, len(actors))
     except (KeyError, OverflowError, ZeroDivisionError) as error:
         raise RunError(
             f"what {STATUS} says was not measured: {error!r}. It is written again when the run goes on."
         ) from None
 
 
-def _measured(
+def _advise_from(
     status: dict[str, Any], timed: list[dict[str, float]], spent: dict[str, float], made: int, actors: int
 ) -> Advice:
     steps = status["copies"] * status["steps"]

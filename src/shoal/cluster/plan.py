@@ -1,11 +1,12 @@
 """The configuration of a run on a cluster: numbers of workers, synchronisation, time-outs and retries."""
 
 import dataclasses
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from shoal.cluster.services.scaling import MOST
+from shoal.core.checks import check_types
 from shoal.core.errors import OptionError, require, require_positive
-from shoal.core.options import check_types
 from shoal.training.experiment import Experiment
 
 Sync = Literal["sync", "async", "stale"]
@@ -15,6 +16,8 @@ Sync = Literal["sync", "async", "stale"]
 class ClusterPlan:
     """The cluster's part of an experiment. Stored as JSON, beside the experiment, in `config.json`."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"patience": "task_timeout"}  # entries of folders of earlier versions
+
     recipe: str = "sync"  # architecture: sync, stale, impala, appo, ...; for the algorithm impala, by default impala
     actors: int = 2  # processes that step worlds
     learners: int = 1  # processes that learn from them
@@ -23,7 +26,7 @@ class ClusterPlan:
     max_divergence: float = 0.0  # how far, as KL, the policy may have moved since, for stale; 0: any
     shards: int = 1  # services that keep replays
     queue: int = 0  # rollouts that may wait for the learner; 0: two per actor, one if nobody waits
-    patience: float = 60.0  # seconds that a task may take before its worker is taken for hung, and replaced
+    task_timeout: float = 60.0  # seconds that a task may take before its worker is taken for hung, and replaced
     retries: int = 5  # times in a row that a worker may fail at its task before the run gives up
     commit_seconds: float = 2.0  # time between states that survive anything
     actor_cpus: float = 1.0  # CPUs per actor
@@ -33,7 +36,7 @@ class ClusterPlan:
 
     def __post_init__(self):
         check_types(self, "cluster")
-        require_positive("cluster", actors=self.actors, learners=self.learners, patience=self.patience)
+        require_positive("cluster", actors=self.actors, learners=self.learners, task_timeout=self.task_timeout)
         require(self.shards >= 1, "cluster", "shards", self.shards, "at least 1")
         require(self.backups >= 0, "cluster", "backups", self.backups, "0 or more")
         together = "actors, backups, learners and shards together"

@@ -27,7 +27,9 @@ from shoal.training.callbacks import Observers, Progress
 from shoal.training.experiment import Experiment
 from shoal.training.loop import TrainingResult
 from shoal.training.metrics import read_metrics
-from shoal.training.run import RunFolder, check_weights, create, load_policies, lock_folder
+from shoal.training.outcome import work_in
+from shoal.training.provenance import provenance
+from shoal.training.run import RunFolder, check_weights, create, load_policies
 from shoal.training.runner import Job
 from shoal.training.serialise import from_plain, to_plain
 
@@ -44,7 +46,8 @@ def train_on_cluster(job: Job, plan: ClusterPlan, launcher: Launcher) -> Trainin
     assert job.folder is not None
     if not job.resumed:
         check_weights(job.config)
-        run = create(job.folder, job.config, cluster=to_plain(plan))
+        made = {"cluster": to_plain(plan), "provenance": provenance(on_device=False)}
+        run = create(job.folder, job.config, **made)
     else:
         run = RunFolder(job.folder, job.config)
         if records.newest_checkpoint(run.path) is None:
@@ -75,6 +78,11 @@ def check(experiment: Experiment, plan: ClusterPlan) -> None:
     experiment.origin.admit(experiment.env, experiment.env_options)  # workers are told what is trusted here
     if experiment.num_seeds > 1:
         raise ShoalError(f"a cluster run has one seed, got num_seeds {experiment.num_seeds}: start one for each")
+    if experiment.eval_every:
+        raise OptionError(
+            f"a cluster run is not evaluated on its way, got eval_every {experiment.eval_every}: leave it out, and "
+            "evaluate what it saves by `shoal eval`"
+        )
     recipe_of(plan.recipe).check(experiment, plan)
     for learner in experiment.learners.values():
         if plan.sync_mode == "stale" and plan.max_divergence and not learner.frozen:
@@ -102,7 +110,7 @@ class TrainingSupervisor(Supervisor):
         self.hooks: list[Look] = []  # called at every look: for tests that inject faults
 
     def run(self) -> TrainingResult:
-        with lock_folder(self.folder):
+        with work_in(self.folder):
             try:
                 path = self.folder / journal.NAME
                 count_restarts(journal.read(path), path)  # what is wrong with it is said here, not by whoever needs it
@@ -211,7 +219,7 @@ class TrainingSupervisor(Supervisor):
         return self.coordinator.once.status()
 
     def is_hung(self, told: dict[str, Any]) -> bool:
-        return told["busy_s"] > self.plan.patience * (1.0 if told["seconds"] else FIRST_TASK)
+        return told["busy_s"] > self.plan.task_timeout * (1.0 if told["seconds"] else FIRST_TASK)
 
     def count_finished(self, told: dict[str, Any]) -> int:
         return told["rounds"]

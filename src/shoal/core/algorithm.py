@@ -267,9 +267,7 @@ class Stochastic(abc.ABC):
 
 
 class EstimatesKL(abc.ABC):
-    """A learner that can estimate how far its policy has moved since experience was collected, to skip stale
-    experience.
-    """
+    """A learner that can estimate how far its policy has moved since it acted, to skip stale experience."""
 
     @abc.abstractmethod
     def approx_kl(self, state: Any, experience: Experience) -> jax.Array:

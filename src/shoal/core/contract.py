@@ -30,11 +30,6 @@ class Problem(NamedTuple):
         return f"{self.where}: {self.what}. {self.fix}"
 
 
-def is_own(thing: object) -> bool:
-    """Whether an algorithm or a world ships with Shoal."""
-    return type(thing).__module__.partition(".")[0] == "shoal"
-
-
 def check_contract(algorithm: Algorithm, spec: LearnerSpec) -> None:
     """Refuses an algorithm that breaks the contract, with the first thing to fix."""
     for problem in contract_problems(algorithm, spec):

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import WorldError
-from shoal.core.spaces import Box
+from shoal.core.spaces import ActionNames, Box, number_actions
 from shoal.core.types import Actions, Group, Observation, Outcome, PyTree, Scene, Seat
 
 
@@ -63,6 +63,22 @@ class Env:
         """A picture of the state. The default shows nothing: define it to watch replays."""
         return Scene()
 
+    def scene_for(self, state: PyTree, params: PyTree, seat: Seat) -> Scene:
+        """What a person in a seat may see: the whole picture, unless the world hides something from that seat."""
+        return self.scene(state, params)
+
+    def action_names(self, group: str) -> ActionNames:
+        """What the actions of a group are called, for a person who plays: see `ActionNames`. By default, numbers.
+
+        `left`, `right`, `up` and `down` are played by the arrow keys, `stay` and `nothing` by no key at all.
+        """
+        return number_actions(self.groups[group].action)
+
+    @property
+    def play_fps(self) -> float:
+        """Steps a second when a person plays; 0: the world waits for the person, as all that are played in turns do."""
+        return 0.0 if any(group.movers is not None for group in self.groups.values()) else 10.0
+
     def to_pettingzoo(self, turns: bool = False) -> Any:
         """The world as a PettingZoo environment, all agents acting at once; turns: one after the other (AEC)."""
         bridge = importlib.import_module("shoal.bridges.outgoing.pettingzoo")  # late: it may not be installed
@@ -106,6 +122,16 @@ class EnvAround(Env):
 
     def scene(self, state: PyTree, params: PyTree) -> Scene:
         return self.env.scene(state, params)
+
+    def scene_for(self, state: PyTree, params: PyTree, seat: Seat) -> Scene:
+        return self.env.scene_for(state, params, seat)
+
+    def action_names(self, group: str) -> ActionNames:
+        return self.env.action_names(group)
+
+    @property
+    def play_fps(self) -> float:
+        return self.env.play_fps
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 _LONGEST = 200
 """The most letters of a value that are shown."""
+_FEW = 20
+"""So many names are listed in any case."""
 _MOST_LISTED = 40
 """The most names that are listed if none is similar."""
 
@@ -53,14 +55,19 @@ class NonFiniteError(ShoalError):
     """NaN or infinity appeared in an observation, a reward, the loss or the weights."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """The error for a misspelt name: suggests the nearest ones, or lists all."""
+class HostError(ShoalError):
+    """The hosts of a run do not find each other, do not fit together, or one of them is gone."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str], see: str = "") -> UnknownNameError:
+    """The error for a misspelt name: suggests the nearest ones, or lists all. see: who lists them, if they are many."""
     known, name = sorted(known), name[:_LONGEST]
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if not near:  # `grid` should find `tag/grid`
         near = [k for k in known if name and name.lower() in k.lower()][:3]
     some = [*known[:_MOST_LISTED], f"... ({len(known)} in all)"] if len(known) > _MOST_LISTED else known
-    hint = f"Did you mean {_either(near)}?" if near else f"Known: {', '.join(some) or 'none'}."
+    listed = see if see and len(known) > _FEW else f"Known: {', '.join(some) or 'none'}."
+    hint = f"Did you mean {_either(near)}?" if near else listed
     return UnknownNameError(f"unknown {kind} {_short(repr(name))}. {hint}", kind, name)
 
 

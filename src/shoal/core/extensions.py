@@ -47,7 +47,7 @@ class Registry(Mapping[str, Any]):
             raise OptionError(
                 f"the name {name!r} of {_article(self.kind)} must be lower-case words, such as {example!r}"
             )
-        holder = self._holder(name)
+        holder = self._holder(name, own=_is_own(target))
         if holder is not None and holder != identity(target):
             raise OptionError(
                 f"the {self.kind} name {name!r} is already taken by {_shown(holder)}: choose another one for "
@@ -122,12 +122,14 @@ class Registry(Mapping[str, Any]):
             self.register(name, target)
         self._sources[name] = PACKAGE + _package(point)
 
-    def _holder(self, name: str) -> str | None:
-        """The current holder of a name, as `module:Class`."""
+    def _holder(self, name: str, own: bool = False) -> str | None:
+        """The current holder of a name, as `module:Class`. own: it is asked for a class of the package's own."""
         if name in self.table:
             return identity(self.table[name])
         if name in self.reserved:
             return "Shoal itself"
+        if own:  # no package's: entry points take long to find
+            return None
         point = self.declared().get(name)
         return None if point is None else point.value
 
@@ -141,10 +143,21 @@ def identity(target: Any) -> str:
 
 def source(target: Any) -> str:
     """The file that defines a class; empty for the package's own, and for those defined interactively."""
-    module = target.partition(":")[0] if isinstance(target, str) else getattr(target, "__module__", "")
-    if module.partition(".")[0] == "shoal":
-        return ""
-    return getattr(sys.modules.get(module), "__file__", None) or ""
+    return "" if _is_own(target) else getattr(sys.modules.get(_module(target)), "__file__", None) or ""
+
+
+def _is_own(target: Any) -> bool:
+    """Whether a class is one of the package's own."""
+    return _module(target).partition(".")[0] == "shoal"
+
+
+def _module(target: Any) -> str:
+    return target.partition(":")[0] if isinstance(target, str) else getattr(target, "__module__", "")
+
+
+def is_own(thing: object) -> bool:
+    """Whether an algorithm or a world ships with the package."""
+    return type(thing).__module__.partition(".")[0] == "shoal"
 
 
 def sources() -> dict[str, str]:

@@ -123,9 +123,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
 
 def parse_json(content: bytes | str, finite: bool = False) -> Any:
-    """JSON as plain data. Raises `ValueError` if it is not JSON, too deep or too large and, with `finite`, if it has a
-    NaN.
-    """
+    """JSON as plain data. Raises `ValueError` if it is not JSON, too deep, too large or, with `finite`, has a NaN."""
     raw = content.encode() if isinstance(content, str) else content
     if _cost(raw) > MOST_COST:
         raise ValueError("it has too many parts")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 
 
 class Use(enum.IntEnum):
@@ -33,6 +34,14 @@ def run_keys(seed: int | jax.Array) -> RunKeys:
     return RunKeys(*jax.random.split(jax.random.key(seed), 3))
 
 
+class StepKeys(struct.PyTreeNode):
+    """The keys of one step: of each copy's agents, `[E, N]`, over all groups, of its step and of its reset, `[E]`."""
+
+    agents: jax.Array
+    step: jax.Array
+    reset: jax.Array
+
+
 def copy_keys(key: jax.Array, copy_ids: jax.Array) -> jax.Array:
     """The keys `[E]` of the copies with these global ids."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, copy_ids)
@@ -46,3 +55,17 @@ def use_key(copy_key: jax.Array, clock: jax.Array, use: Use) -> jax.Array:
 def agent_keys(key: jax.Array, start: int, size: int) -> jax.Array:
     """The keys `[size]` of one copy's agents whose numbers, over all groups, begin at `start`."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(start, start + size))
+
+
+def derive_ahead(copy_keys: jax.Array, clock: jax.Array, num_steps: int, num_agents: int) -> StepKeys:
+    """The keys of the steps from `clock` on, `[T, E, ...]`: the same as those that are derived step by step.
+
+    On an accelerator every derivation inside a loop is a kernel of its own.
+    """
+
+    def one(key: jax.Array, clock: jax.Array) -> StepKeys:
+        agents = agent_keys(use_key(key, clock, Use.ACT), 0, num_agents)
+        return StepKeys(agents, use_key(key, clock, Use.STEP), use_key(key, clock, Use.RESET))
+
+    clocks = clock + jnp.arange(num_steps, dtype=jnp.uint32)
+    return jax.vmap(jax.vmap(one, (0, None)), (None, 0))(copy_keys, clocks)

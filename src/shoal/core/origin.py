@@ -74,9 +74,7 @@ DATA = Origin("this run")
 
 
 def trust(text: str) -> None:
-    """Allows run folders to name what the user has named: an id such as `pettingzoo:my.module:make`, or another
-    folder.
-    """
+    """Lets run folders name what the user has named: an id like `pettingzoo:my.module:make`, or another folder."""
     _trusted.add(os.path.abspath(text) if os.path.isdir(text) else text)
 
 

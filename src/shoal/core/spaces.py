@@ -68,6 +68,37 @@ def num_logits(space: Discrete | MultiDiscrete) -> int:
     return space.n if isinstance(space, Discrete) else sum(space.sizes)
 
 
+ActionNames = dict[str, tuple[str, ...]]
+"""What the parts of an action are called and, of each part that is a choice, what its choices are called.
+
+A discrete action is one part, or the product of several, of which the first varies fastest. A part of a box is one of
+its numbers: it has a name and no choices.
+"""
+
+
+def number_actions(space: ActionSpace) -> ActionNames:
+    """Names for actions that have none: numbers."""
+    match space:
+        case Discrete(n):
+            return {"action": tuple(f"action {i}" for i in range(n))}
+        case MultiDiscrete(sizes):
+            return {f"choice {i}": tuple(f"action {k}" for k in range(size)) for i, size in enumerate(sizes)}
+        case Box():
+            return {f"number {i}": () for i in range(math.prod(space.shape))}
+
+
+def names_fit(space: ActionSpace, names: ActionNames) -> bool:
+    """Whether these are names for the actions of a space, each part with as many choices as it has."""
+    sizes = tuple(map(len, names.values()))
+    match space:
+        case Discrete(n):
+            return bool(sizes) and math.prod(sizes) == n
+        case MultiDiscrete():
+            return sizes == space.sizes
+        case Box():
+            return sizes == (0,) * math.prod(space.shape)
+
+
 def action_shape(space: ActionSpace) -> tuple[int, ...]:
     """Shape of one agent's action."""
     match space:

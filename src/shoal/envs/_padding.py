@@ -47,7 +47,7 @@ def own_legal(space: ActionSpace, size: int, legal: jax.Array | None, common: Ac
     own, wanted = sizes_of(space), sizes_of(common)
     legal = jnp.ones((size, sum(own)), bool) if legal is None else legal
     parts = jnp.split(legal, ends(own), axis=1) + [jnp.ones((size, 1), bool)] * (len(wanted) - len(own))
-    return jnp.concatenate([filled(part, (width,)) for part, width in zip(parts, wanted, strict=True)], axis=1)
+    return jnp.concatenate([pad_to(part, (width,)) for part, width in zip(parts, wanted, strict=True)], axis=1)
 
 
 def common_shapes(views: Mapping[str, PyTree]) -> PyTree:
@@ -63,7 +63,7 @@ def common_shapes(views: Mapping[str, PyTree]) -> PyTree:
     return jax.tree.unflatten(structure, [_largest(same) for same in zip(*shapes, strict=True)])
 
 
-def filled(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def pad_to(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """An array `[n, ...]` with zeros at its ends, to `[n, *shape]`."""
     if array.shape[1:] == shape:
         return array

@@ -86,7 +86,7 @@ def walk(env: Any) -> Tree:
             raise OptionError(f"{type(env).__name__} has more than {MAX_NODES:,} histories: too many for exact tables")
         seen = _in_batches(look, nodes.state)
         here = [_information_sets(found[p], seen[p], nodes.last[:, p], name) for p, name in enumerate(env.players)]
-        row, move = np.nonzero(_allowed(seen, moves))
+        row, move = np.nonzero(_find_legal(seen, moves))
         decided = [
             np.where(seen[p].active[row], 1 + here[p][row] * size + moves[move, p], nodes.last[row, p])
             for p, size in enumerate(sizes)
@@ -159,7 +159,7 @@ def _information_sets(found: Found, seen: _Seen, last: np.ndarray, player: str) 
     return numbers
 
 
-def _allowed(seen: list[_Seen], moves: np.ndarray) -> np.ndarray:
+def _find_legal(seen: list[_Seen], moves: np.ndarray) -> np.ndarray:
     """Which joint actions may be taken, `[N, moves]`: legal ones, and 0 for who waits."""
     allowed = np.ones((len(seen[0].active), len(moves)), bool)
     for p, player in enumerate(seen):

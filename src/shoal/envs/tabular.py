@@ -112,7 +112,7 @@ class TabularGame:
     def policy(self, player: int, plan: np.ndarray) -> np.ndarray:
         """The behaviour policy `[..., I, A]` of a plan `[..., S]`; uniform where the plan never gets to."""
         sets = self._own("policy", player)
-        plan = _checked("policy", self.players[player], sets, plan)
+        plan = _check_values("policy", self.players[player], sets, plan)
         reach = np.append(plan, np.zeros((*plan.shape[:-1], 1)), axis=-1)[..., sets.sequence]
         total = reach.sum(axis=-1, keepdims=True)
         return np.where(total > 0, reach / np.where(total > 0, total, 1.0), self.uniform(player))
@@ -196,12 +196,12 @@ class TabularGame:
             )
         rest = zip(self.players, self.sets, plans, strict=True)
         return [
-            np.empty(0) if player == leave_out else _checked(caller, name, sets, plan, ndim)
+            np.empty(0) if player == leave_out else _check_values(caller, name, sets, plan, ndim)
             for player, (name, sets, plan) in enumerate(rest)
         ]
 
 
-def _checked(caller: str, name: str, sets: InformationSets, value: Any, ndim: int | None = None) -> np.ndarray:
+def _check_values(caller: str, name: str, sets: InformationSets, value: Any, ndim: int | None = None) -> np.ndarray:
     """A plan `[S]`, many `[m, S]` or, without `ndim`, any number `[..., S]`, if that is what it is."""
     plan = _numbers(caller, f"{name}'s plan", value)
     if plan.shape[-1:] != (sets.num_sequences,) or ndim not in (None, plan.ndim):
@@ -256,7 +256,7 @@ def _in_words(value: Any) -> str:
 def tabulate(env: Any) -> TabularGame:
     """The exact tables of a world; it must be a `FiniteGame`, with one seat a player and views that tell the past."""
     tree = walk(env)
-    numbered = [_numbered(found) for found in tree.found]
+    numbered = [_number(found) for found in tree.found]
     sequences = np.stack([number[tree.ends[:, p]] for p, (_, number) in enumerate(numbered)], axis=1)
     entries, index = np.unique(sequences, axis=0, return_inverse=True)
     payoffs = [np.bincount(index.ravel(), column, minlength=len(entries)) for column in tree.payoffs.T]
@@ -265,7 +265,7 @@ def tabulate(env: Any) -> TabularGame:
     return TabularGame(tree.players, tuple(sets for sets, _ in numbered), entries[kept], payoffs[kept])
 
 
-def _numbered(found: Found) -> tuple[InformationSets, np.ndarray]:
+def _number(found: Found) -> tuple[InformationSets, np.ndarray]:
     """Information sets in order of stages, and the sequence of each decision as the tree numbers them."""
     legal, before = np.stack(found.legal), np.array(found.parent)
     count, actions = legal.shape

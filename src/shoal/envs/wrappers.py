@@ -26,12 +26,11 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 import jax
 import jax.numpy as jnp
 
-from shoal.core.checks import require_finite, require_not_negative, require_whole
+from shoal.core.checks import check_types, require_finite, require_not_negative, require_whole
 from shoal.core.env import Env, EnvAround, groups_of
 from shoal.core.errors import OptionError, WorldError, require, unknown_name
-from shoal.core.options import check_types
-from shoal.core.spaces import Box
-from shoal.core.types import Actions, Group, Observation, Outcome, PyTree, Scene
+from shoal.core.spaces import ActionNames, Box, names_fit, number_actions
+from shoal.core.types import Actions, Group, Observation, Outcome, PyTree, Scene, Seat
 from shoal.envs import _padding as padding
 
 _MAX_FRAMES = 1000
@@ -100,6 +99,9 @@ class _Remembering(Wrapper):
 
     def scene(self, state: _WithMemory, params: PyTree) -> Scene:
         return self.env.scene(state.state, params)
+
+    def scene_for(self, state: _WithMemory, params: PyTree, seat: Seat) -> Scene:
+        return self.env.scene_for(state.state, params, seat)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +177,7 @@ class FrameStack(_Remembering):
 
     def observe(self, state: _WithMemory, params: PyTree) -> Observations:
         seen = self.env.observe(state.state, params)
-        stacked = jax.tree.map(_joined, state.memory)
+        stacked = jax.tree.map(_join, state.memory)
         return {name: obs.replace(view=stacked[name]) for name, obs in seen.items()}
 
     def _views(self, state: PyTree, params: PyTree) -> dict[str, PyTree]:
@@ -279,6 +281,11 @@ class Pad(Wrapper):
         groups = _with_other_views(self.env.groups)
         return {name: dataclasses.replace(group, action=action) for name, group in groups.items()}
 
+    def action_names(self, group: str) -> ActionNames:
+        """Those of the world inside, and numbers where the group has fewer actions than others."""
+        names, action = self.env.action_names(group), padding.common_action(self.env.groups)
+        return names if names_fit(action, names) else number_actions(action)
+
     def step(self, key: jax.Array, state: PyTree, actions: Actions, params: PyTree) -> tuple[PyTree, Outcome]:
         own = {name: padding.own_action(group.action, actions[name]) for name, group in self.env.groups.items()}
         return self.env.step(key, state, own, params)
@@ -286,10 +293,10 @@ class Pad(Wrapper):
     def observe(self, state: PyTree, params: PyTree) -> Observations:
         seen = self.env.observe(state, params)
         shapes = padding.common_shapes({name: obs.view for name, obs in seen.items()})
-        return {name: self._padded(name, obs, shapes) for name, obs in seen.items()}
+        return {name: self._pad(name, obs, shapes) for name, obs in seen.items()}
 
-    def _padded(self, name: str, obs: Observation, shapes: PyTree) -> Observation:
-        obs = obs.replace(view=jax.tree.map(padding.filled, obs.view, shapes))
+    def _pad(self, name: str, obs: Observation, shapes: PyTree) -> Observation:
+        obs = obs.replace(view=jax.tree.map(padding.pad_to, obs.view, shapes))
         group, action = self.env.groups[name], padding.common_action(self.env.groups)
         if isinstance(action, Box) or (obs.legal is None and group.action == action):
             return obs
@@ -321,7 +328,7 @@ def _with_other_views(groups: Mapping[str, Group]) -> dict[str, Group]:
     return {name: dataclasses.replace(group, observation=None) for name, group in groups.items()}
 
 
-def _joined(frames: jax.Array) -> jax.Array:
+def _join(frames: jax.Array) -> jax.Array:
     """Frames `[n, count, ..., d]` as one, `[n, ..., count * d]`; `[n, count]` is joined already."""
     if frames.ndim == 2:
         return frames

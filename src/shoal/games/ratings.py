@@ -12,6 +12,9 @@ from scipy.sparse import csgraph
 from shoal.core.errors import OptionError, require, require_positive
 from shoal.games.normal_form import payoff_tensor
 
+_MOST_BLOCKS = 1000
+"""Of games that are resampled as one."""
+
 
 @dataclass(frozen=True)
 class CrossPlay:
@@ -49,6 +52,26 @@ def elo(wins: ArrayLike, mean: float = 1500.0, scale: float = 400.0, prior: floa
             "never met) the rest. Set prior to a small number of drawn games, such as 0.01, or play more games"
         )
     return mean + scale / np.log(10) * _most_likely_strengths(wins, prior)
+
+
+def elo_interval(
+    shares: ArrayLike, prior: float = 0.01, seed: int = 0, resamples: int = 400
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ends `[n]` of 95 % intervals of Elo ratings, by bootstrap over games.
+
+    shares: `[games, n, n]`, how much `i` won of every game against `j`. Games of the same number are resampled
+    together, as those that were begun alike are; more than 1,000 in a row of equal blocks of them.
+    """
+    shares = np.asarray(shares, np.float64)
+    require(shares.ndim == 3 and len(shares) > 0, "elo_interval", "shares' shape", shares.shape, "[games, n, n]")
+    blocks = np.stack([block.sum(axis=0) for block in np.array_split(shares, min(len(shares), _MOST_BLOCKS))])
+    draws = np.random.default_rng(seed)
+    found = []
+    for _ in range(resamples):
+        times = np.bincount(draws.integers(0, len(blocks), len(blocks)), minlength=len(blocks))
+        found.append(elo(np.tensordot(times, blocks, axes=1), prior=prior))
+    low, high = np.percentile(found, [2.5, 97.5], axis=0)
+    return low, high
 
 
 def results(payoffs: ArrayLike, bounds: tuple[float, float] | None = None, symmetric: bool = False) -> np.ndarray:

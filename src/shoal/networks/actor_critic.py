@@ -18,6 +18,7 @@ from shoal.core.spaces import ActionSpace, Box
 from shoal.core.types import Observation, PyTree
 from shoal.networks.torsos import Network, Torso, initial_carry
 from shoal.ops.distributions import Distribution, distribution, num_parameters
+from shoal.ops.mlp import fuse
 
 ACTING_PARTS = ("actor_torso", "shared_torso", "policy_head")
 """Parts of an `ActorCritic` that its greedy play depends on; the deviation of continuous actions is for exploration."""
@@ -53,6 +54,8 @@ class ActorCritic(nn.Module):
 
     def __call__(self, view: PyTree, state: PyTree, memory: PyTree) -> tuple[jax.Array, jax.Array, PyTree]:
         """One step: (parameters of the policy, value, memory after it)."""
+        if fused := self._fuse(view, state):
+            return *fused, memory
         if self.config.share_torso:
             features, memory = self._step(self.shared_torso, "shared", view, memory)
             return self._policy(features), self._value(features), memory
@@ -63,6 +66,8 @@ class ActorCritic(nn.Module):
     def actor(self, view: PyTree, memory: PyTree) -> tuple[jax.Array, PyTree]:
         """The policy alone: (parameters, memory with the actor's carry updated)."""
         torso, name = (self.shared_torso, "shared") if self.config.share_torso else (self.actor_torso, "actor")
+        if fused := fuse([torso.tower(view, [self.policy_head])], self.config.activation):
+            return self._complete(fused[0]), memory
         features, memory = self._step(torso, name, view, memory)
         return self._policy(features), memory
 
@@ -72,7 +77,10 @@ class ActorCritic(nn.Module):
         With a shared torso, actor and critic both start from the memory before the step: do not chain them.
         """
         torso, name = (self.shared_torso, "shared") if self.config.share_torso else (self.critic_torso, "critic")
-        features, memory = self._step(torso, name, self._seen_by_critic(view, state), memory)
+        seen = self._seen_by_critic(view, state)
+        if fused := fuse([torso.tower(seen, [self.value_head])], self.config.activation):
+            return fused[0][0], memory
+        features, memory = self._step(torso, name, seen, memory)
         return self._value(features), memory
 
     def unroll(
@@ -110,8 +118,27 @@ class ActorCritic(nn.Module):
     def _seen_by_critic(self, view: PyTree, state: PyTree) -> PyTree:
         return (state, view) if self.uses_state else view
 
+    def _fuse(self, view: PyTree, state: PyTree) -> tuple[jax.Array, jax.Array] | None:
+        """Policy and value by one kernel, where there is one."""
+        if self.config.share_torso:
+            towers = [self.shared_torso.tower(view, [self.policy_head, self.value_head])]
+        else:
+            seen = self._seen_by_critic(view, state)
+            towers = [
+                self.actor_torso.tower(view, [self.policy_head]),
+                self.critic_torso.tower(seen, [self.value_head]),
+            ]
+        fused = fuse(towers, self.config.activation)
+        if fused is None:
+            return None
+        both = jnp.concatenate(fused)
+        return self._complete(both[:-1]), both[-1]
+
     def _policy(self, features: jax.Array) -> jax.Array:
-        out = self.policy_head(features)
+        return self._complete(self.policy_head(features))
+
+    def _complete(self, out: jax.Array) -> jax.Array:
+        """The parameters of the policy, given the outputs of its head."""
         if not isinstance(self.action, Box):
             return out
         return jnp.concatenate([out, jnp.broadcast_to(self.log_std, out.shape)], axis=-1)

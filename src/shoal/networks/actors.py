@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from shoal.core.types import PyTree
 from shoal.networks.torsos import Network, Torso, initial_carry
+from shoal.ops.mlp import fuse
 
 
 class ActorNetwork(nn.Module):
@@ -20,6 +21,8 @@ class ActorNetwork(nn.Module):
 
     def __call__(self, view: PyTree, memory: PyTree) -> tuple[jax.Array, PyTree]:
         """One step: (numbers, memory after it)."""
+        if fused := fuse([self.torso.tower(view, [self.head])], self.config.activation):
+            return fused[0], memory
         features, memory = self.torso(view, memory)
         return self.head(features), memory
 

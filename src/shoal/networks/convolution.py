@@ -21,9 +21,7 @@ WIDEST = 32
 
 
 class Conv(nn.Module):
-    """A 3×3 convolution over images `[..., H, W, C]`, edges padded with zeros; the result has `ceil(H / stride)`
-    rows.
-    """
+    """A 3×3 convolution over images `[..., H, W, C]`, edges padded with zeros, to `ceil(H / stride)` rows."""
 
     features: int
     stride: int
@@ -70,9 +68,7 @@ def _extent(size: int, stride: int) -> tuple[int, int, int]:
 
 
 def _taps(width: int, stride: int) -> np.ndarray:
-    """`[3, width, columns]`: 1 where column x of the image is multiplied by column j of the kernel for output column
-    o.
-    """
+    """`[3, width, columns]`: 1 where output column o multiplies column x of the image by column j of the kernel."""
     columns, before, _ = _extent(width, stride)
     j, x, o = np.ogrid[:KERNEL, :width, :columns]
     return (x == o * stride + j - before).astype(np.float32)

@@ -26,9 +26,9 @@ import jax
 import jax.numpy as jnp
 from flax.core import FrozenDict
 
+from shoal.core.checks import check_value
 from shoal.core.errors import OptionError, ShoalError, unknown_name
 from shoal.core.extensions import Registry
-from shoal.core.options import check_value
 from shoal.core.types import PyTree
 
 MLP = "mlp"
@@ -90,11 +90,7 @@ def register_torso(name: str) -> Callable[[Class], Class]:
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options of a torso, hashable and plain; raises for unknown options or wrong types."""
-    if name == MLP:
-        if options:
-            raise OptionError(f"Network: torso_options must be empty for the torso {MLP!r}, got {dict(options)!r:.100}")
-        return FrozenDict()
+    """The options of a registered torso, hashable and plain; raises for unknown options or wrong types."""
     if name not in TORSOS:
         raise unknown_name("torso", name, [MLP, *TORSOS])
     cls = TORSOS[name]

@@ -13,6 +13,7 @@ from shoal.core import trees
 from shoal.core.spaces import Discrete, MultiDiscrete, num_logits, split_parts
 from shoal.core.types import PyTree
 from shoal.networks.torsos import Network, Torso, initial_carry
+from shoal.ops.mlp import fuse
 
 ILLEGAL = -1e9
 """Value of an illegal choice in the search for the best."""
@@ -33,6 +34,10 @@ class QNetwork(nn.Module):
 
     def __call__(self, view: PyTree, memory: PyTree) -> tuple[jax.Array, PyTree]:
         """One step: (values, memory after it)."""
+        heads = [self.head, self.base] if self.dueling else [self.head]
+        if fused := fuse([self.torso.tower(view, heads)], self.config.activation):
+            values, base = jnp.split(fused[0], [num_logits(self.action)])
+            return self._combine(values, base if self.dueling else None), memory
         features, memory = self.torso(view, memory)
         return self._values(features), memory
 
@@ -49,11 +54,14 @@ class QNetwork(nn.Module):
         return initial_carry(self.config)
 
     def _values(self, features: jax.Array) -> jax.Array:
-        values = self.head(features)
-        if not self.dueling:
+        return self._combine(self.head(features), self.base(features) if self.dueling else None)
+
+    def _combine(self, values: jax.Array, base: jax.Array | None) -> jax.Array:
+        """The values of choices, given the outputs of the heads."""
+        if base is None:
             return values
         centred = [part - jnp.mean(part, axis=-1, keepdims=True) for part in split_parts(self.action, values)]
-        return self.base(features) + jnp.concatenate(centred, axis=-1)
+        return base + jnp.concatenate(centred, axis=-1)
 
 
 def init_q_network(module: QNetwork, key: jax.Array, view_spec: PyTree) -> PyTree:

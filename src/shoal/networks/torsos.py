@@ -16,13 +16,15 @@ from typing import Any, Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.core import FrozenDict
 from jax import lax
 
+from shoal.core.checks import check_types
 from shoal.core.errors import require
-from shoal.core.options import check_types
 from shoal.core.types import PyTree
 from shoal.networks.convolution import Conv
 from shoal.networks.own_torsos import MLP, TORSOS, MemoryTorso, check_options, encode, encode_sequence
+from shoal.ops.mlp import Layer
 
 Activation = Literal["tanh", "relu", "gelu", "silu"]
 Recurrent = Literal["none", "gru", "lstm"]
@@ -56,7 +58,11 @@ class Network:
 
     def __post_init__(self):
         check_types(self)
-        object.__setattr__(self, "torso_options", check_options(self.torso, self.torso_options))
+        options = self.torso_options
+        if self.torso == MLP:
+            require(not options, "Network", "torso_options", dict(options), f"empty for the torso {MLP!r}")
+        checked = FrozenDict() if self.torso == MLP else check_options(self.torso, options)
+        object.__setattr__(self, "torso_options", checked)
         for option in ("hidden", "filters"):
             widths = getattr(self, option)
             require(len(widths) <= _MOST_LAYERS, "Network", option, widths, f"at most {_MOST_LAYERS} whole numbers")
@@ -104,6 +110,20 @@ class Torso(nn.Module):
         if self.config.recurrent == "none":
             return x, carry
         return self.cell.step(self.cell.project(x), self.cell.weights(), carry)
+
+    def tower(self, seen: PyTree, heads: list[nn.Dense]) -> tuple[jax.Array, list[Layer]] | None:
+        """The encoded view, and the layers from there to the outputs of the heads, for `ops.mlp`.
+
+        None if there is more in this network than layers, or while its weights are being made.
+        """
+        config = self.config
+        simple = config.torso == MLP and config.recurrent == "none" and not config.layer_norm
+        images = any(jnp.ndim(leaf) == 3 for leaf in jax.tree.leaves(seen))
+        if self.is_initializing() or not simple or images or config.dtype != "float32":
+            return None
+        kernels, biases = zip(*map(_layer, heads), strict=True)
+        head = jnp.concatenate(kernels, axis=1), jnp.concatenate(biases)
+        return self.encoder(seen, 0), [*map(_layer, self.layers), head]
 
     def unroll(
         self, seen: PyTree, carry: PyTree, first: jax.Array, active: jax.Array | None, every: bool = False
@@ -157,6 +177,11 @@ class Torso(nn.Module):
             x = layer(x)
             x = ACTIVATIONS[self.config.activation](self.norms[i](x) if self.norms else x)
         return x
+
+
+def _layer(dense: nn.Dense) -> Layer:
+    weights = dense.variables["params"]
+    return weights["kernel"], weights["bias"]
 
 
 class Encoder(nn.Module):

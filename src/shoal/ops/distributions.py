@@ -5,6 +5,7 @@ logits for discrete spaces, means followed by log standard deviations for boxes.
 `mode()`, `log_prob(action)`, `entropy()` and `sample_and_log_prob(key)`.
 """
 
+import functools
 import math
 
 import jax
@@ -62,12 +63,19 @@ class Categorical:
 
     @property
     def _shift(self) -> jax.Array:
-        return self.logits - lax.stop_gradient(jnp.max(self.logits))
+        return self.logits - lax.stop_gradient(_largest(self.logits))
 
     @property
     def _weights(self) -> jax.Array:
         """Probabilities up to a common factor; the largest is 1."""
         return jnp.exp(self._shift)
+
+
+def _largest(logits: jax.Array) -> jax.Array:
+    """The maximum; on a GPU by straight-line code, where a reduction of few numbers would be a kernel of its own."""
+    if jax.default_backend() == "cpu" or logits.shape[0] > _UNROLL:
+        return jnp.max(logits)
+    return functools.reduce(jnp.maximum, list(logits))
 
 
 @struct.dataclass

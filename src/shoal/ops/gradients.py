@@ -1,10 +1,12 @@
 """Gradient steps: gradients in chunks, Adam, schedules, slow copies of weights, and minibatches."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from flax import struct
 from jax import lax
 
 from shoal.core import trees
@@ -42,6 +44,23 @@ def chunked_gradient(
     shapes = jax.eval_shape(gradient, weights, batch)
     zeros = trees.zeros(shapes)
     return lax.scan(add, zeros, jnp.arange(num_envs).reshape(-1, size))[0]
+
+
+class PackedMetrics(struct.PyTreeNode):
+    """Scalar metrics as one array: on an accelerator every array that a loop stores is a kernel of its own."""
+
+    values: jax.Array
+    structure: Any = struct.field(pytree_node=False)
+
+    def means(self) -> PyTree:
+        """The means over all steps of a scan, metric by metric."""
+        return jax.tree.unflatten(self.structure, [jnp.mean(column) for column in self.values.T])
+
+
+def pack_metrics(metrics: PyTree) -> PackedMetrics:
+    """The metrics of one step of a scan."""
+    leaves, structure = jax.tree.flatten(metrics)
+    return PackedMetrics(jnp.stack(leaves) if leaves else jnp.zeros(0), structure)
 
 
 def sum_over_devices(tree: PyTree, axis: str | None) -> PyTree:

@@ -18,9 +18,7 @@ _SMALLEST_VARIANCE = 1e-8
 
 @struct.dataclass
 class RunningStats:
-    """Statistics of the data so far. count: its total weight, a scalar. mean, m2: mean and sum of squared deviations,
-    weighted.
-    """
+    """Statistics of the data so far. count: total weight, a scalar. mean, m2: mean and squared deviations, weighted."""
 
     count: jax.Array
     mean: jax.Array
@@ -28,9 +26,7 @@ class RunningStats:
 
     @property
     def std(self) -> jax.Array:
-        """Standard deviation; 1 before any data, and bounded below, so that rounding errors of a constant are not
-        amplified.
-        """
+        """Standard deviation; 1 before any data, and bounded below: rounding errors of a constant are not amplified."""
         variance = self.m2 / jnp.where(self.count > 0, self.count, 1.0)
         return jnp.where(self.count > 0, jnp.sqrt(jnp.maximum(variance, _SMALLEST_VARIANCE)), 1.0)
 

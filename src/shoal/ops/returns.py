@@ -23,6 +23,9 @@ where G_k = 0 if the episode terminates or the agent leaves before t_{k+1}; at a
 final view and at the edge of the rollout that of the next view, discounted up to there, with no A beyond.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -79,7 +82,7 @@ def advantages(
         return step.if_present(worth), (step.if_present(advantage), step.if_present(target))
 
     steps = _Steps(reward, value, final_value, terminated, truncated, active, present)
-    return lax.scan(back, last_value, steps, reverse=True)[1]
+    return _scan_back(back, last_value, steps)
 
 
 def lambda_returns(
@@ -123,7 +126,7 @@ def n_step_returns(
         return step.if_present(step.if_active(deciding, ahead)), step.if_present(ahead[-1])
 
     steps = _Steps(reward, value, final_value, terminated, truncated, active, present)
-    return lax.scan(back, jnp.broadcast_to(last_value, (n, *last_value.shape)), steps, reverse=True)[1]
+    return _scan_back(back, jnp.broadcast_to(last_value, (n, *last_value.shape)), steps)
 
 
 def vtrace(
@@ -163,4 +166,13 @@ def vtrace(
         return jax.tree.map(step.if_present, (passed, (advantage, target)))
 
     steps = _Steps(reward, value, final_value, terminated, truncated, active, present)
-    return lax.scan(back, (last_value, last_value), (steps, jnp.exp(log_ratio)), reverse=True)[1]
+    return _scan_back(back, (last_value, last_value), (steps, jnp.exp(log_ratio)))
+
+
+UNROLLED = 16
+"""Steps of a backward scan that are unrolled on an accelerator, where launching its small kernels is what costs."""
+
+
+def _scan_back(back: Callable[..., Any], beyond: Any, steps: Any) -> Any:
+    """The results of `back` for each step, from the last to the first."""
+    return lax.scan(back, beyond, steps, reverse=True, unroll=1 if jax.default_backend() == "cpu" else UNROLLED)[1]

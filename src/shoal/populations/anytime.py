@@ -78,9 +78,7 @@ def worst_case(payoffs: ArrayLike, mixture: np.ndarray) -> float:
 
 
 def plan_constraints(sets: InformationSets) -> csr_array:
-    """The matrix F `[1 + I, S]` of the constraints of plans: the first entry is 1, actions sum to the sequence before
-    them.
-    """
+    """The constraints of plans, F `[1 + I, S]`: the first entry is 1, actions sum to the sequence before them."""
     owner, sequence = np.nonzero(sets.legal)[0], sets.sequence[sets.legal]
     rows = np.concatenate([[0], owner + 1, np.arange(len(sets)) + 1])
     columns = np.concatenate([[0], sequence, sets.parent])

@@ -96,9 +96,7 @@ def _by_playing(oracle: LearnedOracle, state: PSROState) -> Behaviours | None:
 
 
 def _gather(oracle: LearnedOracle, state: PSROState) -> tuple[dict[str, Observation], jax.Array]:
-    """Each player's observations, `[T, E, n, ...]`, when all play their mixtures, and where episodes begin, `[T,
-    E]`.
-    """
+    """Each player's observations `[T, E, n, ...]` when all play their mixtures, and where episodes begin `[T, E]`."""
     setup = oracle.matches.setup
     largest = max(group.size for group in setup.spec.groups.values())
     copies = setup.vectorised(max(1, VIEWS // STEPS // largest))

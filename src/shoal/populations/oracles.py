@@ -228,9 +228,7 @@ class ExactOracle:
 
 
 def distance(tables: TabularGame, plans: list[np.ndarray], mixtures: psro.Mixtures) -> dict[str, float]:
-    """The distance of mixtures of plans `[m, S]` from equilibrium. Mixing plans weights policies by reach, as
-    required.
-    """
+    """The distance of mixtures of plans `[m, S]` from equilibrium. Mixing plans weights policies by reach."""
     mixed = [mixture @ bank for mixture, bank in zip(mixtures, plans, strict=True)]
     conv = tables.nash_conv(mixed)
     return {"nash_conv": conv, "exploitability": conv / len(tables.players)}

@@ -22,9 +22,9 @@ from typing import Any, ClassVar, Literal, Self
 import jax
 import numpy as np
 
+from shoal.core.checks import check_types
 from shoal.core.errors import OptionError, RunError, require, shell_command
 from shoal.core.files import write_atomically
-from shoal.core.options import check_types
 from shoal.core.types import PyTree
 from shoal.games.payoff import PayoffTable
 from shoal.populations.anytime_oracle import AnytimeOracle
@@ -43,16 +43,17 @@ from shoal.populations.policy_import import (
 from shoal.populations.psro import PSRO, PSROState, begin_population, finished, iterate, share_first_bank
 from shoal.populations.records import read_population
 from shoal.training import checkpoint, records, run_kinds
-from shoal.training.experiment import Composed, Experiment, Setup
+from shoal.training.experiment import Composed, Experiment, Extensible, Setup
 from shoal.training.program import Program, Tally
 from shoal.training.run import open_run
 
 
 @dataclasses.dataclass(frozen=True)
-class PopulationConfig(Composed):
+class PopulationConfig(Composed, Extensible):
     """Everything needed to reproduce a population."""
 
     kind: ClassVar[str] = "psro"
+    extent: ClassVar[str] = "iterations"
 
     experiment: Experiment  # of one best response: world, algorithm, copies, steps
     psro: PSRO = dataclasses.field(default_factory=PSRO)
@@ -79,6 +80,13 @@ class PopulationConfig(Composed):
     def at_home(self) -> Self:
         imports = tuple(str(Path(path).absolute()) for path in self.imports)
         return dataclasses.replace(super().at_home(), imports=imports)
+
+    @property
+    def total(self) -> int:
+        return self.psro.iterations
+
+    def extended(self, total: int) -> Self:
+        return dataclasses.replace(self, psro=dataclasses.replace(self.psro, iterations=total))
 
     def program(self, devices: int | None = None) -> "PopulationProgram":
         _check(self)

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.core.checks import check_types
 from shoal.core.errors import OptionError, require, require_positive
-from shoal.core.options import check_types
 from shoal.core.types import PyTree
 from shoal.games.meta_solvers import META_SOLVERS, solve
 from shoal.games.payoff import PayoffTable

@@ -48,7 +48,7 @@ class Responses:
     """Trains best responses of all players side by side. capacity: of the opponents' banks.
 
     num_parallel: trainings per player, each against its own opponents. learning: the players whose responses are
-    trained, if not all of them.
+    trained, if not all of them. explore: whether opponents play as in training, or greedily.
     """
 
     game: Game
@@ -56,6 +56,7 @@ class Responses:
     num_parallel: int = 1
     devices: int | None = None
     learning: tuple[str, ...] | None = None
+    explore: bool = True
 
     @functools.cached_property
     def programs(self) -> dict[str, FusedProgram]:
@@ -71,7 +72,7 @@ class Responses:
             if name == player:
                 learners[LEARNER] = Learner(algorithm, {name: seats})
             else:
-                learners[name] = Learner(Opponents(algorithm, self.capacity), {name: seats}, frozen=True)
+                learners[name] = Learner(Opponents(algorithm, self.capacity, self.explore), {name: seats}, frozen=True)
         return self.game.experiment.replace(learners=learners, num_seeds=self.num_parallel)
 
     @functools.cached_property

@@ -4,8 +4,17 @@ from shoal.presets import algorithms as _algorithms  # importing them makes thei
 from shoal.presets import populations as _populations
 from shoal.presets import reference as _reference
 from shoal.presets import worlds as _worlds
-from shoal.presets._registry import describe, get, names, preset, targets
-from shoal.presets.defaults import default_experiment, foreign_experiment, resolve, response_preset
+from shoal.presets._registry import (
+    default_experiment,
+    describe,
+    foreign_experiment,
+    get,
+    names,
+    preset,
+    resolve,
+    targets,
+)
+from shoal.presets.populations import response_preset
 from shoal.presets.sharing import SHARED, Sharing, share
 
 __all__ = [

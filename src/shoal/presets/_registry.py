@@ -1,13 +1,21 @@
-"""Named experiments: a preset is a function without arguments that returns an `Experiment`."""
+"""Named experiments: a preset is a function without arguments that returns an `Experiment`.
+
+A bare world id means the preset of that name or, for worlds without one, settings that suit most.
+"""
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from shoal.core import registry
 from shoal.core.errors import OptionError, unknown_name
+from shoal.core.host import HostEnvProxy
+from shoal.presets.sharing import share
 from shoal.training.experiment import Experiment
 
+SIZES: dict[str, Any] = {"num_envs": 256, "total_env_steps": 2_000_000}
+"""What suits most worlds that are part of the compiled program."""
 _NAME = re.compile(r"[a-z0-9_]+(/[a-z0-9_]+)*")
 _presets: dict[str, "Preset"] = {}
 
@@ -56,7 +64,32 @@ def targets() -> list[str]:
     return sorted({*_presets, *registry.ids()})
 
 
+def resolve(target: str) -> Experiment:
+    """The experiment that a preset's name or a world's id stands for."""
+    if target in names():
+        return get(target)
+    if target in registry.ids():
+        return default_experiment(target)
+    if registry.is_foreign(target):
+        return foreign_experiment(target)
+    known = targets()
+    raise unknown_name("world or preset", target, known, f"`shoal envs` and `shoal presets` list all {len(known)}.")
+
+
+def foreign_experiment(env: str, options: Mapping[str, Any] | None = None) -> Experiment:
+    """As `default_experiment`, for an environment of another library; those on the host are few and slow."""
+    experiment = Experiment(env, dict(options or {}))
+    on_host = isinstance(experiment.world, HostEnvProxy)
+    sizes = {"num_envs": 16, "num_steps": 64, "total_env_steps": 500_000} if on_host else SIZES
+    return share(experiment.replace(**sizes), "group")
+
+
+def default_experiment(world: str) -> Experiment:
+    """PPO with one policy per group, each with a learner of its own."""
+    return share(Experiment(env=world, **SIZES), "group")
+
+
 def _find(name: str) -> Preset:
     if name not in _presets:
-        raise unknown_name("preset", name, _presets)
+        raise unknown_name("preset", name, _presets, f"`shoal presets` lists all {len(_presets)}.")
     return _presets[name]

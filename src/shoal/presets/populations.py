@@ -7,7 +7,7 @@ import dataclasses
 
 from shoal.algorithms import PPO
 from shoal.networks.torsos import Network
-from shoal.presets._registry import preset
+from shoal.presets._registry import get, names, preset, targets
 from shoal.training.experiment import Experiment, Learner
 
 FAMILY = "psro"
@@ -22,6 +22,15 @@ _PPO = PPO(
     minibatches=16,
     network=_NETWORK,
 )
+
+
+def response_preset(target: str) -> str | None:
+    """The preset of the best responses in a world, by the world's whole id; or by its own last word, `leduc`."""
+    known = [name for name in names() if name.startswith(f"{FAMILY}/")]
+    of_world = {get(name).env: name for name in known}
+    short = f"{FAMILY}/{target}"
+    free = target not in targets() and "/" not in target
+    return of_world.get(target) or (short if free and short in known else None)
 
 
 def _two_seats(env: str, num_envs: int, num_steps: int, updates: int) -> Experiment:

@@ -45,9 +45,7 @@ TOLERANCE = 1e-4
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """An environment with a known answer: the return that greedy play must reach, the best one, and advice if it does
-    not.
-    """
+    """An environment with a known answer: the return that greedy play must reach, the best, and advice if not."""
 
     env: type[Env]
     at_least: float
@@ -73,14 +71,14 @@ PROBES = {
 
 
 def check_algorithm(
-    algorithm: Algorithm,
+    algorithm: Algorithm | type[Algorithm],
     *,
     learns: bool = True,
     total_env_steps: int = 60_000,
     num_seeds: int = 2,
     raise_on_problems: bool = True,
 ) -> Report:
-    """Checks an algorithm and explains what to fix.
+    """Checks an algorithm, or a class with its default options, and explains what to fix.
 
     learns: whether to train it in the probes, too, for `total_env_steps` each, with that many seeds; give it options
     that suit such short runs (a learning rate of 5e-3, a small network). What has a memory, such as a network
@@ -88,17 +86,28 @@ def check_algorithm(
 
     Raises `AlgorithmError` listing every problem, unless `raise_on_problems` is off. Warnings never raise.
     """
-    findings, done = Findings(), []
-    if _check_declared(findings, algorithm):
-        accepted = _check_spaces(findings, algorithm, done)
+    checked, findings, done = _build(algorithm), Findings(), []
+    if _check_declared(findings, checked):
+        accepted = _check_spaces(findings, checked, done)
         if not findings.has("contract"):
-            _check(findings, algorithm, accepted, done)
+            _check(findings, checked, accepted, done)
             if learns and not findings.has("contract", "raises", "not finite"):
-                _check_learning(findings, algorithm, accepted, (total_env_steps, num_seeds), done)
-    report = Report(type(algorithm).__name__, findings.all(), contract="algorithm", done=tuple(done))
+                _check_learning(findings, checked, accepted, (total_env_steps, num_seeds), done)
+    report = Report(type(checked).__name__, findings.all(), contract="algorithm", done=tuple(done))
     if raise_on_problems and not report.ok:
         raise AlgorithmError(str(report))
     return report
+
+
+def _build(algorithm: Any) -> Any:
+    """The algorithm; of a class, one with its default options."""
+    if not isinstance(algorithm, type):
+        return algorithm
+    try:
+        return algorithm()
+    except Exception as error:  # the user's code may raise anything
+        told = f"{algorithm.__name__} is a class, and {algorithm.__name__}() fails: {type(error).__name__}: {error}"
+        raise AlgorithmError(f"check_algorithm: {told}. Give an algorithm, with its options.") from error
 
 
 def _check_declared(findings: Findings, algorithm: Any) -> bool:

@@ -144,9 +144,7 @@ class Recall:
 
 @dataclasses.dataclass(frozen=True)
 class Memory(Env):
-    """A cue that is shown only at the start is to be named `delay` blank views later, which pays 1. View (3): cue 0, 1,
-    question.
-    """
+    """A cue, shown only at the start, is named `delay` blank views later, for 1. View (3): cue 0, 1, question."""
 
     delay: int = 3
     kind: ClassVar[str] = "cooperative"

@@ -3,6 +3,7 @@
 import functools
 import importlib.metadata
 import platform
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from shoal.batching.rollout import Step, random_policies, rollout
 from shoal.batching.vectorise import Vectorised, Worlds
+from shoal.core.checks import require_counts
 from shoal.core.env import describe
 from shoal.core.errors import require_positive
 from shoal.core.types import PyTree
@@ -24,12 +26,12 @@ from shoal.envs.wrappers import Wrapper
 from shoal.training.devices import AXIS, make_mesh
 from shoal.training.experiment import Experiment, make_world
 from shoal.training.fused import make_fused_program
-from shoal.training.memory import SMALLER, Need, largest, need_of, require_counts, require_room
+from shoal.training.memory import SMALLER, Need, largest, need_of, require_room
 from shoal.training.program import MAX_UPDATES
 
 
 class Checksum(struct.PyTreeNode):
-    """Sums over everything a rollout produced: they prove that it was computed, and computed correctly."""
+    """Sums over everything a rollout produced, per copy: they prove that it was computed, and computed correctly."""
 
     views: jax.Array
     rewards: jax.Array
@@ -37,20 +39,25 @@ class Checksum(struct.PyTreeNode):
 
 
 def checksum(step: Step) -> Checksum:
-    """Consumes one step: views, rewards and ends."""
+    """Consumes one step: views, rewards and ends of each copy, `[E]`.
+
+    Sums over all copies would take more kernels on a GPU than a small world's own step.
+    """
 
     def total(tree: PyTree) -> jax.Array:
-        return sum((jnp.sum(leaf.astype(jnp.float32)) for leaf in jax.tree.leaves(tree)), jnp.float32(0))
+        parts = [leaf.astype(jnp.float32).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(tree)]
+        return jnp.sum(jnp.concatenate(parts, axis=1), axis=1)
 
     views = {name: obs.view for name, obs in step.observation.items()}
     return Checksum(total(views), total(step.reward), total(step.terminated | step.truncated))
 
 
 def random_rollout(vectorised: Vectorised, worlds: Worlds, num_steps: int) -> tuple[Worlds, Checksum]:
-    """Steps all copies with random actions; checksums `[T]`."""
+    """Steps all copies with random actions; checksums of each copy, `[E]`."""
     groups = describe(vectorised.env).groups
     empty = dict.fromkeys(groups, ())
-    worlds, _, sums = rollout(vectorised, random_policies(groups), empty, worlds, empty, num_steps, keep=checksum)
+    actor = random_policies(groups)
+    worlds, _, sums = rollout(vectorised, actor, empty, worlds, empty, num_steps, keep=checksum, add=True)
     return worlds, sums
 
 
@@ -64,9 +71,13 @@ def bench_env(
     devices: int | None = None,
     seconds: float = 5.0,
     seed: int = 0,
+    repeats: int = 1,
 ) -> dict[str, Any]:
-    """Speed of a world under random actions, with its views and rewards consumed."""
-    require_positive("bench", num_envs=num_envs, num_steps=num_steps, seconds=seconds)
+    """Speed of a world under random actions, with its views and rewards consumed.
+
+    repeats: how often it is timed, each time for `seconds`; rates are those of the median time.
+    """
+    require_positive("bench", num_envs=num_envs, num_steps=num_steps, seconds=seconds, repeats=repeats)
     experiment = Experiment(env=id, env_options=options or {}, wrappers=wrappers)
     env = make_world(experiment)
     mesh = make_mesh(num_envs, 1, devices)
@@ -94,10 +105,10 @@ def bench_env(
         state[0], sums = compiled(state[0])
         return sums
 
-    timing = _time(call, seconds)
+    timings = [_time(call, seconds) for _ in range(repeats)]
     agents = sum(group.size for group in env.groups.values())
-    result = _result(timing, num_envs * num_steps, agents, compile_s, mesh)
-    sums = {name: float(value) for name, value in vars(timing["last"]).items()}
+    result = _result(timings, num_envs * num_steps, agents, compile_s, mesh)
+    sums = {name: float(value) for name, value in vars(timings[-1]["last"]).items()}
     return (
         {"env": id, "options": options or {}, "wrappers": experiment.to_dict()["wrappers"]}
         | {"num_envs": num_envs, "num_steps": num_steps}
@@ -124,8 +135,11 @@ def _check_memory(experiment: Experiment, num_envs: int, num_steps: int, devices
     require_room(f"{experiment.env} with {num_envs:,} copies", need(num_envs), advice, devices)
 
 
-def bench_train(experiment: Experiment, *, devices: int | None = None, seconds: float = 10.0) -> dict[str, Any]:
-    """Speed of training: rollouts and updates, as `shoal train` runs them."""
+def bench_train(
+    experiment: Experiment, *, devices: int | None = None, seconds: float = 10.0, repeats: int = 1
+) -> dict[str, Any]:
+    """Speed of training: rollouts and updates, as `shoal train` runs them. repeats: as of `bench_env`."""
+    require_positive("bench", seconds=seconds, repeats=repeats)
     program = make_fused_program(experiment, devices)
     carry = program.init()
     began = time.perf_counter()
@@ -142,11 +156,11 @@ def bench_train(experiment: Experiment, *, devices: int | None = None, seconds: 
         state[0], table = compiled(state[0], program.counts[count])
         return table
 
-    timing = _time(call, seconds)
+    timings = [_time(call, seconds) for _ in range(repeats)]
     agents = sum(group.size for group in program.setup.spec.groups.values())
     steps = count * experiment.num_envs * experiment.num_steps * experiment.num_seeds
-    result = _result(timing, steps, agents, compile_s, program.mesh)
-    return {"experiment": experiment.to_dict()} | result | {"updates": count * timing["calls"]}
+    result = _result(timings, steps, agents, compile_s, program.mesh)
+    return {"experiment": experiment.to_dict()} | result | {"updates": count * sum(t["calls"] for t in timings)}
 
 
 def versions() -> dict[str, str]:
@@ -185,17 +199,22 @@ def _time(call: Callable[[], Any], seconds: float) -> dict[str, Any]:
     }
 
 
-def _result(timing: dict[str, Any], steps_a_call: int, agents: int, compile_s: float, mesh: Any) -> dict[str, Any]:
-    steps = steps_a_call * timing["calls"]
+def _result(
+    timings: list[dict[str, Any]], steps_a_call: int, agents: int, compile_s: float, mesh: Any
+) -> dict[str, Any]:
+    """What is kept of one or several timings of a call; `repeats` are the rates of each, in their order."""
+    rates = [steps_a_call * timing["calls"] / timing["wall"] for timing in timings]
+    rate, steps = statistics.median(rates), steps_a_call * sum(timing["calls"] for timing in timings)
     device = mesh.devices.flat[0]
     return {
-        "env_steps_per_s": steps / timing["wall"],
-        "agent_steps_per_s": steps * agents / timing["wall"],
-        "env_steps_per_cpu_s": steps / timing["cpu"],
+        "env_steps_per_s": rate,
+        "agent_steps_per_s": rate * agents,
+        "env_steps_per_cpu_s": statistics.median(steps_a_call * t["calls"] / t["cpu"] for t in timings),
+        "repeats": rates,
         "compile_s": compile_s,
         "steps": steps,
-        "wall_s": timing["wall"],
-        "cpu_s": timing["cpu"],
+        "wall_s": sum(timing["wall"] for timing in timings),
+        "cpu_s": sum(timing["cpu"] for timing in timings),
         "agents": agents,
         "device": f"{device.platform}: {device.device_kind}",
         "devices": int(mesh.size),

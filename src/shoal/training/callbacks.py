@@ -22,7 +22,7 @@ from shoal.core.errors import require
 from shoal.core.types import PyTree
 from shoal.training.evaluate import Evaluation
 from shoal.training.experiment import Experiment
-from shoal.training.loggers import Logger
+from shoal.training.loggers import Logger, Loggers, make_loggers, named_loggers, record_loggers
 
 
 @dataclasses.dataclass
@@ -51,13 +51,11 @@ class Event(Progress):
     policies: dict[str, PyTree] | None = None  # in on_evaluation and on_checkpoint
     evaluation: Evaluation | None = None  # in on_evaluation: returns of its episodes, by group
     checkpoint: Path | None = None  # in on_checkpoint: the folder that it was saved in
-    best: bool = False  # in on_checkpoint: whether this is the best checkpoint so far rather than the newest
+    best: bool = False  # in on_evaluation: whether it is the best so far; in on_checkpoint: whether that one is saved
 
     @property
     def mean_return(self) -> float:
-        """The sum over groups: of the evaluation or, without one, of the newest training metrics; NaN before the
-        first.
-        """
+        """The sum over groups, of the evaluation or else of the newest training metrics; NaN before the first."""
         found = self.evaluation.total_mean_return if self.evaluation else (self.line or {}).get("return")
         known = [value for value in np.atleast_1d(np.array(found, object)) if value is not None]
         return float(np.mean(known)) if known else math.nan
@@ -82,23 +80,27 @@ class Observers:
     def __init__(
         self,
         listeners: Sequence[Listener] = (),
-        callbacks: Sequence[Callback] = (),
-        loggers: Sequence[Logger] = (),
+        callbacks: Callback | Sequence[Callback] = (),
+        loggers: Loggers = (),
     ):
+        callbacks = [callbacks] if isinstance(callbacks, Callback) else callbacks
+        allowed = "an instance of shoal.Callback, or a list of them"
+        require(isinstance(callbacks, list | tuple), "shoal", "callbacks", callbacks, allowed)
         for callback in callbacks:
             require(isinstance(callback, Callback), "callbacks", "each", callback, "an instance of shoal.Callback")
-        self.listeners, self.callbacks, self.loggers = tuple(listeners), tuple(callbacks), tuple(loggers)
+        self.listeners, self.callbacks = tuple(listeners), tuple(callbacks)
+        self.loggers, self.names = tuple(make_loggers(loggers)), named_loggers(loggers)
         self.stopping = False
         self._opened: list[Logger] = []
 
     def open(self, experiment: Experiment, folder: Path | None, update: int) -> None:
-        """Before the first line. update: lines after it will be written, again if a stopped run had written them
-        before.
-        """
+        """Before the first line. update: lines after it are written, again if a stopped run had written them."""
         self.stopping = False
         for logger in self.loggers:
             logger.open(experiment, folder, update)
             self._opened.append(logger)
+        if folder is not None:
+            record_loggers(folder, self.names)
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Passes a line to the loggers, without entries that are not numbers, such as the mixtures of a population."""

@@ -8,28 +8,22 @@ Two kinds of leaves need help. Types that numpy does not know (such as bfloat16)
 the same width; typed PRNG keys are stored as their raw data, with the name of their generator in the manifest.
 
 The structure of the tree is not stored: `load` takes it from `like`, a tree of the same form, so static metadata never
-comes from a file. The zip's comment is a SHA-256 of the whole file (its own digits counted as zeros), because zip's
-checksums cover the arrays but not the bytes between them.
-
-The seal detects damage, not forgery: anyone can compute it. So members must be uncompressed, adjacent, and of the
-sizes that the manifest declares and `like` requires; all of that is checked before an array is allocated. Callers
-check what they keep in `meta` themselves (see `records`).
+comes from a file. Damage is noticed, and sizes other than those that the manifest declares and `like` requires are
+refused before an array is allocated (see `sealed_archive`). Callers check what they keep in `meta` themselves (see
+`records`).
 
 One process at a time may write to a folder.
 """
 
 import contextlib
-import hashlib
 import json
-import math
 import os
 import re
-import struct
 import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -39,26 +33,18 @@ from shoal.core.errors import OptionError, RunError, require
 from shoal.core.files import check_folder, open_file, parse_json, sync_folder
 from shoal.core.types import PyTree
 from shoal.core.version import VERSION
+from shoal.training import sealed_archive
 from shoal.training.mismatch import differing_shapes
+from shoal.training.sealed_archive import DamagedError, MalformedError
 
 FORMAT_VERSION = 1
 
 _MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{10,})\.npz")
-_SEAL = b"shoal sha256 "
-_BLANK_SEAL = _SEAL + b"0" * 64
 _MAX_LISTED = 5
 _MOST_MANIFEST = 1 << 27
 """Bytes. Manifests of early versions contained a row of metrics for every update since the last line."""
-_MOST_CENTRAL = 1 << 22
-"""Bytes of the zip's table of contents: some ten thousand leaves."""
 _MOST_DIMENSIONS, _MOST_LENGTH = 32, 1 << 40
-_END, _LOCATOR, _END64 = (struct.Struct(form) for form in ("<4s4H2LH", "<4sLQL", "<4sQ2H2L4Q"))
-"""The records at the end of a zip: the last one, and for large files two more before it."""
-_HEADER = re.compile(
-    rb"\{'descr': '([<>|=]?[a-zA-Z]\d*)', 'fortran_order': (True|False), 'shape': \(([\d, ]*)\), \}\s*"
-)
-_MOST_HEADER = 4096
 _writing = threading.Lock()  # a run may save from a background thread and, on Ctrl-C, from its main thread
 
 
@@ -81,7 +67,7 @@ def save(folder: Path, step: int, tree: PyTree, meta: dict[str, Any], keep: int 
             check_folder(folder)
             folder.mkdir(exist_ok=True)  # no parents: a run folder that was removed is not recreated
             _remove(folder.glob("step-*.npz.tmp"))  # left behind by a killed process
-            _write(temporary, manifest, arrays)
+            sealed_archive.write(temporary, _MANIFEST, manifest, arrays)
             os.replace(temporary, path)
             sync_folder(folder)
         except OSError as error:
@@ -120,7 +106,7 @@ def load(path: Path, like: PyTree, partial: bool = False) -> PyTree:
         wanted = _flatten(like)
         considered = {name: entry for name, entry in stored.items() if name in wanted} if partial else stored
         _check_same(path, considered, wanted)
-        leaves = [_read_leaf(path, archive, stored[name]) for name in wanted]
+        leaves = [_read_leaf(archive, stored[name]) for name in wanted]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
@@ -132,12 +118,10 @@ def read_meta(path: Path) -> dict[str, Any]:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Every leaf by its path in the tree; PRNG keys as their raw data. For inspecting a file without the code that
-    wrote it.
-    """
+    """Every leaf by its path in the tree, PRNG keys as raw data: needs no code of the tree that was saved."""
     path = Path(path)
     with _open(path) as archive:
-        return {name: _read_array(path, archive, entry) for name, entry in _entries(path, archive).items()}
+        return {name: _read_array(archive, entry) for name, entry in _entries(path, archive).items()}
 
 
 class _Entry(NamedTuple):
@@ -192,44 +176,7 @@ def _describe(name: str, leaf: Any) -> _Entry:
 def _to_host(leaves: dict[str, Any]) -> dict[str, np.ndarray]:
     raw = {name: jax.random.key_data(leaf) if _is_key(leaf) else leaf for name, leaf in leaves.items()}
     arrays = {name: np.asarray(leaf) for name, leaf in jax.device_get(raw).items()}
-    return {name: array.view(_storage_dtype(array.dtype)) for name, array in arrays.items()}
-
-
-def _storage_dtype(dtype: np.dtype) -> np.dtype:
-    """The type that numpy's file format can name: unsigned integers in place of types defined outside numpy."""
-    return dtype if dtype.isbuiltin == 1 or dtype.byteorder == ">" else np.dtype(f"u{dtype.itemsize}")
-
-
-class _HashingStream:
-    """Writes everything to a file and digests it on the way. Without `seek`, so zip writes each byte once and in
-    order.
-    """
-
-    def __init__(self, file: BinaryIO):
-        self._file = file
-        self.digest = hashlib.sha256()
-
-    def write(self, data: Any) -> int:
-        self.digest.update(data)
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-
-def _write(path: Path, manifest: bytes, arrays: dict[str, np.ndarray]) -> None:
-    with open_file(path, "xb") as file:
-        stream = _HashingStream(cast(BinaryIO, file))
-        with zipfile.ZipFile(cast(IO[bytes], stream), "w", zipfile.ZIP_STORED) as archive:
-            archive.comment = _BLANK_SEAL
-            archive.writestr(zipfile.ZipInfo(_MANIFEST), manifest)  # ZipInfo: a fixed date, so equal trees, equal files
-            for name, array in arrays.items():
-                with archive.open(zipfile.ZipInfo(name + ".npy"), "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
-        file.seek(-len(_BLANK_SEAL), os.SEEK_END)
-        file.write(_SEAL + stream.digest.hexdigest().encode())
-        file.flush()
-        os.fsync(file.fileno())
+    return {name: array.view(sealed_archive.storage_dtype(array.dtype)) for name, array in arrays.items()}
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -254,72 +201,17 @@ def _remove(paths: Any) -> None:
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive, after checking its seal and its table of contents."""
+    """The archive of a checkpoint; what is wrong with it is a `RunError` that says what to do."""
     try:
         check_folder(path.parent)
-        with open_file(path, "rb") as file:
-            if not _seal_holds(cast(BinaryIO, file)):
-                raise _damage_error(path)
-            _check_central(path, cast(BinaryIO, file))
-            with zipfile.ZipFile(file) as archive:
-                _check_members(path, archive, os.fstat(file.fileno()).st_size)
-                yield archive
-    except (zipfile.BadZipFile, EOFError, struct.error) as error:
+        with sealed_archive.open_archive(path) as archive:
+            yield archive
+    except DamagedError as error:
         raise _damage_error(path) from error
-    except (NotImplementedError, UnicodeDecodeError) as error:  # a zip that no version of Shoal writes
+    except MalformedError as error:
         raise _malformed(path, str(error)) from error
     except OSError as error:
         raise RunError(f"could not read the checkpoint {path}: {error.strerror or error}") from error
-
-
-def _check_central(path: Path, file: BinaryIO) -> None:
-    """Refuses a huge table of contents before parsing it."""
-    place = file.seek(0, os.SEEK_END) - len(_BLANK_SEAL) - _END.size
-    size = _record(file, place, _END, b"PK\5\6")[5]
-    before = place - _LOCATOR.size
-    if before >= _END64.size:
-        file.seek(before)
-        if file.read(4) == b"PK\6\7":
-            size = max(size if size != 0xFFFFFFFF else 0, _record(file, before - _END64.size, _END64, b"PK\6\6")[8])
-    if size > _MOST_CENTRAL:
-        raise _malformed(path, f"its table of contents has {size:,} bytes")
-
-
-def _record(file: BinaryIO, place: int, form: struct.Struct, mark: bytes) -> tuple[Any, ...]:
-    if place < 0:
-        raise zipfile.BadZipFile
-    file.seek(place)
-    found = form.unpack(file.read(form.size))
-    if found[0] != mark:
-        raise zipfile.BadZipFile
-    return found
-
-
-def _check_members(path: Path, archive: zipfile.ZipFile, size: int) -> None:
-    """Requires members to be uncompressed, uniquely named and adjacent within the file."""
-    end, names = 0, set()
-    for member in sorted(archive.infolist(), key=lambda member: member.header_offset):
-        plain = member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 0x41
-        if not plain or member.compress_size != member.file_size:
-            raise _malformed(path, f"{member.filename}: it is compressed or encrypted")
-        if member.filename in names:
-            raise _malformed(path, f"{member.filename}: it occurs twice")
-        if member.header_offset < end or member.header_offset + member.file_size > size:
-            raise _malformed(path, f"{member.filename}: it overlaps with another member, or with the end of the file")
-        names.add(member.filename)
-        end = member.header_offset + member.file_size
-
-
-def _seal_holds(file: BinaryIO) -> bool:
-    body = file.seek(0, os.SEEK_END) - len(_BLANK_SEAL)
-    if body < 0:
-        return False
-    file.seek(0)
-    digest = hashlib.sha256()
-    for start in range(0, body, 1 << 20):
-        digest.update(file.read(min(1 << 20, body - start)))
-    digest.update(_BLANK_SEAL)
-    return file.read() == _SEAL + digest.hexdigest().encode()
 
 
 def _damage_error(path: Path) -> RunError:
@@ -332,7 +224,7 @@ def _advice(path: Path) -> str:
     others = [other for other in _checkpoints(path.parent) if other.name != path.name]
     for other in reversed(others):
         with contextlib.suppress(OSError, RunError), open_file(other, "rb") as file:
-            if _seal_holds(cast(BinaryIO, file)):
+            if sealed_archive.seal_holds(cast(BinaryIO, file)):
                 return f"Use the newest intact one, {other.name}: remove the damaged file and resume."
     return "There is no intact checkpoint beside it: start a new run."
 
@@ -435,55 +327,14 @@ def _show_entry(entry: _Entry) -> str:
     return f"{kind}{list(entry.shape)}"
 
 
-def _read_leaf(path: Path, archive: zipfile.ZipFile, entry: _Entry) -> Any:
+def _read_leaf(archive: zipfile.ZipFile, entry: _Entry) -> Any:
     if entry.key is None:
-        return _read_array(path, archive, entry)
+        return _read_array(archive, entry)
     each = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=entry.key))).shape
-    array = _read_array(path, archive, entry, entry.shape + each)
+    array = sealed_archive.read_array(archive, entry.path, np.dtype(entry.dtype), entry.shape + each)
     return jax.random.wrap_key_data(jax.device_put(array), impl=entry.key)
 
 
-def _read_array(
-    path: Path, archive: zipfile.ZipFile, entry: _Entry, shape: tuple[int, ...] | None = None
-) -> np.ndarray:
-    """One leaf. shape: of its array, if known; the raw data of a key has more axes than the key.
-
-    Nothing is allocated before the sizes declared by the manifest, the array's header and the member agree.
-    """
-    try:
-        size = archive.getinfo(entry.path + ".npy").file_size
-        with archive.open(entry.path + ".npy") as member:
-            header, stored, fortran, declared = _read_header(cast(BinaryIO, member))
-            wanted = shape or (entry.shape if entry.key is None else declared)
-            dtype = np.dtype(entry.dtype)
-            if stored != _storage_dtype(dtype) or declared != wanted or declared[: len(entry.shape)] != entry.shape:
-                raise ValueError(f"the array is {stored}{list(declared)}")
-            if size != header + math.prod(declared) * stored.itemsize:
-                raise ValueError(f"{stored}{list(declared)} does not fill {size:,} bytes")
-            array = np.empty(math.prod(declared), stored)
-            filled = array.view(np.uint8)
-            for start in range(0, len(filled), 1 << 20):
-                part = np.frombuffer(member.read(min(1 << 20, len(filled) - start)), np.uint8)
-                filled[start : start + (1 << 20)] = part.reshape(len(filled[start : start + (1 << 20)]))
-            member.read(1)  # at the end of a member, zip compares its checksum
-    except (KeyError, TypeError, ValueError) as error:
-        raise _malformed(path, f"{entry.path}: {error}") from error
-    return (array.reshape(declared[::-1]).T if fortran else array.reshape(declared)).view(dtype)
-
-
-def _read_header(member: BinaryIO) -> tuple[int, np.dtype, bool, tuple[int, ...]]:
-    """Parses an array in numpy's format: length of the header, then type, order and shape.
-
-    Only headers of arrays of numbers and booleans are accepted.
-    """
-    start = member.read(8)
-    wide = start[6:] != b"\1\0"
-    length = int.from_bytes(member.read(4 if wide else 2), "little")
-    if start[:6] != b"\x93NUMPY" or length > _MOST_HEADER:
-        raise ValueError("it is not an array")
-    text = member.read(length)
-    found = _HEADER.fullmatch(text)
-    if not found or found[1][-1:] == b"O":
-        raise ValueError("it is not an array of numbers: objects are never loaded")
-    shape = tuple(int(part) for part in found[3].split(b",") if part.strip())
-    return 12 + length if wide else 10 + length, np.dtype(found[1].decode()), found[2] == b"True", shape
+def _read_array(archive: zipfile.ZipFile, entry: _Entry) -> np.ndarray:
+    """One leaf; the raw data of a key has more axes than the key."""
+    return sealed_archive.read_array(archive, entry.path, np.dtype(entry.dtype), entry.shape, entry.key is not None)

@@ -9,6 +9,7 @@ import resource
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -62,6 +63,45 @@ def make_mesh(num_envs: int, parts: int, count: int | None = None) -> Mesh:
             f"Try {-(-num_envs // (count * parts)) * count * parts}, or fewer devices."
         )
     return Mesh(np.array(devices[:count]), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def make_mesh_of_hosts(num_envs: int, parts: int, count: int | None = None) -> Mesh:
+    """A mesh over `count` devices of each host or, by default, over as many as the copies can be spread over evenly.
+
+    Hosts come in the order of their indices, so that copies lie as they would on one machine with all the devices.
+    """
+    hosts: dict[int, list[Any]] = {}
+    for device in jax.devices():
+        hosts.setdefault(device.process_index, []).append(device)
+    most = min(map(len, hosts.values()))
+    if count is None:
+        least = MIN_SHARE if jax.local_devices()[0].platform == "cpu" else 1
+        shares = [n * len(hosts) for n in range(2, most + 1)]
+        fits = [all_of_them for all_of_them in shares if num_envs % (all_of_them * parts) == 0]
+        count = max([1, *(size // len(hosts) for size in fits if num_envs // size >= least)])
+    require(1 <= count <= most, "experiment", "devices", count, f"between 1 and {most}, which every host has")
+    unit = len(hosts) * count * parts
+    if num_envs % unit:
+        raise OptionError(
+            f"num_envs must be a multiple of {unit} ({len(hosts)} hosts x {count} devices x {parts} minibatches), got "
+            f"{num_envs}. Try {-(-num_envs // unit) * unit}, or fewer devices."
+        )
+    devices = [device for index in sorted(hosts) for device in hosts[index][:count]]
+    return Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def place(tree: Any, shardings: Any) -> Any:
+    """A tree of host arrays, the same on all hosts, laid out over devices: each host fills those of its own."""
+
+    def put(leaf: Any, sharding: NamedSharding) -> jax.Array:
+        if sharding.is_fully_addressable:
+            return jax.device_put(leaf, sharding)
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(put(jax.random.key_data(leaf), sharding), impl=jax.random.key_impl(leaf))
+        array = np.asarray(leaf)
+        return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+    return jax.tree.map(put, tree, shardings)
 
 
 def replicate(mesh: Mesh, tree: Any) -> Any:

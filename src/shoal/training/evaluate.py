@@ -15,18 +15,21 @@ from jax import lax
 from shoal.batching.regroup import return_groups, sum_rewards, unwrap_regrouped
 from shoal.batching.rollout import Actor, Policies, Uniform, step
 from shoal.core import trees
+from shoal.core.checks import require_counts
 from shoal.core.env import Env
-from shoal.core.errors import OptionError, ShoalError, WorldError, require_positive, require_type, unknown_name
+from shoal.core.errors import OptionError, ShoalError, WorldError, require, require_positive, require_type, unknown_name
 from shoal.core.host import HostEnvProxy
 from shoal.core.types import PyTree, Scene
-from shoal.training.experiment import Setup
+from shoal.training.experiment import Setup, Stepping, check_stepping
 from shoal.training.host_stages import TIMEOUT
-from shoal.training.memory import SMALLER, Need, largest_count, need_of, require_counts, require_room
+from shoal.training.memory import SMALLER, Need, largest_count, need_of, require_room
 from shoal.training.statistics import interval
 
 BATCH = 4096
 """The most episodes played at once."""
 MAX_STEPS = 100_000
+CHUNK = 50
+"""Steps that are recorded at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +102,12 @@ def evaluate(
     return Evaluator(setup, episodes, seed, explore, env_workers, env_timeout)(policies)
 
 
+Gains = Callable[[Env, Mapping[str, jax.Array]], dict[str, jax.Array]]
+"""Maps the rewards of a step, `[E, n]` by policy, to those that are summed over an episode, `[E]` by name."""
+
+
 class Evaluator:
-    """`evaluate` for a sequence of policies: compiled once for all of them."""
+    """`evaluate` for a sequence of policies: compiled once for all of them. gains: what returns are counted by."""
 
     def __init__(
         self,
@@ -110,16 +117,18 @@ class Evaluator:
         explore: bool = False,
         env_workers: int = 0,
         env_timeout: float = TIMEOUT,
+        gains: Gains = sum_rewards,
     ):
-        from shoal.training import host  # which imports this module
 
+        require(isinstance(episodes, int | np.integer), "evaluate", "episodes", episodes, "a whole number")
+        require(isinstance(seed, int | np.integer), "evaluate", "seed", seed, "a whole number")
         require_positive("evaluate", episodes=episodes)
         require_counts("evaluate", episodes=episodes)
-        self.setup, self.episodes, self.seed, self.explore = setup, episodes, seed, explore
-        self.stepping = host.Stepping(env_workers, env_timeout)
+        self.setup, self.episodes, self.seed, self.explore, self.gains = setup, episodes, seed, explore, gains
+        self.stepping = Stepping(env_workers, env_timeout)
         self.hosted = isinstance(unwrap_regrouped(setup.env), HostEnvProxy)
         if not self.hosted:
-            host.check_stepping(setup.experiment, self.stepping)
+            check_stepping(setup.experiment, self.stepping)
         self._programs: dict[tuple[str, ...], tuple[Callable, int]] = {}
 
     def __call__(self, policies: dict[str, PyTree] | None) -> Evaluation:
@@ -129,7 +138,8 @@ class Evaluator:
         if seeds is not None:
             return _stack([self(jax.tree.map(lambda leaf, i=i: leaf[i], policies)) for i in range(seeds)])
         if self.hosted:
-            return host.evaluate(self.setup, policies, self.episodes, self.seed, self.explore, self.stepping)
+            played = self.episodes, self.seed, self.explore, self.stepping, self.gains
+            return host.evaluate(self.setup, policies, *played)
         return self._compiled(policies)
 
     def _compiled(self, policies: dict[str, PyTree] | None) -> Evaluation:
@@ -150,7 +160,7 @@ class Evaluator:
     def _program(self, names: tuple[str, ...], actor: Actor, given: dict[str, PyTree]) -> tuple[Callable, int]:
         """The program for policies of these names, and how many episodes it plays at once."""
         if names not in self._programs:
-            program = play(self.setup, actor)
+            program = play(self.setup, actor, self.gains)
             try:
                 batch = _batch(self.setup, program, given, min(BATCH, self.episodes))
             except FlaxError as error:
@@ -177,11 +187,8 @@ def _batch(setup: Setup, program: Callable, policies: PyTree, asked: int) -> int
     return largest_count(f"an episode of {setup.experiment.env}", need, asked)
 
 
-def play(setup: Setup, actor: Actor, gains: Callable[[Env, Mapping[str, jax.Array]], dict] = sum_rewards):
-    """The compiled program `(policies, key, copy ids) -> returns by return group [E], lengths [E], ended [E]`.
-
-    gains: maps the rewards of a step, `[E, n]` by policy, to those that are summed, `[E]` by name.
-    """
+def play(setup: Setup, actor: Actor, gains: Gains = sum_rewards):
+    """The compiled program `(policies, key, copy ids) -> returns by return group [E], lengths [E], ended [E]`."""
 
     @jax.jit
     def program(policies, key, ids):
@@ -221,49 +228,80 @@ def record(
     setup: Setup, policies: dict[str, PyTree] | None, seed: int = 0, explore: bool = False, max_steps: int = 2000
 ) -> Recording:
     """Plays one episode and keeps a scene of every step."""
-    seeds = num_seeds(setup, policies)
-    if seeds is not None:
-        raise OptionError(
-            f"these are the policies of {seeds} seeds, but an episode is recorded with those of one: take them by "
-            "jax.tree.map(lambda leaf: leaf[0], policies)"
-        )
-    actor, policies = assign_policies(setup, policies, explore)
-    vectorised = setup.vectorised(1)
+    return recorder_of(setup, explore)(policies, seed, max_steps)
 
-    def picture(state, params):
-        params = setup.env.default_params() if params is None else trees.row(params)
-        return setup.env.scene(trees.row(state), params)
 
-    @functools.partial(jax.jit, static_argnums=3)
-    def some(policies, worlds, memory, length):
-        def body(carry, _):
-            worlds, memory = carry
-            acts = actor.act(policies, memory, worlds)
-            following, outcome, ended = vectorised.step(worlds, acts.action)
-            rewards = {name: value[0] for name, value in sum_rewards(setup.env, outcome.reward).items()}
-            return (following, acts.memory), (picture(ended.state, worlds.params), rewards, ended.mask[0])
+def recorder_of(setup: Setup, explore: bool = False) -> "Recorder":
+    """The recorder of a setup: one for all who record its episodes, so that they compile one program."""
+    return setup.recorders.setdefault(explore, Recorder(setup, explore))
 
-        return lax.scan(body, (worlds, memory), length=length)
 
-    shapes = jax.eval_shape(vectorised.reset, jax.random.key(seed))
-    memory = actor.initial_memory(policies, 1)
-    traced = jax.make_jaxpr(some, static_argnums=3)(policies, shapes, memory, 50)
-    require_room(f"an episode of {setup.experiment.env}", need_of((policies, shapes), traced), lambda: SMALLER)
-    worlds = jax.jit(vectorised.reset)(jax.random.key(seed))
-    frames = [jax.tree.map(lambda leaf: np.asarray(leaf)[None], jax.jit(picture)(worlds.state, worlds.params))]
-    rewards = [{name: np.zeros(1) for name in return_groups(setup.env)}]
-    over, played = False, 0
-    while not over and played < max_steps:
-        (worlds, memory), chunk = some(policies, worlds, memory, 50)
-        scenes, gained, ended = jax.tree.map(np.asarray, chunk)
-        over = bool(ended.any())
-        length = int(np.argmax(ended)) + 1 if over else 50
-        played += length
-        frames.append(jax.tree.map(lambda leaf, n=length: leaf[:n], scenes))
-        rewards.append({name: value[:length] for name, value in gained.items()})
-    joined = jax.tree.map(lambda *parts: np.concatenate(parts), *frames)
-    returns = {name: np.cumsum(np.concatenate([part[name] for part in rewards])) for name in rewards[0]}
-    return Recording(joined, returns)
+class Recorder:
+    """`record` for a sequence of policies and episodes: compiled once for all of them."""
+
+    def __init__(self, setup: Setup, explore: bool = False):
+        self.setup, self.explore = setup, explore
+        self._vectorised = setup.vectorised(1)
+        self._programs: dict[tuple[str, ...], tuple[Actor, Callable]] = {}
+        self._reset, self._picture = jax.jit(self._vectorised.reset), jax.jit(self._scene)
+
+    def __call__(self, policies: dict[str, PyTree] | None, seed: int = 0, max_steps: int = 2000) -> Recording:
+        setup = self.setup
+        seeds = num_seeds(setup, policies)
+        if seeds is not None:
+            raise OptionError(
+                f"these are the policies of {seeds} seeds, but an episode is recorded with those of one: take them by "
+                "jax.tree.map(lambda leaf: leaf[0], policies)"
+            )
+        actor, some, given = self._program(policies)
+        worlds, memory = self._reset(jax.random.key(seed)), actor.initial_memory(given, 1)
+        frames = [jax.tree.map(lambda leaf: np.asarray(leaf)[None], self._picture(worlds.state, worlds.params))]
+        rewards = [{name: np.zeros(1) for name in return_groups(setup.env)}]
+        over, played = False, 0
+        while not over and played < max_steps:
+            (worlds, memory), chunk = some(given, worlds, memory)
+            scenes, gained, ended = jax.tree.map(np.asarray, chunk)
+            over = bool(ended.any())
+            length = int(np.argmax(ended)) + 1 if over else CHUNK
+            played += length
+            frames.append(jax.tree.map(lambda leaf, n=length: leaf[:n], scenes))
+            rewards.append({name: value[:length] for name, value in gained.items()})
+        joined = jax.tree.map(lambda *parts: np.concatenate(parts), *frames)
+        returns = {name: np.cumsum(np.concatenate([part[name] for part in rewards])) for name in rewards[0]}
+        return Recording(joined, returns)
+
+    def _program(self, policies: dict[str, PyTree] | None) -> tuple[Actor, Callable, dict[str, PyTree]]:
+        """Who acts, the program that plays some steps, and the policies of all groups."""
+        actor, given = assign_policies(self.setup, policies, self.explore)
+        names = tuple(policies or ())
+        if names not in self._programs:
+            some = self._some(actor)
+            shapes = jax.eval_shape(self._vectorised.reset, jax.random.key(0))
+            traced = jax.make_jaxpr(some)(given, shapes, actor.initial_memory(given, 1))
+            what = f"an episode of {self.setup.experiment.env}"
+            require_room(what, need_of((given, shapes), traced), lambda: SMALLER)
+            self._programs[names] = actor, some
+        return *self._programs[names], given
+
+    def _some(self, actor: Actor) -> Callable:
+        """`(policies, worlds, memory) -> (worlds, memory), (scenes, rewards, ended)`, of `CHUNK` steps."""
+
+        @jax.jit
+        def some(policies, worlds, memory):
+            def body(carry, _):
+                worlds, memory = carry
+                acts = actor.act(policies, memory, worlds)
+                following, outcome, ended = self._vectorised.step(worlds, acts.action)
+                rewards = {name: value[0] for name, value in sum_rewards(self.setup.env, outcome.reward).items()}
+                return (following, acts.memory), (self._scene(ended.state, worlds.params), rewards, ended.mask[0])
+
+            return lax.scan(body, (worlds, memory), length=CHUNK)
+
+        return some
+
+    def _scene(self, state: PyTree, params: PyTree) -> Scene:
+        params = self.setup.env.default_params() if params is None else trees.row(params)
+        return self.setup.env.scene(trees.row(state), params)
 
 
 def assign_policies(setup: Setup, policies: dict[str, PyTree] | None, explore: bool) -> tuple[Actor, dict[str, PyTree]]:

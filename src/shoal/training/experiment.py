@@ -11,18 +11,18 @@ from shoal.algorithms import PPO
 from shoal.batching.regroup import regroup
 from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import Algorithm, LearnerSpec
+from shoal.core.checks import check_types
 from shoal.core.env import Env, Spec, describe, groups_of
 from shoal.core.errors import OptionError, require, require_positive
 from shoal.core.host import HostEnvProxy
-from shoal.core.options import check_types
 from shoal.core.origin import DATA, USER, Origin
 from shoal.core.registry import build_env
 from shoal.envs.wrappers import NOTHING, WRAPPERS, Wrapper, wrap
 from shoal.training import records
+from shoal.training.host_stages import TIMEOUT
 from shoal.training.serialise import UNSTORED, from_plain, to_plain
 
 if TYPE_CHECKING:
-    from shoal.training.host import Stepping
     from shoal.training.program import Program
 
 MOST_WRAPPERS = 64
@@ -38,12 +38,31 @@ class Learner:
     """
 
     algorithm: Algorithm = dataclasses.field(default_factory=PPO)
-    policies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    frozen: bool = False
-    weights: str | None = None
+    policies: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)  # their seats, by name
+    frozen: bool = False  # it plays but does not learn
+    weights: str | None = None  # a run folder to start from
 
     def __post_init__(self):
         check_types(self, "learner")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stepping:
+    """How environments are stepped. workers: the number of worker processes; 0: in this process.
+
+    timeout: seconds that a step may take. After that a worker is replaced; in this process, a warning is printed.
+    """
+
+    workers: int = 0
+    timeout: float = TIMEOUT
+
+    def __post_init__(self):
+        whole = isinstance(self.workers, int) and not isinstance(self.workers, bool) and self.workers >= 0
+        require(whole, "environments", "env_workers", self.workers, "a whole number, 0 (none) or greater")
+        require_positive("environments", env_timeout=self.timeout)
+
+
+IN_THIS_PROCESS = Stepping()
 
 
 class Config(abc.ABC):
@@ -68,9 +87,7 @@ class Config(abc.ABC):
 
     @abc.abstractmethod
     def program(self, devices: int | None = None) -> "Program[Any]":
-        """The program for the loop, over all local devices or the first few; refuses what cannot work or does not
-        fit.
-        """
+        """The program for the loop, over all local devices or the first few; refuses what cannot work or fit."""
 
     def read_meta(self, path: Path) -> dict[str, Any]:
         """The meta data of a checkpoint of such a run: at least `update` and `seconds`."""
@@ -79,6 +96,21 @@ class Config(abc.ABC):
     def is_finished(self, meta: Mapping[str, Any]) -> bool:
         """Whether the run is complete at a checkpoint with this meta data."""
         return meta["update"] >= self.played.num_updates
+
+
+class Extensible(Config):
+    """The config of a run that may be continued beyond its end, by a larger total."""
+
+    extent: ClassVar[str]
+    """The option with that total."""
+
+    @property
+    @abc.abstractmethod
+    def total(self) -> int: ...
+
+    @abc.abstractmethod
+    def extended(self, total: int) -> Self:
+        """The same with another total."""
 
 
 class Composed(Config):
@@ -95,10 +127,11 @@ class Composed(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class Experiment(Config):
+class Experiment(Extensible):
     """Everything needed to reproduce a training run."""
 
     kind: ClassVar[str] = "training"
+    extent: ClassVar[str] = "total_env_steps"
 
     env: str  # id of the world
     env_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # options that differ from the defaults
@@ -153,7 +186,7 @@ class Experiment(Config):
                 f"{self.env} runs on the host, where Shoal's wrappers do not apply: use its own library's, and leave "
                 "out --wrap"
             )
-        return wrap(world, self.wrappers)
+        return wrap(world, self.wrappers) if self.wrappers else world
 
     def replace(self, **changes: Any) -> "Experiment":
         """The same with some changes. Unlike `dataclasses.replace`, keeps the world if it has been built."""
@@ -172,6 +205,13 @@ class Experiment(Config):
     def played(self) -> "Experiment":
         return self
 
+    @property
+    def total(self) -> int:
+        return self.total_env_steps
+
+    def extended(self, total: int) -> "Experiment":
+        return self.replace(total_env_steps=total)
+
     def at_home(self) -> "Experiment":
         learners = dict(self.learners)
         for name, learner in learners.items():
@@ -179,16 +219,13 @@ class Experiment(Config):
                 learners[name] = dataclasses.replace(learner, weights=str(Path(learner.weights).absolute()))
         return self.replace(learners=learners)
 
-    def program(self, devices: int | None = None, stepping: "Stepping | None" = None) -> "Program[Any]":
-        """The fused program, or the host program if the environment runs on the host; `stepping`: how it is stepped
-        there.
-        """
+    def program(self, devices: int | None = None, stepping: Stepping = IN_THIS_PROCESS) -> "Program[Any]":
+        """The fused program, or the host program for an environment on the host. stepping: how that is stepped."""
         from shoal.training import fused, host  # which import this module
 
-        stepping = stepping or host.IN_THIS_PROCESS
         if isinstance(self.world, HostEnvProxy):
             return host.make_host_program(self, devices, stepping)
-        host.check_stepping(self, stepping)
+        check_stepping(self, stepping)
         return fused.make_fused_program(self, devices)
 
     def to_dict(self) -> dict[str, Any]:
@@ -216,9 +253,23 @@ class Setup:
         by_policy = {policy: algorithm for algorithm, spec in self.learners.values() for policy in spec.groups}
         return {name: by_policy[name] for name in self.spec.groups}
 
+    @functools.cached_property
+    def recorders(self) -> dict[bool, Any]:
+        """What records episodes, by whether policies explore: see `evaluate.recorder_of`, which fills it."""
+        return {}
+
     def vectorised(self, num_envs: int | None = None) -> Vectorised:
         with_state = any(algorithm.traits.needs_global_state for algorithm, _ in self.learners.values())
         return Vectorised(self.env, num_envs or self.experiment.num_envs, self.experiment.randomise, with_state)
+
+
+def check_stepping(experiment: Experiment, stepping: Stepping) -> None:
+    """Refuses workers for a compiled world, which is not stepped in Python."""
+    if stepping.workers:
+        raise OptionError(
+            f"{experiment.env} is compiled: --env-workers is for environments of other libraries, which are stepped in "
+            "Python; leave it out"
+        )
 
 
 def make_world(experiment: Experiment) -> Env:

@@ -1,7 +1,9 @@
 """Films an episode of an environment of another library, through its own `render`."""
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -19,6 +21,10 @@ from shoal.training.host_stages import SeparateEnvs
 
 RENDERED = {"render_mode": "rgb_array"}
 """The option that makes environments of Gymnasium and PettingZoo render arrays."""
+SILENT = {"SDL_AUDIODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+"""Variables of the process by which pygame needs no sound card, and says nothing on stdout."""
+UNSEEN = {"SDL_VIDEODRIVER": "dummy"}
+"""And no screen."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,15 +72,54 @@ def film(
     setup: Setup, policies: dict[str, PyTree] | None, seed: int = 0, explore: bool = False, max_steps: int = 2000
 ) -> Film:
     """Plays one episode, or its first `max_steps` steps, with the policies by name, and films it."""
-    setup = _rendering(setup)
+    with _quiet_pygame(shown=setup.experiment.env_options.get("render_mode") == "human"):
+        return _play(_rendering(setup), policies, seed, explore, max_steps)
+
+
+class Filmer:
+    """`film` for a sequence of policies: compiled once for all of them, in a new environment each."""
+
+    def __init__(self, setup: Setup, explore: bool = False):
+        self.setup, self.explore = setup, explore
+        self._shown = setup.experiment.env_options.get("render_mode") == "human"
+        self._steppers: dict[tuple[str, ...], HostStepper] = {}
+
+    def __call__(self, policies: dict[str, PyTree] | None, seed: int = 0, max_steps: int = 2000) -> Film:
+        with _quiet_pygame(self._shown):
+            names = tuple(policies or ())
+            if names not in self._steppers:
+                setup = _rendering(self.setup)
+                self._steppers[names] = HostStepper(setup, assign_policies(setup, policies, self.explore)[0], 1)
+            stepper = self._steppers[names]
+            given = assign_policies(stepper.setup, policies, self.explore)[1]
+            return _shoot(stepper, given, seed, max_steps)
+
+
+@contextlib.contextmanager
+def _quiet_pygame(shown: bool) -> Iterator[None]:
+    """Sets what the user has not set otherwise. shown: in a window."""
+    added = {name: value for name, value in (SILENT | ({} if shown else UNSEEN)).items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def _play(setup: Setup, policies: dict[str, PyTree] | None, seed: int, explore: bool, max_steps: int) -> Film:
     actor, given = assign_policies(setup, policies, explore)
-    host_stepper = HostStepper(setup, actor, 1)
+    return _shoot(HostStepper(setup, actor, 1), given, seed, max_steps)
+
+
+def _shoot(host_stepper: HostStepper, given: PyTree, seed: int, max_steps: int) -> Film:
+    """Opens an environment, films it, and closes it."""
     batch = host_stepper.proxy.open(1)
     if not isinstance(batch, SerialHostBatch) or not callable(
         getattr(getattr(batch.envs[0], "env", None), "render", None)
     ):
         batch.close()
-        raise _no_pictures(setup.experiment.env, "it has no render")
+        raise _no_pictures(host_stepper.setup.experiment.env, "it has no render")
     filmed = FilmedEnv(batch.envs[0])
     seeds = np.random.SeedSequence(seed).generate_state(1).tolist()
     try:

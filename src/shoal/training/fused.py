@@ -24,17 +24,19 @@ from shoal.batching.regroup import unwrap_regrouped
 from shoal.batching.rollout import Episodes, Policies, Rollout, make_experience, rollout
 from shoal.batching.vectorise import Worlds
 from shoal.core.algorithm import Replays, require_protocol
-from shoal.core.contract import check_contract, checked_update, is_own
+from shoal.core.checks import require_counts
+from shoal.core.contract import check_contract, checked_update
 from shoal.core.errors import OptionError
+from shoal.core.extensions import is_own
 from shoal.core.host import HostEnvProxy
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
 from shoal.ops.replay import is_replay, num_bytes
 from shoal.training import checkpoint, records
 from shoal.training import nan_guard as nonfinite
-from shoal.training.devices import AXIS, make_mesh
+from shoal.training.devices import AXIS, make_mesh, make_mesh_of_hosts, place
 from shoal.training.experiment import Experiment, Setup
-from shoal.training.memory import Need, device_bytes, largest, need_of, on_host, require_counts, require_room, size
+from shoal.training.memory import Need, device_bytes, largest, need_of, on_host, require_room, size
 from shoal.training.program import MAX_UPDATES, CompiledProgram, Tally
 from shoal.training.run import check_weights, weights_from
 
@@ -48,9 +50,7 @@ Overrides = Mapping[str, Mapping[str, np.ndarray]]
 
 
 class Carry(struct.PyTreeNode):
-    """The whole state of a run, on the device. In a stacked program, every leaf has a leading axis of points x
-    seeds.
-    """
+    """The whole state of a run, on the device. In a stacked program, leaves have a leading axis, points x seeds."""
 
     worlds: Worlds
     memory: PyTree
@@ -153,7 +153,7 @@ class FusedProgram(CompiledProgram[Carry]):
         records.check_finite(path, {name: learner.params for name, learner in stored.learners.items()})
         untripped = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes.latch)
         learners = {name: self._stretch_schedules(state) for name, state in stored.learners.items()}
-        return jax.device_put(stored.replace(latch=untripped, learners=learners), self.shardings)
+        return place(stored.replace(latch=untripped, learners=learners), self.shardings)
 
     def _stretch_schedules(self, state: Any) -> Any:
         """A learner's state with schedules that end at the run's current total, which may have been raised."""
@@ -283,13 +283,17 @@ def make_fused_program(
     devices: int | None = None,
     overrides: Overrides | None = None,
     kind: Callable[[Setup, jax.sharding.Mesh, Overrides], Built] = FusedProgram,
+    all_hosts: bool = False,
 ) -> Built:
-    """The program of an experiment, over all local devices or the first few; `overrides` make it a sweep."""
+    """The program of an experiment, over all local devices or the first few; `overrides` make it a sweep.
+
+    all_hosts: over those of all hosts that this process has joined (`training.hosts`).
+    """
     require_counts("experiment", num_envs=experiment.num_envs, num_steps=experiment.num_steps)
     setup = experiment.setup
     check_compiled(setup)
     check_contracts(setup)
-    mesh = mesh_of(experiment, devices)
+    mesh = mesh_of(experiment, devices, all_hosts)
     check_warm_up(experiment)
     # Cores are devices of their own here, but they share the memory of the machine.
     memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size
@@ -300,7 +304,7 @@ def make_fused_program(
     return program
 
 
-def mesh_of(experiment: Experiment, devices: int | None = None) -> jax.sharding.Mesh:
+def mesh_of(experiment: Experiment, devices: int | None = None, all_hosts: bool = False) -> jax.sharding.Mesh:
     """The devices that an experiment runs on: those of all local ones, or of the first few, that speed it up."""
     parts = copies_unit(experiment)
     if experiment.num_envs % parts:
@@ -308,7 +312,7 @@ def mesh_of(experiment: Experiment, devices: int | None = None) -> jax.sharding.
             f"num_envs must be a multiple of the number of minibatches, {parts}, got {experiment.num_envs}. "
             f"Try {math.ceil(experiment.num_envs / parts) * parts}."
         )
-    return make_mesh(experiment.num_envs, parts, devices)
+    return (make_mesh_of_hosts if all_hosts else make_mesh)(experiment.num_envs, parts, devices)
 
 
 def check_contracts(setup: Setup) -> None:
@@ -383,6 +387,8 @@ def check_replays(setup: Setup, points: int = 1, memories: int = 1) -> None:
             example, rows, num_envs = require_protocol(algorithm, Replays, f"learner {name!r}").replay_shape(spec)
             priority = PRIORITY_BYTES if traits.prioritised else 0
             sizes[name] = num_bytes(example, 1, 1) + priority, rows * num_envs
+    if not sizes:
+        return
     trainings, room = setup.experiment.num_seeds * points, device_bytes()
     total = sum(step * steps for step, steps in sizes.values()) * trainings / memories
     if total <= REPLAY_SHARE * room:
@@ -415,9 +421,7 @@ def with_weights(program: FusedProgram, carry: Carry) -> Carry:
         fresh = learners[name].params
         one = jax.tree.map(lambda leaf: leaf[0], fresh) if program.stacked else fresh
         found = weights_from(learner.weights, one)
-        params = jax.tree.map(
-            lambda leaf, old: jax.device_put(np.broadcast_to(leaf, old.shape), old.sharding), found, fresh
-        )
+        params = jax.tree.map(lambda leaf, old: place(np.broadcast_to(leaf, old.shape), old.sharding), found, fresh)
         learners[name] = learners[name].replace(params=params)
     return carry.replace(learners=learners)
 

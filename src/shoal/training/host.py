@@ -24,7 +24,8 @@ import numpy as np
 from shoal.batching.regroup import sum_rewards, to_env_actions, unwrap_regrouped
 from shoal.batching.rollout import Actor, ActorOutput, Rollout, Step, step_envs
 from shoal.batching.vectorise import Ended, Vectorised, Worlds
-from shoal.core.errors import NonFiniteWorldError, OptionError, WorldError, require, require_positive
+from shoal.core.checks import require_counts
+from shoal.core.errors import NonFiniteWorldError, OptionError, WorldError, require_positive
 from shoal.core.host import HostEnvProxy, HostState, SerialHostBatch, check_observations
 from shoal.core.interrupts import is_users, listening
 from shoal.core.origin import claimed
@@ -32,8 +33,8 @@ from shoal.core.registry import imported_files
 from shoal.core.types import PyTree
 from shoal.training.devices import memory_in_use
 from shoal.training.env_workers import EnvSource, WorkerEnvs, check_workers
-from shoal.training.evaluate import MAX_STEPS, Evaluation, assign_policies
-from shoal.training.experiment import Experiment, Setup
+from shoal.training.evaluate import MAX_STEPS, Evaluation, Gains, assign_policies
+from shoal.training.experiment import IN_THIS_PROCESS, Experiment, Setup, Stepping
 from shoal.training.fused import (
     MAX_UPDATES,
     Carry,
@@ -46,8 +47,8 @@ from shoal.training.fused import (
     mesh_of,
     policies_of,
 )
-from shoal.training.host_stages import TIMEOUT, BatchedEnvs, SeparateEnvs, Stage, Watchdog
-from shoal.training.memory import Need, largest, require_counts, require_room, size
+from shoal.training.host_stages import BatchedEnvs, SeparateEnvs, Stage, Watchdog
+from shoal.training.memory import Need, largest, require_room, size
 
 MEASURED = 16
 """Environments that are opened to measure their memory, if there are to be many."""
@@ -55,25 +56,6 @@ LEAST_COPY = 4096
 """The least memory of an environment in bytes: a Python object and its last timestep."""
 EVALUATED = 16
 """The most environments that an evaluation uses."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Stepping:
-    """How environments are stepped. workers: the number of worker processes; 0: in this process.
-
-    timeout: seconds that a step may take. After that a worker is replaced; in this process, a warning is printed.
-    """
-
-    workers: int = 0
-    timeout: float = TIMEOUT
-
-    def __post_init__(self):
-        whole = isinstance(self.workers, int) and not isinstance(self.workers, bool) and self.workers >= 0
-        require(whole, "environments", "env_workers", self.workers, "a whole number, 0 (none) or greater")
-        require_positive("environments", env_timeout=self.timeout)
-
-
-IN_THIS_PROCESS = Stepping()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,9 +265,7 @@ class HostProgram(FusedProgram):
         steps: Step,
         sound: np.ndarray,
     ) -> tuple[Carry, jax.Array]:
-        """Makes an update. Copies that must not be learnt from are replaced by sound ones `[E]`, which keeps shapes
-        fixed.
-        """
+        """Makes an update. Copies that are not `sound` `[E]` are replaced by others, which keeps shapes fixed."""
         if sound.all():
             return learn(carry, worlds, memory, steps)
         well = np.flatnonzero(sound)
@@ -313,9 +293,7 @@ class HostProgram(FusedProgram):
 
 
 def _check_copies(program: HostProgram) -> None:
-    """Refuses environments that do not fit into memory, judging by a few of them: environments are opened one by
-    one.
-    """
+    """Refuses environments that do not fit into memory, judging by a few that are opened one by one."""
     experiment, few = program.experiment, MEASURED
     if experiment.num_envs <= 16 * few:
         return
@@ -352,15 +330,6 @@ def make_host_program(
     return program
 
 
-def check_stepping(experiment: Experiment, stepping: Stepping) -> None:
-    """Refuses workers for a compiled world, which is not stepped in Python."""
-    if stepping.workers:
-        raise OptionError(
-            f"{experiment.env} is compiled: --env-workers is for environments of other libraries, which are stepped in "
-            "Python; leave it out"
-        )
-
-
 def evaluate(
     setup: Setup,
     policies: dict[str, PyTree] | None,
@@ -368,17 +337,18 @@ def evaluate(
     seed: int = 0,
     explore: bool = False,
     stepping: Stepping = IN_THIS_PROCESS,
+    gains: Gains = sum_rewards,
 ) -> Evaluation:
-    """As `training.evaluate.evaluate`, in host environments: the same number of episodes in each, one after the
-    other.
-    """
+    """As `training.evaluate.evaluate`, in host environments: equally many episodes in each, one after the other."""
     require_positive("evaluate", episodes=episodes)
     actor, given = assign_policies(setup, policies, explore)
     with listening(), contextlib.closing(HostStepper(setup, actor, min(EVALUATED, episodes), stepping)) as host_stepper:
-        return _evaluate(host_stepper, given, episodes, seed)
+        return _evaluate(host_stepper, given, episodes, seed, gains)
 
 
-def _evaluate(host_stepper: HostStepper, given: dict[str, PyTree], episodes: int, seed: int) -> Evaluation:
+def _evaluate(
+    host_stepper: HostStepper, given: dict[str, PyTree], episodes: int, seed: int, gains: Gains
+) -> Evaluation:
     setup, count = host_stepper.setup, host_stepper.num_envs
     worlds = jax.jit(host_stepper.worlds.reset)(jax.random.key(seed))
     worlds = host_stepper.begin(worlds, seed)
@@ -392,7 +362,7 @@ def _evaluate(host_stepper: HostStepper, given: dict[str, PyTree], episodes: int
     while quota.any():
         timestep = host_stepper.step(actions)
         worlds, buffer, acts, actions = host_stepper.tick(given, worlds, acts, timestep, buffer, np.int32(0))
-        gained = jax.device_get(sum_rewards(setup.env, jax.tree.map(lambda rows: rows[0], buffer.reward)))
+        gained = jax.device_get(gains(setup.env, jax.tree.map(lambda rows: rows[0], buffer.reward)))
         totals = gained if totals is None else {name: totals[name] + gained[name] for name in gained}
         steps += 1
         if host_stepper.stage.out.any():

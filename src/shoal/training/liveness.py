@@ -42,9 +42,7 @@ def _size(aval: Any) -> int:
 
 
 class _Program:
-    """One walk over a jaxpr. roots: for each value, the materialised values that it is computed from when it is
-    read.
-    """
+    """One walk over a jaxpr. roots: for each value, the materialised values that it is computed from when read."""
 
     def __init__(self, jaxpr: Any):
         self.jaxpr = jaxpr

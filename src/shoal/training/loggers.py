@@ -10,13 +10,15 @@ import dataclasses
 import importlib.util
 import io
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from shoal.core.algorithm import Algorithm
-from shoal.core.errors import OptionError, RunError, require, unknown_name
+from shoal.core.errors import OptionError, RunError, ShoalError, require, unknown_name
 from shoal.core.files import check_folder, open_file, write_atomically
+from shoal.training import run_kinds
 from shoal.training.experiment import Experiment
 from shoal.training.metrics import COLUMNS, tidy_rows
 
@@ -56,7 +58,10 @@ class CSV(Logger):
 
     def _keep(self, update: int) -> None:
         """Drops the lines after an update: they are about to be written again."""
-        rows = self.file.read_text("utf-8").splitlines(keepends=True)[1:] if update and self.file.exists() else []
+        rows = []
+        if update and self.file.exists():
+            with open_file(self.file, "rb") as file:
+                rows = file.read().decode("utf-8", "replace").splitlines(keepends=True)[1:]
         kept = [row for row in rows if row.partition(",")[0].isdigit() and int(row.partition(",")[0]) <= update]
         write_atomically(self.file, "".join([",".join(COLUMNS) + "\n", *kept]))
 
@@ -116,6 +121,8 @@ class WandB(Logger):
         import wandb  # pyright: ignore[reportMissingImports]
 
         del update
+        if folder:
+            check_folder(folder / "wandb")  # a link would lead elsewhere
         self._run = wandb.init(
             project=self.project,
             name=self.name or (folder.name if folder else None),
@@ -134,17 +141,76 @@ class WandB(Logger):
         self._run.finish()
 
 
+ENTRY = "loggers"
+"""The entry of `config.json` with the names of a run's loggers."""
+MOST = 32
+"""The most loggers that a run folder may name."""
+OTHERWISE = "To choose: loggers=[...], empty for none (on the command line, --log NAME, none for none)."
 LOGGERS: dict[str, type[Logger]] = {"csv": CSV, "tensorboard": TensorBoard, "wandb": WandB}
 
 
-def make_loggers(given: Iterable[str | Logger]) -> list[Logger]:
+Loggers = str | Logger | Iterable[str | Logger]
+"""One logger or several, by name or as they are."""
+
+
+def make_loggers(given: Loggers) -> list[Logger]:
     """Loggers from names, such as `csv` or `wandb:project=mine,mode=online`; `Logger` objects are passed through."""
-    return [one if isinstance(one, Logger) else _named(one) for one in given]
+    return [one if isinstance(one, Logger) else _named(one) for one in _list(given)]
+
+
+def named_loggers(given: Loggers) -> tuple[str, ...]:
+    """Those that are given by name, which a run folder can record."""
+    return tuple(one for one in _list(given) if isinstance(one, str))
+
+
+def record_loggers(folder: Path, names: tuple[str, ...]) -> None:
+    """Keeps the names of a run's loggers in its folder, for when it is resumed."""
+    if tuple(run_kinds.read_entry(folder, ENTRY, [])) != names:
+        run_kinds.rewrite(folder, **{ENTRY: list(names)})
+
+
+def recorded_loggers(folder: Path) -> tuple[str, ...]:
+    """The loggers that a run had before, but for those that write outside its folder or send: folders may come from
+    anyone, so these are left to the user, with a warning.
+    """
+    config, names = folder / run_kinds.CONFIG, run_kinds.read_entry(folder, ENTRY, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(names) > MOST:
+        raise RunError(f"{config} is damaged: its entry {ENTRY!r} must be a short list of names, got {names!r:.80}")
+    try:
+        inside = [name for name in names if _stays_inside(name)]
+        make_loggers(inside)
+    except ShoalError as error:
+        raise RunError(f"{config}: {error}. {OTHERWISE}") from error
+    for name in (name for name in names if name not in inside):
+        warnings.warn(
+            f"{folder} was also logged by {name[:200]!r}, which writes outside the run folder and is not opened "
+            f"because a folder says so. {OTHERWISE}",
+            stacklevel=4,
+        )
+    return tuple(inside)
+
+
+def _stays_inside(text: str) -> bool:
+    _, options = _parse(text)
+    return "path" not in options and options.get("mode", "offline") == "offline"
+
+
+def _list(given: Loggers) -> list[str | Logger]:
+    one = isinstance(given, str | Logger)
+    allowed = "a name such as 'csv', a shoal.Logger, or a list of these"
+    require(one or isinstance(given, Iterable), "shoal", "loggers", given, allowed)
+    return [given] if isinstance(given, str | Logger) else list(given)
 
 
 def _named(text: str) -> Logger:
     allowed = "a name such as 'csv' or 'wandb:project=mine', or a shoal.Logger"
     require(isinstance(text, str), "loggers", "each", text, allowed)
+    cls, options = _parse(text)
+    return cls(**options)
+
+
+def _parse(text: str) -> tuple[Any, dict[str, str]]:
+    """The class of a logger and its options."""
     name, colon, rest = text.partition(":")
     if name not in LOGGERS:
         raise unknown_name("logger", name, LOGGERS)
@@ -157,7 +223,7 @@ def _named(text: str) -> Logger:
         if option not in known:
             raise OptionError(f"logger {name}: {unknown_name('option', option, known)}")
         options[option] = value
-    return cls(**options)
+    return cls, options
 
 
 def step_of(line: Mapping[str, Any]) -> int:

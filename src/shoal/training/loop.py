@@ -18,15 +18,18 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
-from shoal.core.errors import NonFiniteError, ShoalError
+from shoal.core.errors import NonFiniteError, ShoalError, require
 from shoal.core.stopping import stop_requested
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, records
 from shoal.training.callbacks import Observers, Progress
 from shoal.training.evaluate import Evaluator
+from shoal.training.outcome import work_in
 from shoal.training.program import Log, Program
-from shoal.training.run import RunFolder, keep_total, lock_folder
-from shoal.training.run_kinds import check_there
+from shoal.training.run import RunFolder, keep_total
+from shoal.training.run_kinds import TRAINING, check_there
+from shoal.training.scene_files import read_plan
+from shoal.training.scenes import POINTS, SceneSampler
 
 CALL_SECONDS = 0.5
 """How long one call of the program should take: long enough to hide the host, short enough to stop soon."""
@@ -34,7 +37,7 @@ CALL_SECONDS = 0.5
 C = TypeVar("C")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class TrainingResult:
     """How a run ended. `interrupted`: stopped early by a signal, after saving.
 
@@ -49,15 +52,40 @@ class TrainingResult:
     interrupted: bool = False
     standing: dict[str, Any] = dataclasses.field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        stopped = ", stopped early" * self.interrupted
+        return f"TrainingResult({', '.join(self.policies)}: {self.update} updates in {self.seconds:.1f} s{stopped})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Saving:
+    """When checkpoints are saved, besides the first and the last; a population is saved after every iteration."""
+
+    seconds: float = 60.0  # time between two of them
+    every: int = 0  # and env steps between two of them, rounded up to whole updates; 0: by time alone
+
+    def __post_init__(self):
+        whole = type(self.every) is int and self.every >= 0
+        require(whole, "run", "checkpoint_every", self.every, "0 (by time alone) or more")
+
 
 class Loop(Generic[C]):
     """One run of a program on the host. A class only because the state of a loop is passed around its parts."""
 
-    def __init__(self, program: Program[C], run: RunFolder | None, observers: Observers, checkpoint_seconds: float):
+    def __init__(
+        self,
+        program: Program[C],
+        run: RunFolder | None,
+        observers: Observers,
+        saving: Saving,
+        scenes: int | None = None,
+    ):
         self.program = program
         self.folder = run
         self.observers = observers
-        self.checkpoint_seconds = checkpoint_seconds
+        self.saving = saving
+        self.scenes = scenes
+        self.sampler: SceneSampler | None = None
         self.tally = program.tally()
         self.lines: list[dict[str, Any]] = []
         self.log: Log | None = None
@@ -69,7 +97,7 @@ class Loop(Generic[C]):
     def run(self, carry: C, meta: dict[str, Any] | None) -> TrainingResult:
         """Makes all remaining updates; meta: of the checkpoint to continue from, if any."""
         program, tally = self.program, self.tally
-        with lock_folder(self.folder.path) if self.folder else contextlib.nullcontext(), contextlib.closing(program):
+        with work_in(self.folder.path) if self.folder else contextlib.nullcontext(), contextlib.closing(program):
             self._stand(meta)
             try:
                 if not meta or not (tally.finished or program.is_over(carry)):
@@ -77,8 +105,11 @@ class Loop(Generic[C]):
                     self.observers.open(program.experiment, folder, tally.update)
                     if self.folder:
                         keep_total(self.folder)  # not before: what is refused leaves the folder as it was
+                    self.sampler = self._watch(meta)
                     carry = self._advance(carry, meta)
             finally:
+                if self.sampler:
+                    self.sampler.close()
                 self.observers.close()
                 if self.log:
                     self.log.close()
@@ -105,18 +136,21 @@ class Loop(Generic[C]):
         self.began = time.perf_counter()
         if self.folder and not meta and self.tally.update == 0:
             self._save(carry)
+        self._sample(carry, self.tally.update)
         at_once = self.program.saves_every_call
         with contextlib.nullcontext(threading.Event()) if at_once else stop_requested() as stopped:
             return self._loop(advance, carry, stopped)
 
     def _loop(self, advance: Callable[[C, Any], tuple[C, Any]], carry: C, stopped: threading.Event) -> C:
         program, total, between = self.program, self.tally.total, self.tally.eval_updates
+        every = self.tally.updates_in(self.saving.every) if self.saving.every and self.folder else 0
         size, saved, dispatched = 1, time.perf_counter(), self.tally.update
         tables: deque[tuple[int, Any]] = deque()
         while dispatched < total and not (stopped.is_set() or self.observers.stopping):
             count = min(program.next_count(dispatched) or size, total - dispatched)
-            if between:
-                count = min(count, between - dispatched % between)
+            for stride in filter(None, (between, every)):
+                count = min(count, stride - dispatched % stride)
+            count = min(count, (self.sampler and self.sampler.until_next(dispatched)) or count)
             began = time.perf_counter()
             try:
                 carry, table = advance(carry, program.counts[count])
@@ -127,19 +161,24 @@ class Loop(Generic[C]):
             if self.folder:
                 check_there(self.folder.path)
             if between and (dispatched % between == 0 or dispatched == total):
-                better, found = self._evaluate(carry, dispatched)
+                newest = self.lines[-1] if self.lines else {}
+                due = dispatched == total or self.tally.is_eval_due(tables, newest)
+                found = self._evaluate(carry, dispatched) if due else None
                 self._drain(tables)
-                self.observers.tell("on_evaluation", self._progress(), **found)
-                if better and self.folder:
+                if found:
+                    self.observers.tell("on_evaluation", self._progress(), **found)
+                if found and found["best"] and self.folder:
                     self._save(carry, best=True)
+            self._sample(carry, dispatched)
             if len(tables) > 1:  # the device is busy with the newest call: reading an older one does not stall it
                 self._read(*tables.popleft())
                 if time.perf_counter() - began < CALL_SECONDS / 2:
                     size = min(size * 2, program.most)
-                if self.tally.failed:
-                    break
-            late = self.folder and time.perf_counter() - saved >= self.checkpoint_seconds
-            if late or program.saves_every_call:
+            if self.tally.failed:
+                break
+            reached = every and dispatched % every == 0 and dispatched < total
+            late = self.folder and time.perf_counter() - saved >= self.saving.seconds
+            if reached or late or program.saves_every_call:
                 self._drain(tables)
                 if self.folder:
                     self._save(carry)
@@ -152,6 +191,18 @@ class Loop(Generic[C]):
         else:
             self._check(carry)
         return carry
+
+    def _watch(self, meta: dict[str, Any] | None) -> SceneSampler | None:
+        """Who plays the policies at points along the run; of trainings in a folder alone."""
+        if self.folder is None or self.folder.config.kind != TRAINING:
+            return None
+        asked = read_plan(self.folder.path) if self.scenes is None else self.scenes
+        number, begun = POINTS if asked is None else asked, self.tally.update if meta else -1
+        return SceneSampler(self.program.setup, self.folder.path, self.tally.total, number, asked is not None, begun)
+
+    def _sample(self, carry: C, update: int) -> None:
+        if self.sampler and self.sampler.is_due(update):
+            self.sampler.take(update, update * self.tally.steps_per_update, self.program.policies(carry))
 
     def _fail(self, carry: C, tables: deque[tuple[int, Any]], error: BaseException) -> NoReturn:
         """Ends a run whose environments failed: saves it as it was before, and tells in the error how to resume."""
@@ -219,10 +270,10 @@ class Loop(Generic[C]):
         experiment = self.program.experiment
         return Evaluator(self.program.setup, experiment.eval_episodes, experiment.seed)
 
-    def _evaluate(self, carry: C, update: int) -> tuple[bool, dict[str, Any]]:
+    def _evaluate(self, carry: C, update: int) -> dict[str, Any]:
         """Evaluates greedily; the results go into the line of metrics of that update.
 
-        Returns whether it was the best so far, and the event for callbacks. Where players compete, the sum of their
+        Returns what callbacks are told, also whether it was the best so far. Where players compete, the sum of their
         returns means nothing, so there is no best.
         """
         policies = self.program.policies(carry)
@@ -230,13 +281,12 @@ class Loop(Generic[C]):
         means = {f"eval/return/{side}": value for side, value in found.mean_return.items()}
         length = np.mean(found.lengths, axis=-1).tolist()
         self.evaluated[update] = means | {"eval/return": found.total_mean_return, "eval/length": length}
-        told = {"policies": policies, "evaluation": found}
         mean = float(np.mean(found.total_mean_return))
         better = math.isfinite(mean) and (self.best is None or mean > self.best)
-        if not better or self.program.setup.env.kind == "competitive":
-            return False, told
-        self.best = mean
-        return True, told
+        better = better and self.program.setup.env.kind != "competitive"
+        if better:
+            self.best = mean
+        return {"policies": policies, "evaluation": found, "best": better}
 
     def _seconds(self) -> float:
         return self.before if self.began is None else self.before + time.perf_counter() - self.began

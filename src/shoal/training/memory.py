@@ -22,14 +22,12 @@ from typing import Any
 
 import jax
 
-from shoal.core.errors import OptionError, require
+from shoal.core.errors import OptionError
 from shoal.training.liveness import num_bytes, peak_bytes
 
 PROGRAM_BYTES = 512 * 2**20
 """Approximate memory for compiling."""
 SMALLER = "Use a smaller world (fewer agents) or a smaller network."
-LARGEST = 2**31
-"""Copies, steps and members are counted in 32 bits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +53,14 @@ class Need:
 
 
 def need_of(held: Any, jaxpr: Any, replicated: Any = ()) -> Need:
-    """The need of a traced program with arguments `held` (arrays or shapes), some of them replicated on every
-    device.
-    """
+    """The need of a traced program. held: its arguments, as arrays or shapes; replicated: those on every device."""
     return Need(num_bytes(held), peak_bytes(jaxpr), num_bytes(replicated))
+
+
+def memory_needed(program: Any) -> int | None:
+    """Bytes in the memory of one device (see `Need.taken`) that a program would take; None where it cannot be told."""
+    need = getattr(program, "need", None)
+    return need.taken(program.num_devices) if isinstance(need, Need) else None
 
 
 def free_bytes() -> int:
@@ -90,20 +92,14 @@ def on_host() -> bool:
     return jax.local_devices()[0].platform == "cpu"
 
 
-def require_counts(owner: str, **counts: int) -> None:
-    """Refuses numbers of copies and the like that 32 bits cannot count."""
-    for name, count in counts.items():
-        require(count < LARGEST, owner, name, count, f"less than 2^31, {LARGEST:,}")
-
-
 def require_room(what: str, need: Need, advice: Callable[[], str], devices: int = 1) -> None:
     """Refuses what does not fit. what: the request, as the beginning of a sentence; advice: what would fit."""
     short = find_shortage(need, devices)
     if short is not None:
         taken, room, where = short
+        shares = f" ({size(need.held)} permanently, {size(need.made)} while it runs)" if need.made else ""
         raise OptionError(
-            f"{what} would take {size(taken)} of memory ({size(need.held)} permanently, {size(need.made)} while "
-            f"it runs), but {where} has {size(room)} free. {advice()}"
+            f"{what} would take {size(taken)} of memory{shares}, but {where} has {size(room)} free. {advice()}"
         )
 
 

@@ -53,16 +53,28 @@ def check(
     copies on this device.
     """
     first_copy = lax.axis_index(axis) * share if axis else 0
-    # Later checks overwrite earlier ones, so the cause is checked last: a bad view makes everything after it bad.
-    found = _find_global_fault(update, list(steps.metrics.values()), learners, metrics)
-    for number, name in reversed(list(enumerate(sorted(steps.reward)))):
-        look = functools.partial(_find_fault, number=number, update=update, clock=clock, first_copy=first_copy)
-        found = look(found, 2, [steps.reward[name]])
-        # The value of a final view is not finite if the view is not; the views themselves are not kept.
-        found = look(found, 1, [steps.final_value[name]], after=1)
-        following = jax.tree.map(lambda leaf: leaf[None], _seen(last[name], lead=1))
-        found = look(found, 1, _floats(following), after=steps.first.shape[0])
-        found = look(found, 1, _floats(_seen(steps.observation[name])))
+    measured, names = list(steps.metrics.values()), sorted(steps.reward)
+
+    def following(name: str) -> list[jax.Array]:
+        return _floats(jax.tree.map(lambda leaf: leaf[None], _seen(last[name], lead=1)))
+
+    def search(_: None) -> Latch:
+        # Later checks overwrite earlier ones, so the cause is checked last: a bad view makes everything after it bad.
+        found = _find_global_fault(update, measured, learners, metrics)
+        for number, name in reversed(list(enumerate(names))):
+            look = functools.partial(_find_fault, number=number, update=update, clock=clock, first_copy=first_copy)
+            found = look(found, 2, [steps.reward[name]])
+            # The value of a final view is not finite if the view is not; the views themselves are not kept.
+            found = look(found, 1, [steps.final_value[name]], after=1)
+            found = look(found, 1, following(name), after=steps.first.shape[0])
+            found = look(found, 1, _floats(_seen(steps.observation[name])))
+        return found
+
+    everything = [*measured, *metrics.values(), *_floats(learners)]
+    for name in names:
+        everything += [steps.reward[name], steps.final_value[name], *following(name)]
+        everything += _floats(_seen(steps.observation[name]))
+    found = lax.cond(_all_finite(everything), lambda _: clear(1), search, None)
     return jax.tree.map(lambda old, new: jnp.where(latch.kind > 0, old, new), latch, found)
 
 
@@ -130,14 +142,11 @@ def _find_fault(
     if not leaves:
         return found
 
-    def look(found: Latch) -> Latch:
-        del found
-        flags = [(~jnp.isfinite(leaf)).reshape(*leaf.shape[:3], -1).any(-1) for leaf in leaves]
-        bad = functools.reduce(jnp.logical_or, flags)  # the global state has an agent axis of size 1
-        time, copy, agent = jnp.unravel_index(jnp.argmax(bad), bad.shape)
-        return _at(code, update, clock - 1 + time + after, first_copy + copy, number, agent)
-
-    return lax.cond(_all_finite(leaves), lambda found: found, look, found)
+    flags = [(~jnp.isfinite(leaf)).reshape(*leaf.shape[:3], -1).any(-1) for leaf in leaves]
+    bad = functools.reduce(jnp.logical_or, flags)  # the global state has an agent axis of size 1
+    time, copy, agent = jnp.unravel_index(jnp.argmax(bad), bad.shape)
+    there = _at(code, update, clock - 1 + time + after, first_copy + copy, number, agent)
+    return jax.tree.map(lambda old, new: jnp.where(bad.any(), new, old), found, there)
 
 
 def _floats(tree: PyTree) -> list[jax.Array]:
@@ -146,8 +155,14 @@ def _floats(tree: PyTree) -> list[jax.Array]:
     return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
 
+SMALL = 1 << 16
+"""Elements of an array that is checked together with others: on an accelerator every check is a kernel of its own."""
+
+
 def _all_finite(leaves: list[jax.Array]) -> jax.Array:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves])) if leaves else jnp.bool_(True)
+    small = [leaf.ravel().astype(jnp.float32) for leaf in leaves if leaf.size <= SMALL]
+    parts = [*(leaf for leaf in leaves if leaf.size > SMALL), *([jnp.concatenate(small)] if small else [])]
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(part)) for part in parts])) if parts else jnp.bool_(True)
 
 
 def first_faults(latch: Latch) -> Latch:

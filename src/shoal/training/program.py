@@ -6,7 +6,7 @@ The `Loop` drives any of them through what is defined here alone.
 
 import abc
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from shoal.core.types import PyTree
-from shoal.training.devices import AXIS
+from shoal.training.devices import AXIS, place
 from shoal.training.experiment import Experiment, Setup
 from shoal.training.metrics import Aggregator, MetricsLog, read_metrics
 
@@ -61,10 +61,21 @@ class Tally:
         """Whether there is nothing left to do."""
         return self.update >= self.total
 
+    def updates_in(self, env_steps: int) -> int:
+        """Whole updates that make at least so many env steps; 0 for none."""
+        return -(-env_steps // self.steps_per_update)
+
     @property
     def eval_updates(self) -> int:
         """Updates between two evaluations: whole lines of metrics, which contain their results; 0: no evaluations."""
         return -(-self.eval_every // (self.steps_per_update * self.aggregator.every)) * self.aggregator.every
+
+    def is_eval_due(self, tables: Iterable[tuple[int, Any]], newest: Mapping[str, Any]) -> bool:
+        """Whether to evaluate now that `eval_updates` have passed. newest: the line of the last time that they had.
+
+        tables: what calls have returned since, with their numbers of updates; `add` has yet to take them.
+        """
+        return True
 
     def add(self, count: int, table: Any) -> list[dict[str, Any]]:
         """The lines that `count` more updates complete, from the table that they returned."""
@@ -243,7 +254,9 @@ class CompiledProgram(Program[C]):
     def counts(self) -> list[jax.Array]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The numbers 0 to `MAX_UPDATES` on the devices, so that no call copies one there."""
         whole = NamedSharding(self.mesh, P())
-        return [jax.device_put(jnp.int32(count), whole) for count in range(MAX_UPDATES + 1)]
+        if whole.is_fully_addressable:
+            return [jax.device_put(jnp.int32(count), whole) for count in range(MAX_UPDATES + 1)]
+        return [place(np.int32(count), whole) for count in range(MAX_UPDATES + 1)]
 
     @functools.cached_property
     def advance(self) -> Any:

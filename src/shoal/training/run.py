@@ -4,34 +4,28 @@ The folder is all that is needed to resume or reproduce a run, apart from the so
 run never executes code that it names: see `core.origin`. Files are replaced atomically.
 """
 
-import contextlib
 import dataclasses
 import hashlib
-import os
 import re
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from shoal.algorithms.names import name_of
 from shoal.core.errors import OptionError, RunError, require_positive, shell_command, unknown_name
 from shoal.core.files import check_folder
 from shoal.core.origin import Origin
 from shoal.core.types import PyTree
 from shoal.training import checkpoint, records, run_kinds
-from shoal.training.experiment import Config, Experiment, Setup
+from shoal.training.experiment import Config, Experiment, Extensible, Setup
 from shoal.training.mismatch import differing_options
 from shoal.training.run_kinds import TRAINING
 from shoal.training.serialise import from_plain, to_plain
-
-try:
-    import fcntl
-except ImportError:  # not on this system: then there is no lock
-    fcntl = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +59,7 @@ class RunFolder:
 
 def default_path(experiment: Experiment, root: str = "runs", by: str | None = None) -> Path:
     """A new folder's name: world, algorithm (or another method, `by`), time."""
-    by = by or "-".join(sorted({learner.algorithm.name for learner in experiment.learners.values()}))
+    by = by or "-".join(sorted({name_of(learner.algorithm) for learner in experiment.learners.values()}))
     stem = f"{re.sub(r'[^0-9A-Za-z_.-]+', '-', experiment.env)}_{by}_{time.strftime('%Y%m%d-%H%M%S')}"
     for number in range(1000):
         path = Path(root).absolute() / (stem if number == 0 else f"{stem}-{number}")
@@ -99,29 +93,40 @@ def open_run(path: Path, kind: str | None = TRAINING) -> RunFolder:
     return RunFolder(path, config)
 
 
-def extend(run: RunFolder, total_env_steps: int) -> RunFolder:
-    """The run with a larger total, which its folder has once it goes on (`keep_total`); refuses a smaller one."""
+def extend(run: RunFolder, **totals: int | None) -> RunFolder:
+    """The run with a larger total, which its folder has once it goes on (`keep_total`); refuses a smaller one.
+
+    totals: `total_env_steps` of a training, or `iterations` of a population; None: as before.
+    """
     before = run.config
-    if not isinstance(before, Experiment):
-        what = run_kinds.KINDS[before.kind].what
-        raise OptionError(f"{run.path} is {what}: only trainings are trained further by --total-env-steps")
-    require_positive("train", total_env_steps=total_env_steps)
-    longer = before.replace(total_env_steps=total_env_steps)
-    if longer.num_updates < before.num_updates:
-        raise OptionError(
-            f"{run.path} has a total of {before.total_env_steps:,} env steps, and {total_env_steps:,} are fewer. To "
-            "train it further, give a larger --total-env-steps; for a shorter run, start a new one with --run-dir."
-        )
-    return RunFolder(run.path, longer)
+    for name, total in totals.items():
+        if total is None:
+            continue
+        option = f"--{name.replace('_', '-')}"
+        if not isinstance(before, Extensible) or before.extent != name:
+            own = f"by --{before.extent.replace('_', '-')}" if isinstance(before, Extensible) else "by nothing yet"
+            what = run_kinds.KINDS[before.kind].what
+            raise OptionError(f"{run.path} is {what}, which is not continued beyond its end by {option}, but {own}")
+        require_positive("run", **{name: total})
+        if total < before.total:
+            words = name.removeprefix("total_").replace("_", " ")
+            raise OptionError(
+                f"{run.path} has a total of {before.total:,} {words}, and {total:,} are fewer. To continue it beyond "
+                f"its end, give a larger {option}; for a shorter run, start a new one with --run-dir."
+            )
+        before = before.extended(total)
+    return RunFolder(run.path, before)
 
 
 def keep_total(run: RunFolder) -> None:
     """Writes the total of a run that is trained further to its folder, which this process has locked."""
-    if not isinstance(run.config, Experiment):
+    config = run.config
+    if not isinstance(config, Extensible):
         return
-    before = run_kinds.open_entry(run.path, TRAINING, lambda data: data.get("total_env_steps"))
-    if before != run.config.total_env_steps:
-        run_kinds.rewrite(run.path, TRAINING, run.config.at_home().to_dict())
+    before = open_run(run.path, config.kind).config
+    assert isinstance(before, Extensible)
+    if before.total != config.total:
+        run_kinds.rewrite(run.path, **{run_kinds.KINDS[config.kind].entries[-1]: to_plain(config.at_home())})
 
 
 def devices_of(run: RunFolder, devices: int | None = None) -> int | None:
@@ -144,22 +149,6 @@ def warn_of_devices(run: RunFolder, before: int, now: int) -> None:
         else "its results will agree with an uninterrupted run to rounding, not to the bit"
     )
     warnings.warn(f"this run used {before} device(s) and continues on {now}: {differ}", stacklevel=4)
-
-
-@contextlib.contextmanager
-def lock_folder(path: Path) -> Iterator[None]:
-    """Keeps other processes from training in the same folder; released when the process ends, however it ends."""
-    if fcntl is None:
-        yield
-        return
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise RunError(f"another process is training in {path}: wait for it, or stop it first") from error
-    finally:
-        os.close(folder)
 
 
 def latest_checkpoint(run: RunFolder) -> Path:
@@ -222,15 +211,19 @@ def check_weights(experiment: Experiment) -> None:
 
 def weights_from(path: str, wanted: dict[str, PyTree]) -> dict[str, PyTree]:
     """Policies of another run, for the names and shapes in `wanted`."""
-    _, found, _ = load_policies(Path(path))
+    return fit_weights(load_policies(Path(path))[1], wanted, f"weights from {path}")
+
+
+def fit_weights(found: Mapping[str, PyTree], wanted: dict[str, PyTree], where: str) -> dict[str, PyTree]:
+    """Those of the policies that are wanted; refuses what does not fit. where: prefix of errors."""
     for name, policy in wanted.items():
         if name not in found:
-            raise RunError(f"weights from {path}: {unknown_name('policy', name, found)}")
+            raise RunError(f"{where}: {unknown_name('policy', name, found)}")
         shapes = [leaf.shape for leaf in jax.tree.leaves(policy)], [leaf.shape for leaf in jax.tree.leaves(found[name])]
         if jax.tree.structure(policy) != jax.tree.structure(found[name]) or shapes[0] != shapes[1]:
             why = differing_options(policy, found[name]) or "its network has another shape"
             raise RunError(
-                f"weights from {path}: the policy {name!r} there does not fit: {why}. "
+                f"{where}: the policy {name!r} there does not fit: {why}. "
                 "Use the same network, world and algorithm options as that run."
             )
     return {name: found[name] for name in wanted}

@@ -21,8 +21,13 @@ Settings = TypeVar("Settings")
 FORMAT = 1
 TRAINING, EVOLUTION, PBT, PSRO, SWEEP = "training", "evolution", "pbt", "psro", "sweep"
 CONFIG = "config.json"
+CHECKPOINTS = "checkpoints"
 SOURCES = "sources"
 """The entry with the sources of algorithms, torsos and worlds that are not Shoal's own."""
+
+
+class ForeignFolderError(RunError):
+    """A folder has a `config.json`, but of something else."""
 
 
 class Kind(NamedTuple):
@@ -65,7 +70,7 @@ def check_new(folder: Path) -> None:
 
 def _left_behind(entry: Path) -> bool:
     """Whether the file was left behind by a process that was killed before the folder was complete."""
-    if entry.name == "checkpoints":
+    if entry.name == CHECKPOINTS:
         return entry.is_dir() and not any(entry.iterdir())
     return entry.name.startswith(f".{CONFIG}.") and entry.name.endswith(LEFTOVER)
 
@@ -76,7 +81,7 @@ def create(folder: Path, kind: str, **entries: Any) -> None:
         check_new(folder)
         noted = {SOURCES: sources()} if sources() else {}
         config = {"format": FORMAT, "shoal": VERSION, "kind": kind, **noted, **entries}
-        create_folder(folder, {CONFIG: json.dumps(config, indent=2) + "\n"}, ["checkpoints"])
+        create_folder(folder, {CONFIG: json.dumps(config, indent=2) + "\n"}, [CHECKPOINTS])
         for leftover in folder.glob(f".{CONFIG}.*{LEFTOVER}"):
             leftover.unlink(missing_ok=True)
     except OSError as error:
@@ -85,9 +90,14 @@ def create(folder: Path, kind: str, **entries: Any) -> None:
         ) from error
 
 
-def rewrite(folder: Path, kind: str, entry: Any) -> None:
-    """Replaces the settings of an existing run in its `config.json`, atomically."""
-    data = dict(_read(folder)[1]) | {KINDS[kind].entries[-1]: entry}
+def read_entry(folder: Path, name: str, default: Any = None) -> Any:
+    """An entry of the `config.json` of a run, as plain data."""
+    return _read(folder)[1].get(name, default)
+
+
+def rewrite(folder: Path, **entries: Any) -> None:
+    """Replaces entries of the `config.json` of an existing run, atomically."""
+    data = dict(_read(folder)[1]) | entries
     try:
         write_atomically(folder / CONFIG, json.dumps(data, indent=2) + "\n")
     except OSError as error:
@@ -101,6 +111,11 @@ def check_there(folder: Path) -> None:
             f"the run folder {folder} is gone: it was removed or renamed during the run. If it has "
             "another name now, continue it with `shoal resume`; otherwise start a new run."
         )
+
+
+def read_config(folder: Path) -> tuple[str, Mapping[str, Any]]:
+    """The kind of a run folder, and what its `config.json` holds, as plain data."""
+    return _read(folder)
 
 
 def read_kind(folder: Path) -> str:
@@ -163,11 +178,14 @@ def _read(folder: Path) -> tuple[str, Mapping[str, Any]]:
         )
     if not os.path.lexists(config):
         raise RunError(f"{folder} is not a run folder: it has no config.json")
+    data: Any = {}
     try:
         data = read_json(config)
         found = data["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{config} is damaged or cut short ({type(error).__name__}: {error})") from error
+        foreign = isinstance(error, KeyError) and "shoal" not in data
+        kind = ForeignFolderError if foreign else RunError
+        raise kind(f"{config} is damaged or cut short ({type(error).__name__}: {error})") from error
     if not isinstance(found, int) or found > FORMAT:
         raise RunError(
             f"{folder} was made by a newer version of shoal ({data.get('shoal')}, format {found}; this one reads up to "

@@ -33,10 +33,10 @@ def to_plain(value: Any) -> Any:
     """Settings as plain JSON data; refuses objects that would be read back as another class."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         hints = typing.get_type_hints(type(value))
-        for field in _entries(type(value)):
+        for field in stored_fields(type(value)):
             _check_kept(hints[field.name], getattr(value, field.name), f"{type(value).__name__}.{field.name}")
         named: dict[str, Any] = {"name": getattr(value, "name", None)} if isinstance(value, tuple(_FAMILIES)) else {}
-        return named | {field.name: to_plain(getattr(value, field.name)) for field in _entries(type(value))}
+        return named | {field.name: to_plain(getattr(value, field.name)) for field in stored_fields(type(value))}
     if isinstance(value, Mapping):
         return {key: to_plain(entry) for key, entry in value.items()}
     if isinstance(value, tuple | list):
@@ -56,8 +56,9 @@ def from_plain(cls: Any, data: Any, where: str, origin: Origin = DATA) -> Any:
         name = data.pop("name", None)
         cls = _FAMILIES[cls](str(name))
         data |= {"name": name} if "name" in _names(cls) else {}
-    hints, names = typing.get_type_hints(cls), _names(cls)
-    for key in _expect(data, Mapping, where):
+    hints, names, renamed = typing.get_type_hints(cls), _names(cls), getattr(cls, "renamed", {})
+    data = {renamed.get(key, key): entry for key, entry in _expect(data, Mapping, where).items()}
+    for key in data:
         if key not in names:
             raise OptionError(f"{where}: {unknown_name('entry', key, names)}")
     values = {key: _convert(hints[key], entry, f"{where}.{key}", origin) for key, entry in data.items()}
@@ -87,7 +88,7 @@ def _is_known(family: Any, value: Any) -> bool:
         return False
 
 
-def _entries(cls: Any) -> list[dataclasses.Field]:
+def stored_fields(cls: Any) -> list[dataclasses.Field]:
     """The fields of a dataclass that are stored: all except those marked, and the world that a wrapper wraps."""
     is_wrapper = isinstance(cls, type) and issubclass(cls, Wrapper)
     stored = [field for field in dataclasses.fields(cls) if field.metadata.get("stored", True)]
@@ -95,7 +96,7 @@ def _entries(cls: Any) -> list[dataclasses.Field]:
 
 
 def _names(cls: Any) -> list[str]:
-    return [field.name for field in _entries(cls)]
+    return [field.name for field in stored_fields(cls)]
 
 
 def _convert(hint: Any, data: Any, where: str, source: Origin) -> Any:

@@ -36,16 +36,15 @@ from shoal.training.loop import TrainingResult
 from shoal.training.program import SeparateTally, Tally
 from shoal.training.serialise import to_plain
 from shoal.training.sweep_plan import Range, Sweep
+from shoal.training.sweep_points import TAIL
 
 __all__ = ["Point", "Range", "Sweep", "SweepProgram", "SweepResult", "build_sweep", "summarise"]
 
-TAIL = 0.1
-"""The last part of a run, whose returns count."""
 NO_EPISODE = "no episode ended; raise total_env_steps"
 """Why a training has no return, although nothing went wrong."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Point:
     """How one point ended. By seed: `returns`, None where there is none; `failures`, why; `curves`, of the return."""
 
@@ -65,8 +64,13 @@ class Point:
         """The first failure; a seed without a finished episode does not count as one."""
         return next((why for why in self.failures if why not in (None, NO_EPISODE)), None)
 
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value:.4g}" for name, value in self.values.items())
+        missing = next((why for why in self.failures if why is not None), None)
+        return f"Point({values}: {missing if self.mean is None else f'{self.mean:.4g}'})"
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class SweepResult:
     """All points in the order of the sweep, and its cost. env_steps: x values of the curves."""
 
@@ -90,6 +94,10 @@ class SweepResult:
         """None if no point has a return."""
         first = self.ranked[0]
         return None if first.mean is None else first
+
+    def __repr__(self) -> str:
+        parts = [self.sweep.experiment.env, f"{len(self.points)} points", f"best: {self.best!r}"]
+        return f"SweepResult({'; '.join(parts + ['stopped early'] * self.interrupted)})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON data; what failed is null."""

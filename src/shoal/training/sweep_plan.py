@@ -5,7 +5,6 @@ Only floats of algorithms can: they are data of the program. Sizes, switches and
 
 import dataclasses
 import functools
-import itertools
 import math
 import typing
 from collections.abc import Mapping, Sequence
@@ -13,51 +12,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from shoal.core.checks import check_types
 from shoal.core.errors import OptionError, require, require_positive, unknown_name
-from shoal.core.options import check_types
 from shoal.training.experiment import Composed, Experiment
 from shoal.training.fused import Overrides
+from shoal.training.sweep_points import Span, make_points
 
 if TYPE_CHECKING:
     from shoal.training.program import Program
 
-MAX_POINTS = 100_000
-DIGITS = 6
-"""Significant digits of a value: a displayed value can be typed in again."""
-
 
 @dataclasses.dataclass(frozen=True)
-class Range:
+class Range(Span):
     """Values from `start` to `stop`, both included, evenly spaced or with a constant ratio."""
-
-    start: float
-    stop: float
-    count: int | None = None  # how many, for a grid; a random search draws between the ends
-    log: bool = False  # a constant ratio instead of a constant difference
 
     def __post_init__(self):
         check_types(self, "range")
-        for option, got in (("start", self.start), ("stop", self.stop)):
-            require(math.isfinite(got), "range", option, got, "a finite number")
-        require(self.start < self.stop, "range", "stop", self.stop, f"greater than its start, {self.start:g}")
-        require(self.start > 0 or not self.log, "range", "start", self.start, "greater than 0 if it is logarithmic")
-        require(self.count is None or self.count >= 2, "range", "count", self.count, "at least 2")
-
-    def grid(self) -> tuple[float, ...]:
-        """The values, the first and the last exactly."""
-        require(self.count is not None, "range", "count", None, "given for a grid; only a random search needs none")
-        return self._at(np.linspace(0.0, 1.0, self.count or 0))
-
-    def draw(self, count: int, generator: np.random.Generator) -> tuple[float, ...]:
-        """Values at random, uniformly on the range's own scale."""
-        return self._at(generator.uniform(size=count))
-
-    def _at(self, places: np.ndarray) -> tuple[float, ...]:
-        ends = np.array([self.start, self.stop], np.float64)
-        low, high = np.log(ends) if self.log else ends
-        values = low + places * (high - low)
-        rounded = [float(f"{value:.{DIGITS}g}") for value in (np.exp(values) if self.log else values)]
-        return tuple(min(max(value, self.start), self.stop) for value in rounded)
+        self.check_ends()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,23 +82,7 @@ class Sweep(Composed):
     def points(self) -> tuple[dict[str, float], ...]:
         """The value of each name of `over`, for every point."""
         lists = {name: _check(name, values) for name, values in self.over.items()}
-        if self.random is None:
-            return _product(lists)
-        _check_count(self.random)
-        generator = np.random.default_rng(self.experiment.seed)
-        if not any(isinstance(values, Range) for values in lists.values()):  # so few that some would be drawn twice
-            all_points = _product(lists)
-            allowed = f"at most {len(all_points)}, all combinations that there are"
-            require(self.random <= len(all_points), "sweep", "random", self.random, allowed)
-            chosen = generator.choice(len(all_points), self.random, replace=False)
-            return tuple(all_points[i] for i in sorted(chosen.tolist()))
-        drawn = [
-            values.draw(self.random, generator)
-            if isinstance(values, Range)
-            else tuple(generator.choice(values, self.random).tolist())
-            for values in lists.values()
-        ]
-        return tuple(dict(zip(lists, point, strict=True)) for point in zip(*drawn, strict=True))
+        return make_points(lists, self.random, self.experiment.seed)
 
     @property
     def overrides(self) -> Overrides:
@@ -192,22 +147,6 @@ def _floats(algorithms: Mapping[str, Any]) -> list[str]:
 
 def _can(algorithms: Mapping[str, Any]) -> str:
     return f"These can be swept: {', '.join(sorted(_floats(algorithms)))}."
-
-
-def _check_count(points: int) -> None:
-    """Refuses too many points: they are listed and checked one by one."""
-    require(points <= MAX_POINTS, "sweep", "points", points, f"at most {MAX_POINTS:,}, side by side in one program")
-
-
-def _product(lists: Mapping[str, Range | tuple[float, ...]]) -> tuple[dict[str, float], ...]:
-    """All combinations."""
-    for name, values in lists.items():
-        if isinstance(values, Range) and values.count is None:
-            raise OptionError(f"sweep: {name} must have a count for a grid; only a random search needs none")
-    counts = [values.count or 0 if isinstance(values, Range) else len(values) for values in lists.values()]
-    _check_count(math.prod(counts))
-    grids = [values.grid() if isinstance(values, Range) else values for values in lists.values()]
-    return tuple(dict(zip(lists, point, strict=True)) for point in itertools.product(*grids))
 
 
 def _check(name: str, values: Range | Sequence[float]) -> Range | tuple[float, ...]:

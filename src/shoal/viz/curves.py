@@ -194,7 +194,7 @@ def _draw(
 
 def _head(figure: Any, curves: list[Curve], title: str, each: str, total: float) -> None:
     steps, many = max(curve.steps[-1] for curve in curves), max(curve.values.shape[1] for curve in curves)
-    detail = f"{_short(steps)} environment steps" + (f", mean and range of {many} {each}" if many > 1 else "")
+    detail = f"{short_number(steps)} environment steps" + (f", mean and range of {many} {each}" if many > 1 else "")
     options = {"ha": "left", "parse_math": False}
     figure.text(0.3 / _WIDTH, 1 - 0.42 / total, title, fontsize=14, fontweight="bold", color=INK, **options)
     figure.text(0.3 / _WIDTH, 1 - 0.68 / total, detail, fontsize=9.5, color=MUTED, **options)
@@ -213,8 +213,8 @@ def _panel(figure: Any, column: int, columns: int, top: float, total: float, las
     axes.grid(axis="y", color=FAINT, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(length=0, colors=MUTED, labelsize=8, pad=4)
-    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
-    axes.yaxis.set_major_formatter(lambda value, _: _short(value))
+    axes.xaxis.set_major_formatter(lambda value, _: short_number(value))
+    axes.yaxis.set_major_formatter(lambda value, _: short_number(value))
     axes.locator_params(axis="x", nbins=8 if columns == 1 else 3)
     axes.locator_params(axis="y", nbins=5 if columns == 1 else 3)
     axes.margins(y=0.1)
@@ -240,7 +240,7 @@ def _draw_small(axes: Any, curve: Curve, colour: str, log: bool) -> None:
     if log and np.nanmin(curve.values) > 0:
         axes.set_yscale("log")
         axes.minorticks_off()
-        axes.yaxis.set_major_formatter(lambda value, _: _short(value))
+        axes.yaxis.set_major_formatter(lambda value, _: short_number(value))
 
 
 def _draw_curve(axes: Any, curve: Curve, colour: str, width: float) -> None:
@@ -265,11 +265,11 @@ def _name_ends(axes: Any, ends: list[tuple[float, str, str]]) -> None:
     heights = [height - surplus for height in heights]
     transform = axes.get_yaxis_transform()
     for height, (end, name, colour) in zip(heights, ends, strict=True):
-        text = f"{name}  {_short(end)}"
+        text = f"{name}  {short_number(end)}"
         axes.text(1.012, height, text, color=colour, fontsize=9.5, va="center", transform=transform, parse_math=False)
 
 
-def _short(value: float) -> str:
+def short_number(value: float) -> str:
     """`1234567` as `1.23M`: three digits and a suffix."""
     for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size * 0.9995:

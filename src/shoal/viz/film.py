@@ -5,6 +5,7 @@ and columns.
 """
 
 import base64
+import io
 import math
 import os
 import struct
@@ -49,6 +50,23 @@ def film_page(
         "series": {name: np.asarray(values, float).round(3).tolist() for name, values in (series or {}).items()},
     }
     return filled_page("film.html", title, payload)
+
+
+def encoded_frames(frames: Sequence[np.ndarray], side: int) -> tuple[str, list[str]]:
+    """Pictures at most `side` pixels wide and high, as base64: of WebP if Pillow is installed, else of PNG."""
+    try:
+        from PIL import Image
+    except ImportError:
+        stride = max(1, -(-max(max(frame.shape[:2]) for frame in frames) // side))
+        small = [png(np.ascontiguousarray(frame[::stride, ::stride])) for frame in frames]
+        return "png", [base64.b64encode(picture).decode() for picture in small]
+    found = []
+    for frame in frames:
+        image, file = Image.fromarray(np.ascontiguousarray(frame)), io.BytesIO()
+        image.thumbnail((side, side))
+        image.save(file, "WEBP", quality=70, method=2)
+        found.append(base64.b64encode(file.getvalue()).decode())
+    return "webp", found
 
 
 def png(picture: np.ndarray) -> bytes:

@@ -31,7 +31,7 @@ def plot_curves(
 
     New axes show themselves in a notebook; `axes.figure.savefig(path)` keeps them.
     """
-    axes = _new_axes() if axes is None else axes
+    axes = shown_axes(1, 1, 1, (7.0, 4.0))[0] if axes is None else axes
     for number, (name, curve) in enumerate(curves.items()):
         colour = PALETTE[(number + 1) % len(PALETTE)]
         mark = "o" if len(curve.steps) == 1 else None
@@ -47,11 +47,15 @@ def plot_curves(
     return axes
 
 
-def _new_axes() -> Any:
+def shown_axes(rows: int, columns: int, count: int, size: tuple[float, float]) -> list[Any]:
+    """New axes in a grid, the first `count` of it, in a figure of this size in inches; pyplot is not touched.
+
+    A notebook shows their whole figure for each of them.
+    """
     figure_class, canvas_class = matplotlib_classes()
     from matplotlib.axes import Axes
 
-    figure = figure_class(figsize=(7.0, 4.0), dpi=110, layout="constrained", facecolor="white")
+    figure = figure_class(figsize=size, dpi=110, layout="constrained", facecolor="white")
     canvas_class(figure)
 
     class ShownAxes(Axes):
@@ -62,4 +66,4 @@ def _new_axes() -> Any:
             figure.savefig(image, format="png")
             return image.getvalue()
 
-    return figure.add_subplot(axes_class=ShownAxes)
+    return [figure.add_subplot(rows, columns, i + 1, axes_class=ShownAxes) for i in range(count)]

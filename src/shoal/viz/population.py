@@ -6,20 +6,19 @@ shown for the first two, all others playing their mixtures.
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from shoal.core.errors import require
 from shoal.viz.curves import drawing
-from shoal.viz.palette import BEND, EDGE, FAINT, INK, MUTED, PALETTE, SHADES, colours_of
+from shoal.viz.maps import WRITTEN, bent_norm, colour_scale, draw_bar, label_axes, title_panel, write_entries
+from shoal.viz.palette import BEND, FAINT, INK, MUTED, PALETTE, SHADES, colours_of
 from shoal.viz.replay import filled_page, write_file
 
 _COLUMNS = 3
 _WIDTH, _HEIGHT, _HEAD = 4.5, 3.7, 0.8  # of a panel and of the head, in inches
-_WRITTEN = 8
-"""Rows of the largest table whose entries are written out."""
 _SHARES = (0, 0.1, 0.25, 0.5, 1)
 """Weights at which the colour scale of mixtures is labelled."""
 _LOG_RATIO = 10
@@ -30,7 +29,7 @@ def write_population(path: str | os.PathLike[str], data: Mapping[str, Any], *, t
     """Writes a page that needs nothing else. `run`: the folder, for the command that shows an entry as a replay."""
     shown = {name: data[name] for name in data if name not in ("payoffs", "errors", "episodes")}
     payload = shown | {"title": title, "subtitle": headline(data), "run": shlex.quote(run), "table": shown_table(data)}
-    payload |= {"colours": _colours(data), "shades": SHADES, "bend": BEND, "written": _WRITTEN}
+    payload |= {"colours": _colours(data), "shades": SHADES, "bend": BEND, "written": WRITTEN}
     write_file(path, filled_page("population.html", title, payload))
 
 
@@ -119,31 +118,15 @@ def _draw_payoffs(figure: Any, axes: Any, data: Mapping[str, Any]) -> None:
     mean, error = np.array(table["mean"][0], np.float64), np.array(table["error"][0], np.float64)
     limit = float(np.abs(np.nan_to_num(mean)).max()) or 1.0
     cells = np.ma.masked_invalid(mean)
-    image = axes.imshow(cells, aspect="auto", cmap=_scale("less", "none", "more"), norm=_bent(limit))
-    _draw_bar(figure, axes, image, [share * limit for share in (-1.0, -0.5, 0.0, 0.5, 1.0)], "{:+.3g}")
+    image = axes.imshow(cells, aspect="auto", cmap=colour_scale("less", "none", "more"), norm=bent_norm(limit))
+    draw_bar(figure, axes, image, [share * limit for share in (-1.0, -0.5, 0.0, 0.5, 1.0)], "{:+.3g}")
     row, column, *others = data["players"]
-    _style(axes, f"payoff of {row}" + (", others mixed" if others else ""), _precision(data, error))
-    _label(axes, f"policy of {column}", f"policy of {row}")
-    if max(mean.shape) > _WRITTEN:
+    title_panel(axes, f"payoff of {row}" + (", others mixed" if others else ""), _precision(data, error))
+    label_axes(axes, f"policy of {column}", f"policy of {row}")
+    if max(mean.shape) > WRITTEN:
         return
     sure = data["oracle"] == "exact"
-    _write(axes, image, mean, lambda i, j: f"{mean[i, j]:+.3g}" + ("" if sure else f"\n±{error[i, j]:.2g}"))
-
-
-def _write(axes: Any, image: Any, values: np.ndarray, text: Callable[[int, int], str]) -> None:
-    """Writes into every known entry of a map, dark on light and light on dark."""
-    for i, j in np.argwhere(np.isfinite(values)):
-        light = np.dot(image.cmap(image.norm(values[i, j]))[:3], (0.3, 0.59, 0.11)) > 0.55
-        words = text(i, j).replace("-", "−")
-        axes.text(j, i, words, ha="center", va="center", fontsize=6.5, color=INK if light else "white")
-
-
-def _draw_bar(figure: Any, axes: Any, image: Any, ticks: Sequence[float], form: str) -> None:
-    """The colour scale of a map, with numbers at some places."""
-    bar = figure.colorbar(image, ax=axes, pad=0.02, ticks=ticks)
-    bar.ax.set_yticklabels([form.format(tick).replace("-", "−") if tick else "0" for tick in ticks])
-    bar.ax.tick_params(length=0, colors=MUTED, labelsize=8)
-    bar.outline.set_visible(False)
+    write_entries(axes, image, mean, lambda i, j: f"{mean[i, j]:+.3g}" + ("" if sure else f"\n±{error[i, j]:.2g}"))
 
 
 def _draw_behaviour(figure: Any, axes: Any, data: Mapping[str, Any], player: str) -> None:
@@ -151,13 +134,13 @@ def _draw_behaviour(figure: Any, axes: Any, data: Mapping[str, Any], player: str
     found = data["behaviour"]
     distances = np.array(found["distances"][player])
     limit = max(float(distances.max()), 0.05)
-    image = axes.imshow(distances, aspect="auto", cmap=_scale("none", "apart"), vmin=0, vmax=limit)
-    _draw_bar(figure, axes, image, [0.0, limit / 2, limit], "{:.2g}")
-    if len(distances) <= _WRITTEN:
-        _write(axes, image, distances, lambda i, j: f"{distances[i, j]:.2g}")
+    image = axes.imshow(distances, aspect="auto", cmap=colour_scale("none", "apart"), vmin=0, vmax=limit)
+    draw_bar(figure, axes, image, [0.0, limit / 2, limit], "{:.2g}")
+    if len(distances) <= WRITTEN:
+        write_entries(axes, image, distances, lambda i, j: f"{distances[i, j]:.2g}")
     detail = f"mean {found['diversity'][player]:.2g}, of two drawn from the mixture {found['expected'][player]:.2g}"
-    _style(axes, f"behaviour of {player}: distances", detail)
-    _label(axes, "policy", "policy")
+    title_panel(axes, f"behaviour of {player}: distances", detail)
+    label_axes(axes, "policy", "policy")
 
 
 def _precision(data: Mapping[str, Any], error: np.ndarray) -> str:
@@ -172,13 +155,13 @@ def _draw_mixture(figure: Any, axes: Any, data: Mapping[str, Any], number: int, 
     """Weights of a player's policies, iteration by iteration."""
     iterations, weights = mixtures_over_time(data, number)
     edges = np.append(iterations, iterations[-1] + 1) - 0.5
-    scale = {"cmap": _scale("none", "weight"), "norm": _bent(1.0, least=0.0)}
+    scale = {"cmap": colour_scale("none", "weight"), "norm": bent_norm(1.0, least=0.0)}
     image = axes.pcolormesh(edges, np.arange(len(weights) + 1) - 0.5, weights, **scale)
     axes.invert_yaxis()  # the first policy on top, as in the map of payoffs
-    _draw_bar(figure, axes, image, _SHARES, "{:.0%}")
+    draw_bar(figure, axes, image, _SHARES, "{:.0%}")
     known = "weight by iteration" if len(iterations) > 1 else "only the last is kept"
-    _style(axes, f"meta-strategy of {player}", known)
-    _label(axes, "iteration", "policy")
+    title_panel(axes, f"meta-strategy of {player}", known)
+    label_axes(axes, "iteration", "policy")
 
 
 def _draw_distance(axes: Any, data: Mapping[str, Any]) -> None:
@@ -192,11 +175,11 @@ def _draw_distance(axes: Any, data: Mapping[str, Any]) -> None:
         least = min(line["exploitability"] for line in lines)
         if least > 0 and lines[0]["nash_conv"] >= _LOG_RATIO * lines[-1]["nash_conv"]:
             axes.set_yscale("log")
-        _style(axes, "distance from equilibrium", "NashConv and exploitability of the meta-strategies, exact")
+        title_panel(axes, "distance from equilibrium", "NashConv and exploitability of the meta-strategies, exact")
     else:
         _draw_gains(axes, data)
     axes.grid(axis="y", color=FAINT, linewidth=0.8)
-    _label(axes, "iteration", "")
+    label_axes(axes, "iteration", "")
     if axes.lines:
         axes.legend(frameon=False, fontsize=8, labelcolor=INK)
 
@@ -207,7 +190,7 @@ def _draw_gains(axes: Any, data: Mapping[str, Any]) -> None:
     for number, (player, colour) in enumerate(_colour(data) if lines else ()):
         values = [line["gain"][number] for line in lines]
         axes.plot(steps, values, color=colour, marker="o", markersize=3, label=player)
-    _style(axes, "gains of best responses", "over the mixture's value")
+    title_panel(axes, "gains of best responses", "over the mixture's value")
 
 
 def _draw_lineage(axes: Any, data: Mapping[str, Any]) -> None:
@@ -224,8 +207,8 @@ def _draw_lineage(axes: Any, data: Mapping[str, Any]) -> None:
         axes.scatter(*zip(*places, strict=True), s=sizes, color=colour, alpha=0.6, linewidths=0, label=player)
     alone = all(member["parent"] is None for own in data["members"].values() for member in own)
     lines = "every policy started afresh" if alone else "lines lead from what a policy started from"
-    _style(axes, "Elo ratings and lineage" if data["elo"] else "lineage", f"size: weight in the mixture; {lines}")
-    _label(axes, "born in iteration", "Elo" if data["elo"] else "policy")
+    title_panel(axes, "Elo ratings and lineage" if data["elo"] else "lineage", f"size: weight in the mixture; {lines}")
+    label_axes(axes, "born in iteration", "Elo" if data["elo"] else "policy")
     axes.grid(axis="y", color=FAINT, linewidth=0.8)
     axes.legend(frameon=False, fontsize=8, labelcolor=INK, markerscale=0.6)
 
@@ -239,8 +222,10 @@ def _draw_shares(axes: Any, data: Mapping[str, Any]) -> None:
         axes.bar(places, data["mixtures"][player], width, color=colour, alpha=0.55, label=player)
         if data["alpha_rank"]:
             axes.plot(places, data["alpha_rank"][player], "o", color=colour, markersize=3.5)
-    _style(axes, "final weights", "bars: meta-strategy; dots: α-rank" if data["alpha_rank"] else "bars: meta-strategy")
-    _label(axes, "policy", "")
+    title_panel(
+        axes, "final weights", "bars: meta-strategy; dots: α-rank" if data["alpha_rank"] else "bars: meta-strategy"
+    )
+    label_axes(axes, "policy", "")
     axes.grid(axis="y", color=FAINT, linewidth=0.8)
     axes.legend(frameon=False, fontsize=8, labelcolor=INK)
 
@@ -252,37 +237,3 @@ def _colours(data: Mapping[str, Any]) -> list[int]:
 
 def _colour(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(player, PALETTE[index]) for player, index in zip(data["players"], _colours(data), strict=True)]
-
-
-def _scale(*names: str) -> Any:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    return LinearSegmentedColormap.from_list("-".join(names), [SHADES["light"][name] for name in names])
-
-
-def _bent(limit: float, least: float | None = None) -> Any:
-    """Colours by the size of a number to the power of `BEND`, up to `limit`."""
-    from matplotlib.colors import FuncNorm
-
-    def power(exponent: float):
-        return lambda values: np.sign(values) * np.abs(values) ** exponent
-
-    return FuncNorm((power(BEND), power(1 / BEND)), vmin=-limit if least is None else least, vmax=limit)
-
-
-def _style(axes: Any, title: str, detail: str) -> None:
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(EDGE)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, colors=MUTED, labelsize=8, pad=4, which="both")
-    style = {"ha": "left", "transform": axes.transAxes, "parse_math": False}
-    axes.text(0, 1.12, title, fontsize=10.5, color=INK, **style)
-    axes.text(0, 1.035, detail, fontsize=8, color=MUTED, **style)
-
-
-def _label(axes: Any, across: str, up: str) -> None:
-    axes.set_xlabel(across, fontsize=8.5, color=MUTED, parse_math=False)
-    axes.set_ylabel(up, fontsize=8.5, color=MUTED, parse_math=False)
-    for axis in (axes.xaxis, axes.yaxis):
-        if axis.get_label_text().startswith(("policy", "iteration", "born")):
-            axis.get_major_locator().set_params(integer=True, min_n_ticks=1)

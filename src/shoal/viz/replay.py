@@ -1,7 +1,8 @@
 """`replay.html`: one self-contained file that plays an episode in any browser, from disk, offline.
 
-The page (`replay.html` beside this module) is a template with three slots: the title, the data, and the hash of its
-own script. The data is JSON, and its arrays are base64 text:
+The page (`replay.html` beside this module) is a template with four slots: the title, the data, the hash of its own
+script and, in that script, the text of `scene.js`, which other pages load as a module. The data is JSON, and its
+arrays are base64 text:
 
     {"type": "u16", "shape": [...], "offset": o, "scale": s, "data": ...}   value = o + s * code, 65535 is "missing"
     {"type": "u8" | "f32", "shape": [...], "data": ...}                     little-endian
@@ -33,6 +34,7 @@ _MISSING = 65535
 _PALETTE_SIZE = 8
 _FARTHEST = 16.0  # sizes of the world; a point beyond is drawn there, so that one runaway does not coarsen the rest
 _OWNER = "write_replay"
+_INCLUDE = re.compile(r"^@include ([\w.]+)@\n", re.MULTILINE)
 
 
 def write_replay(path: str | os.PathLike[str], frames: Scene, **look: Any) -> None:
@@ -51,13 +53,28 @@ def replay_page(
 ) -> bytes:
     """A page that plays `frames`: a Scene whose arrays have a leading time axis `[T]`.
 
-    fps: frames a second at normal speed. series: numbers `[T]` by name, drawn as small curves; one whose name
-    contains a group's name gets that group's colour. episode_ends: bool `[T]`, true where a frame is the last of its
-    episode: nothing moves smoothly from there to the next frame. Palette indices beyond the palette start over.
+    fps: frames a second at normal speed. series: numbers `[T]` by name, drawn as small curves; one whose name contains
+    a group's name gets that group's colour, any other a spare one. episode_ends: bool `[T]`, true where a frame is the
+    last of its episode: nothing moves smoothly from there to the next frame. Palette indices beyond the palette start
+    over.
     """
+    data = replay_data(frames, title=title, subtitle=subtitle, fps=fps, series=series, episode_ends=episode_ends)
+    return filled_page("replay.html", title, data)
+
+
+def replay_data(
+    frames: Scene,
+    *,
+    title: str,
+    subtitle: str = "",
+    fps: float = 15.0,
+    series: Mapping[str, ArrayLike] | None = None,
+    episode_ends: ArrayLike | None = None,
+) -> dict[str, Any]:
+    """What a replay page plays, as plain data; see `replay_page`."""
     require(math.isfinite(fps) and fps > 0, _OWNER, "fps", fps, "a number greater than 0")
     length = _length(frames)
-    payload = {
+    return {
         "title": title,
         "subtitle": subtitle,
         "fps": float(fps),
@@ -73,7 +90,6 @@ def replay_page(
         ],
         "ends": [] if episode_ends is None else _ends(episode_ends, length),
     }
-    return filled_page("replay.html", title, payload)
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:
@@ -84,19 +100,35 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
         raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def filled_page(name: str, title: str, payload: dict[str, Any]) -> bytes:
-    """Fills a template's slots in one pass, so that text which looks like a slot stays text."""
-    template = importlib.resources.files("shoal.viz").joinpath(name).read_text("utf-8")
-    script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)
-    assert script is not None
-    digest = hashlib.sha256(script[1].encode()).digest()
+def filled_page(name: str, title: str, payload: dict[str, Any], more: Mapping[str, str] | None = None) -> bytes:
+    """Fills a template's slots in one pass, so that text which looks like a slot stays text. more: other slots.
+
+    `@include NAME@` on a line of its own is another file of this folder: parts that several pages have in common.
+    """
     slots = {
         "@title@": html.escape(title),
         "@data@": _script_safe_json(payload),
-        "@script-hash@": f"sha256-{base64.b64encode(digest).decode()}",
+        "@script-hash@": script_hash(name),
+        **(more or {}),
     }
-    page = re.sub("|".join(slots), lambda slot: slots[slot[0]], template)
+    page = re.sub("|".join(slots), lambda slot: slots[slot[0]], read_template(name))
     return page.encode("utf-8", errors="replace")
+
+
+def script_hash(name: str) -> str:
+    """The hash of a template's script, by which a page allows that script alone."""
+    script = re.search(r"<script>(.*?)</script>", read_template(name), re.DOTALL)
+    assert script is not None
+    return f"sha256-{base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()}"
+
+
+def read_template(name: str) -> str:
+    """A template with all that it includes; what is a module elsewhere is part of the script here."""
+    return _INCLUDE.sub(lambda found: re.sub(r"(?m)^export ", "", _read(found[1])), _read(name))
+
+
+def _read(name: str) -> str:
+    return importlib.resources.files("shoal.viz").joinpath(name).read_text("utf-8")
 
 
 def _script_safe_json(payload: dict[str, Any]) -> str:

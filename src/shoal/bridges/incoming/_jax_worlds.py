@@ -102,9 +102,7 @@ def choices(sizes: tuple[int, ...] | int, dtype: Any) -> Actions:
 
 
 def gym_like_actions(title: str, path: str, space: Any) -> Actions:
-    """Action spaces of gymnax and JaxMARL, distinguished by the names of their classes; others are named in the
-    error.
-    """
+    """Action spaces of gymnax and JaxMARL, told apart by their class names; others are named in the error."""
     match type(space).__name__:
         case "Discrete":
             return choices(int(space.n), space.dtype)

@@ -13,9 +13,23 @@ from shoal.core.host import HostEnvProxy
 from shoal.core.registry import make
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, action_dtype, action_shape
 from shoal.core.types import Observation, PyTree, Seat
+from shoal.viz.raster import SceneRenderer
 
 Draw = Callable[[Any], np.ndarray]
 """Turns a `Scene` into a picture `[height, width, 3]` of uint8."""
+
+
+RGB_ARRAY = "rgb_array"
+"""The render mode of arrays of pixels."""
+FPS = 15
+"""Frames a second at which pictures of every step look as on the replay page."""
+
+
+def choose_draw(owner: str, render_mode: str | None, draw: Draw | None) -> Draw | None:
+    """How pictures are made: by `draw`, or for the render mode `rgb_array` as films are; None: not at all."""
+    allowed = f"None or {RGB_ARRAY!r}: a world describes its picture as shapes, it opens no window"
+    require(render_mode in (None, RGB_ARRAY), owner, "render_mode", render_mode, allowed)
+    return SceneRenderer() if draw is None and render_mode == RGB_ARRAY else draw
 
 
 def make_env_of(owner: str, world: str | Env, options: dict[str, Any]) -> tuple[Env, str]:

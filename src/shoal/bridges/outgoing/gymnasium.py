@@ -10,8 +10,9 @@ seed. Final observations are in `infos["final_obs"]`, returns and lengths in `in
 
 Legal actions, in worlds that have them, are in `info["action_mask"]` (int8), beside the world's metrics: an array, or
 where an action is several choices a tuple of them, as `action_space.sample(mask)` takes it; of many copies `[E, n]`, or
-an array of `E` tuples. A world of several agents is refused: it is for `shoal.bridges.outgoing.pettingzoo` or
-`shoal.bridges.outgoing.torchrl`.
+an array of `E` tuples. With `render_mode="rgb_array"`, `render()` gives pictures (`[height, width, 3]`, uint8) in the
+looks of the replay page; of many copies a tuple of them. `draw`, a function of a `shoal.Scene`, draws otherwise. A
+world of several agents is refused: it is for `shoal.bridges.outgoing.pettingzoo` or `shoal.bridges.outgoing.torchrl`.
 """
 
 import functools
@@ -26,9 +27,12 @@ from flax import struct
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.bridges.outgoing._single import ResetNeeded, SingleEnv, SingleStep
 from shoal.bridges.outgoing._worlds import (
+    FPS,
+    RGB_ARRAY,
     Draw,
     check_action,
     check_seed,
+    choose_draw,
     make_env_of,
     missing_package_error,
     only_group,
@@ -51,18 +55,26 @@ except ImportError as error:
 from shoal.bridges.outgoing._gymnasium_spaces import action_space, view_space
 
 
-def make_env(world: str | Env, *, draw: Draw | None = None, **options: Any) -> "ShoalEnv":
+def make_env(
+    world: str | Env, *, render_mode: str | None = None, draw: Draw | None = None, **options: Any
+) -> "ShoalEnv":
     """One copy of a world of one agent; `options` are the world's own. `draw` turns a `shoal.Scene` into a picture."""
     env, name = make_env_of("make_env", world, options)
-    return ShoalEnv(env, name, draw)
+    return ShoalEnv(env, name, choose_draw("make_env", render_mode, draw))
 
 
 def make_vec(
-    world: str | Env, num_envs: int, *, autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP, **options: Any
+    world: str | Env,
+    num_envs: int,
+    *,
+    autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
+    render_mode: str | None = None,
+    draw: Draw | None = None,
+    **options: Any,
 ) -> "ShoalVectorEnv":
     """`num_envs` copies of a world of one agent, stepped as one; `options` are the world's own."""
     env, name = make_env_of("make_vec", world, options)
-    return ShoalVectorEnv(env, name, num_envs, autoreset_mode)
+    return ShoalVectorEnv(env, name, num_envs, autoreset_mode, choose_draw("make_vec", render_mode, draw))
 
 
 class ShoalEnv(gymnasium.Env):
@@ -73,8 +85,8 @@ class ShoalEnv(gymnasium.Env):
         self._group = only_group("make_env", name, self._one.spec)
         self._draw = draw
         self._space = self._one.spec.groups[self._group].action
-        self.metadata = {"render_modes": [] if draw is None else ["rgb_array"]}
-        self.render_mode = None if draw is None else "rgb_array"
+        self.metadata = {"render_modes": [RGB_ARRAY], "render_fps": FPS}
+        self.render_mode = None if draw is None else RGB_ARRAY
         self.observation_space = view_space(self._one.spec.groups[self._group].observation)
         self.action_space = action_space(self._space)
 
@@ -93,6 +105,7 @@ class ShoalEnv(gymnasium.Env):
         return view, outcome.reward[self._group].item(), bool(outcome.terminated), bool(outcome.truncated), info
 
     def render(self) -> Any:
+        """A picture `[height, width, 3]` of uint8; None without a render mode."""
         return None if self._draw is None else self._draw(self._one.scene())
 
     def _told(self, seen: SingleStep) -> tuple[Any, dict[str, Any]]:
@@ -131,7 +144,14 @@ class VectorStep(NamedTuple):
 class ShoalVectorEnv(VectorEnv):
     """Many copies; see the module."""
 
-    def __init__(self, env: Env, name: str, num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP):
+    def __init__(
+        self,
+        env: Env,
+        name: str,
+        num_envs: int,
+        autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
+        draw: Draw | None = None,
+    ):
         require_positive("make_vec", num_envs=num_envs)
         modes = (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP)
         require(autoreset_mode in modes, "make_vec", "autoreset_mode", autoreset_mode, f"one of {modes}")
@@ -139,7 +159,9 @@ class ShoalVectorEnv(VectorEnv):
         self._name, self._group = name, only_group("make_vec", name, spec)
         self._space = spec.groups[self._group].action
         self.num_envs = num_envs
-        self.metadata = {"autoreset_mode": autoreset_mode, "render_modes": []}
+        self.metadata = {"autoreset_mode": autoreset_mode, "render_modes": [RGB_ARRAY], "render_fps": FPS}
+        self.render_mode = None if draw is None else RGB_ARRAY
+        self._draw, self._env = draw, env
         self.single_observation_space = view_space(spec.groups[self._group].observation)
         self.single_action_space = action_space(self._space)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -173,6 +195,15 @@ class ShoalVectorEnv(VectorEnv):
             infos |= _with_masks(_final_info(told.final, ended), ended)
         return view, reward, terminated, truncated, infos
 
+    def render(self) -> tuple[np.ndarray, ...] | None:
+        """A picture `[height, width, 3]` of each copy; None without a render mode."""
+        if self._draw is None:
+            return None
+        if self._state is None:
+            raise ResetNeeded(f"{self._name}: there is nothing to draw before the first reset()")
+        scenes = jax.device_get(_scenes(self._env)(self._state.worlds.state, self._state.worlds.params))
+        return tuple(self._draw(jax.tree.map(lambda leaf, i=i: leaf[i], scenes)) for i in range(self.num_envs))
+
 
 @functools.lru_cache(maxsize=128)  # copies that are made again are not compiled again
 def _programs(worlds: Vectorised, group: str, same_step: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
@@ -199,6 +230,20 @@ def _programs(worlds: Vectorised, group: str, same_step: bool) -> tuple[Callable
         return VectorState(kept.replace(clock=moved.clock), ended.mask & ~held), told
 
     return jax.jit(begin), jax.jit(advance)
+
+
+@functools.lru_cache(maxsize=128)
+def _scenes(env: Env) -> Callable[[PyTree, PyTree], Any]:
+    """Pictures of the states `[E, ...]` of all copies as arrays. Params are None where they are the world's own."""
+
+    @jax.jit
+    def scenes(states: PyTree, params: PyTree) -> Any:
+        if params is None:
+            own = env.default_params()
+            return jax.vmap(lambda state: env.scene(state, own))(states)
+        return jax.vmap(env.scene)(states, params)
+
+    return scenes
 
 
 def _views(obs: Observation) -> PyTree:

@@ -13,7 +13,8 @@ active agents are selected; the world moves when all of them have chosen, so tha
 step. There an action that the mask forbids is an error; PettingZoo's `TerminateIllegalWrapper`, which knows actions of
 one choice only, makes it a lost game. In the parallel form the world's own rule for such actions applies.
 
-`draw` turns a `shoal.Scene` into a picture (`[height, width, 3]`, uint8): with it, `render()` gives pictures.
+With `render_mode="rgb_array"`, `render()` gives pictures (`[height, width, 3]`, uint8) in the looks of the replay page.
+`draw`, a function from a `shoal.Scene` to such a picture, draws otherwise.
 """
 
 from typing import Any
@@ -22,9 +23,12 @@ import numpy as np
 
 from shoal.bridges.outgoing._single import ResetNeeded, SingleEnv, SingleStep
 from shoal.bridges.outgoing._worlds import (
+    FPS,
+    RGB_ARRAY,
     Draw,
     check_action,
     choice,
+    choose_draw,
     illegal,
     make_env_of,
     missing_package_error,
@@ -45,16 +49,20 @@ except ImportError as error:
 from shoal.bridges.outgoing._gymnasium_spaces import action_space, masked_space
 
 
-def parallel_env(world: str | Env, *, draw: Draw | None = None, **options: Any) -> "ShoalParallelEnv":
+def parallel_env(
+    world: str | Env, *, render_mode: str | None = None, draw: Draw | None = None, **options: Any
+) -> "ShoalParallelEnv":
     """A world in which all agents act at once; `options` are the world's own."""
     env, name = make_env_of("parallel_env", world, options)
-    return ShoalParallelEnv(env, name, draw)
+    return ShoalParallelEnv(env, name, choose_draw("parallel_env", render_mode, draw))
 
 
-def aec_env(world: str | Env, *, draw: Draw | None = None, **options: Any) -> "ShoalAECEnv":
+def aec_env(
+    world: str | Env, *, render_mode: str | None = None, draw: Draw | None = None, **options: Any
+) -> "ShoalAECEnv":
     """A world in which agents act one after the other; `options` are the world's own."""
     env, name = make_env_of("aec_env", world, options)
-    return ShoalAECEnv(env, name, draw)
+    return ShoalAECEnv(env, name, choose_draw("aec_env", render_mode, draw))
 
 
 class _Table:
@@ -67,9 +75,8 @@ class _Table:
         self._draw = draw
         self.possible_agents = list(self._seats)
         self.agents: list[str] = []
-        self.render_mode = None if draw is None else "rgb_array"
-        modes = [] if draw is None else ["rgb_array"]
-        self.metadata = {"name": name, "render_modes": modes, "is_parallelizable": True}
+        self.render_mode = None if draw is None else RGB_ARRAY
+        self.metadata = {"name": name, "render_modes": [RGB_ARRAY], "render_fps": FPS, "is_parallelizable": True}
         spec = self._one.spec
         self.observation_spaces = {
             agent: masked_space(spec.groups[group], spec.observations[group])
@@ -88,6 +95,7 @@ class _Table:
         return self._one.state()
 
     def render(self) -> np.ndarray | None:
+        """A picture `[height, width, 3]` of uint8; None without a render mode."""
         return None if self._draw is None else self._draw(self._one.scene())
 
     def close(self) -> None:

@@ -20,9 +20,7 @@ from shoal.core.types import Observation, PyTree
 
 
 class TorchCarry(struct.PyTreeNode):
-    """The state that one step passes to the next, not visible outside. actions: of the Shoal policies, for the next
-    step.
-    """
+    """What one step passes to the next, not visible outside. actions: of the Shoal policies, for the next step."""
 
     worlds: Worlds
     memory: dict[str, PyTree]

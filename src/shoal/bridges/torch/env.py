@@ -112,9 +112,7 @@ class Infos:
 
 
 class Step(NamedTuple):
-    """The result of a step of `TorchWorlds`: tensors `[E, ...]`. Where an episode ended, `observation` is of the
-    next.
-    """
+    """A step of `TorchWorlds`: tensors `[E, ...]`. Where an episode ended, `observation` is of the next."""
 
     observation: dict[str, Observation]
     reward: dict[str, torch.Tensor]

@@ -18,6 +18,7 @@ from shoal.cli.runs import prepare
 from shoal.cli.terminal import console, emit, format_size, say
 from shoal.core.extensions import problems
 from shoal.networks.own_torsos import TORSOS as TORSOS  # what packages declare is looked at too
+from shoal.ops.kernels import trust
 from shoal.training.bench import versions
 from shoal.training.devices import num_cores, use_compilation_cache
 
@@ -27,6 +28,7 @@ PURPOSES = {
     "evosax": "more strategies for shoal evolve",
     "gymnasium": "Gymnasium's environments: gymnasium:CartPole-v1",
     "gymnax": "gymnax's environments: gymnax:CartPole-v1",
+    "imageio-ffmpeg": "films as MP4: shoal watch RUN --mp4",
     "jaxmarl": "JaxMARL's environments: jaxmarl:MPE_simple_spread_v3",
     "jumanji": "Jumanji's environments: jumanji:Game2048-v1",
     "matplotlib": "learning curves (curves.png)",
@@ -34,11 +36,14 @@ PURPOSES = {
     "multi-agent-ale-py": "Atari games of several players",
     "open-spiel": "OpenSpiel's games: openspiel:leduc_poker",
     "pettingzoo": "PettingZoo's environments: pettingzoo:...",
+    "pillow": "films, and pictures of worlds: shoal watch RUN --webp",
     "ray": "training on a cluster: --cluster auto",
     "stable-baselines3": "its learners in our worlds",
+    "starlette": "the page of shoal ui",
     "tensorboardx": "TensorBoard events in every run folder",
     "torch": "worlds and policies as tensors of PyTorch",
     "torchrl": "our worlds in TorchRL",
+    "uvicorn": "the server of shoal ui",
     "vmas": "VMAS scenarios: vmas:balance",
 }
 """What Shoal can do with packages that it can do without."""
@@ -72,6 +77,7 @@ def _examine() -> dict[str, Any]:
         "devices": [_device(device) for device in jax.local_devices()],
         "cores": num_cores(),
         "versions": versions(),
+        "mlp_kernels": trust.find_problem() or "used",
         "cache": _cache(Path(use_compilation_cache())),
         "packages": packages,
         "browser": browser,
@@ -150,6 +156,8 @@ def _show(report: dict[str, Any]) -> None:
     table.add_row("versions", ", ".join(f"{name} {version}" for name, version in report["versions"].items()))
     cache = report["cache"]
     table.add_row("compilation cache", f"{cache['folder']} ({cache['programs']} files, {format_size(cache['bytes'])})")
+    kernels = report["mlp_kernels"]
+    table.add_row("kernels of small networks", kernels if kernels == "used" else f"not used: {kernels}")
     table.add_row("browser", report["browser"] or "none found")
     for extra in dict.fromkeys(package["extra"] for package in report["packages"]):
         own = [package for package in report["packages"] if package["extra"] == extra]

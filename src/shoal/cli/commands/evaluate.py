@@ -43,8 +43,9 @@ def run(args: Sequence[str]) -> int:
     options = parse_stored(EvalOptions, args, "shoal eval")
     folder = open_stored(options.run, "shoal eval")
     opponents = parse_opponents(options.opponent)
-    if options.random and opponents:
-        raise OptionError("--random plays everybody at random: leave out --opponent")
+    for option in [name for name, typed in (("opponent", opponents), ("explore", options.explore)) if typed]:
+        if options.random:
+            raise OptionError(f"--random plays everybody at random: leave out --{option}")
     stepping = stepping_options(options)
     with attributed_to(folder.experiment.env, "evaluation"):
         seeds = range(folder.experiment.num_seeds)
@@ -79,7 +80,8 @@ def load_with(
 def _result(run: RunFolder, options: EvalOptions, trained: list[Any], results: list[Evaluation]) -> dict[str, Any]:
     means = [_figures(evaluation, np.mean) for evaluation in results]
     errors = [_figures(evaluation, lambda x: np.std(x) / np.sqrt(len(x))) for evaluation in results]
-    hashes = [weights_sha256(policies) for _, policies, _ in trained]
+    hashes = [weights_sha256(policies) for _, policies, _ in trained if policies and not options.random]
+    weights = {"weights_sha256": hashes[0] if len(hashes) == 1 else hashes} if hashes else {}  # of those who played
     meta = trained[0][2]
     return {
         "run_dir": str(run.path),
@@ -91,8 +93,7 @@ def _result(run: RunFolder, options: EvalOptions, trained: list[Any], results: l
         "policy": RANDOM if options.random else "explore" if options.explore else "greedy",
         "updates": meta["update"],
         "env_steps": meta["env_steps"],
-        "weights_sha256": hashes[0] if len(hashes) == 1 else hashes,
-    }
+    } | weights
 
 
 def _figures(evaluation: Evaluation, reduce: Any) -> dict[str, float]:
@@ -120,7 +121,7 @@ def _show(run: RunFolder, result: dict[str, Any]) -> None:
     out.print(table)
     say(out, f"episode length {_number(result['mean_length'])}")
     say(out, f"after {result['updates']:,} updates, {format_count(result['env_steps'])} env steps")
-    hashes = result["weights_sha256"]
+    hashes = result.get("weights_sha256", [])
     for text in hashes if isinstance(hashes, list) else [hashes]:
         say(out, f"weights sha256 {text}")
 

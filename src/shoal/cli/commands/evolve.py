@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from rich.console import Console
@@ -13,7 +13,7 @@ from shoal.api.progress import summary
 from shoal.api.targets import check_world, take
 from shoal.cli import runs
 from shoal.cli.arguments import option_field, options_from, parse_pairs, repeated, scan
-from shoal.cli.runs import PoolOptions, ResumeOptions, RunView, SavedRunOptions, prepare
+from shoal.cli.runs import PolicyRunView, PoolOptions, ResumeOptions, SavedRunOptions, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import display_path, pluralise, say
 from shoal.core.errors import OptionError
@@ -31,7 +31,9 @@ from shoal.training.runner import Local
 class EvolveOptions(SavedRunOptions, PoolOptions):
     """Options of `shoal evolve` itself."""
 
-    unused: ClassVar[tuple[str, ...]] = UNUSED
+    unused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        UNUSED, "the copies of the world are --population times --episodes, and a run lasts for --generations"
+    )
 
     strategy: Annotated[str, arg(metavar="NAME")] = OpenES.name  # open_es, ars, ga, erl, or any strategy of evosax
 
@@ -59,12 +61,6 @@ def parse_plan(args: Sequence[str]) -> tuple[Evolution, Any]:
     """The plan of an evolution, and the command's options. Those of the strategy follow from its name."""
     names = scan(args, "--strategy")
     name = names[-1] if names else EvolveOptions.strategy
-    for option in (f"--{field.replace('_', '-')}" for field in EvolveOptions.unused):
-        if scan(args, option):
-            raise OptionError(
-                f"shoal evolve has no {option}: the copies of the world are --population times --episodes, and a run "
-                "lasts for --generations"
-            )
     if name == "erl" and not scan(args, "--algo"):
         args = [*args, "--algo", OFF_POLICY]
     if name in STRATEGIES:
@@ -97,7 +93,7 @@ def _value(key: str, text: str) -> Any:
         raise OptionError(f"--option {key}={text}: {text!r} is not a number") from None
 
 
-class EvolutionView(RunView[Evolution]):
+class EvolutionView(PolicyRunView[Evolution]):
     """What is told of an evolution."""
 
     done: ClassVar[str] = "generations are bred"

@@ -25,9 +25,9 @@ class ExportOptions(StoredRunOptions):
     In names of files, `/` and the like are written as %2F.
     """
 
-    folder: Positional[Annotated[DisallowNone[str | None], arg(metavar="FOLDER")]] = None  # old, for --output FOLDER
-    output: Folder = None  # where to write, made if it is not there; by default policies in the run folder
-    training: int = 0  # which of several trainings side by side, counted from 0
+    folder: Positional[Annotated[DisallowNone[str | None], arg(metavar="FOLDER")]] = None  # old, for --out FOLDER
+    out: Folder = None  # where to write, made if it is not there; by default policies in the run folder
+    seed_index: int = 0  # whose policies, of a run of several seeds, counted from 0
     checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
     force: Flag = False  # replace files that are there already
 
@@ -35,13 +35,13 @@ class ExportOptions(StoredRunOptions):
 def run(args: Sequence[str]) -> int:
     """Exports every policy of a run."""
     options = parse_stored(ExportOptions, args, "shoal export")
-    found = open_stored(options.run, "shoal export", options.training)
+    found = open_stored(options.run, "shoal export", options.seed_index)
     with attributed_to(found.experiment.env, "export"):
-        setup, policies, meta = load_policies(found.path, options.training, options.checkpoint)
+        setup, policies, meta = load_policies(found.path, options.seed_index, options.checkpoint)
         plain = {name: export(policy, setup.spec.groups[name].observation) for name, policy in policies.items()}
     if options.folder is not None:
-        warn("FOLDER is now --output FOLDER; the old form goes in the next release")
-    folder = Path(options.output or options.folder or found.path / "policies")
+        warn("FOLDER is now --out FOLDER; the old form goes in the next release")
+    folder = Path(options.out or options.folder or found.path / "policies")
     files = {name: folder / f"{file_stem(name)}.npz" for name in plain}
     taken = [str(file) for file in files.values() if file.exists()]
     if taken and not options.force:

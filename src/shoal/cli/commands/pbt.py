@@ -2,8 +2,8 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 from rich.console import Console
 from rich.table import Table
@@ -13,7 +13,7 @@ from shoal.api.targets import check_world, take
 from shoal.cli import runs
 from shoal.cli.arguments import options_from
 from shoal.cli.commands.sweep import parse_over, parse_values
-from shoal.cli.runs import PoolOptions, ResumeOptions, RunView, SavedRunOptions, describe_experiment, prepare
+from shoal.cli.runs import PolicyRunView, PoolOptions, ResumeOptions, SteppedRunOptions, describe_experiment, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import display_path, say
 from shoal.core.errors import OptionError
@@ -29,8 +29,10 @@ SHOWN = 8
 
 @dataclasses.dataclass(frozen=True)
 @options_from(PBT, leave=("experiment", "over"))
-class PbtOptions(SavedRunOptions, PoolOptions):
+class PbtOptions(SteppedRunOptions, PoolOptions):
     """Options of `shoal pbt` itself."""
+
+    unused: ClassVar[Mapping[str, str]] = {"num_seeds": "each member has its own seed"}
 
     over: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="OPTION=RANGE")] = ()
     """a float of the algorithm and its range: START:STOP, or START:STOP:log"""
@@ -68,7 +70,7 @@ def _range(name: str, text: str) -> Range:
     return values
 
 
-class PBTView(RunView[PBT]):
+class PBTView(PolicyRunView[PBT]):
     """What is told of a population that is tuned."""
 
     def opening(self) -> tuple[str, str]:
@@ -78,8 +80,8 @@ class PBTView(RunView[PBT]):
 
     def report(self, out: Console, result: TrainingResult) -> None:
         plan, found = self.plan, result.standing
-        steps = result.update * plan.experiment.num_envs * plan.experiment.num_steps * plan.members
-        runs.say_speed(out, steps, result)
+        steps = result.update * plan.experiment.num_envs * plan.experiment.num_steps
+        runs.say_speed(out, steps, result, plan.members)
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("member", *plan.over, "return"):
             table.add_column(name, justify="right")

@@ -40,10 +40,10 @@ class PopulationOptions(StoredRunOptions):
     watch: Annotated[DisallowNone[str | None], arg(metavar="I,J")] = None
     """write a page that plays an episode of these policies, one number per player"""
     exploit: Flag = False  # train one more best response a player, and say what it gains: minutes
-    total_env_steps: Count = None  # of each training of --exploit, if not those of the run
-    output: Folder = None  # where to write; by default the run folder
-    seed: int = 0  # seed of the episode to watch
-    devices: Count = None  # for --exploit, use only the first N devices (on a CPU, cores)
+    total_env_steps: Count = None  # of each training of --exploit; by default those of the run
+    out: Folder = None  # where to write; by default the run folder
+    seed: Count = None  # seed of the episode to watch, by default 0
+    devices: Count = None  # for --exploit, use only the first N devices (on a CPU, cores); by default all
 
 
 def run(args: Sequence[str]) -> int:
@@ -56,15 +56,19 @@ def run(args: Sequence[str]) -> int:
     view = read_population_view(folder)
     if options.exploit:
         require_networks(view.settings, "exploit")
-    elif options.total_env_steps is not None:
-        raise OptionError("--total-env-steps is for the trainings of --exploit: add --exploit, or leave it out")
+    for name in ("total_env_steps", "devices"):
+        if vars(options)[name] is not None and not options.exploit:
+            option = f"--{name.replace('_', '-')}"
+            raise OptionError(f"{option} is for the trainings of --exploit: add --exploit, or leave it out")
+    if options.seed is not None and options.watch is None:
+        raise OptionError("--seed is for the episode of --watch: add --watch, or leave it out")
     data = describe_population(view)
     data["colours"] = _colours(view, data["env"])
-    target = Path(options.output) if options.output else folder
+    target = Path(options.out) if options.out else folder
     target.mkdir(parents=True, exist_ok=True)
     files = {}
     if options.watch is not None:
-        files["replay"] = _watch(folder, target, options.watch, options.seed, data["env"])
+        files["replay"] = _watch(folder, target, options.watch, options.seed or 0, data["env"])
     data["behaviour"] = _behaviour(folder, view, out)
     files |= _pictures(folder, target, data, out)
     result = {"run": str(folder)} | data | {name: str(path) for name, path in files.items()}

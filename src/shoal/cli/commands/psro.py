@@ -1,15 +1,14 @@
 """`shoal psro GAME`: grow a population by best responses to mixtures of itself. `shoal league GAME`: by a league."""
 
 import dataclasses
-import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from rich.console import Console
 from tyro.conf import DisallowNone, arg
 
-from shoal.api.calls import make_population
+from shoal.api.calls import NOT_EVALUATED, PAYOFFS, make_population
 from shoal.api.figures import unsigned
 from shoal.api.targets import check_world
 from shoal.cli import runs
@@ -27,17 +26,31 @@ from shoal.training import checkpoint
 from shoal.training.callbacks import Listener
 from shoal.training.loop import TrainingResult
 from shoal.training.run import RunFolder
+from shoal.training.run_kinds import PSRO as PSRO_RUN
 from shoal.training.runner import Local
 
 EXACT = "exact"
+TRAINED = ("--algo", "--num-envs", "--num-steps", "--total-env-steps", "--sharing", "--warm-start", "--levels")
+"""Options of responses that are trained."""
+UNUSED = (
+    dict.fromkeys(NOT_EVALUATED, PAYOFFS)
+    | {"num_seeds": "a population has one seed: start several"}
+    | dict.fromkeys(
+        ("freeze", "weights"),
+        "every response is trained from scratch. Policies of other runs join a population by --import-policies",
+    )
+)
+"""Options of a training that mean nothing to a population, and why."""
 ImportPolicies = Annotated[DisallowNone[str | None], arg(metavar="RUN[,RUN...]")]
 
 
 @dataclasses.dataclass(frozen=True)
-@options_from(PSRO, {name: name for name in ("iterations", "episodes", "target_error")})
 @options_from(PopulationConfig, {name: name for name in ("greedy", "symmetric")})
+@options_from(PSRO, {name: name for name in ("iterations", "episodes", "target_error")})
 class LeagueOptions(NewRunOptions, PoolOptions):
     """Options of `shoal league` itself. --total-env-steps and the like are those of one stretch of training."""
+
+    unused: ClassVar[Mapping[str, str]] = UNUSED
 
     exploit_every: int = EXPLOIT_EVERY  # iterations between those that train exploiters too; 1: all roles in each
     import_policies: ImportPolicies = None
@@ -45,13 +58,15 @@ class LeagueOptions(NewRunOptions, PoolOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-@options_from(PSRO, leave=("solver_options",))
 @options_from(PopulationConfig, leave=("experiment", "psro", "oracle", "imports"))
+@options_from(PSRO, leave=("solver_options",))
 class PsroOptions(NewRunOptions, PoolOptions):
     """Options of `shoal psro` itself. --total-env-steps and the like are those of one best response."""
 
+    unused: ClassVar[Mapping[str, str]] = UNUSED
+
     oracle: Annotated[DisallowNone[str | None], arg(metavar="NAME")] = None
-    """who responds: an algorithm, as --algo; or exact, for games that can be tabulated"""
+    """who responds: an algorithm, as --algo, or exact, for games that can be tabulated; by default the preset's"""
     import_policies: ImportPolicies = None
     """runs whose policies are in the banks from the start: they are met, and never trained on"""
 
@@ -61,19 +76,33 @@ def league(args: Sequence[str]) -> int:
     if scan(args, "--meta-solver"):
         raise OptionError("shoal league has no --meta-solver: who meets whom follows from the roles. See `shoal psro`.")
     prepare()
+    if _grows_further(args):
+        return runs.resume(args, "shoal league")
     experiment, options, _ = parse_target(LeagueOptions, translate_arguments(args), "shoal league")
     league = {"meta_solver": "league", "solver_options": {"exploit_every": options.exploit_every}}
     return _start(make_population(experiment, _given(options) | league), options, "shoal league")
 
 
 def run(args: Sequence[str]) -> int:
-    """Grows a population and says how far it got."""
+    """Grows a population and says how far it got; `psro RUN --iterations MORE` grows one further."""
     prepare()
+    if _grows_further(args):
+        return runs.resume(args, "shoal psro")
     experiment, options, _ = parse_target(PsroOptions, translate_arguments(args), "shoal psro")
     kind = EXACT if options.oracle == EXACT else "learned"
+    typed = [word.partition("=")[0].replace("_", "-") for word in args]
+    idle = [option for option in typed if option in TRAINED or option.startswith("--algo.")]
+    if kind == EXACT and idle:
+        raise OptionError(f"exact responses are worked out, not trained: leave out {', '.join(idle)}")
     config = make_population(experiment, _given(options), kind)
     _check_oracle(kind, options)
     return _start(config, options, "shoal psro")
+
+
+def _grows_further(args: Sequence[str]) -> bool:
+    """Whether a population is to go on in its own folder."""
+    named = runs.names_run(args, PSRO_RUN) and not scan(args, "--import-policies")
+    return named and bool(scan(args, "--iterations"))
 
 
 def _given(options: LeagueOptions | PsroOptions) -> dict[str, Any]:
@@ -93,16 +122,17 @@ def _start(config: PopulationConfig, options: LeagueOptions | PsroOptions, prog:
 
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
-    if options.checkpoint_minutes is not None:
-        raise OptionError(
-            f"{options.run} is a population, which is saved after every iteration: leave out --checkpoint-minutes"
-        )
+    for name in (name for name in runs.SAVING if vars(options)[name] is not None):
+        saved = f"{options.run} is a population, which is saved after every iteration"
+        raise OptionError(f"{saved}: leave out --{name.replace('_', '-')}")
     assert isinstance(run.config, PopulationConfig)
     _check_oracle(run.config.oracle, options)
     newest = checkpoint.latest(run.checkpoints)
     over = newest is not None and run.config.is_finished(run.config.read_meta(newest))
     on = Local(options.devices) if over else runs.place_of(run.config, options, "", run.path)
-    return runs.run_and_report(PopulationView(run, on.prepare(run.config, run.path), options, fresh=False, over=over))
+    view = PopulationView(run, on.prepare(run.config, run.path), options, fresh=False, over=over)
+    view.iterations = options.iterations
+    return runs.run_and_report(view)
 
 
 def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
@@ -121,17 +151,14 @@ class PopulationView(RunView[PopulationConfig]):
         super().__init__(run, on, options, fresh)
         self.over = over
 
-    @property
-    def checkpoint_minutes(self) -> float:
-        return 0.0  # it is saved after every iteration
-
     def opening(self) -> tuple[str, str]:
         config, where = self.plan, display_path(self.run.path)
         exact = config.oracle == EXACT
         title = f"{config.experiment.env}: exact responses" if exact else describe_experiment(config.experiment)
         if self.over:
-            further = f"--import-policies {shlex.quote(where)}"
-            return title, f"{where} is finished already. To grow it further, start a new one with {further}"
+            command = "league" if config.psro.meta_solver == "league" else "psro"
+            further = self.hints(command, "--iterations", str(2 * config.psro.iterations))
+            return title, f"{where} is finished already. To grow it further: {further}"
         connection = "" if exact else f"; {self.next}"
         return title, f"PSRO, {config.psro.meta_solver}, {config.oracle} responses; run folder: {where}{connection}"
 

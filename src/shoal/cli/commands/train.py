@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -10,19 +11,33 @@ from shoal.api.targets import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import scan
 from shoal.cli.commands.cluster import describe_plan
-from shoal.cli.runs import ResumeOptions, RunView, TrainOptions, describe_experiment, prepare
+from shoal.cli.runs import PolicyRunView, ResumeOptions, TrainOptions, describe_experiment, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import console, display_path, pluralise, say
+from shoal.cli.terminal import console, display_path, emit, format_size, pluralise, say
 from shoal.cluster.advice import read_status
 from shoal.cluster.run import Cluster
 from shoal.core.errors import shell_command
 from shoal.training.experiment import Experiment
+from shoal.training.hosts import HostedProgram, bytes_per_update
 from shoal.training.loop import TrainingResult
-from shoal.training.run import RunFolder
+from shoal.training.memory import memory_needed
+from shoal.training.run import RunFolder, weights_sha256
 from shoal.training.run_kinds import TRAINING
 from shoal.training.runner import Local
 
-FURTHER = {"--total-env-steps", "--import", "--json", "--devices", "--checkpoint-minutes", "--log"}
+FURTHER = {
+    "--total-env-steps",
+    "--import",
+    "--json",
+    "--devices",
+    "--checkpoint-minutes",
+    "--checkpoint-every",
+    "--scenes",
+    "--log",
+    "--hosts",
+    "--host-index",
+    "--coordinator",
+}
 """Options of `shoal train RUN` that leave a run as it is, but for how long it is."""
 
 
@@ -36,10 +51,47 @@ def train(args: Sequence[str]) -> int:
     on = runs.place_of(experiment, options, "shoal train")
     folder = runs.new_folder(options, experiment)
     check_world(experiment)
+    if options.dry_run:
+        return _dry_run(experiment, on, folder, options)
+    if hosts := runs.following(on):
+        return runs.follow_and_report(RunFolder(folder, experiment), on, hosts, options)
     if runs.names_run(args, TRAINING):
         more = "To train that run further instead, --total-env-steps must be the only other option."
         say(console(options.json), f"a new run with the options of a run, from its start. {more}", style="yellow")
     return runs.run_and_report(TrainingView(RunFolder(folder, experiment), on.prepare(experiment), options))
+
+
+def _dry_run(experiment: Experiment, on: Local | Cluster, folder: Path, options: TrainOptions) -> int:
+    """Says what would be trained. Nothing is compiled, and nothing is written."""
+    ready = on.prepare(experiment) if isinstance(on, Local) else on
+    needs = memory_needed(ready.program) if isinstance(ready, Local) and ready.program else None
+    devices = ready.program.num_devices if isinstance(ready, Local) and ready.program else None
+    if options.json:
+        emit(
+            {
+                "experiment": experiment.to_dict(),
+                "updates": experiment.num_updates,
+                "env_steps": experiment.num_updates * experiment.num_envs * experiment.num_steps,
+                "devices": devices,
+                "memory_bytes": needs,
+                "run_dir": str(folder),
+            }
+        )
+        return 0
+    out, each = console(), experiment.num_envs * experiment.num_steps
+    say(out, describe_experiment(experiment), style="bold")
+    updates = pluralise(experiment.num_updates, "update")
+    say(out, f"{updates} of {each:,} env steps, {experiment.num_updates * each:,} in all")
+    for name, learner in experiment.learners.items():
+        out.print(f"{name}: {learner.algorithm}")
+    if isinstance(on, Cluster):
+        say(out, f"on a cluster, {describe_plan(on.plan)}" if on.plan else "on a cluster")
+    elif needs is not None:
+        say(out, f"memory: about {format_size(needs)} on {pluralise(devices or 1, 'device')}")
+    else:
+        say(out, "memory: that of its environments, which run on the host, cannot be told beforehand")
+    say(out, f"run folder: {display_path(folder)}. This was a dry run: nothing is trained, nothing is written.")
+    return 0
 
 
 def _trains_further(args: Sequence[str]) -> bool:
@@ -66,7 +118,7 @@ def _warn(out: Console, run: RunFolder) -> None:
         say(out, f"workers were restarted {pluralise(times, 'time')}, last {last}; {more}", style="yellow")
 
 
-class TrainingView(RunView[Experiment]):
+class TrainingView(PolicyRunView[Experiment]):
     """What is told of a training."""
 
     def opening(self) -> tuple[str, str]:
@@ -74,6 +126,8 @@ class TrainingView(RunView[Experiment]):
         if isinstance(self.on, Local):
             assert self.on.program is not None
             used = pluralise(self.on.program.num_devices, "device")
+            if self.on.hosts:
+                used += f" of {self.on.hosts.count} hosts"
             return describe_experiment(run.experiment), f"run folder: {where}; compiling for {used} ..."
         assert self.on.plan is not None
         see = shell_command("cluster", "status", where)
@@ -86,13 +140,17 @@ class TrainingView(RunView[Experiment]):
         return self.run.experiment.num_envs * self.run.experiment.num_steps
 
     def report(self, out: Console, result: TrainingResult) -> None:
-        runs.say_speed(out, result.update * self._each * self.run.experiment.num_seeds, result)
+        runs.say_speed(out, result.update * self._each, result, self.plan.trainings)
         runs.say_returns(out, self.run, result)
         if isinstance(self.on, Cluster):
             _warn(out, self.run)
 
     def summary(self, result: TrainingResult) -> dict[str, Any]:
-        return runs.summary_of(self.run, result) | {"updates": result.update, "env_steps": result.update * self._each}
+        told = runs.summary_of(self.run, result) | {"updates": result.update, "env_steps": result.update * self._each}
+        if isinstance(self.on, Local) and isinstance(self.on.program, HostedProgram):
+            told |= {"hosts": self.on.program.num_hosts, "weights_sha256": weights_sha256(result.policies)}
+            told |= {"bytes_per_update": bytes_per_update(self.on.program)}
+        return told
 
     @property
     def further(self) -> tuple[str, str]:  # pyright: ignore[reportIncompatibleVariableOverride]

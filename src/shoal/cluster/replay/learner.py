@@ -192,7 +192,7 @@ class ReplayLearner(RateLimitedLearner):
         while not self.dead.is_set():
             asked = self.asked or self.shards.ask(counts)
             self.asked = None
-            batches = self.shards.answered(asked)
+            batches = self.shards.collect(asked)
             if batches is not None:
                 self.asked = self.shards.ask(counts)
                 self.clock.spend("wait", began)

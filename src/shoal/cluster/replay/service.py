@@ -100,7 +100,7 @@ class ReplayService:
     def push(self, made: ReplayPush, timeout: float = 0.0) -> bool:
         """Adds steps; False if there was no room within the time-out. Duplicates are ignored."""
         with self._changed:
-            if self._known(made):
+            if self._holds(made):
                 self.counts["repeated"] += 1
                 return True
             if not self._changed.wait_for(lambda: self.room > 0, timeout):
@@ -119,7 +119,7 @@ class ReplayService:
         self._spill_if_due()
         return True
 
-    def _known(self, made: ReplayPush) -> bool:
+    def _holds(self, made: ReplayPush) -> bool:
         rings = [self._rings.get((table, made.maker)) for table in made.steps]
         return any(ring is not None and ring.newest >= made.stamp for ring in rings)
 

@@ -67,7 +67,7 @@ class Shards:
         mass = self._mass[table] / self._mass[table].sum()
         return np.maximum(1, np.ceil(mass * count)).astype(int)  # one at least, to hear how much there is now
 
-    def answered(self, asked: Asked) -> dict[str, WindowBatch] | None:
+    def collect(self, asked: Asked) -> dict[str, WindowBatch] | None:
         """The windows that were asked for; None if some table has none in any shard."""
         answers = _answers(asked)
         batches = {}

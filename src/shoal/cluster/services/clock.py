@@ -20,7 +20,7 @@ class Clock:
         """Adds the time from `since` (of `time.perf_counter`) to now, or to `until`, to an activity."""
         self.spent[what] += (time.perf_counter() if until is None else until) - since
 
-    def updated(self) -> None:
+    def count_update(self) -> None:
         """Counts an update."""
         self.made += 1
         now = time.perf_counter()

@@ -94,11 +94,11 @@ class Coordinator:
             worker.seen, worker.busy, worker.task = time.monotonic(), None, ""
             self._take_in(name, worker, report)
             worker.round = max(worker.round, self._floor())  # who was left behind goes on with the others
-            self._changed.wait_for(lambda: self.stopping or self._allowed(worker), timeout)
+            self._changed.wait_for(lambda: self.stopping or self._may_begin(worker), timeout)
             worker.seen = time.monotonic()
             if self.stopping:
                 return {"kind": "stop"}
-            if not self._allowed(worker):
+            if not self._may_begin(worker):
                 return None
             worker.round += 1
             worker.busy, worker.task = time.monotonic(), f"rollout {worker.round}"
@@ -106,7 +106,7 @@ class Coordinator:
             least = 0 if self.mode == "async" else least
             return {"kind": "rollout", "round": worker.round, "version": least, "epoch": self.epoch}
 
-    def _allowed(self, worker: WorkerRecord) -> bool:
+    def _may_begin(self, worker: WorkerRecord) -> bool:
         ahead = worker.round + 1
         if self.version < 0:
             return False
@@ -141,7 +141,7 @@ class Coordinator:
                 worker.round = worker.done = min(worker.done, self._floor())
             self._changed.notify_all()
 
-    def lost(self, name: str, round: int) -> None:
+    def report_lost(self, name: str, round: int) -> None:
         """A worker's rollout was lost and has to be made again."""
         with self._changed:
             worker = self._worker(name)
@@ -165,7 +165,7 @@ class Coordinator:
             self._changed.notify_all()
             return self.stopping
 
-    def updated(self, version: int, figures: dict[str, Any]) -> tuple[bool, int]:
+    def report_update(self, version: int, figures: dict[str, Any]) -> tuple[bool, int]:
         """A learner has made an update; its weights can be pulled.
 
         Returns whether to stop, and how many copies have been restarted so far because of NaN.
@@ -178,7 +178,7 @@ class Coordinator:
             self._changed.notify_all()
             return self.stopping, sum(worker.resets for worker in self.workers.values())
 
-    def committed(self, update: int) -> None:
+    def report_commit(self, update: int) -> None:
         """An update is safe on disk."""
         with self._changed:
             self.learner["committed"] = update
@@ -205,10 +205,10 @@ class Coordinator:
                 "total": self.total,
                 "staleness": {"mean": round(self.staleness[0], 3), "largest": self.staleness[1]},
                 "learner": dict(self.learner),
-                "workers": {name: self._told(worker, now, usual) for name, worker in self.workers.items()},
+                "workers": {name: self._describe(worker, now, usual) for name, worker in self.workers.items()},
             }
 
-    def _told(self, worker: WorkerRecord, now: float, usual: float) -> dict[str, Any]:
+    def _describe(self, worker: WorkerRecord, now: float, usual: float) -> dict[str, Any]:
         roll = worker.seconds.get("roll")
         return {
             "rounds": worker.done + 1,

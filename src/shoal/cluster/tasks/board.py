@@ -47,9 +47,7 @@ class Task(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """The state of some tasks: how many are done, which are unknown to the board, and the first that failed for
-    good.
-    """
+    """The state of some tasks: how many are done, which the board does not know, the first that failed for good."""
 
     done: int
     unknown: list[str]
@@ -266,7 +264,7 @@ class TaskBoard:
             if not waits and self._before.pop(other, None) is not None:
                 self._put(other)
 
-    def failed(self, worker: str, id: str, failure: Failure) -> None:
+    def report_failure(self, worker: str, id: str, failure: Failure) -> None:
         """Records that a task raised on a worker; it is retried a limited number of times."""
         with self._changed:
             if id not in self._tasks:
@@ -285,13 +283,13 @@ class TaskBoard:
             unknown = [id for id in ids if id not in self._done and id not in self._tasks]
             left, wanted = list(ids), set(ids)
 
-            def settled() -> bool:
+            def is_done() -> bool:
                 while left and left[-1] in self._done:
                     left.pop()
                 return not left or self._stopping or not wanted.isdisjoint(self._broken)
 
             if not unknown:
-                self._changed.wait_for(settled, timeout)
+                self._changed.wait_for(is_done, timeout)
             done = sum(id in self._done for id in ids)
             return Waiting(done, unknown, next((self._broken[id] for id in ids if id in self._broken), None))
 

@@ -141,9 +141,7 @@ class Replica:
         }
 
     def tasks(self, generation: int, begun: int = 0) -> list[Task]:
-        """The tasks of one generation, which depend on those of the previous one. begun: the first one that workers
-        play.
-        """
+        """The tasks of a generation, which depend on those of the one before. begun: the first that workers play."""
         before = tuple(self.ids(generation - 1)) if generation > begun else ()
         common = {"generation": generation, "seed": self.program.experiment.seed}
         return [

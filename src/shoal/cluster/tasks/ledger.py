@@ -57,7 +57,7 @@ class Ledger:
     def write(self, results: Sequence[TaskResult]) -> list[dict[str, Any]]:
         """Returns when they are on disk. They do not count yet: see `count`."""
         try:
-            entries = [self._written(result) for result in results]
+            entries = [self._store(result) for result in results]
             with self._lock:
                 self._append(entries)
             self._journal.flush()
@@ -103,7 +103,7 @@ class Ledger:
         for entry in entries:
             self._journal.write(entry, wait=False)
 
-    def _written(self, result: TaskResult) -> dict[str, Any]:
+    def _store(self, result: TaskResult) -> dict[str, Any]:
         """A result as a line of the journal, its arrays already on disk."""
         entry: dict[str, Any] = {"done": result.id, "figures": result.figures}
         if result.leaves is None:
@@ -111,7 +111,7 @@ class Ledger:
         with self._lock:
             self._number += 1
             number = self._number
-        leaves = [_named(leaf) for leaf in result.leaves]
+        leaves = [_with_own_dtype(leaf) for leaf in result.leaves]
         checkpoint.save(self.folder, number, leaves, {"task": result.id}, keep=ALL)
         return entry | {"file": number}
 
@@ -153,7 +153,7 @@ class Ledger:
         return found
 
 
-def _named(leaf: np.ndarray) -> np.ndarray:
+def _with_own_dtype(leaf: np.ndarray) -> np.ndarray:
     """The same array with numpy's own dtype object, which deserialisation may have recreated."""
     leaf = np.asarray(leaf)
     return leaf.view(np.dtype(leaf.dtype.name))

@@ -25,8 +25,8 @@ from shoal.cluster.supervisor import Supervisor, WatchedWorker
 from shoal.cluster.tasks.board import FOLDER, Broken, Task, TaskBoard, TaskResult
 from shoal.cluster.transport.launcher import ClusterGoneError, Launcher
 from shoal.cluster.transport.service import Failure, Service, ServiceUnavailable, WorkerError
+from shoal.core.checks import check_types
 from shoal.core.errors import ShoalError, require, require_positive
-from shoal.core.options import check_types
 from shoal.core.stopping import stopping
 from shoal.training.run_kinds import check_there
 
@@ -47,13 +47,13 @@ class PoolConfig:
     workers: int = 2  # processes of the cluster that train and play
     cpus: float = 1.0  # CPU cores of each worker
     gpus: float = 0.0  # GPUs of each worker
-    patience: float = 600.0  # seconds that a task may take before its worker is taken for hung, and replaced
+    task_timeout: float = 600.0  # seconds that a task may take before its worker is taken for hung, and replaced
     retries: int = 3  # times that a task may fail, or a worker in a row, before the run gives up
     devices: int | None = 1  # devices that a worker's programs use; None: all that it sees
 
     def __post_init__(self):
         check_types(self, "cluster")
-        require_positive("cluster", workers=self.workers, patience=self.patience)
+        require_positive("cluster", workers=self.workers, task_timeout=self.task_timeout)
         require(self.workers <= MOST_WORKERS, "cluster", "workers", self.workers, f"{MOST_WORKERS} at most")
         require(self.retries >= 0, "cluster", "retries", self.retries, "0 or more")
         for name in ("cpus", "gpus"):
@@ -125,7 +125,7 @@ class TaskWorker:
             return TaskResult(task.id, *self.handler.run(task, self.board))
         except BaseException as error:  # any error must reach the driver
             if not self.dead.is_set():
-                self.board.retry_until(self.dead.is_set).failed(self.name, task.id, Failure.of(error))
+                self.board.retry_until(self.dead.is_set).report_failure(self.name, task.id, Failure.of(error))
                 self.dead.wait(0.2)
             return None
 
@@ -151,7 +151,7 @@ class WorkerPool(Supervisor):
         super().__init__(Path(folder).absolute(), launcher, config.retries)
         self.config, self._make, self._most = config, (make, args), most
         check_request(self.folder, requested_workers(self.folder) or 0, launcher.private)
-        self.board = self.service(BOARD, TaskBoard, str(self.folder / FOLDER), config.patience, config.retries)
+        self.board = self.service(BOARD, TaskBoard, str(self.folder / FOLDER), config.task_timeout, config.retries)
         self.error: ShoalError | None = None
         self._ended = threading.Event()
         for number in range(config.workers):

@@ -87,11 +87,6 @@ def answer(value: Any, name: str) -> Any:
     return value
 
 
-def role_of(name: str) -> str:
-    """`actor` of `actor-3`."""
-    return name.split("-")[0]
-
-
 class LocalStore:
     """The store of one process."""
 
@@ -114,7 +109,7 @@ class LocalHandle:
         return dataclasses.replace(self, sender=sender)
 
     def call(self, method: str, *args: Any, **options: Any) -> Any:
-        served, died = self.launcher.served(self.name)
+        served, died = self.launcher.find_served(self.name)
         value = served.do(method, args, options, self.sender)
         if died.is_set():  # it was killed meanwhile: nobody hears what it says
             raise ServiceUnavailable(self.name)
@@ -131,7 +126,7 @@ class LocalHandle:
             with contextlib.suppress(InvalidStateError):  # it was killed, and whoever asked was told
                 future.set_exception(error) if error is not None else future.set_result(value)
 
-        self.launcher.asked(self.name, future)
+        self.launcher.add_waiting(self.name, future)
         threading.Thread(target=work, daemon=True, name=f"{self.name}.{method}").start()
         return future
 
@@ -157,7 +152,7 @@ class ThreadLauncher:
             self._served[name] = (Served(factory, args), threading.Event())
         return Service(LocalHandle(name, self))
 
-    def served(self, name: str) -> tuple[Served, threading.Event]:
+    def find_served(self, name: str) -> tuple[Served, threading.Event]:
         with self._lock:
             if name not in self._made:
                 raise ServiceUnavailable(name)
@@ -165,7 +160,7 @@ class ThreadLauncher:
                 self._served[name] = (Served(*self._made[name]), threading.Event())
             return self._served[name]
 
-    def asked(self, name: str, future: Future) -> None:
+    def add_waiting(self, name: str, future: Future) -> None:
         """Somebody waits for an answer of that service."""
         with self._lock:
             waiting = self._asked.get(name, [])

@@ -165,12 +165,12 @@ def _without_agent() -> Iterator[None]:
     """
     start = services.start_ray_process
 
-    def started(command: list[str], kind: str, *args: Any, **options: Any) -> Any:
+    def start_without_agent(command: list[str], kind: str, *args: Any, **options: Any) -> Any:
         if kind == ray_constants.PROCESS_TYPE_RAYLET:
             command = _agentless(command)
         return start(command, kind, *args, **options)
 
-    services.start_ray_process = started
+    services.start_ray_process = start_without_agent
     try:
         yield
     finally:
@@ -193,7 +193,7 @@ def _running() -> str | None:
 
     Ray's own search would join whatever runs here, such as the cluster of another run, and end with that one.
     """
-    address = os.environ.get("RAY_ADDRESS") or _noted(os.environ.get("RAY_TMPDIR") or "/tmp")
+    address = os.environ.get("RAY_ADDRESS") or _read_address(os.environ.get("RAY_TMPDIR") or "/tmp")
     if not address:
         return None
     with contextlib.suppress(OSError):
@@ -202,7 +202,7 @@ def _running() -> str | None:
     return None
 
 
-def _noted(folder: str) -> str | None:
+def _read_address(folder: str) -> str | None:
     """What `ray start` has left word of."""
     with contextlib.suppress(OSError), open(os.path.join(folder, "ray", "ray_current_cluster")) as file:
         return file.read().strip() or None
@@ -251,7 +251,7 @@ def _check_is_ray(address: str) -> None:
         with _silence():
             GcsClient(address=address)
     except exceptions.AuthenticationError as error:
-        if "RAY_AUTH_MODE" in os.environ or not _token_kept():
+        if "RAY_AUTH_MODE" in os.environ or not _has_token():
             raise PermissionError("it asks for a token") from error
         os.environ["RAY_AUTH_MODE"] = "token"
         _heed_environment()
@@ -260,7 +260,7 @@ def _check_is_ray(address: str) -> None:
         raise OSError("the server there is not Ray") from error
 
 
-def _token_kept() -> bool:
+def _has_token() -> bool:
     """Whether the user has a token where Ray looks for one, though nothing says that it is to be used."""
     named = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
     return bool(named) or (Path.home() / ".ray" / "auth_token").is_file()

@@ -77,7 +77,7 @@ class GradientWorker:
             time.sleep(0.02)
             return False
         counts = {name: replay_traits(algorithm).batch_size for name, (algorithm, _) in self.own.items()}
-        batches = self.shards.answered(self.shards.ask(counts))
+        batches = self.shards.collect(self.shards.ask(counts))
         if batches is None:
             time.sleep(0.02)
             return False

@@ -237,7 +237,7 @@ class GroupLearner(LearnerWorker):
         learnt = time.perf_counter()
         for what, since, until in (("wait", began, asked), ("roll", asked, rolled), ("learn", rolled, learnt)):
             self.clock.spend(what, since, until)
-        self._told(task, {"roll": rolled - asked, "learn": learnt - rolled}, row)
+        self._report(task, {"roll": rolled - asked, "learn": learnt - rolled}, row)
         if self.rank == 0:
             return self.finish(row, [0.0])
         self.update += 1
@@ -260,7 +260,7 @@ class GroupLearner(LearnerWorker):
                 return None
         return None
 
-    def _told(self, task: dict[str, Any], seconds: dict[str, float], row: np.ndarray) -> None:
+    def _report(self, task: dict[str, Any], seconds: dict[str, float], row: np.ndarray) -> None:
         if row[self.learning.program.names.index("fault")]:
             self._check(self.learning.replicate(self.tripped))
         assert self.held is not None

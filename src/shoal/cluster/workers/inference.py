@@ -65,6 +65,7 @@ class PendingRequests(NamedTuple):
     clock: jax.Array
     observation: dict[str, Observation]
     first: jax.Array
+    keys: None = None
 
 
 class Newest(NamedTuple):
@@ -244,7 +245,7 @@ class InferenceServer:
         """One compiled call for all; filled up with repeats to a power of two, so that few programs are compiled."""
         assert self.newest is not None
         policies, version, _ = self.newest
-        rows = [self._asked(slot) for slot in batch]
+        rows = [self._read_request(slot) for slot in batch]
         rows += rows[-1:] * ((1 << (len(rows) - 1).bit_length()) - len(rows))
         acts = jax.device_get(self._act(policies, jax.tree.map(lambda *leaves: np.stack(leaves), *rows)))
         for i, slot in enumerate(batch):
@@ -255,7 +256,7 @@ class InferenceServer:
         self.requests += len(batch)
         self.batches += 1
 
-    def _asked(self, slot: Slot) -> PyTree:
+    def _read_request(self, slot: Slot) -> PyTree:
         request = slot.asked
         assert request is not None
         share = np.array([slot.share.first, slot.share.restarts], np.uint32)

@@ -76,7 +76,7 @@ class Learning:
             return jax.jit(local, donate_argnums=(0, 1))
         specs = self.program.specs()
 
-        def shaped(learners: PyTree, tripped: PyTree, update: jax.Array, made: Rollout):
+        def learn(learners: PyTree, tripped: PyTree, update: jax.Array, made: Rollout):
             return jax.shard_map(
                 local,
                 mesh=self.program.mesh,
@@ -86,7 +86,7 @@ class Learning:
             )(learners, tripped, update, made)
 
         places = self.program.shardings
-        return jax.jit(shaped, donate_argnums=(0, 1), out_shardings=(places.learners, places.latch, self.whole))
+        return jax.jit(learn, donate_argnums=(0, 1), out_shardings=(places.learners, places.latch, self.whole))
 
     @functools.cached_property
     def divergence(self):
@@ -183,16 +183,16 @@ class LearnerWorker:
 
     def once(self) -> bool:
         """Makes one update, if its data is there; returns whether to stop. Recipes override it."""
-        items = self._taken()
+        items = self._take()
         if items is None:
             return True
-        values = self._fetched(items)
+        values = self._fetch(items)
         if values is None:
             return False
         began = time.perf_counter()
         made = self.learning.put_on_devices(rollouts.join_rollouts(values))
         there = time.perf_counter()
-        if self._diverged(made):
+        if self._has_diverged(made):
             return False
         behind = [max(0, self.update - item.version) for item in items]
         learners, tripped, row = self.learning.learn(self.learners, self.tripped, np.int32(self.update), made)
@@ -202,7 +202,7 @@ class LearnerWorker:
         self.clock.spend("learn", there)
         return self.finish(row, behind)
 
-    def _diverged(self, made: Rollout) -> bool:
+    def _has_diverged(self, made: Rollout) -> bool:
         """Whether a rollout is dropped because the policy has changed too much since it acted."""
         if self.plan.sync_mode != "stale" or not self.plan.max_divergence:
             return False
@@ -213,7 +213,7 @@ class LearnerWorker:
     def finish(self, row: np.ndarray, behind: Sequence[float]) -> bool:
         """Counts an update with its row of metrics and staleness, publishes weights; returns whether to stop."""
         self.update += 1
-        self.clock.updated()
+        self.clock.count_update()
         if row[self.learning.program.names.index("fault")]:
             self._check()
         anew, self.known_resets = max(0, self.resets - self.known_resets), self.resets
@@ -228,10 +228,10 @@ class LearnerWorker:
             "left_out": self.left_out,
             "line": self.newest,
         } | self.clock.figures
-        stopping, self.resets = self.services.coordinator.retry.updated(self.update, figures)
+        stopping, self.resets = self.services.coordinator.retry.report_update(self.update, figures)
         return bool(stopping)
 
-    def _taken(self) -> list[Item] | None:
+    def _take(self) -> list[Item] | None:
         """One rollout for each share of the copies; None if the run is to stop."""
         began, plan = time.perf_counter(), self.plan
         sync = plan.sync_mode
@@ -252,7 +252,7 @@ class LearnerWorker:
         present = self.services.dataset.retry.makers() if "dataset" in self.services else []
         return bool(self.services.coordinator.retry.standing(self.name, self.update, self.epoch, present))
 
-    def _fetched(self, items: list[Item]) -> list[Rollout] | None:
+    def _fetch(self, items: list[Item]) -> list[Rollout] | None:
         """Fetches the items' values; None if some were lost with their actor, which is asked to make them again."""
         values, whole = [], []
         for item in items:
@@ -260,7 +260,7 @@ class LearnerWorker:
                 values.append(self.store.get(item.ref))
                 whole.append(item)
             except ServiceUnavailable:
-                self.services.coordinator.retry.lost(item.maker, item.round)
+                self.services.coordinator.retry.report_lost(item.maker, item.round)
         if len(whole) == len(items):
             return values
         for item in reversed(whole):  # which wait for the others
@@ -321,8 +321,9 @@ class LearnerWorker:
         for line in self.lines:
             log.write(line)
         self.lines = []
-        checkpoint.save(self.folder / "checkpoints", self.update, {"learners": self.learners}, meta)
-        self.services.coordinator.retry.committed(self.update)
+        keep = self.experiment.keep_checkpoints
+        checkpoint.save(self.folder / "checkpoints", self.update, {"learners": self.learners}, meta, keep)
+        self.services.coordinator.retry.report_commit(self.update)
         self.clock.spend("commit", began)
 
     def _check(self) -> None:

@@ -83,18 +83,18 @@ def pad_rollout(made: Rollout, value: dict[str, np.ndarray], num_steps: int) -> 
     there = np.arange(num_steps) < count
     filled = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], steps)
 
-    def kept(leaf: np.ndarray) -> np.ndarray:
+    def keep(leaf: np.ndarray) -> np.ndarray:
         return np.where(there.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0).astype(leaf.dtype)
 
     rewards = {name: np.asarray(reward)[rows] for name, reward in steps.reward.items()}
-    observation = {name: _mask_padding(seen, rewards[name], kept) for name, seen in filled.observation.items()}
-    episodes = jax.tree.map(kept, filled.episodes)
+    observation = {name: _mask_padding(seen, rewards[name], keep) for name, seen in filled.observation.items()}
+    episodes = jax.tree.map(keep, filled.episodes)
     return made.replace(steps=filled.replace(observation=observation, episodes=episodes))
 
 
-def _mask_padding(seen: Observation, like: np.ndarray, kept: Callable[[np.ndarray], np.ndarray]) -> Observation:
+def _mask_padding(seen: Observation, like: np.ndarray, keep: Callable[[np.ndarray], np.ndarray]) -> Observation:
     """An observation with `active` and `present` flags that are false in the padding."""
     everybody: Any = np.ones(like.shape, bool)
     present = everybody if seen.present is None else seen.present
     active = present if seen.active is None else seen.active
-    return seen.replace(active=kept(np.asarray(active)), present=kept(np.asarray(present)))
+    return seen.replace(active=keep(np.asarray(active)), present=keep(np.asarray(present)))

@@ -6,6 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+
+def _way(dx: int, dy: int) -> str:
+    """A way in words: `left`, `2 up`, `down right`."""
+    parts = [(dy, "up" if dy > 0 else "down"), (dx, "right" if dx > 0 else "left")]
+    return " ".join(f"{abs(far)} {word}" if abs(far) > 1 else word for far, word in parts if far)
+
+
 REACH = 2
 """How far an agent can get in a step."""
 _WAYS = [(dx, dy) for dx in range(-REACH, REACH + 1) for dy in range(-REACH, REACH + 1)]
@@ -14,6 +21,8 @@ MOVES = tuple(sorted((way for way in _WAYS if math.hypot(*way) <= REACH), key=la
 ATTACKS = tuple(way for way in _WAYS if 0 < math.hypot(*way) <= 1.5)
 """Where the actions 13 to 20 strike."""
 NUM_ACTIONS = len(MOVES) + len(ATTACKS)
+NAMES = ("stay", *(f"move {_way(*way)}" for way in MOVES[1:]), *(f"attack {_way(*way)}" for way in ATTACKS))
+"""What the actions are called."""
 DX, DY = np.array(MOVES + ATTACKS, np.int32).T
 
 

@@ -66,9 +66,9 @@ import numpy as np
 from shoal.core.checks import MAX_COUNT, require_above_zero, require_finite, require_not_negative, require_whole
 from shoal.core.env import Env
 from shoal.core.errors import require
-from shoal.core.spaces import Discrete
+from shoal.core.spaces import ActionNames, Discrete
 from shoal.core.types import Actions, Circles, Group, Lines, Observation, Outcome, Scene
-from shoal.envs.battle._field import DX, DY, MOVES, NUM_ACTIONS, REACH, cut_around, formation, room, take
+from shoal.envs.battle._field import DX, DY, MOVES, NAMES, NUM_ACTIONS, REACH, cut_around, formation, room, take
 
 _MAX_SIZE = 1_000
 _NO_POINTS = 1e-3  # fewer are none, so that rounding decides over nobody's life
@@ -149,6 +149,13 @@ class OpenBattle(Env):
         actions = Discrete(NUM_ACTIONS)
         return {"red": Group(self.num_agents, actions), "blue": Group(self.num_agents, actions)}
 
+    def action_names(self, group: str) -> ActionNames:
+        return {"action": NAMES}
+
+    @property
+    def play_fps(self) -> float:
+        return 4.0
+
     def default_params(self) -> Params:
         return Params(*(getattr(self, name) for name in Params._fields))
 
@@ -186,7 +193,7 @@ class OpenBattle(Env):
         observation = {}
         for side, name in enumerate(self.groups):
             own = self._side(side)
-            around = cut_around(self._painted(state, params, side), state.x[own], state.y[own], self.view_radius)
+            around = cut_around(self._paint(state, params, side), state.x[own], state.y[own], self.view_radius)
             view = {"map": around, "self": numbers[own]}
             observation[name] = Observation(view, active=alive[own], present=alive[own])
         return observation
@@ -194,7 +201,7 @@ class OpenBattle(Env):
     def global_state(self, state: State, params: Params) -> jax.Array:
         """The whole field as an image `[x, y, 4]` in bytes: where red is, its points, where blue is, its points."""
         edge = self.view_radius
-        return self._painted(state, params, 0)[edge:-edge, edge:-edge, 1:]
+        return self._paint(state, params, 0)[edge:-edge, edge:-edge, 1:]
 
     def scene(self, state: State, params: Params) -> Scene:
         """Discs as large as the points that are left; a line for each attack of the last step."""
@@ -278,7 +285,7 @@ class OpenBattle(Env):
             metrics=metrics,
         )
 
-    def _painted(self, state: State, params: Params, side: int) -> jax.Array:
+    def _paint(self, state: State, params: Params, side: int) -> jax.Array:
         """The field as a side sees it, an image `[x, y, 5]` in bytes, with walls as wide as anybody can see."""
         edge = self.view_radius
         walls = np.zeros((self.map_size + 2 * edge, self.map_size + 2 * edge, 5), np.uint8)

@@ -20,7 +20,12 @@ _ABOVE, _BELOW = 1.75, -1.75  # of a hand: who holds it, and what its holder did
 _WORDS = ("checks", "calls", "bets", "raises", "folds")
 
 
-def unpacked(bits: jax.Array, width: int) -> jax.Array:
+def others(seat: Seat) -> jax.Array:
+    """Bool `[2]`: who does not sit in that seat."""
+    return jnp.arange(2) != seat[1]
+
+
+def unpack_bits(bits: jax.Array, width: int) -> jax.Array:
     """The lowest `width` bits of each number as 0.0 and 1.0, lowest first; `[..., width]`.
 
     A view of zeros and ones is kept as one number: it then costs one fused pass to hand out, however wide it is.
@@ -28,7 +33,7 @@ def unpacked(bits: jax.Array, width: int) -> jax.Array:
     return ((bits[..., None] >> jnp.arange(width)) & 1).astype(jnp.float32)
 
 
-def drawn(uniform: jax.Array, count: int) -> jax.Array:
+def draw_index(uniform: jax.Array, count: int) -> jax.Array:
     """One of `count` equally likely outcomes from a uniform draw in [0, 1)."""
     return jnp.minimum((uniform * count).astype(jnp.int32), count - 1)
 
@@ -50,24 +55,26 @@ def picture(
     folded: jax.Array,
     words: tuple[tuple[str, str], tuple[str, str]],
     board: tuple[jax.Array, jax.Array] | None = None,
+    hidden: jax.Array | None = None,
 ) -> Scene:
     """A card table.
 
     hands: cards `[2]`, of which `names` are the faces. paid: chips `[2]` in the pot, `most` at most. turn: bool `[2]`,
     who is to move. betting: `[rounds, places, 2]`, whether that place was a call or a raise. folded: bool `[2]`. words:
     what a call and a raise are called, each before and after the first raise of its round. board: the public card and
-    whether it lies open.
+    whether it lies open. hidden: bool `[2]`, whose hand lies face down; None: nobody's.
     """
     places = [*_HANDS] if board is None else [*_HANDS, _BOARD]
     cards = hands if board is None else jnp.append(hands, board[0])
-    is_open = jnp.ones(len(places), bool) if board is None else jnp.ones(3, bool).at[2].set(board[1])
+    open_hands = jnp.ones(2, bool) if hidden is None else ~hidden
+    is_open = open_hands if board is None else jnp.append(open_hands, board[1])
     colour = jnp.append(jnp.where(folded, _GREY, jnp.array(_OWN)), jnp.full(len(places) - 2, _GREY)).astype(jnp.int32)
     return Scene(
         bounds=_BOUNDS,
         polygons=_felt_and_cards(places, colour),
         lines=_frames(turn),
         circles=_chips_and_bets(paid, most, betting),
-        labels=_joined(_faces(places, cards, names, is_open), _holders(), _last_words(betting, folded, words)),
+        labels=_join(_faces(places, cards, names, is_open), _holders(), _last_words(betting, folded, words)),
     )
 
 
@@ -150,7 +157,7 @@ def _last_words(betting: jax.Array, folded: jax.Array, words: tuple[tuple[str, s
     return Labels(jnp.array(below, jnp.float32), said.ravel(), text=_WORDS * len(_HANDS))
 
 
-def _joined(*labels: Labels) -> Labels:
+def _join(*labels: Labels) -> Labels:
     return Labels(
         jnp.concatenate([each.position for each in labels]),
         jnp.concatenate([each.visible for each in labels]),

@@ -38,7 +38,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.env import Env
-from shoal.core.spaces import Discrete
+from shoal.core.spaces import ActionNames, Discrete
 from shoal.core.types import Actions, Group, Observation, Outcome, Scene, Seat
 from shoal.envs.cards import _table as table
 
@@ -81,7 +81,7 @@ class Kuhn(Env):
         return State(jnp.stack([first, table.without(rest, first)]), nothing, nothing, nothing, nothing > 0)
 
     def reset(self, key: jax.Array, params: tuple) -> State:
-        return self.deal(table.drawn(jax.random.uniform(key), self.num_deals))
+        return self.deal(table.draw_index(jax.random.uniform(key), self.num_deals))
 
     def step(self, key: jax.Array, state: State, actions: Actions, params: tuple) -> tuple[State, Outcome]:
         mover = state.moves % 2
@@ -103,12 +103,21 @@ class Kuhn(Env):
 
     def observe(self, state: State, params: tuple) -> dict[str, Observation]:
         bits = (1 << jnp.arange(2)) | (4 << state.cards) | (state.betting << _BETTING)
-        return {"player": Observation(table.unpacked(bits, _NUM_VALUES), active=self._turn(state))}
+        return {"player": Observation(table.unpack_bits(bits, _NUM_VALUES), active=self._turn(state))}
+
+    def action_names(self, group: str) -> ActionNames:
+        return {"move": ("pass", "bet")}
 
     def scene(self, state: State, params: tuple) -> Scene:
-        betting = table.unpacked(state.betting, 6).reshape(1, 3, 2)
+        return self._picture(state)
+
+    def scene_for(self, state: State, params: tuple, seat: Seat) -> Scene:
+        """The other's card lies face down until the cards are shown, and stays so after a fold."""
+        return self._picture(state, table.others(seat) & ~(state.over & ~_is_folded(state)))
+
+    def _picture(self, state: State, hidden: jax.Array | None = None) -> Scene:
+        betting = table.unpack_bits(state.betting, 6).reshape(1, 3, 2)
         bets = betting[0, :, 1]
-        folded = state.over & (state.bets == 1)
         return table.picture(
             hands=state.cards,
             names=("J", "Q", "K"),
@@ -116,9 +125,15 @@ class Kuhn(Env):
             most=2,
             turn=self._turn(state),
             betting=betting,
-            folded=folded & (jnp.arange(2) == (state.moves - 1) % 2),
+            folded=_is_folded(state) & (jnp.arange(2) == (state.moves - 1) % 2),
             words=(("checks", "folds"), ("bets", "calls")),
+            hidden=hidden,
         )
 
     def _turn(self, state: State) -> jax.Array:
         return (jnp.arange(2) == state.moves % 2) & ~state.over
+
+
+def _is_folded(state: State) -> jax.Array:
+    """Whether the game ended by a bet that was not called."""
+    return state.over & (state.bets == 1)

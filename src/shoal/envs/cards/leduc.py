@@ -47,7 +47,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import require_flag
 from shoal.core.env import Env
-from shoal.core.spaces import Discrete
+from shoal.core.spaces import ActionNames, Discrete
 from shoal.core.types import Actions, Group, Observation, Outcome, Scene, Seat
 from shoal.envs.cards import _table as table
 
@@ -110,7 +110,7 @@ class Leduc(Env):
         )
 
     def reset(self, key: jax.Array, params: tuple) -> State:
-        return self.deal(table.drawn(jax.random.uniform(key), self.num_deals))
+        return self.deal(table.draw_index(jax.random.uniform(key), self.num_deals))
 
     def step(self, key: jax.Array, state: State, actions: Actions, params: tuple) -> tuple[State, Outcome]:
         mover = state.moves % 2
@@ -140,17 +140,27 @@ class Leduc(Env):
 
     def observe(self, state: State, params: tuple) -> dict[str, Observation]:
         kinds = _NUM_CARDS // 2 if self.suit_isomorphism else _NUM_CARDS
-        cards, public = self._shown(state.cards), self._shown(state.public)
+        cards, public = self._drop_suit(state.cards), self._drop_suit(state.public)
         common = (state.second << (2 + kinds + public)) | (state.betting << (2 + 2 * kinds))
         bits = (1 << jnp.arange(2)) | (4 << cards) | common
         legal = jnp.stack([state.raises > 0, jnp.bool_(True), state.raises < _MAX_RAISES])
-        view = table.unpacked(bits, 2 + 2 * kinds + 2 * 2 * _PLACES)
+        view = table.unpack_bits(bits, 2 + 2 * kinds + 2 * 2 * _PLACES)
         return {"player": Observation(view, jnp.broadcast_to(legal, (2, 3)), active=_turn(state))}
 
+    def action_names(self, group: str) -> ActionNames:
+        return {"move": ("fold", "call", "raise")}
+
     def scene(self, state: State, params: tuple) -> Scene:
-        betting = table.unpacked(state.betting, 2 * 2 * _PLACES).reshape(2, _PLACES, 2)
+        return self._picture(state)
+
+    def scene_for(self, state: State, params: tuple, seat: Seat) -> Scene:
+        """The other's card lies face down until the cards are shown, and stays so after a fold."""
+        return self._picture(state, table.others(seat) & ~(state.over & ~_is_folded(state)))
+
+    def _picture(self, state: State, hidden: jax.Array | None = None) -> Scene:
+        betting = table.unpack_bits(state.betting, 2 * 2 * _PLACES).reshape(2, _PLACES, 2)
         last = (state.moves - 1) % 2
-        folded = state.over & (state.raises > 0) & ~_called(state)
+        folded = _is_folded(state)
         behind = jnp.where(state.over, folded, state.raises > 0)  # somebody has a raise to answer, or gave up
         owing = jnp.arange(2) == jnp.where(state.over, last, state.moves % 2)
         return table.picture(
@@ -163,9 +173,10 @@ class Leduc(Env):
             folded=folded & (jnp.arange(2) == last),
             words=(("checks", "calls"), ("bets", "raises")),
             board=(state.public, state.second == 1),
+            hidden=hidden,
         )
 
-    def _shown(self, card: jax.Array) -> jax.Array:
+    def _drop_suit(self, card: jax.Array) -> jax.Array:
         return card // 2 if self.suit_isomorphism else card
 
 
@@ -180,7 +191,12 @@ def _turn(state: State) -> jax.Array:
     return (jnp.arange(2) == state.moves % 2) & ~state.over
 
 
-def _called(state: State) -> jax.Array:
+def _is_folded(state: State) -> jax.Array:
+    """Whether the game ended by a raise that was not called."""
+    return state.over & (state.raises > 0) & ~_is_called(state)
+
+
+def _is_called(state: State) -> jax.Array:
     """Whether the last action of a finished game was a call: only a fold leaves no trace in the betting."""
     place = 2 * (_PLACES * state.second + state.moves - 1)
     return ((state.betting >> place) & 1) == 1

@@ -18,7 +18,7 @@ def point(x: jax.Array | float, y: jax.Array | float) -> jax.Array:
 def box(centre: jax.Array, half_width: float, half_height: float, angle: jax.Array | float = 0.0) -> jax.Array:
     """The corners `[4, 2]` of a rectangle turned by `angle` about its centre, anticlockwise."""
     corners = jnp.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]]) * jnp.array([half_width, half_height])
-    return centre + rotated(corners, angle)
+    return centre + rotate(corners, angle)
 
 
 def bar(start: jax.Array, end: jax.Array, half_width: float) -> jax.Array:
@@ -28,7 +28,7 @@ def bar(start: jax.Array, end: jax.Array, half_width: float) -> jax.Array:
     return jnp.stack([start - across, end - across, end + across, start + across])
 
 
-def rotated(points: jax.Array, angle: jax.Array | float) -> jax.Array:
+def rotate(points: jax.Array, angle: jax.Array | float) -> jax.Array:
     """Points `[k, 2]` turned about the origin, anticlockwise."""
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     x, y = points[:, 0], points[:, 1]

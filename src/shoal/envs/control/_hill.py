@@ -72,7 +72,7 @@ class Hill(Env):
         return picture(state, params)
 
 
-def driven(state: State, throttle: jax.Array, params: Params) -> tuple[State, jax.Array]:
+def drive(state: State, throttle: jax.Array, params: Params) -> tuple[State, jax.Array]:
     """The state after one step at a throttle from -1 to 1, and whether the goal is reached."""
     velocity = state.velocity + throttle * params.force - params.gravity * jnp.cos(3.0 * state.position)
     velocity = jnp.clip(velocity, -params.max_speed, params.max_speed)
@@ -86,8 +86,8 @@ def picture(state: State, params: Params) -> Scene:
     """The valley, the car and the flag."""
     slope = jnp.arctan(1.35 * jnp.cos(3.0 * state.position))
     road = drawing.point(state.position, height(state.position))
-    wheels = road + drawing.rotated(jnp.array([[-0.045, _WHEEL], [0.045, _WHEEL]]), slope)
-    body = road + drawing.rotated(jnp.array(_BODY), slope)
+    wheels = road + drawing.rotate(jnp.array([[-0.045, _WHEEL], [0.045, _WHEEL]]), slope)
+    body = road + drawing.rotate(jnp.array(_BODY), slope)
     foot = drawing.point(params.goal_position, height(params.goal_position))
     mast = foot + drawing.point(0.0, 0.26)
     flag = jnp.stack([mast, mast + drawing.point(0.12, -0.04), mast + drawing.point(0.0, -0.08)])

@@ -33,10 +33,10 @@ import jax.numpy as jnp
 
 from shoal.core.checks import require_whole
 from shoal.core.env import Env
-from shoal.core.spaces import Discrete
+from shoal.core.spaces import ActionNames, Discrete
 from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.control import _drawing as drawing
-from shoal.envs.control._angles import wrapped
+from shoal.envs.control._angles import wrap_angle
 
 _START = 0.1  # angles and velocities start within this of 0
 
@@ -83,6 +83,9 @@ class Acrobot(Env):
     def groups(self) -> dict[str, Group]:
         return {"agent": Group(1, Discrete(3))}
 
+    def action_names(self, group: str) -> ActionNames:
+        return {"torque": ("clockwise", "nothing", "counterclockwise")}
+
     def default_params(self) -> Params:
         return Params()
 
@@ -93,9 +96,9 @@ class Acrobot(Env):
     def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         action = actions["agent"][0]
         torque = params.torque * ((action == 2).astype(jnp.float32) - (action == 0).astype(jnp.float32))
-        upper, lower, *velocity = _integrated((*state.angle, *state.velocity), torque, params)
+        upper, lower, *velocity = _integrate((*state.angle, *state.velocity), torque, params)
         limited = [jnp.clip(v, -most, most) for v, most in zip(velocity, params.max_speed, strict=True)]
-        state = State((wrapped(upper), wrapped(lower)), (limited[0], limited[1]), state.t + 1)
+        state = State((wrap_angle(upper), wrap_angle(lower)), (limited[0], limited[1]), state.t + 1)
         reached = _ends(state, params)[1][1] > params.goal
         reward = jnp.where(reached, 0.0, -1.0)
         return state, Outcome({"agent": reward[None]}, reached, state.t >= self.max_steps)
@@ -130,7 +133,7 @@ def _ends(state: State, params: Params) -> tuple[tuple[jax.Array, jax.Array], tu
     return elbow, (elbow[0] + second * jnp.sin(upper + lower), elbow[1] - second * jnp.cos(upper + lower))
 
 
-def _integrated(motion: Motion, torque: jax.Array, params: Params) -> Motion:
+def _integrate(motion: Motion, torque: jax.Array, params: Params) -> Motion:
     """One step of the classic Runge-Kutta method."""
     seconds = params.step_seconds
 

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import require_flag, require_whole
 from shoal.core.env import Env
-from shoal.core.spaces import Discrete
+from shoal.core.spaces import ActionNames, Discrete
 from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.control import _drawing as drawing
 
@@ -82,6 +82,13 @@ class CartPole(Env):
     @property
     def groups(self) -> dict[str, Group]:
         return {"agent": Group(1, Discrete(2))}
+
+    def action_names(self, group: str) -> ActionNames:
+        return {"push": ("left", "right")}
+
+    @property
+    def play_fps(self) -> float:
+        return 20.0
 
     def default_params(self) -> Params:
         return Params()

@@ -23,7 +23,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from shoal.core.spaces import Discrete
+from shoal.core.spaces import ActionNames, Discrete
 from shoal.core.types import Actions, Group, Outcome
 from shoal.envs.control import _hill as hill
 
@@ -38,6 +38,13 @@ class MountainCar(hill.Hill):
     def groups(self) -> dict[str, Group]:
         return {"agent": Group(1, Discrete(3))}
 
+    def action_names(self, group: str) -> ActionNames:
+        return {"throttle": ("left", "nothing", "right")}
+
+    @property
+    def play_fps(self) -> float:
+        return 20.0
+
     def default_params(self) -> hill.Params:
         return hill.Params(force=0.001, goal_position=0.5, goal_velocity=self.goal_velocity)
 
@@ -46,5 +53,5 @@ class MountainCar(hill.Hill):
     ) -> tuple[hill.State, Outcome]:
         action = actions["agent"][0]
         throttle = (action == 2).astype(jnp.float32) - (action == 0).astype(jnp.float32)
-        state, reached = hill.driven(state, throttle, params)
+        state, reached = hill.drive(state, throttle, params)
         return state, Outcome({"agent": -jnp.ones(1)}, reached, state.t >= self.max_steps)

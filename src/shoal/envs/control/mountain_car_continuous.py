@@ -23,7 +23,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from shoal.core.spaces import Box
+from shoal.core.spaces import ActionNames, Box
 from shoal.core.types import Actions, Group, Outcome
 from shoal.envs.control import _hill as hill
 
@@ -43,6 +43,13 @@ class MountainCarContinuous(hill.Hill):
     def groups(self) -> dict[str, Group]:
         return {"agent": Group(1, Box((1,), -1.0, 1.0))}
 
+    def action_names(self, group: str) -> ActionNames:
+        return {"throttle": ()}
+
+    @property
+    def play_fps(self) -> float:
+        return 20.0
+
     def default_params(self) -> hill.Params:
         return hill.Params(force=0.0015, goal_position=0.45, goal_velocity=self.goal_velocity)
 
@@ -50,6 +57,6 @@ class MountainCarContinuous(hill.Hill):
         self, key: jax.Array, state: hill.State, actions: Actions, params: hill.Params
     ) -> tuple[hill.State, Outcome]:
         action = actions["agent"][0, 0]
-        state, reached = hill.driven(state, jnp.clip(action, -1.0, 1.0), params)
+        state, reached = hill.drive(state, jnp.clip(action, -1.0, 1.0), params)
         reward = jnp.where(reached, _GOAL_REWARD, 0.0) - _FUEL * action**2
         return state, Outcome({"agent": reward[None]}, reached, state.t >= self.max_steps)

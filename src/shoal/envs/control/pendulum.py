@@ -30,10 +30,10 @@ import jax.numpy as jnp
 
 from shoal.core.checks import require_finite, require_whole
 from shoal.core.env import Env
-from shoal.core.spaces import Box
+from shoal.core.spaces import ActionNames, Box
 from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.control import _drawing as drawing
-from shoal.envs.control._angles import wrapped
+from shoal.envs.control._angles import wrap_angle
 
 _MAX_TORQUE = 2.0
 
@@ -69,6 +69,13 @@ class Pendulum(Env):
     def groups(self) -> dict[str, Group]:
         return {"agent": Group(1, Box((1,), -_MAX_TORQUE, _MAX_TORQUE))}
 
+    def action_names(self, group: str) -> ActionNames:
+        return {"torque": ()}
+
+    @property
+    def play_fps(self) -> float:
+        return 15.0
+
     def default_params(self) -> Params:
         return Params(gravity=self.gravity)
 
@@ -83,7 +90,7 @@ class Pendulum(Env):
         motor = 3.0 / (params.mass * params.length**2) * torque
         velocity = state.velocity + (weight + motor) * params.step_seconds
         velocity = jnp.clip(velocity, -params.max_speed, params.max_speed)
-        state = State(wrapped(state.angle + velocity * params.step_seconds), velocity, state.t + 1)
+        state = State(wrap_angle(state.angle + velocity * params.step_seconds), velocity, state.t + 1)
         return state, Outcome({"agent": -cost[None]}, jnp.bool_(False), state.t >= self.max_steps)
 
     def observe(self, state: State, params: Params) -> dict[str, Observation]:

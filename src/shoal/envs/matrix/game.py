@@ -50,7 +50,7 @@ import numpy as np
 from shoal.core.checks import require_whole
 from shoal.core.env import Env
 from shoal.core.errors import require
-from shoal.core.spaces import Discrete
+from shoal.core.spaces import ActionNames, Discrete
 from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.matrix._payoffs import as_tuples, payoff_tensor
 from shoal.envs.matrix._picture import picture
@@ -96,6 +96,14 @@ class MatrixGame(Env):
     @property
     def groups(self) -> dict[str, Group]:
         return {f"player_{i}": Group(1, Discrete(count)) for i, count in enumerate(self.num_actions)}
+
+    def action_names(self, group: str) -> ActionNames:
+        return {"move": self.moves} if self.moves else super().action_names(group)
+
+    @property
+    def play_fps(self) -> float:
+        """It waits: all choose at once, and nobody is hurried."""
+        return 0.0
 
     def default_params(self) -> Params:
         return Params(jnp.asarray(_tensor(self.id, self.payoffs), jnp.float32))

@@ -8,10 +8,13 @@ to 1: five pulls for those who move (the first has no effect), then, for those w
 import jax
 import jax.numpy as jnp
 
-from shoal.core.spaces import Box, Discrete
+from shoal.core.spaces import ActionNames, Box, Discrete
 
-NUM_MOVES = 5
-"""Stay, left, right, down, up."""
+MOVES = ("stay", "left", "right", "down", "up")
+NUM_MOVES = len(MOVES)
+PLAY_FPS = 4.0
+"""Steps a second when a person plays: an episode has but 25."""
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def action_space(continuous: bool, moves: bool = True, words: int = 0) -> Discrete | Box:
@@ -19,6 +22,14 @@ def action_space(continuous: bool, moves: bool = True, words: int = 0) -> Discre
     if continuous:
         return Box((NUM_MOVES * moves + words,), low=0.0, high=1.0)
     return Discrete((NUM_MOVES if moves else 1) * max(words, 1))
+
+
+def action_names(continuous: bool, moves: bool = True, words: int = 0) -> ActionNames:
+    """What the actions of such an agent are called; words are letters, as in pictures."""
+    letters = tuple(ALPHABET[:words])
+    if continuous:
+        return dict.fromkeys((*(MOVES if moves else ()), *(f"word {letter}" for letter in letters)), ())
+    return ({"move": MOVES} if moves else {}) | ({"word": letters} if words else {})
 
 
 def steering(action: jax.Array, continuous: bool) -> jax.Array:

@@ -52,22 +52,22 @@ def discs(position: jax.Array, radius: jax.Array | float) -> Discs:
     return Discs(x, y, jnp.broadcast_to(jnp.asarray(radius, x.dtype), x.shape))
 
 
-def moved(position: jax.Array, velocity: jax.Array) -> jax.Array:
+def move(position: jax.Array, velocity: jax.Array) -> jax.Array:
     """Where the discs are a step later: the old velocity moves them, not the new one."""
     return position + velocity * STEP_SECONDS
 
 
-def accelerated(velocity: jax.Array, force: jax.Array, damping: float | jax.Array) -> jax.Array:
+def accelerate(velocity: jax.Array, force: jax.Array, damping: float | jax.Array) -> jax.Array:
     """The velocity a step later."""
     return velocity * (1.0 - damping) + force * STEP_SECONDS
 
 
 def glide(position: jax.Array, velocity: jax.Array, steer: jax.Array, params: Gliding) -> tuple[jax.Array, jax.Array]:
     """Position and velocity a step later, of agents that pass through everything."""
-    return moved(position, velocity), accelerated(velocity, steer * params.acceleration, params.damping)
+    return move(position, velocity), accelerate(velocity, steer * params.acceleration, params.damping)
 
 
-def limited(velocity: jax.Array, max_speed: jax.Array) -> jax.Array:
+def limit_speed(velocity: jax.Array, max_speed: jax.Array) -> jax.Array:
     """The velocity `[n, 2]`, shortened to `max_speed` `[n]` where it is longer."""
     speed = jnp.sqrt(velocity[:, 0] ** 2 + velocity[:, 1] ** 2)
     return velocity * jnp.minimum(max_speed / jnp.maximum(speed, 1e-9), 1.0)[:, None]
@@ -117,7 +117,7 @@ def length(vector: jax.Array) -> jax.Array:
     return jnp.sqrt(squared_length(vector))
 
 
-def picked(rows: jax.Array, index: jax.Array) -> jax.Array:
+def pick(rows: jax.Array, index: jax.Array) -> jax.Array:
     """`rows[index]` of few rows `[k, ...]`, without a gather; `index` may be an array, its axes come first."""
     result = jnp.broadcast_to(rows[0], index.shape + rows.shape[1:])
     lead = index.reshape(index.shape + (1,) * (rows.ndim - 1))
@@ -156,11 +156,11 @@ def sum_over_others(pair: Pair, these: Discs, mirror: float) -> PyTree:
         return jax.tree.map(lambda term: jnp.sum(jnp.where(own, 0.0, term), axis=1), all_pairs(pair, these, these))
     result = jax.tree.map(jnp.zeros_like, pair(these, these))
     for shift in range(1, n // 2 + 1):
-        term = pair(these, _rolled(these, -shift))
+        term = pair(these, _roll(these, -shift))
         result = jax.tree.map(jnp.add, result, term)
         if 2 * shift != n:  # half-way round an even ring, both ends of a pair are already in `term`
             mirrored = jax.tree.map(lambda leaf: mirror * leaf, term)
-            result = jax.tree.map(jnp.add, result, _rolled(mirrored, shift))
+            result = jax.tree.map(jnp.add, result, _roll(mirrored, shift))
     return result
 
 
@@ -213,5 +213,5 @@ def side_by_side(parts: list[jax.Array]) -> jax.Array:
     return jnp.concatenate([part.reshape(part.shape[0], math.prod(part.shape[1:])) for part in parts], axis=-1)
 
 
-def _rolled(tree: PyTree, shift: int) -> PyTree:
+def _roll(tree: PyTree, shift: int) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.roll(leaf, shift), tree)

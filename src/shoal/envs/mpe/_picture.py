@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.types import Circles, Labels, Scene
+from shoal.envs.mpe._actions import ALPHABET
 
-ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 BOUNDS = (-1.5, -1.5, 1.5, 1.5)
 GREY, BLUE, ORANGE, GREEN, RED, PURPLE, TEAL, YELLOW = range(8)
 

@@ -29,6 +29,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import require_flag, require_whole
 from shoal.core.env import Env
+from shoal.core.spaces import ActionNames
 from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
@@ -58,6 +59,13 @@ class Simple(Env):
     @property
     def groups(self) -> dict[str, Group]:
         return {"agent": Group(1, acts.action_space(self.continuous))}
+
+    def action_names(self, group: str) -> ActionNames:
+        return acts.action_names(self.continuous)
+
+    @property
+    def play_fps(self) -> float:
+        return acts.PLAY_FPS
 
     def default_params(self) -> physics.Gliding:
         return physics.Gliding()

@@ -33,7 +33,8 @@ import jax.numpy as jnp
 
 from shoal.core.checks import MAX_COUNT, require_flag, require_whole
 from shoal.core.env import Env
-from shoal.core.types import Actions, Group, Observation, Outcome, Scene
+from shoal.core.spaces import ActionNames
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene, Seat
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -70,6 +71,13 @@ class SimpleAdversary(Env):
         action = acts.action_space(self.continuous)
         return {"adversary": Group(1, action), "agent": Group(self.num_agents, action)}
 
+    def action_names(self, group: str) -> ActionNames:
+        return acts.action_names(self.continuous)
+
+    @property
+    def play_fps(self) -> float:
+        return acts.PLAY_FPS
+
     def default_params(self) -> physics.Gliding:
         return physics.Gliding()
 
@@ -82,20 +90,24 @@ class SimpleAdversary(Env):
         steer = acts.steering(jnp.concatenate([actions["adversary"], actions["agent"]]), self.continuous)
         position, velocity = physics.glide(state.position, state.velocity, steer, params)
         state = State(position, velocity, state.landmark, state.goal, state.t + 1)
-        distance = physics.length(position - physics.picked(state.landmark, state.goal))
+        distance = physics.length(position - physics.pick(state.landmark, state.goal))
         adversary, nearest = distance[0], physics.least(distance[1:])
         reward = {"adversary": -distance[:1], "agent": jnp.full(self.num_agents, adversary - nearest)}
         metrics = {"distance/adversary": adversary, "distance/nearest_agent": nearest}
         return state, Outcome(reward, jnp.bool_(False), state.t >= self.max_steps, metrics)
 
     def observe(self, state: State, params: physics.Gliding) -> dict[str, Observation]:
-        goal = physics.picked(state.landmark, state.goal) - state.position[1:]
+        goal = physics.pick(state.landmark, state.goal) - state.position[1:]
         landmarks = state.landmark[None] - state.position[:, None]
         others = physics.relative_to_others(state.position)
         return {
             "adversary": Observation(physics.side_by_side([landmarks[:1], others[:1]])),
             "agent": Observation(physics.side_by_side([goal, landmarks[1:], others[1:]])),
         }
+
+    def scene_for(self, state: State, params: physics.Gliding, seat: Seat) -> Scene:
+        """The adversary is not told which landmark is the goal."""
+        return self.scene(state._replace(goal=jnp.int32(-1)) if seat[0] == "adversary" else state, params)
 
     def scene(self, state: State, params: physics.Gliding) -> Scene:
         is_goal = jnp.arange(self.num_agents) == state.goal

@@ -34,6 +34,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import require_flag, require_whole
 from shoal.core.env import Env
+from shoal.core.spaces import ActionNames
 from shoal.core.types import Actions, Group, Labels, Lines, Observation, Outcome, Scene, Seat
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
@@ -74,6 +75,13 @@ class SimpleCrypto(Env):
         """Alice and Bob are one side."""
         return {"eve": (("eve", 0),), "alice_and_bob": (("alice", 0), ("bob", 0))}
 
+    def action_names(self, group: str) -> ActionNames:
+        return acts.action_names(self.continuous, moves=False, words=_WORDS)
+
+    @property
+    def play_fps(self) -> float:
+        return 0.0  # nothing moves
+
     def default_params(self) -> tuple[()]:
         return ()
 
@@ -100,14 +108,22 @@ class SimpleCrypto(Env):
 
     def scene(self, state: State, params: tuple[()]) -> Scene:
         """Alice's word goes to Bob and Eve; Bob and Eve are green where their guess is right."""
+        return self._picture(state, message=True, key=True, verdict=True)
+
+    def scene_for(self, state: State, params: tuple[()], seat: Seat) -> Scene:
+        """Alice knows message and key, Bob the key, Eve neither; nobody is told whose guess is right."""
+        return self._picture(state, message=seat[0] == "alice", key=seat[0] != "eve", verdict=False)
+
+    def _picture(self, state: State, message: bool, key: bool, verdict: bool) -> Scene:
         places = jnp.array(_PLACES)
         right = state.said[:, :2] @ jnp.ones(2) > 0
         right = right & (jnp.argmax(state.said, axis=1) == state.goal)
-        guess = jnp.where(right, picture.GREEN, picture.RED)
+        guess = jnp.where(right, picture.GREEN, picture.RED) if verdict else jnp.full(len(right), picture.GREY)
         said = picture.words(state.said, places + jnp.array([0.0, 0.3]))
         known = Labels(
             position=jnp.repeat(places[_ALICE, None] - jnp.array([[0.25, 0.3], [0.25, 0.45]]), 2, axis=0),
-            visible=jnp.stack([state.goal == 0, state.goal == 1, state.key == 0, state.key == 1]),
+            visible=jnp.stack([state.goal == 0, state.goal == 1, state.key == 0, state.key == 1])
+            & jnp.array([message, message, key, key]),
             text=("message A", "message B", "key A", "key B"),
         )
         labels = Labels(

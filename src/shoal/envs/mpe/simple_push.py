@@ -37,7 +37,8 @@ import jax.numpy as jnp
 
 from shoal.core.checks import require_flag, require_whole
 from shoal.core.env import Env
-from shoal.core.types import Actions, Group, Observation, Outcome, Scene
+from shoal.core.spaces import ActionNames
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene, Seat
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
@@ -83,6 +84,13 @@ class SimplePush(Env):
         action = acts.action_space(self.continuous)
         return {"adversary": Group(1, action), "agent": Group(1, action)}
 
+    def action_names(self, group: str) -> ActionNames:
+        return acts.action_names(self.continuous)
+
+    @property
+    def play_fps(self) -> float:
+        return acts.PLAY_FPS
+
     def default_params(self) -> Params:
         return Params()
 
@@ -96,13 +104,13 @@ class SimplePush(Env):
         contact = jnp.stack(physics.sum_over_others(physics.repulsion, both, mirror=-1.0), axis=-1)
         force = steer * params.acceleration + contact
         state = State(
-            position=physics.moved(state.position, state.velocity),
-            velocity=physics.accelerated(state.velocity, force, params.damping),
+            position=physics.move(state.position, state.velocity),
+            velocity=physics.accelerate(state.velocity, force, params.damping),
             landmark=state.landmark,
             goal=state.goal,
             t=state.t + 1,
         )
-        distance = physics.length(state.position - physics.picked(state.landmark, state.goal))
+        distance = physics.length(state.position - physics.pick(state.landmark, state.goal))
         reward = {"adversary": distance[1:] - distance[:1], "agent": -distance[1:]}
         metrics = {"distance/adversary": distance[0], "distance/agent": distance[1]}
         return state, Outcome(reward, jnp.bool_(False), state.t >= self.max_steps, metrics)
@@ -110,8 +118,8 @@ class SimplePush(Env):
     def observe(self, state: State, params: Params) -> dict[str, Observation]:
         landmarks = state.landmark[None] - state.position[:, None]
         others = physics.relative_to_others(state.position)
-        goal = physics.picked(state.landmark, state.goal) - state.position[1:]
-        colour = physics.picked(jnp.array(_AGENT_COLOURS), state.goal)[None]
+        goal = physics.pick(state.landmark, state.goal) - state.position[1:]
+        colour = physics.pick(jnp.array(_AGENT_COLOURS), state.goal)[None]
         colours = jnp.array(_LANDMARK_COLOURS)[None]
         adversary = [state.velocity[:1], landmarks[:1], others[:1]]
         agent = [state.velocity[1:], goal, colour, landmarks[1:], colours, others[1:]]
@@ -119,6 +127,10 @@ class SimplePush(Env):
             "adversary": Observation(physics.side_by_side(adversary)),
             "agent": Observation(physics.side_by_side(agent)),
         }
+
+    def scene_for(self, state: State, params: Params, seat: Seat) -> Scene:
+        """The adversary is not told which landmark is the goal."""
+        return self.scene(state._replace(goal=jnp.int32(-1)) if seat[0] == "adversary" else state, params)
 
     def scene(self, state: State, params: Params) -> Scene:
         is_goal = jnp.arange(2) == state.goal

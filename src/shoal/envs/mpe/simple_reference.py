@@ -37,12 +37,14 @@ import jax.numpy as jnp
 from shoal.core.checks import require_finite, require_flag, require_whole
 from shoal.core.env import Env
 from shoal.core.errors import require
-from shoal.core.types import Actions, Group, Observation, Outcome, Scene
+from shoal.core.spaces import ActionNames
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene, Seat
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
 
 _WORDS = 10
+_UNKNOWN = 3  # in place of a landmark's number, in pictures
 _LANDMARK_COLOURS = ((0.75, 0.25, 0.25), (0.25, 0.75, 0.25), (0.25, 0.25, 0.75))
 
 
@@ -85,6 +87,13 @@ class SimpleReference(Env):
     def groups(self) -> dict[str, Group]:
         return {"agent": Group(2, acts.action_space(self.continuous, words=_WORDS))}
 
+    def action_names(self, group: str) -> ActionNames:
+        return acts.action_names(self.continuous, words=_WORDS)
+
+    @property
+    def play_fps(self) -> float:
+        return acts.PLAY_FPS
+
     def default_params(self) -> Params:
         return Params(local_ratio=self.local_ratio)
 
@@ -103,28 +112,32 @@ class SimpleReference(Env):
         steer, message = acts.steering_and_speech(actions["agent"], _WORDS, self.continuous)
         force = steer * params.acceleration
         state = State(
-            position=physics.moved(state.position, state.velocity),
-            velocity=physics.accelerated(state.velocity, force, params.damping),
+            position=physics.move(state.position, state.velocity),
+            velocity=physics.accelerate(state.velocity, force, params.damping),
             landmark=state.landmark,
             goal=state.goal,
             message=message,
             t=state.t + 1,
         )
-        others = physics.length(state.position[::-1] - physics.picked(state.landmark, state.goal))
+        others = physics.length(state.position[::-1] - physics.pick(state.landmark, state.goal))
         shared = 0.5 * (others[0] + others[1])
         reward = -((1.0 - params.local_ratio) * shared + params.local_ratio * others)
         return state, Outcome({"agent": reward}, jnp.bool_(False), state.t >= self.max_steps, {"distance": shared})
 
     def observe(self, state: State, params: Params) -> dict[str, Observation]:
         landmarks = state.landmark[None] - state.position[:, None]
-        colour = physics.picked(jnp.array(_LANDMARK_COLOURS), state.goal)
+        colour = physics.pick(jnp.array(_LANDMARK_COLOURS), state.goal)
         seen = [state.velocity, landmarks, colour, state.message[::-1]]
         return {"agent": Observation(physics.side_by_side(seen))}
 
+    def scene_for(self, state: State, params: Params, seat: Seat) -> Scene:
+        """An agent is shown the other's goal, not its own."""
+        return self.scene(state._replace(goal=state.goal.at[1 - seat[1]].set(_UNKNOWN)), params)
+
     def scene(self, state: State, params: Params) -> Scene:
-        colours = jnp.array([picture.RED, picture.GREEN, picture.BLUE])
+        colours = jnp.array([picture.RED, picture.GREEN, picture.BLUE, picture.GREY])
         return picture.picture(
-            picture.Layer(state.landmark, 0.05, colours),
+            picture.Layer(state.landmark, 0.05, colours[:_UNKNOWN]),
             picture.Layer(state.position, 0.09, colours[state.goal[::-1]]),  # a rim in the colour of the agent's goal
             picture.Layer(state.position, 0.05, picture.GREY, "agent"),
             labels=picture.words(state.message, state.position + jnp.array([0.0, 0.2])),

@@ -35,12 +35,14 @@ import jax.numpy as jnp
 
 from shoal.core.checks import require_flag, require_whole
 from shoal.core.env import Env
-from shoal.core.types import Actions, Group, Observation, Outcome, Scene
+from shoal.core.spaces import ActionNames
+from shoal.core.types import Actions, Group, Observation, Outcome, Scene, Seat
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
 from shoal.envs.mpe import _picture as picture
 
 _WORDS = 3
+_UNKNOWN = 3  # in place of a landmark's number, in pictures
 _LANDMARK_COLOURS = ((0.65, 0.15, 0.15), (0.15, 0.65, 0.15), (0.15, 0.15, 0.65))
 _SPEAKER_AT = (-1.3, 1.3)  # only drawn
 
@@ -74,6 +76,13 @@ class SimpleSpeakerListener(Env):
             "listener": Group(1, acts.action_space(self.continuous)),
         }
 
+    def action_names(self, group: str) -> ActionNames:
+        return acts.action_names(self.continuous, group == "listener", _WORDS if group == "speaker" else 0)
+
+    @property
+    def play_fps(self) -> float:
+        return acts.PLAY_FPS
+
     def default_params(self) -> physics.Gliding:
         return physics.Gliding()
 
@@ -86,24 +95,28 @@ class SimpleSpeakerListener(Env):
         position, velocity = physics.glide(state.position, state.velocity, steer, params)
         message = acts.speech(actions["speaker"], _WORDS, self.continuous)
         state = State(position, velocity, state.landmark, state.goal, message, state.t + 1)
-        squared = physics.squared_length(position - physics.picked(state.landmark, state.goal))
+        squared = physics.squared_length(position - physics.pick(state.landmark, state.goal))
         reward = {"speaker": -squared, "listener": -squared}
         metrics = {"distance": jnp.sqrt(squared[0])}
         return state, Outcome(reward, jnp.bool_(False), state.t >= self.max_steps, metrics)
 
     def observe(self, state: State, params: physics.Gliding) -> dict[str, Observation]:
-        colour = physics.picked(jnp.array(_LANDMARK_COLOURS), state.goal)[None]
+        colour = physics.pick(jnp.array(_LANDMARK_COLOURS), state.goal)[None]
         landmarks = state.landmark[None] - state.position[:, None]
         return {
             "speaker": Observation(colour),
             "listener": Observation(physics.side_by_side([state.velocity, landmarks, state.message])),
         }
 
+    def scene_for(self, state: State, params: physics.Gliding, seat: Seat) -> Scene:
+        """The listener is not shown the goal."""
+        return self.scene(state._replace(goal=jnp.int32(_UNKNOWN)) if seat[0] == "listener" else state, params)
+
     def scene(self, state: State, params: physics.Gliding) -> Scene:
-        colours = jnp.array([picture.RED, picture.GREEN, picture.BLUE])
+        colours = jnp.array([picture.RED, picture.GREEN, picture.BLUE, picture.GREY])
         speaker = jnp.array([_SPEAKER_AT])
         return picture.picture(
-            picture.Layer(state.landmark, 0.04, colours),
+            picture.Layer(state.landmark, 0.04, colours[:_UNKNOWN]),
             picture.Layer(speaker, 0.1, colours[state.goal], "speaker"),
             picture.Layer(state.position, 0.075, picture.GREY, "listener"),
             labels=picture.words(state.message, speaker + jnp.array([0.25, 0.0])),

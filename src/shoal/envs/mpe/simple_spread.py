@@ -37,6 +37,7 @@ import jax.numpy as jnp
 from shoal.core.checks import MAX_COUNT, require_finite, require_flag, require_whole
 from shoal.core.env import Env
 from shoal.core.errors import require
+from shoal.core.spaces import ActionNames
 from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
@@ -86,6 +87,13 @@ class SimpleSpread(Env):
     def groups(self) -> dict[str, Group]:
         return {"agent": Group(self.num_agents, acts.action_space(self.continuous))}
 
+    def action_names(self, group: str) -> ActionNames:
+        return acts.action_names(self.continuous)
+
+    @property
+    def play_fps(self) -> float:
+        return acts.PLAY_FPS
+
     def default_params(self) -> Params:
         return Params(local_ratio=self.local_ratio, acceleration=5.0, damping=0.25, radius=0.15)
 
@@ -99,8 +107,8 @@ class SimpleSpread(Env):
         agents = physics.discs(state.position, params.radius)
         contact = jnp.stack(physics.sum_over_others(physics.repulsion, agents, mirror=-1.0), axis=-1)
         state = State(
-            position=physics.moved(state.position, state.velocity),
-            velocity=physics.accelerated(state.velocity, steer + contact, params.damping),
+            position=physics.move(state.position, state.velocity),
+            velocity=physics.accelerate(state.velocity, steer + contact, params.damping),
             landmark=state.landmark,
             t=state.t + 1,
         )

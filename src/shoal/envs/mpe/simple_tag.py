@@ -37,6 +37,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import MAX_COUNT, require_flag, require_whole
 from shoal.core.env import Env
+from shoal.core.spaces import ActionNames
 from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
@@ -90,6 +91,13 @@ class SimpleTag(Env):
         action = acts.action_space(self.continuous)
         return {"adversary": Group(self.num_adversaries, action), "agent": Group(self.num_good, action)}
 
+    def action_names(self, group: str) -> ActionNames:
+        return acts.action_names(self.continuous)
+
+    @property
+    def play_fps(self) -> float:
+        return acts.PLAY_FPS
+
     def default_params(self) -> Params:
         return Params()
 
@@ -102,10 +110,10 @@ class SimpleTag(Env):
         action = jnp.concatenate([actions["adversary"], actions["agent"]])
         steer = acts.steering(action, self.continuous) * self._for_each(params.acceleration)[:, None]
         force = steer + self._contact(state, params)
-        velocity = physics.accelerated(state.velocity, force, params.damping)
+        velocity = physics.accelerate(state.velocity, force, params.damping)
         state = State(
-            position=physics.moved(state.position, state.velocity),
-            velocity=physics.limited(velocity, self._for_each(params.max_speed)),
+            position=physics.move(state.position, state.velocity),
+            velocity=physics.limit_speed(velocity, self._for_each(params.max_speed)),
             obstacle=state.obstacle,
             t=state.t + 1,
         )

@@ -47,6 +47,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import MAX_COUNT, require_flag, require_whole
 from shoal.core.env import Env
+from shoal.core.spaces import ActionNames
 from shoal.core.types import Actions, Group, Observation, Outcome, Scene, Seat
 from shoal.envs.mpe import _actions as acts
 from shoal.envs.mpe import _physics as physics
@@ -116,6 +117,13 @@ class SimpleWorldComm(Env):
         pack = (("leadadversary", 0), *(("adversary", i) for i in range(self.num_adversaries - 1)))
         return {"adversary": pack, "agent": tuple(("agent", i) for i in range(self.num_good))}
 
+    def action_names(self, group: str) -> ActionNames:
+        return acts.action_names(self.continuous, words=_WORDS if group == "leadadversary" else 0)
+
+    @property
+    def play_fps(self) -> float:
+        return acts.PLAY_FPS
+
     def default_params(self) -> Params:
         return Params()
 
@@ -130,10 +138,10 @@ class SimpleWorldComm(Env):
         others = jnp.concatenate([actions[name] for name in self.groups if name != "leadadversary"])
         steer = jnp.concatenate([leader, acts.steering(others, self.continuous)])
         force = steer * self._for_each(params.acceleration)[:, None] + self._contact(state, params)
-        velocity = physics.accelerated(state.velocity, force, params.damping)
+        velocity = physics.accelerate(state.velocity, force, params.damping)
         state = State(
-            position=physics.moved(state.position, state.velocity),
-            velocity=physics.limited(velocity, self._for_each(params.max_speed)),
+            position=physics.move(state.position, state.velocity),
+            velocity=physics.limit_speed(velocity, self._for_each(params.max_speed)),
             landmark=state.landmark,
             message=message,
             t=state.t + 1,
@@ -157,6 +165,20 @@ class SimpleWorldComm(Env):
         agents = physics.side_by_side([*(part[first:] for part in seen), forests[first:], running])
         views = {"leadadversary": hunters[:1], "adversary": hunters[1:], "agent": agents}
         return {name: Observation(views[name]) for name in self.groups}
+
+    def scene_for(self, state: State, params: Params, seat: Seat) -> Scene:
+        """Who is hidden by a forest is not drawn."""
+        whole = self.scene(state, params)
+        assert whole.circles is not None
+        n, own = len(state.position), self._number(seat)
+        others = self._visible(self._inside(state, params))[own]
+        seen = jnp.concatenate([others[:own], jnp.ones(1, bool), others[own:]])
+        places = jnp.ones(len(whole.circles.visible) - n, bool)
+        return whole.replace(circles=whole.circles.replace(visible=jnp.concatenate([places, seen])))
+
+    def _number(self, seat: Seat) -> int:
+        """An agent's place in the order leader, adversaries, agents."""
+        return {"leadadversary": 0, "adversary": 1, "agent": self.num_adversaries}[seat[0]] + seat[1]
 
     def scene(self, state: State, params: Params) -> Scene:
         obstacle, food, forest = self._landmarks(state)

@@ -23,11 +23,11 @@ def image(ball: Point, before: Point, own: jax.Array, other: jax.Array, paddle_l
     """
     pixel = jnp.arange(SIDE, dtype=jnp.float32)
     half = 0.5 * paddle_length / _height_of(1)
-    rows = [_share(pixel - _row(ball[1])), _share(pixel - _row(before[1])), _covered(pixel - _row(own), half)]
+    rows = [_share(pixel - _row(ball[1])), _share(pixel - _row(before[1])), _cover(pixel - _row(own), half)]
     columns = [_share(pixel - _column(ball[0])), _share(pixel - _column(before[0])), pixel == 0]
     row, column = (jnp.stack([part.astype(jnp.float32) for part in parts], axis=-1) for parts in (rows, columns))
     others = (pixel == SIDE - 1)[:, None] & (jnp.arange(3) == 2)
-    facing = _covered(pixel - _row(other), half)
+    facing = _cover(pixel - _row(other), half)
     bright = jnp.where(others[None], facing[:, None, None], row[:, None] * column[None])
     return (255.0 * bright + 0.5).astype(jnp.uint8)
 
@@ -51,7 +51,7 @@ def _share(distance: jax.Array) -> jax.Array:
     return jnp.maximum(1.0 - jnp.abs(distance), 0.0)
 
 
-def _covered(distance: jax.Array, half: jax.Array | float) -> jax.Array:
+def _cover(distance: jax.Array, half: jax.Array | float) -> jax.Array:
     """How much of a pixel that far from a paddle's middle the paddle covers, for paddles longer than a pixel."""
     return jnp.clip(half - jnp.abs(distance) + 0.5, 0.0, 1.0)
 

@@ -53,7 +53,7 @@ import jax.numpy as jnp
 from shoal.core.checks import require_above_zero, require_not_negative, require_whole
 from shoal.core.env import Env
 from shoal.core.errors import require
-from shoal.core.spaces import Discrete
+from shoal.core.spaces import ActionNames, Discrete
 from shoal.core.types import Actions, Group, Observation, Outcome, Scene
 from shoal.envs.pong import _views as views
 
@@ -123,23 +123,30 @@ class Pong(Env):
     def groups(self) -> dict[str, Group]:
         return {"left": Group(1, Discrete(_NUM_MOVES)), "right": Group(1, Discrete(_NUM_MOVES))}
 
+    def action_names(self, group: str) -> ActionNames:
+        return {"paddle": ("stay", "up", "down")}
+
+    @property
+    def play_fps(self) -> float:
+        return 20.0
+
     def default_params(self) -> Params:
         return Params(self.paddle_length, self.paddle_speed, self.serve_speed, self.max_speed)
 
     def reset(self, key: jax.Array, params: Params) -> State:
         zero = jnp.float32(0.0)
         score = jnp.int32(0)
-        return State(_served(key, params), (zero, zero), (zero, zero), (score, score), jnp.int32(0))
+        return State(_serve(key, params), (zero, zero), (zero, zero), (score, score), jnp.int32(0))
 
     def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         left, right = (
-            _moved(paddle, actions[name][0], params)
+            _move_paddle(paddle, actions[name][0], params)
             for paddle, name in zip(state.paddle, ("left", "right"), strict=True)
         )
-        ball, hit = _flown(state.ball, left, right, params)
+        ball, hit = _fly(state.ball, left, right, params)
         won, lost = ~hit & (ball.x >= 1.0), ~hit & (ball.x <= -1.0)
         new = won | lost
-        ball = jax.tree.map(lambda a, b: jnp.where(new, a, b), _served(key, params), ball)
+        ball = jax.tree.map(lambda a, b: jnp.where(new, a, b), _serve(key, params), ball)
         before = jnp.where(new, 0.0, state.ball.x), jnp.where(new, 0.0, state.ball.y)
         score = state.score[0] + won.astype(jnp.int32), state.score[1] + lost.astype(jnp.int32)
         state = State(ball, before, (left, right), score, state.t + 1)
@@ -184,7 +191,7 @@ def _pixels(state: State, params: Params, side: int) -> jax.Array:
     return views.image(now, before, state.paddle[side], state.paddle[1 - side], params.paddle_length)
 
 
-def _served(key: jax.Array, params: Params) -> Ball:
+def _serve(key: jax.Array, params: Params) -> Ball:
     """A new ball at the centre. One draw serves for the side and for the vertical speed."""
     drawn = 4.0 * jax.random.uniform(key) - 2.0
     right = drawn >= 0.0
@@ -193,19 +200,19 @@ def _served(key: jax.Array, params: Params) -> Ball:
     return Ball(zero, zero, jnp.where(right, params.serve_speed, -params.serve_speed), vertical)
 
 
-def _moved(paddle: jax.Array, action: jax.Array, params: Params) -> jax.Array:
+def _move_paddle(paddle: jax.Array, action: jax.Array, params: Params) -> jax.Array:
     most = 1.0 - params.paddle_length / 2.0
     way = (action == 1).astype(jnp.float32) - (action == 2).astype(jnp.float32)
     return jnp.clip(paddle + params.paddle_speed * way, -most, most)
 
 
-def _flown(ball: Ball, left: jax.Array, right: jax.Array, params: Params) -> tuple[Ball, jax.Array]:
+def _fly(ball: Ball, left: jax.Array, right: jax.Array, params: Params) -> tuple[Ball, jax.Array]:
     """The ball one step later, and whether a paddle has hit it on the way."""
     ahead = jnp.sign(ball.vx)
     speed, place = ahead * ball.vx, ahead * ball.x
     reaches = (place < views.PADDLE_X) & (place + speed >= views.PADDLE_X)
     until = (views.PADDLE_X - place) / speed
-    y, vy = _reflected(ball.y + until * ball.vy, ball.vy)
+    y, vy = _reflect(ball.y + until * ball.vy, ball.vy)
     reach = params.paddle_length / 2.0 + views.RADIUS
     offset = (y - jnp.where(ahead > 0, right, left)) / reach
     hit = reaches & (jnp.abs(offset) <= 1.0)
@@ -214,11 +221,11 @@ def _flown(ball: Ball, left: jax.Array, right: jax.Array, params: Params) -> tup
     x, vx = jnp.where(hit, ahead * views.PADDLE_X, ball.x), jnp.where(hit, back, ball.vx)
     y, vy = jnp.where(hit, y, ball.y), jnp.where(hit, spun, ball.vy)
     rest = jnp.where(hit, 1.0 - until, 1.0)
-    y, vy = _reflected(y + rest * vy, vy)
+    y, vy = _reflect(y + rest * vy, vy)
     return Ball(x + rest * vx, y, vx, vy), hit
 
 
-def _reflected(y: jax.Array, vy: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _reflect(y: jax.Array, vy: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Height and vertical speed of a ball that would be at `y` if there were neither floor nor ceiling."""
     outside = jnp.abs(y) > views.CEILING
     return jnp.where(outside, jnp.sign(y) * 2.0 * views.CEILING - y, y), jnp.where(outside, -vy, vy)

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from shoal.envs.swarm._arena import Encounters
-from shoal.envs.swarm._dynamics import Float, dot, norm, squared
+from shoal.envs.swarm._dynamics import Float, dot, norm, squared_norm
 
 ROUNDS = 8
 CONTACTS = 6
@@ -77,18 +77,18 @@ def separate(
     strike = jnp.where(touching, step, 0.0)
     overlap = 2.0 * radius - apart
 
-    def improved(number: jax.Array, sofar: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def improve(number: jax.Array, sofar: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         push, hit, last_push, last_hit = sofar
         ahead = number / (number + 3.0)
         try_push, try_hit = push + ahead * (push - last_push), hit + ahead * (hit - last_hit)
-        place, motion = _pushed(position, velocity, try_push, try_hit, normal, light, hold)
+        place, motion = _push(position, velocity, try_push, try_hit, normal, light, hold)
         between = _between(jnp.concatenate([place - position, motion], axis=-1), pairs.who)
         new_push = jnp.maximum(try_push + step * (overlap - _inner(between[:d], normal)), 0.0)
         new_hit = jnp.maximum(try_hit - strike * _inner(between[d:], normal), 0.0)
         return new_push, new_hit, push, hit
 
-    push, hit, _, _ = lax.fori_loop(0, ROUNDS, improved, (jnp.zeros_like(apart),) * 4)
-    place, motion = _pushed(position, velocity, push, hit, normal, light, hold)
+    push, hit, _, _ = lax.fori_loop(0, ROUNDS, improve, (jnp.zeros_like(apart),) * 4)
+    place, motion = _push(position, velocity, push, hit, normal, light, hold)
     change = motion - velocity
     return hold(place, velocity + _best_share(velocity, change, light) * (1.0 + bounce) * change)
 
@@ -103,7 +103,7 @@ def _normals(position: jax.Array, pairs: Pairs) -> tuple[list[jax.Array], jax.Ar
     return normal, jnp.where(ahead, length, along)
 
 
-def _pushed(position, velocity, push, hit, normal, light, hold: Hold) -> tuple[jax.Array, jax.Array]:
+def _push(position, velocity, push, hit, normal, light, hold: Hold) -> tuple[jax.Array, jax.Array]:
     """Positions and velocities with the contacts' pushes and hits, within the walls."""
     moved, turned = (jnp.stack([_total(amount * one) for one in normal], axis=-1) for amount in (push, hit))
     weight = light[:, None] if light.ndim else light
@@ -113,12 +113,12 @@ def _pushed(position, velocity, push, hit, normal, light, hold: Hold) -> tuple[j
 def _best_share(velocity: jax.Array, change: jax.Array, light: jax.Array) -> jax.Array:
     """The share of a change of velocities, up to 1, at which energy is least; even twice as much adds none."""
     taken = -jnp.sum(dot(change, velocity) / light)
-    return jnp.clip(taken / jnp.maximum(jnp.sum(squared(change) / light), 1e-9), 0.0, 1.0)
+    return jnp.clip(taken / jnp.maximum(jnp.sum(squared_norm(change) / light), 1e-9), 0.0, 1.0)
 
 
 def in_touch(met: Encounters, radius: float) -> jax.Array:
     """Which others touch an agent, bool `[n, k]`."""
-    return met.valid & (squared(met.offset) < (2.0 * radius + HAIR) ** 2)
+    return met.valid & (squared_norm(met.offset) < (2.0 * radius + HAIR) ** 2)
 
 
 def _weights(near: jax.Array, who: jax.Array | None, mass: Float) -> tuple[jax.Array, jax.Array]:

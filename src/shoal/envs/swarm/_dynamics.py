@@ -92,10 +92,10 @@ def move(body: Body, command: jax.Array, physics: Physics, wind: jax.Array | Non
 def _move_point_mass(
     body: PointMass, command: jax.Array, physics: Physics, wind: jax.Array | None, seconds: float
 ) -> PointMass:
-    force = shortened(command, 1.0) * _column(physics.max_force)
+    force = shorten(command, 1.0) * _column(physics.max_force)
     if body.force is not None:
-        force = _lagged(body.force, force, physics.delay, seconds)
-    velocity = _accelerated(body.velocity, force, physics, wind, seconds)
+        force = _lag(body.force, force, physics.delay, seconds)
+    velocity = _accelerate(body.velocity, force, physics, wind, seconds)
     lagging = None if body.force is None else force
     return PointMass(body.position + velocity * seconds, velocity, lagging)
 
@@ -103,16 +103,16 @@ def _move_point_mass(
 def _move_quadrotor(
     body: Quadrotor, target: jax.Array, physics: Physics, wind: jax.Array | None, seconds: float
 ) -> Quadrotor:
-    thrust = _lagged(body.thrust, 0.5 * (target[:, 0] + 1.0) * physics.max_force, physics.delay, seconds)
-    rates = _lagged(body.rates, target[:, 1:] * _column(physics.max_rate), physics.delay, seconds)
-    attitude = turned(body.attitude, rates * seconds)
+    thrust = _lag(body.thrust, 0.5 * (target[:, 0] + 1.0) * physics.max_force, physics.delay, seconds)
+    rates = _lag(body.rates, target[:, 1:] * _column(physics.max_rate), physics.delay, seconds)
+    attitude = turn(body.attitude, rates * seconds)
     weight = jnp.stack([jnp.float32(0.0), jnp.float32(0.0), jnp.float32(GRAVITY)]) * _column(physics.mass)
     force = thrust[:, None] * body_axis(attitude) - weight
-    velocity = _accelerated(body.velocity, force, physics, wind, seconds)
+    velocity = _accelerate(body.velocity, force, physics, wind, seconds)
     return Quadrotor(body.position + velocity * seconds, velocity, attitude, rates, thrust)
 
 
-def _accelerated(
+def _accelerate(
     velocity: jax.Array, force: jax.Array, physics: Physics, wind: jax.Array | None, seconds: float
 ) -> jax.Array:
     """The velocity `[n, d]` after a force and the drag of the air acted for `seconds`, within the speed limit."""
@@ -120,16 +120,16 @@ def _accelerated(
     effect = jnp.where(lost > 1e-4, -jnp.expm1(-lost) / jnp.maximum(lost, 1e-4), 1.0 - 0.5 * lost) * seconds
     gain, kept = _column(effect / physics.mass), _column(jnp.exp(-lost))
     if wind is None:
-        return shortened(velocity * kept + force * gain, physics.max_speed)
-    return shortened(wind + (velocity - wind) * kept + force * gain, physics.max_speed)
+        return shorten(velocity * kept + force * gain, physics.max_speed)
+    return shorten(wind + (velocity - wind) * kept + force * gain, physics.max_speed)
 
 
-def _lagged(value: jax.Array, target: jax.Array, delay: Float, seconds: float) -> jax.Array:
+def _lag(value: jax.Array, target: jax.Array, delay: Float, seconds: float) -> jax.Array:
     """`value` after it has followed `target` for `seconds` with a first-order lag."""
     return target + (value - target) * jnp.exp(-seconds / jnp.maximum(delay, _NO_TIME))
 
 
-def shortened(vector: jax.Array, length: Float) -> jax.Array:
+def shorten(vector: jax.Array, length: Float) -> jax.Array:
     """Vectors `[n, d]`, those longer than `length` (one number or `[n]`) shortened to it."""
     own = norm(vector)
     return vector * jnp.minimum(1.0, length / jnp.maximum(own, 1e-9))[:, None]
@@ -137,10 +137,10 @@ def shortened(vector: jax.Array, length: Float) -> jax.Array:
 
 def norm(vector: jax.Array) -> jax.Array:
     """Lengths of vectors `[..., d]`."""
-    return jnp.sqrt(squared(vector))
+    return jnp.sqrt(squared_norm(vector))
 
 
-def squared(vector: jax.Array) -> jax.Array:
+def squared_norm(vector: jax.Array) -> jax.Array:
     """Squared lengths of vectors `[..., d]`, written out: a reduction over so short an axis would end a fusion."""
     return sum((vector[..., i] ** 2 for i in range(1, vector.shape[-1])), vector[..., 0] ** 2)
 
@@ -150,7 +150,7 @@ def dot(one: jax.Array, other: jax.Array) -> jax.Array:
     return sum((one[..., i] * other[..., i] for i in range(1, one.shape[-1])), one[..., 0] * other[..., 0])
 
 
-def turned(attitude: jax.Array, angles: jax.Array) -> jax.Array:
+def turn(attitude: jax.Array, angles: jax.Array) -> jax.Array:
     """Attitudes `[n, 4]` turned by rotation vectors `[n, 3]` about the body's own axes; kept at length 1."""
     angle = norm(angles)
     x, y, z = (angles * (jnp.sin(0.5 * angle) / jnp.maximum(angle, 1e-9))[:, None]).T
@@ -187,12 +187,6 @@ def yaw(attitude: jax.Array) -> jax.Array:
     length = norm(forward)[:, None]
     upright = jnp.array([1.0, 0.0])  # a body whose nose points straight up or down has no heading: take east
     return jnp.where(length > 1e-6, forward / jnp.maximum(length, 1e-6), upright)
-
-
-def energy(body: Body, mass: Float) -> jax.Array:
-    """Kinetic energy of each body, plus for quadrotors that of its height, in joules `[n]`."""
-    kinetic = 0.5 * mass * squared(body.velocity)
-    return kinetic if isinstance(body, PointMass) else kinetic + mass * GRAVITY * body.position[:, 2]
 
 
 def _column(value: Float) -> jax.Array:

@@ -43,7 +43,7 @@ def draw(
         position=jnp.concatenate([mark.position for mark in layers]),
         radius=jnp.concatenate([jnp.full(_count(mark), mark.radius) for mark in layers]),
         colour=jnp.concatenate([jnp.broadcast_to(jnp.int32(mark.colour), (_count(mark),)) for mark in layers]),
-        visible=jnp.concatenate([_shown(mark) for mark in layers]),
+        visible=jnp.concatenate([_visible(mark) for mark in layers]),
         heading=jnp.concatenate([*(jnp.full(_count(mark), jnp.nan) for mark in layers[:-1]), _angle(swarm.body)]),
         names=("",) * sum(_count(mark) for mark in layers[:-1]) + _names(world),
     )
@@ -87,5 +87,5 @@ def _count(mark: Marks) -> int:
     return mark.position.shape[0]
 
 
-def _shown(mark: Marks) -> jax.Array:
+def _visible(mark: Marks) -> jax.Array:
     return jnp.ones(_count(mark), bool) if mark.visible is None else mark.visible

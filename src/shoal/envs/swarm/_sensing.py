@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.envs.swarm._arena import Encounters
-from shoal.envs.swarm._dynamics import Body, Float, PointMass, dot, norm, squared, yaw
+from shoal.envs.swarm._dynamics import Body, Float, PointMass, dot, norm, squared_norm, yaw
 from shoal.ops.neighbours import k_nearest
 
 _SLOW = 0.05  # m/s: a point mass that is slower keeps its heading
@@ -73,7 +73,7 @@ def mutual(met: Encounters, near: Near, team: tuple[int, ...]) -> jax.Array:
     An agent is on another's list if it is no farther than the last entry of that list that is its own team's.
     """
     k = near.who.shape[1] // len(team)
-    distance = squared(met.offset[..., :2])
+    distance = squared_norm(met.offset[..., :2])
     last = jnp.where(near.valid, distance, jnp.inf)[:, k - 1 :: k]  # [n, teams]
     theirs = last[near.who]  # [n, teams * k, teams]
     bound, first = theirs[..., 0], team[0]
@@ -98,7 +98,7 @@ def within(met: Encounters, reach: Float) -> jax.Array:
     """Which neighbours are within range, bool `[n, k]`; `reach` is one number or `[n]`."""
     reach = jnp.asarray(reach)
     reach = reach[:, None] if reach.ndim else reach
-    return met.valid & (squared(met.offset) <= reach * reach)
+    return met.valid & (squared_norm(met.offset) <= reach * reach)
 
 
 def in_view(met: Encounters, heading: jax.Array | None, half_angle_cosine: float) -> jax.Array:

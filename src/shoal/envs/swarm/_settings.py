@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.env import Env
-from shoal.core.spaces import Box
-from shoal.core.types import Group
+from shoal.core.spaces import ActionNames, Box
+from shoal.core.types import Group, PyTree
 from shoal.envs.swarm._checks import check_options
 from shoal.envs.swarm._dynamics import GRAVITY, Dynamics, Float, Physics
 
@@ -81,6 +81,14 @@ class Settings(Env):
         width = (2 if self.is_planar else 4) + self.message_size
         return {name: Group(size, Box((width,), low=-1.0, high=1.0)) for name, size in self.teams.items()}
 
+    def action_names(self, group: str) -> ActionNames:
+        numbers = ("x", "y") if self.is_planar else ("thrust", "roll", "pitch", "yaw")
+        return dict.fromkeys((*numbers, *(f"message {i}" for i in range(self.message_size))), ())
+
+    @property
+    def play_fps(self) -> float:
+        return 1.0 / self.seconds
+
     @property
     def size(self) -> int:
         """How many agents there are in all."""
@@ -128,6 +136,10 @@ class Settings(Env):
         )
         names = SwarmParams._fields[1:]
         return SwarmParams(physics, **{name: float(getattr(self, name)) for name in names})
+
+    def sample_params(self, key: jax.Array) -> PyTree:
+        params = self.default_params()
+        return params._replace(swarm=self.vary(key, params.swarm))
 
     def vary(self, key: jax.Array, params: SwarmParams) -> SwarmParams:
         """Parameters strayed by up to the share `randomise`: mass, drag, delay, noise, weather and loss."""

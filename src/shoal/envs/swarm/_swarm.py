@@ -89,7 +89,7 @@ class Swarm(Settings):
         if wind is not None and self.gusts:
             wind = weather.next_wind(keys["gusts"], wind, params.gusts, self.seconds)
         physics = self.physics_of(params) if physics is None else physics
-        body = self._flown(keys, swarm._replace(wind=wind), action, params, physics, in_game)
+        body = self._fly(keys, swarm._replace(wind=wind), action, params, physics, in_game)
         near, crowd = self._lists(body.position, in_game)
         return SwarmState(
             body=body,
@@ -98,7 +98,7 @@ class Swarm(Settings):
             heading=sensing.heading_of(body, swarm.heading) if swarm.heading is not None else None,
             noise=self._errors(keys["noise"], params) if self.sensor_noise else None,
             wind=wind,
-            radio=self._spoken(keys, swarm.radio, action, params, in_game),
+            radio=self._speak(keys, swarm.radio, action, params, in_game),
             obstacle=swarm.obstacle,
             t=swarm.t + 1,
         )
@@ -165,7 +165,7 @@ class Swarm(Settings):
         slots = self.num_neighbours * len(self.teams)
         return comms.silence(self.size, slots, self.message_size, self.message_delay, self._lossy)
 
-    def _spoken(self, keys, radio, action, params, in_game) -> comms.Radio | None:
+    def _speak(self, keys, radio, action, params, in_game) -> comms.Radio | None:
         if radio is None:
             return None
         message = action[:, -self.message_size :]
@@ -175,12 +175,12 @@ class Swarm(Settings):
             radio = radio._replace(under_way=said)
         return comms.lose(radio, keys["loss"], params.message_loss) if self._lossy else radio
 
-    def _flown(self, keys, swarm: SwarmState, action, params: SwarmParams, physics: Physics, in_game) -> Body:
+    def _fly(self, keys, swarm: SwarmState, action, params: SwarmParams, physics: Physics, in_game) -> Body:
         """The bodies a step later: disturbances, motion, then what stands in the way."""
         body = swarm.body
         velocity = body.velocity
         if self.pushes:
-            velocity = weather.pushed(keys["pushes"], velocity, params.pushes, self.seconds)
+            velocity = weather.push(keys["pushes"], velocity, params.pushes, self.seconds)
         wind = None if swarm.wind is None else swarm.wind.mean + swarm.wind.gust
         command = action[:, : 2 if self.is_planar else 4]
         moved = dynamics.move(body._replace(velocity=velocity), command, physics, wind, self.seconds)
@@ -208,7 +208,7 @@ class Swarm(Settings):
         )
         position = arena.clear(position, swarm.obstacle, self.obstacle_radius + self.radius)
         position, velocity = hold(position, velocity)
-        return moved._replace(position=position, velocity=dynamics.shortened(velocity, physics.max_speed))
+        return moved._replace(position=position, velocity=dynamics.shorten(velocity, physics.max_speed))
 
     def _lists(self, position: jax.Array, in_game: jax.Array | None) -> tuple[sensing.Near, sensing.Near | None]:
         """Whom each agent may see, and whom it may touch, from one search."""

@@ -40,7 +40,7 @@ def next_wind(key: jax.Array, wind: Wind, gusts: Float, seconds: float) -> Wind:
     return wind._replace(gust=kept * wind.gust + fresh)
 
 
-def pushed(key: jax.Array, velocity: jax.Array, strength: Float, seconds: float) -> jax.Array:
+def push(key: jax.Array, velocity: jax.Array, strength: Float, seconds: float) -> jax.Array:
     """Velocities `[n, d]` after this step's pushes."""
     chance = 1.0 - math.exp(-PUSHES_PER_SECOND * seconds)
     draw = jax.random.uniform(key, velocity.shape[:1])

@@ -91,10 +91,6 @@ class Coverage(Swarm):
     def default_params(self) -> Params:
         return Params(self.swarm_params(), float(self.camera), float(self.memory_seconds))
 
-    def sample_params(self, key: jax.Array) -> Params:
-        params = self.default_params()
-        return params._replace(swarm=self.vary(key, params.swarm))
-
     def reset(self, key: jax.Array, params: Params) -> State:
         return State(self.begin(key, params.swarm), jnp.ones((self.num_cells, self.num_cells)))
 

@@ -50,7 +50,7 @@ from shoal.core.checks import MAX_COUNT, require_above_zero, require_not_negativ
 from shoal.core.errors import require
 from shoal.core.types import Actions, Observation, Outcome, Scene
 from shoal.envs.swarm._arena import place_obstacles, room_for_obstacles
-from shoal.envs.swarm._dynamics import Float, norm, squared
+from shoal.envs.swarm._dynamics import Float, norm, squared_norm
 from shoal.envs.swarm._picture import BLUE, ORANGE, PURPLE, TEAL, YELLOW, Marks, draw
 from shoal.envs.swarm._swarm import Swarm, SwarmParams, SwarmState
 from shoal.envs.swarm._views import fixes, frame, into_frame
@@ -121,10 +121,6 @@ class Delivery(Swarm):
     def default_params(self) -> Params:
         return Params(self.swarm_params(), *(float(getattr(self, name)) for name in Params._fields[1:]))
 
-    def sample_params(self, key: jax.Array) -> Params:
-        params = self.default_params()
-        return params._replace(swarm=self.vary(key, params.swarm))
-
     def reset(self, key: jax.Array, params: Params) -> State:
         key, places, orders = jax.random.split(key, 3)
         site = place_obstacles(places, self.length, self._num_sites, self._site_radius, self.radius)
@@ -146,8 +142,8 @@ class Delivery(Swarm):
         swarm = self.advance(key, state.swarm, actions["agent"], params.swarm, physics=physics)
         aim, before, place = self._aim(state), state.swarm.body.position[:, :2], swarm.body.position[:, :2]
         nearer = norm(before - aim) - norm(place - aim)
-        delivered = (state.cargo >= 0) & (squared(place - aim) <= params.station_radius**2)
-        cargo, stock = self._taken(place, state, params)
+        delivered = (state.cargo >= 0) & (squared_norm(place - aim) <= params.station_radius**2)
+        cargo, stock = self._load(place, state, params)
         taken = cargo >= 0
         cargo = jnp.where(state.cargo < 0, cargo, jnp.where(delivered, -1, state.cargo))
         draw = jax.random.uniform(orders, (2, self.num_pickups))
@@ -185,18 +181,18 @@ class Delivery(Swarm):
         aim, least = jnp.broadcast_to(state.pickup[0], place.shape), jnp.full(self.num_agents, jnp.inf)
         empty = jnp.where(state.stock > 0, 0.0, (2.0 * self.length) ** 2)  # farther than any that has parcels
         for station, penalty in zip(state.pickup, empty, strict=True):
-            far = squared(place - station) + penalty
+            far = squared_norm(place - station) + penalty
             aim = jnp.where((far < least)[:, None], station, aim)
             least = jnp.minimum(far, least)
         for number, station in enumerate(state.drop):
             aim = jnp.where((state.cargo == number)[:, None], station, aim)
         return aim
 
-    def _taken(self, place: jax.Array, state: State, params: Params) -> tuple[jax.Array, jax.Array]:
+    def _load(self, place: jax.Array, state: State, params: Params) -> tuple[jax.Array, jax.Array]:
         """Destinations of parcels taken in this step, `[n]`, -1 for who takes none; and the stations' stock then."""
         cargo, stock = jnp.full(self.num_agents, -1, jnp.int32), []
         for number, station in enumerate(state.pickup):
-            wants = (state.cargo < 0) & (squared(place - station) <= params.station_radius**2)
+            wants = (state.cargo < 0) & (squared_norm(place - station) <= params.station_radius**2)
             rank = jnp.cumsum(wants.astype(jnp.int32)) - 1
             takes = wants & (rank < state.stock[number])
             cargo = jnp.where(takes, (state.following[number] + rank) % self.num_drops, cargo)

@@ -120,10 +120,6 @@ class Formation(Swarm):
     def default_params(self) -> Params:
         return Params(self.swarm_params(), *(float(getattr(self, name)) for name in Params._fields[1:]))
 
-    def sample_params(self, key: jax.Array) -> Params:
-        params = self.default_params()
-        return params._replace(swarm=self.vary(key, params.swarm))
-
     def reset(self, key: jax.Array, params: Params) -> State:
         key, turn = jax.random.split(key)
         angle = 2.0 * math.pi * jax.random.uniform(turn)

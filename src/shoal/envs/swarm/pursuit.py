@@ -108,10 +108,6 @@ class Pursuit(Swarm):
     def default_params(self) -> Params:
         return Params(self.swarm_params(), *(float(getattr(self, name)) for name in Params._fields[1:]))
 
-    def sample_params(self, key: jax.Array) -> Params:
-        params = self.default_params()
-        return params._replace(swarm=self.vary(key, params.swarm))
-
     def physics_of(self, params: SwarmParams) -> Physics:
         agile = {"max_force" if self.is_planar else "max_rate": self.evader_agility}
         ratios = {"max_speed": self.evader_speed} | agile

@@ -78,10 +78,6 @@ class Rendezvous(Swarm):
     def default_params(self) -> Params:
         return Params(self.swarm_params(), float(self._meeting_radius), float(self.meeting_reward))
 
-    def sample_params(self, key: jax.Array) -> Params:
-        params = self.default_params()
-        return params._replace(swarm=self.vary(key, params.swarm))
-
     def reset(self, key: jax.Array, params: Params) -> State:
         return State(self.begin(key, params.swarm))
 

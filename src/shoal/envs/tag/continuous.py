@@ -57,7 +57,7 @@ from shoal.core.checks import (
 )
 from shoal.core.env import Env
 from shoal.core.errors import require
-from shoal.core.spaces import MultiDiscrete
+from shoal.core.spaces import ActionNames, MultiDiscrete
 from shoal.core.types import Actions, Circles, Group, Lines, Observation, Outcome, Scene
 from shoal.ops.neighbours import k_nearest
 
@@ -150,6 +150,12 @@ class TagContinuous(Env):
         action = MultiDiscrete((self.num_accelerations + 1, self.num_turns + 1))
         return {"tagger": Group(self.num_taggers, action), "runner": Group(self.num_runners, action)}
 
+    def action_names(self, group: str) -> ActionNames:
+        return {
+            "speed": ("nothing", *_grades(self.num_accelerations, "slower", "faster")),
+            "turn": ("nothing", *_grades(self.num_turns, "right", "left")),
+        }
+
     def default_params(self) -> Params:
         return Params(*(getattr(self, name) for name in Params._fields))
 
@@ -184,7 +190,7 @@ class TagContinuous(Env):
         return state, Outcome(reward, terminated, jnp.bool_(False), {"tags": jnp.sum(tags)})
 
     def observe(self, state: State, params: Params) -> dict[str, Observation]:
-        rows = jnp.concatenate([self._scaled(state, params), self._flags(state)], axis=1)
+        rows = jnp.concatenate([self._scale(state, params), self._flags(state)], axis=1)
         views = self._all_others(rows, state) if self.full_view else self._nearest_others(rows, state)
         first = self.num_taggers
         running = state.in_game[first:]
@@ -195,7 +201,7 @@ class TagContinuous(Env):
 
     def global_state(self, state: State, params: Params) -> jax.Array:
         """Every agent's place, speed, acceleration, heading, role and whether it is in the game; then the time."""
-        scaled = jnp.concatenate([self._scaled(state, params), self._flags(state)], axis=1)
+        scaled = jnp.concatenate([self._scale(state, params), self._flags(state)], axis=1)
         return jnp.append(scaled.ravel(), self._time(state))
 
     def scene(self, state: State, params: Params) -> Scene:
@@ -250,7 +256,7 @@ class TagContinuous(Env):
         tags = jnp.sum(((tagger == who[None]) & caught[None]).astype(jnp.float32), axis=1)
         return caught, tags
 
-    def _scaled(self, state: State, params: Params) -> jax.Array:
+    def _scale(self, state: State, params: Params) -> jax.Array:
         """x, y, v, a and θ `[n, 5]` on the scale of the views."""
         across, fast = math.sqrt(2.0) * params.side, params.max_speed
         columns = [
@@ -297,6 +303,13 @@ def _change(choice: jax.Array, num_choices: int, largest: float | jax.Array) -> 
     """
     position = (choice - 1).astype(jnp.float32) * (2.0 / max(num_choices - 1, 1)) - 1.0
     return jnp.where(choice == 0, 0.0, largest * position)
+
+
+def _grades(num_choices: int, least: str, most: str) -> tuple[str, ...]:
+    """Names of the choices besides none, from the least change to the greatest, in per cent of these."""
+    shares = [2.0 * i / max(num_choices - 1, 1) - 1.0 for i in range(num_choices)]
+    words = [(least if share < 0 else most, round(100 * abs(share))) for share in shares]
+    return tuple(word if percent == 100 else f"{word} {percent} %" for word, percent in words)
 
 
 def _own(rows: jax.Array) -> jax.Array:

@@ -46,7 +46,7 @@ import jax.numpy as jnp
 from shoal.core.checks import MAX_COUNT, require_finite, require_flag, require_whole
 from shoal.core.env import Env
 from shoal.core.errors import require
-from shoal.core.spaces import Discrete
+from shoal.core.spaces import ActionNames, Discrete
 from shoal.core.types import Actions, Circles, Group, Lines, Observation, Outcome, Scene
 
 _NUM_MOVES = 5
@@ -104,15 +104,22 @@ class TagGrid(Env):
     def groups(self) -> dict[str, Group]:
         return {"tagger": Group(self.num_taggers, Discrete(_NUM_MOVES)), "runner": Group(1, Discrete(_NUM_MOVES))}
 
+    def action_names(self, group: str) -> ActionNames:
+        return {"move": ("stay", "right", "left", "up", "down")}
+
+    @property
+    def play_fps(self) -> float:
+        return 5.0
+
     def default_params(self) -> Params:
         return Params(self.wall_penalty, self.tag_reward, self.tag_penalty, self.step_cost)
 
     def reset(self, key: jax.Array, params: Params) -> State:
-        centre = jnp.full(self.num_taggers, self.grid_length // 2, jnp.int16)
-        corner = jnp.zeros(1, jnp.int16)
-        state = State(Cells(centre, centre), Cells(corner, corner), jnp.int32(0))
         # The start is a constant; without the barrier XLA works out the first view of every copy while it compiles.
-        return jax.lax.optimization_barrier(state)
+        zero = jax.lax.optimization_barrier(jnp.int16(0))
+        centre = jnp.full(self.num_taggers, self.grid_length // 2, jnp.int16) + zero
+        corner = jnp.zeros(1, jnp.int16) + zero
+        return State(Cells(centre, centre), Cells(corner, corner), zero.astype(jnp.int32))
 
     def step(self, key: jax.Array, state: State, actions: Actions, params: Params) -> tuple[State, Outcome]:
         tagger, tagger_bumps = self._move(state.tagger, actions["tagger"])
@@ -135,7 +142,7 @@ class TagGrid(Env):
     def global_state(self, state: State, params: Params) -> jax.Array:
         """Every agent's x and y and the time, on the scale of the views."""
         x, y = _everybody(state)
-        return jnp.concatenate([self._scaled(x), self._scaled(y), self._time(state)[None]])
+        return jnp.concatenate([self._scale(x), self._scale(y), self._time(state)[None]])
 
     def scene(self, state: State, params: Params) -> Scene:
         n, length = self.num_taggers, float(self.grid_length)
@@ -169,7 +176,7 @@ class TagGrid(Env):
     def _full_rows(self, state: State, own: jax.Array) -> jax.Array:
         x, y = _everybody(state)
         is_runner = (jnp.arange(x.shape[0]) == self.num_taggers).astype(jnp.float32)
-        rows = [jnp.broadcast_to(row, own.shape) for row in (self._scaled(x), self._scaled(y), is_runner)]
+        rows = [jnp.broadcast_to(row, own.shape) for row in (self._scale(x), self._scale(y), is_runner)]
         return jnp.concatenate([*rows, own, jnp.broadcast_to(self._time(state), (own.shape[0], 1))], axis=1)
 
     def _partial_view(self, state: State) -> dict[str, jax.Array]:
@@ -180,13 +187,13 @@ class TagGrid(Env):
         }
 
     def _partial_rows(self, state: State, own: Cells, target: Cells, is_runner: float) -> jax.Array:
-        shared = [*map(self._scaled, target), jnp.float32([is_runner]), self._time(state)[None]]
+        shared = [*map(self._scale, target), jnp.float32([is_runner]), self._time(state)[None]]
         rest = jnp.concatenate([jnp.zeros(2), *shared])
         # A sum of outer products and not a stack: six sources for each value make a slow kernel on a GPU.
         column = jnp.eye(2, rest.shape[0])
-        return self._scaled(own.x)[:, None] * column[0] + self._scaled(own.y)[:, None] * column[1] + rest
+        return self._scale(own.x)[:, None] * column[0] + self._scale(own.y)[:, None] * column[1] + rest
 
-    def _scaled(self, place: jax.Array) -> jax.Array:
+    def _scale(self, place: jax.Array) -> jax.Array:
         return place.astype(jnp.float32) / self.grid_length
 
     def _time(self, state: State) -> jax.Array:

@@ -5,13 +5,14 @@ CUDA graphs too. Alternatives: Pallas cannot scatter into shared memory, which s
 at run time still needs a launcher in C, or Python at every step; a binary needs a wheel for each platform and a tool
 chain to build it. See docs/design.md.
 
-`neighbours.cu` is the source, `build.py` turns it into `*.ptx.gz` (which needs CUDA's `nvcc`, for developers only).
+`neighbours.cu` and `mlp.cu` are the sources, `build.py` turns them into `*.ptx.xz` (which needs CUDA's `nvcc`, for
+developers only). `trust.py` decides whether those of `mlp.cu` are used.
 """
 
 import functools
-import gzip
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,30 +20,33 @@ import numpy as np
 SLOTS = (2, 4, 6, 8, 10, 12, 16, 24, 32)
 """How many neighbours a kernel keeps in registers; other numbers are rounded up, more than the last take several
 rounds."""
+MLP_INPUTS, MLP_OUTPUTS = (32, 64), (16, 32)
+"""Widths that the kernels of `ops.mlp` are compiled for; smaller ones are padded."""
 _FOLDER = Path(__file__).parent
 
 
 def call(
     kernel: str,
-    result: jax.ShapeDtypeStruct,
+    result: Any,
     *operands: jax.Array,
-    grid: tuple[int, int],
+    grid: tuple[int, ...],
     threads: int,
     shared: int = 0,
-) -> jax.Array:
+) -> Any:
     """Launches a kernel on the current CUDA device, as part of the program that is being traced.
 
-    It gets the operands' addresses, then the result's. shared: bytes of dynamic shared memory.
+    It gets the operands' addresses, then those of the results. shared: bytes of dynamic shared memory.
     """
     launch = jax.ffi.ffi_call("__gpu$xla.gpu.ptx", result)
+    blocks = (*grid, 1, 1)
     return launch(
         *operands,
         name=kernel,
         kernel_type="ptx",
         kernel_data=ptx(kernel),
-        grid_x=np.int32(grid[0]),
-        grid_y=np.int32(grid[1]),
-        grid_z=np.int32(1),
+        grid_x=np.int32(blocks[0]),
+        grid_y=np.int32(blocks[1]),
+        grid_z=np.int32(blocks[2]),
         block_x=np.int32(threads),
         block_y=np.int32(1),
         block_z=np.int32(1),
@@ -53,9 +57,11 @@ def call(
 @functools.cache
 def ptx(kernel: str) -> str:
     """The code of a kernel that ships with the package."""
-    return gzip.decompress((_FOLDER / f"{kernel}.ptx.gz").read_bytes()).decode()
+    import lzma  # which some Pythons are built without: those that have no GPU do not need it
+
+    return lzma.decompress((_FOLDER / f"{kernel}.ptx.xz").read_bytes()).decode()
 
 
-def fingerprint() -> str:
-    """Fingerprint of the kernels' source; each built file has it in its first line."""
-    return hashlib.sha256((_FOLDER / "neighbours.cu").read_bytes()).hexdigest()[:16]
+def fingerprint(source: str) -> str:
+    """Fingerprint of a source; each file built from it has it in its first line."""
+    return hashlib.sha256((_FOLDER / f"{source}.cu").read_bytes()).hexdigest()[:16]

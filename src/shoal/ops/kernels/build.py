@@ -1,37 +1,51 @@
 """Builds the kernels: `python -m shoal.ops.kernels.build`. It needs CUDA's compiler `nvcc`; users do not."""
 
-import gzip
+import itertools
+import lzma
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from shoal.ops.kernels import SLOTS, fingerprint
+from shoal.ops.kernels import MLP_INPUTS, MLP_OUTPUTS, SLOTS, fingerprint
 
-_ARCHITECTURE = "compute_75"  # the oldest that CUDA 13 knows
 _PTX_VERSION = "7.5"  # nothing newer is used; the compiler would name its own, which older drivers refuse
 
 
-def build(folder: Path) -> list[Path]:
-    """Writes `shoal_nearest_{brute,cells}_{slots}.ptx.gz` into a folder."""
-    source = Path(__file__).parent / "neighbours.cu"
-    written = []
+def kernels() -> dict[str, tuple[str, str, list[str]]]:
+    """Source, architecture and definitions of every kernel, by name."""
+    found = {}
     for form in ("brute", "cells"):
         for slots in SLOTS:
-            file = folder / f"shoal_nearest_{form}_{slots}.ptx.gz"
-            text = f"// built from {fingerprint()}\n{_compile(source, form, slots)}"
-            file.write_bytes(gzip.compress(text.encode(), mtime=0))
-            written.append(file)
+            # The oldest architecture that CUDA 13 knows.
+            found[f"shoal_nearest_{form}_{slots}"] = "neighbours", "compute_75", [f"SLOTS={slots}", form.upper()]
+    forms = {"forward1": ["FORWARD", "MT=1"], "forward2": ["FORWARD", "MT=2"]}
+    forms |= {"backward": ["BACKWARD"], "backward_inputs": ["BACKWARD_INPUTS"]}
+    for (form, defined), inputs, outputs in itertools.product(forms.items(), MLP_INPUTS, MLP_OUTPUTS):
+        name = f"shoal_mlp_{form}_{inputs}_{outputs}"
+        sizes = [f"NAME={name}", f"IN={inputs}", f"OUT={outputs}"]
+        found[name] = "mlp", "compute_80", defined + sizes  # the first architecture with products in TF32
+    return found
+
+
+def build(folder: Path) -> list[Path]:
+    """Writes `{name}.ptx.xz` of every kernel into a folder."""
+    written = []
+    for name, (source, architecture, defined) in kernels().items():
+        file = folder / f"{name}.ptx.xz"
+        text = f"// built from {fingerprint(source)}\n{_compile(source, architecture, defined)}"
+        file.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+        written.append(file)
     return written
 
 
-def _compile(source: Path, form: str, slots: int) -> str:
+def _compile(source: str, architecture: str, defined: list[str]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "kernel.ptx"
-        flags = ["-ptx", "-O3", "--std=c++17", f"-arch={_ARCHITECTURE}", f"-DSLOTS={slots}", f"-D{form.upper()}"]
-        flags += ["-diag-suppress", "128"]  # a loop that no thread reaches: the most slots need no bound
-        subprocess.run(["nvcc", *flags, "-o", str(target), str(source)], check=True)
+        flags = ["-ptx", "-O3", "--std=c++17", f"-arch={architecture}", *(f"-D{name}" for name in defined)]
+        flags += ["-diag-suppress", "128,177"]  # a loop that no thread reaches; what only other kernels use
+        subprocess.run(["nvcc", *flags, "-o", str(target), Path(__file__).parent / f"{source}.cu"], check=True)
         text = target.read_text()
     text = re.sub(r"^//.*\n", "", text, flags=re.MULTILINE)
     return re.sub(r"^\.version .*$", f".version {_PTX_VERSION}", text, flags=re.MULTILINE).strip() + "\n"

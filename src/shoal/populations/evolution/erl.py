@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
+from shoal.core.checks import check_types
 from shoal.core.errors import require
-from shoal.core.options import check_types
 from shoal.populations.evolution.search import Draw, check_floats, check_size, check_whole, hyper_of
 
 

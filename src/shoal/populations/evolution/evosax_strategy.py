@@ -30,9 +30,7 @@ class MissingEvosaxError(ShoalError, ImportError):
 
 
 class EvosaxState(struct.PyTreeNode):
-    """The state of evosax, and the generation: the first one of a population-based strategy is the initial
-    population.
-    """
+    """The state of evosax, and the generation: the first of a population-based one is its population."""
 
     inner: PyTree
     generation: jax.Array
@@ -121,14 +119,6 @@ class Evosax:
     def _built(self, population: int, size: int) -> tuple[Any, Any]:
         with jax.ensure_compile_time_eval():  # cached values must not belong to a program being traced
             return _build(self.name, tuple(sorted(self.options.items())), population, size)
-
-
-def evosax_names() -> list[str]:
-    """The strategies of evosax, by its names; none if it is not installed."""
-    try:
-        return sorted(_algorithms())
-    except MissingEvosaxError:
-        return []
 
 
 def find(name: str) -> type:

@@ -16,8 +16,8 @@ import functools
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shoal.core.algorithm import NormalisesViews
+from shoal.core.checks import check_types
 from shoal.core.errors import require, require_positive
-from shoal.core.options import check_types
 from shoal.populations.evolution.strategies import ERL, OpenES, Strategy
 from shoal.training.experiment import Composed, Experiment, Learner
 

@@ -7,7 +7,7 @@ share of the members.
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from shoal.batching.rollout import Policies, Uniform
+from shoal.core.checks import require_counts
 from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.types import PyTree
 from shoal.populations.evolution.genome import Genome, genome_of
@@ -30,7 +31,7 @@ from shoal.training import checkpoint, records
 from shoal.training.devices import make_mesh
 from shoal.training.experiment import Experiment, Setup
 from shoal.training.fused import check_compiled, policies_of
-from shoal.training.memory import SMALLER, Need, largest, need_of, on_host, require_counts, require_room
+from shoal.training.memory import SMALLER, Need, largest, need_of, on_host, require_room
 from shoal.training.program import CompiledProgram, Tally
 from shoal.training.run import check_weights, weights_from
 
@@ -44,9 +45,7 @@ class Saved(struct.PyTreeNode):
 
 
 class EvolutionCarry(struct.PyTreeNode):
-    """The whole state of an evolution, on the device. learners: policies to play. gradient: ERL's learners, else
-    empty.
-    """
+    """The whole state of an evolution, on the device. learners: policies to play. gradient: ERL's, else empty."""
 
     learners: dict[str, Saved]
     search: PyTree
@@ -231,9 +230,7 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
     def _scores(
         self, episode_stats: EpisodeStats, share: int, axis: str | None, centre: int | None
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Fitness `[M]`, a mean over episodes, and metrics. centre: index of the extra row that evaluates the search's
-        mean.
-        """
+        """Fitness `[M]`, a mean over episodes, and metrics. centre: index of the extra row, the mean of the search."""
         episodes = self.plan.episodes
         rows = share * episodes
         each = jnp.mean(episode_stats.fitness.reshape(-1, episodes), axis=1)
@@ -259,6 +256,16 @@ class GenerationTally(Tally):
     @property
     def env_steps(self) -> int:
         return self.steps
+
+    @property
+    def eval_updates(self) -> int:
+        return self.aggregator.every if self.eval_every else 0
+
+    def is_eval_due(self, tables: Iterable[tuple[int, Any]], newest: Mapping[str, Any]) -> bool:
+        """Whether the env steps have passed a multiple of `eval_every` since the newest line."""
+        length = self.names.index("length")
+        steps = self.steps + sum(int(self._rows(*table)[:, length].astype(np.float64).sum()) for table in tables)
+        return steps // self.eval_every > newest.get("env_steps", 0) // self.eval_every
 
     def add(self, count: int, table: Any) -> list[dict[str, Any]]:
         rows = self._rows(count, table)
@@ -338,7 +345,7 @@ def _check_return_groups(plan: Evolution, setup: Setup) -> None:
     if all(any(group in evolving for group, _ in seats) for seats in players.values()):
         raise OptionError(
             f"evolution: in {plan.experiment.env!r} the players compete, so the sum of all returns cannot "
-            f"be improved. Name the policies that evolve: evolve=(NAME,), --evolve NAME; its policies are "
+            f"be improved. Name the policies that evolve, --evolve NAME; its policies are "
             f"{', '.join(setup.spec.groups)}."
         )
 

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
+from shoal.core.checks import check_types
 from shoal.core.errors import OptionError, unknown_name
-from shoal.core.options import check_types
 from shoal.populations.evolution.erl import ERL
-from shoal.populations.evolution.evosax_strategy import Evosax, evosax_names
+from shoal.populations.evolution.evosax_strategy import Evosax
 from shoal.populations.evolution.search import (
     Draw,
     Strategy,
@@ -39,7 +39,6 @@ __all__ = [
     "SeedChainGA",
     "Strategy",
     "make_strategy",
-    "strategy_names",
 ]
 
 
@@ -137,11 +136,6 @@ class ARS:
 
 STRATEGIES: dict[str, Any] = {cls.name: cls for cls in (OpenES, ARS, SeedChainGA, ERL)}
 """Shoal's own strategies."""
-
-
-def strategy_names() -> list[str]:
-    """All strategies; those of evosax only if it is installed."""
-    return [*STRATEGIES, *evosax_names()]
 
 
 def make_strategy(name: str, **options: Any) -> Strategy:

@@ -21,8 +21,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from shoal.core.checks import check_types
 from shoal.core.errors import OptionError, require
-from shoal.core.options import check_types
 from shoal.training.experiment import Composed, Experiment
 from shoal.training.sweep_plan import Range, Sweep
 

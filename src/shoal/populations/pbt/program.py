@@ -339,7 +339,7 @@ def make_pbt_program(plan: PBT, devices: int | None = None) -> PBTProgram:
     if env.kind == "competitive" and len(inner.measure) == len(return_groups(env)) > 1:
         raise OptionError(
             f"pbt: in {plan.experiment.env!r} the players compete, so members cannot be compared by the "
-            f"sum of all returns. Name one: measure=NAME, --measure NAME; of {', '.join(inner.measure)}."
+            f"sum of all returns. Name one, --measure NAME, of {', '.join(inner.measure)}."
         )
     return PBTProgram(plan, inner, inner.measure)
 

@@ -1,0 +1,303 @@
+"""Small multilayer perceptrons, as one kernel each way on CUDA.
+
+XLA computes an MLP layer by layer, and the activations of every layer travel to device memory and back: for layers of
+64 units that takes several times as long as the arithmetic. Here whole networks run in one kernel (`kernels/mlp.cu`):
+forward, and backward with the hidden layers computed again. Two networks ("towers", such as actor and critic) share a
+launch, and an axis of policies (seeds, members of a population, opponents) is one more axis of its grid.
+
+`mlp` is a primitive of JAX, written for one sample: under `vmap` samples become rows, or groups where the weights are
+mapped too, and under `grad` weights get the sum over all rows at once. `plain_mlp` is the same in plain JAX; it defines
+the answer, and other devices use it. `can_fuse` says which networks the kernels take.
+"""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from shoal.ops import kernels
+from shoal.ops.kernels import trust
+
+Layer = tuple[jax.Array, jax.Array]
+"""Kernel `[i, o]` and bias `[o]`."""
+Widths = tuple[int, ...]
+"""Inputs, hidden units, outputs of one tower."""
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "tanh": jnp.tanh,
+    "relu": jax.nn.relu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+}
+MOST_TOWERS = 2
+_HIDDEN, _LAYERS = 64, 3  # the most that the kernels take
+_TILE = 64  # rows of a block at once
+_SMALL_BLOCKS, _LARGE_BLOCKS, _BACKWARD_BLOCKS = 396, 264, 264  # that an H200 holds at once; more wait, fewer idle
+
+
+def can_fuse(towers: Sequence[Widths]) -> bool:
+    """Whether the kernels take networks of these widths together."""
+
+    def fits(widths: Widths) -> bool:
+        inputs, *hidden, outputs = widths
+        small = inputs <= kernels.MLP_INPUTS[-1] and outputs <= kernels.MLP_OUTPUTS[-1]
+        return small and 0 < len(hidden) < _LAYERS and max(hidden) <= _HIDDEN
+
+    return 0 < len(towers) <= MOST_TOWERS and all(map(fits, towers))
+
+
+def fuse(towers: Sequence[tuple[jax.Array, Sequence[Layer]] | None], activation: str) -> list[jax.Array] | None:
+    """The outputs of towers by one kernel; None where it is not to be used.
+
+    A tower is its input and its layers, or None if it has other parts. Whether there is a kernel is known when a
+    program is traced, not when it runs: where there is none, nothing about the program changes.
+    """
+    known = [tower for tower in towers if tower is not None]
+    if len(known) < len(towers) or not can_fuse([widths_of(layers) for _, layers in known]) or trust.find_problem():
+        return None
+    return mlp([x for x, _ in known], [layers for _, layers in known], activation)
+
+
+def mlp(inputs: Sequence[jax.Array], towers: Sequence[Sequence[Layer]], activation: str) -> list[jax.Array]:
+    """The outputs `[out]` of each tower for its input `[in]`, one sample; the last layer of a tower is linear."""
+    widths = tuple(widths_of(layers) for layers in towers)
+    rows = [x.astype(jnp.float32)[None, None] for x in inputs]
+    weights = [leaf[None] for layers in towers for layer in layers for leaf in layer]
+    out = _forward.bind(*rows, *weights, towers=widths, activation=activation)[0, 0]
+    return jnp.split(out, np.cumsum([sizes[-1] for sizes in widths])[:-1])
+
+
+def plain_mlp(x: jax.Array, layers: Sequence[Layer], activation: str) -> jax.Array:
+    """The outputs of one tower in plain JAX, for inputs `[..., in]`."""
+    for kernel, bias in layers[:-1]:
+        x = ACTIVATIONS[activation](x @ kernel + bias)
+    kernel, bias = layers[-1]
+    return x @ kernel + bias
+
+
+def widths_of(layers: Sequence[Layer]) -> Widths:
+    """Inputs, hidden units and outputs of a tower."""
+    return (layers[0][0].shape[0], *(kernel.shape[1] for kernel, _ in layers))
+
+
+# The primitives. Operands are the towers' inputs, `[groups, rows, in]`, then kernels and biases of their layers,
+# `[groups, ...]`; outputs are `[groups, rows, outputs of all towers]`. `wrt` says which operands have tangents.
+
+_forward = Primitive("mlp")
+_tangent = Primitive("mlp_jvp")
+_backward = Primitive("mlp_vjp")
+_backward.multiple_results = True
+
+
+def _split(leaves: Sequence[Any], towers: tuple[Widths, ...]) -> list[list[Any]]:
+    """The weights of each tower."""
+    ends = list(itertools.accumulate(2 * (len(widths) - 1) for widths in towers))
+    return [list(leaves[start:end]) for start, end in itertools.pairwise([0, *ends])]
+
+
+def _plain_forward(*operands: jax.Array, towers: tuple[Widths, ...], activation: str) -> jax.Array:
+    def group(*operands: jax.Array) -> jax.Array:
+        inputs, weights = operands[: len(towers)], _split(operands[len(towers) :], towers)
+        layers = [list(zip(leaves[::2], leaves[1::2], strict=True)) for leaves in weights]
+        outputs = [plain_mlp(x, own, activation) for x, own in zip(inputs, layers, strict=True)]
+        return jnp.concatenate(outputs, axis=-1)
+
+    return jax.vmap(group)(*operands)
+
+
+def _plain_tangent(*operands: jax.Array, wrt: tuple[bool, ...], **params: Any) -> jax.Array:
+    primals, given = operands[: len(wrt)], iter(operands[len(wrt) :])
+    tangents = [next(given) if has else jnp.zeros_like(p) for has, p in zip(wrt, primals, strict=True)]
+    return jax.jvp(functools.partial(_plain_forward, **params), primals, tuple(tangents))[1]
+
+
+def _plain_backward(*operands: jax.Array, wrt: tuple[bool, ...], **params: Any) -> list[jax.Array]:
+    *primals, cotangent = operands
+    gradients = jax.vjp(functools.partial(_plain_forward, **params), *primals)[1](cotangent)
+    return [gradient for gradient, wanted in zip(gradients, wrt, strict=True) if wanted]
+
+
+def _kernel_forward(*operands: jax.Array, towers: tuple[Widths, ...], activation: str) -> jax.Array:
+    groups, rows, _ = operands[0].shape
+    padded_in, padded_out = _padded(towers)
+    parts = groups * len(towers)
+    tiles = 2 if parts * rows >= 2 * _TILE * _LARGE_BLOCKS else 1  # of 16 rows per warp, where there are many
+    most = _LARGE_BLOCKS if tiles == 2 else _SMALL_BLOCKS
+    blocks = min(math.ceil(rows / (tiles * _TILE)), math.ceil(most / parts))
+    shared = _HIDDEN * (padded_in + _HIDDEN + padded_out) + 2 * _HIDDEN + padded_out + tiles * _TILE * (padded_in + 8)
+    return kernels.call(
+        f"shoal_mlp_forward{tiles}_{padded_in}_{padded_out}",
+        jax.ShapeDtypeStruct((groups, rows, sum(widths[-1] for widths in towers)), jnp.float32),
+        *_kernel_operands(operands, towers),
+        _sizes(rows, towers, activation),
+        grid=(blocks, len(towers), groups),
+        threads=2 * _TILE,
+        shared=4 * shared,
+    )
+
+
+def _kernel_backward(
+    *operands: jax.Array, wrt: tuple[bool, ...], towers: tuple[Widths, ...], activation: str
+) -> list[jax.Array]:
+    *primals, cotangent = operands
+    inputs, weights = primals[: len(towers)], primals[len(towers) :]
+    groups, rows, _ = inputs[0].shape
+    padded_in, padded_out = _padded(towers)
+    blocks = min(math.ceil(rows / _TILE), math.ceil(_BACKWARD_BLOCKS / (groups * len(towers))))
+    of_inputs = any(wrt[: len(towers)])
+    shared = _HIDDEN * (padded_in * (1 + of_inputs) + 2 * _HIDDEN + padded_out) + 2 * _HIDDEN
+    shared += _TILE * (padded_in + 8 + padded_out + 8 + 2 * (_HIDDEN + 8))
+    results = [jax.ShapeDtypeStruct((groups, blocks, sum(map(_num_weights, towers))), jnp.float32)]
+    if of_inputs:  # always two: of one tower, the second is empty
+        results += [jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in inputs]
+        results += [jax.ShapeDtypeStruct((1,), jnp.float32)] * (MOST_TOWERS - len(towers))
+    partial, *of_x = kernels.call(
+        f"shoal_mlp_backward{'_inputs' if of_inputs else ''}_{padded_in}_{padded_out}",
+        results,
+        *_kernel_operands(primals, towers),
+        _sizes(rows, towers, activation),
+        cotangent,
+        grid=(blocks, len(towers), groups),
+        threads=2 * _TILE,
+        shared=4 * shared,
+    )
+    ends = np.cumsum([math.prod(leaf.shape[1:]) for leaf in weights])
+    parts = jnp.split(jnp.sum(partial, axis=1), ends[:-1], axis=1)
+    of_weights = [part.reshape(leaf.shape) for part, leaf in zip(parts, weights, strict=True)]
+    gradients = [*(of_x[: len(towers)] or inputs), *of_weights]
+    return [gradient for gradient, wanted in zip(gradients, wrt, strict=True) if wanted]
+
+
+def _padded(towers: tuple[Widths, ...]) -> tuple[int, int]:
+    most_in, most_out = max(widths[0] for widths in towers), max(widths[-1] for widths in towers)
+    return next(n for n in kernels.MLP_INPUTS if n >= most_in), next(n for n in kernels.MLP_OUTPUTS if n >= most_out)
+
+
+def _num_weights(widths: Widths) -> int:
+    return sum((i + 1) * o for i, o in itertools.pairwise(widths))
+
+
+def _kernel_operands(operands: Sequence[jax.Array], towers: tuple[Widths, ...]) -> list[jax.Array]:
+    """Inputs and weights as the kernels take them: of two towers with three layers each, missing ones repeated."""
+    found = []
+    for x, leaves in zip(operands, _split(operands[len(towers) :], towers), strict=False):
+        found.append([x, *leaves[:2], *(leaves[2:4] if len(leaves) == 2 * _LAYERS else leaves[:2]), *leaves[-2:]])
+    return found[0] + found[-1]
+
+
+def _sizes(rows: int, towers: tuple[Widths, ...], activation: str) -> jax.Array:
+    """The real sizes, as the kernels read them."""
+    outputs, weights = sum(widths[-1] for widths in towers), sum(map(_num_weights, towers))
+    sizes = [rows, outputs, weights, list(ACTIVATIONS).index(activation)]
+    weights = outputs = 0
+    for widths in towers:
+        hidden = (*widths[1:-1], 0)[: _LAYERS - 1]
+        sizes += [widths[0], *hidden, widths[-1], weights, outputs, 0, 0]
+        weights, outputs = weights + _num_weights(widths), outputs + widths[-1]
+    return jnp.array(sizes, jnp.int32)
+
+
+def _shape_of_outputs(*operands: Any, towers: tuple[Widths, ...], **params: Any) -> Any:
+    del params
+    groups, rows, _ = operands[0].shape
+    return ShapedArray((groups, rows, sum(widths[-1] for widths in towers)), jnp.float32)
+
+
+def _shapes_of_gradients(*operands: Any, wrt: tuple[bool, ...], **params: Any) -> list[Any]:
+    del params
+    return [ShapedArray(leaf.shape, leaf.dtype) for leaf, wanted in zip(operands, wrt, strict=False) if wanted]
+
+
+def _jvp(primals: Any, tangents: Any, **params: Any) -> Any:
+    wrt = tuple(type(tangent) is not ad.Zero for tangent in tangents)
+    given = [tangent for tangent, has in zip(tangents, wrt, strict=True) if has]
+    return _forward.bind(*primals, **params), _tangent.bind(*primals, *given, wrt=wrt, **params)
+
+
+def _plain_jvp(plain: Callable[..., Any], primals: Any, tangents: Any, **params: Any) -> Any:
+    return jax.jvp(functools.partial(plain, **params), tuple(primals), tuple(map(ad.instantiate_zeros, tangents)))
+
+
+def _transpose(cotangent: Any, *operands: Any, wrt: tuple[bool, ...], **params: Any) -> list[Any]:
+    primals = operands[: len(wrt)]
+    if type(cotangent) is ad.Zero:
+        return [None] * len(primals) + [ad.Zero(tangent.aval) for tangent in operands[len(wrt) :]]
+    return [None] * len(primals) + _backward.bind(*primals, cotangent, wrt=wrt, **params)
+
+
+def _batch_forward(args: Any, dims: Any, **params: Any) -> Any:
+    towers = len(params["towers"])
+    return _batch(_forward, [i < towers for i in range(len(args))], args, dims, params)
+
+
+def _batch_tangent(args: Any, dims: Any, wrt: tuple[bool, ...], **params: Any) -> Any:
+    rows = [i < len(params["towers"]) for i in range(len(wrt))]
+    rows += [row for row, has in zip(rows, wrt, strict=True) if has]
+    return _batch(_tangent, rows, args, dims, params | {"wrt": wrt})
+
+
+def _batch_backward(args: Any, dims: Any, **params: Any) -> Any:
+    """Every mapped sample has gradients of its own: groups."""
+    size = _mapped_size(args, dims)
+    groups = [_as_groups(arg, dim, size) for arg, dim in zip(args, dims, strict=True)]
+    results = _backward.bind(*groups, **params)
+    return [leaf.reshape(size, -1, *leaf.shape[1:]) for leaf in results], [0] * len(results)
+
+
+def _batch(primitive: Primitive, rows: list[bool], args: Any, dims: Any, params: dict[str, Any]) -> Any:
+    """Mapped samples become rows where no weights are mapped, and groups where some are. rows: operands with rows."""
+    size = _mapped_size(args, dims)
+    operands = list(zip(args, dims, rows, strict=True))
+    if any(dim is not None for _, dim, has_rows in operands if not has_rows):
+        result = primitive.bind(*(_as_groups(arg, dim, size) for arg, dim, _ in operands), **params)
+        return result.reshape(size, -1, *result.shape[1:]), 0
+    merged = (_as_rows(arg, dim, size) if has_rows else arg for arg, dim, has_rows in operands)
+    result = primitive.bind(*merged, **params)
+    return result.reshape(result.shape[0], size, -1, result.shape[-1]), 1
+
+
+def _mapped_size(args: Any, dims: Any) -> int:
+    return next(arg.shape[dim] for arg, dim in zip(args, dims, strict=True) if dim is not None)
+
+
+def _lead(arg: jax.Array, dim: int | None, size: int) -> jax.Array:
+    return jnp.broadcast_to(arg, (size, *arg.shape)) if dim is None else jnp.moveaxis(arg, dim, 0)
+
+
+def _as_groups(arg: jax.Array, dim: int | None, size: int) -> jax.Array:
+    mapped = _lead(arg, dim, size)
+    return mapped.reshape(-1, *mapped.shape[2:])
+
+
+def _as_rows(arg: jax.Array, dim: int | None, size: int) -> jax.Array:
+    """`[size, groups, rows, n]` to `[groups, size * rows, n]`."""
+    mapped = jnp.moveaxis(_lead(arg, dim, size), 0, 1)
+    return mapped.reshape(mapped.shape[0], -1, mapped.shape[-1])
+
+
+_forward.def_impl(_plain_forward)
+_tangent.def_impl(_plain_tangent)
+_backward.def_impl(_plain_backward)
+_forward.def_abstract_eval(_shape_of_outputs)
+_tangent.def_abstract_eval(_shape_of_outputs)
+_backward.def_abstract_eval(_shapes_of_gradients)
+ad.primitive_jvps[_forward] = _jvp
+ad.primitive_transposes[_tangent] = _transpose
+ad.primitive_jvps[_tangent] = functools.partial(_plain_jvp, _plain_tangent)  # derivatives of derivatives
+ad.primitive_jvps[_backward] = functools.partial(_plain_jvp, _plain_backward)
+batching.primitive_batchers[_forward] = _batch_forward
+batching.primitive_batchers[_tangent] = _batch_tangent
+batching.primitive_batchers[_backward] = _batch_backward
+mlir.register_lowering(_forward, mlir.lower_fun(_plain_forward, multiple_results=False))
+mlir.register_lowering(_tangent, mlir.lower_fun(_plain_tangent, multiple_results=False))
+mlir.register_lowering(_backward, mlir.lower_fun(_plain_backward, multiple_results=True))
+mlir.register_lowering(_forward, mlir.lower_fun(_kernel_forward, multiple_results=False), platform="cuda")
+mlir.register_lowering(_backward, mlir.lower_fun(_kernel_backward, multiple_results=True), platform="cuda")

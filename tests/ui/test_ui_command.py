@@ -1,0 +1,90 @@
+"""The command itself: what it prints, writes and refuses."""
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from shoal.cli import main
+from shoal.ui.app import STATIC
+
+_VIZ = Path(__file__).parents[2] / "src" / "shoal" / "viz"
+
+
+def _error(capsys, *words: str) -> str:
+    assert main(["ui", *words]) == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_a_page_is_exported(root, tmp_path, capsys):
+    page = tmp_path / "report.html"
+    runs = [str(root / name) for name in ("spread_ippo_1", "spread_mappo_1")]
+    assert main(["ui", "--export", str(page), *runs, "--by", "run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"page": str(page)}
+    text = page.read_text()
+    assert str(root) not in text, "a page for others does not say where the runs lie"
+    assert not re.search(r"(src|href)=\"(?!data:)", text.split("<script")[0])
+    assert "@import" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["a", "b"], "shows one folder, got 2"),
+        (["--port", "99999"], "between 0 and 65535"),
+        (["--export", "x.html"], "--export needs runs"),
+        (["--export", "x.html", "nowhere"], "no such folder"),
+        (["--export", "x.html", "BROKEN"], "cannot be read"),
+        (["--export", "x.html", "GOOD", "--by", "colour"], "colour"),
+        (["--export", "x.html", "GOOD", "--metric", "retrun"], "return"),
+        (["--export", "FOLDER", "GOOD"], "name a file"),
+        (["FILE"], "is not a folder"),
+    ],
+)
+def test_mistakes_are_said_in_words(root, tmp_path, capsys, monkeypatch, words, problem):
+    monkeypatch.chdir(tmp_path)
+    places = {"BROKEN": root / "broken", "GOOD": root / "spread_ippo_1", "FOLDER": tmp_path}
+    places["FILE"] = root / "spread_ippo_1" / "config.json"
+    assert problem in _error(capsys, *(str(places.get(word, word)) for word in words))
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_what_is_missing_is_named(capsys, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else real(name))
+    assert "needs uvicorn: pip install 'shoal[ui]'" in _error(capsys)
+
+
+@pytest.mark.slow
+def test_it_serves_until_it_is_interrupted(root):
+    source = str(Path(__file__).parents[2] / "src")
+    command = [sys.executable, "-m", "shoal", "ui", str(root), "--json"]
+    environment = {**os.environ, "PYTHONPATH": source}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as server:
+        assert server.stdout is not None
+        said = "".join(server.stdout.readline() for _ in range(4))
+        address = json.loads(said)["address"]
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}", address)
+        time.sleep(1)
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == 0
+        assert "Traceback" not in server.stderr.read()
+
+
+def test_the_colours_are_those_of_all_pages():
+    """The palette of the style sheet is the one of the replay page, in both themes."""
+    style = (STATIC / "style" / "shoal.css").read_text()
+    ours = dict(re.findall(r"--(c\d): light-dark\((#\w+, #\w+)\)", style))
+    page = (_VIZ / "replay.html").read_text()
+    light, dark = (dict(re.findall(r"--(c\d): (#\w+)", part)) for part in page.split("prefers-color-scheme: dark", 1))
+    assert ours == {name: f"{light[name]}, {dark[name]}" for name in light}
+    assert len(ours) == 8

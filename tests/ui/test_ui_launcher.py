@@ -1,0 +1,185 @@
+"""New runs: what a form may say, the command that it stands for, and the processes that are started from it."""
+
+import json
+import shlex
+import signal
+import sys
+import time
+
+import pytest
+from starlette.testclient import TestClient
+
+from shoal.ui.app import make_app
+from shoal.ui.inventory import read_index
+from shoal.ui.launcher import MOST_RUNNING, Launcher, arguments, choices
+from tests.ui.conftest import TOKEN
+
+_BASE = "http://127.0.0.1:8000"
+_OWN = {"origin": _BASE}
+_WAITING = (sys.executable, "-c", "import sys, time; print(sys.argv[1:], flush=True); time.sleep(300)")
+_DEAF = (
+    *(sys.executable, "-c"),
+    "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print('deaf', flush=True); time.sleep(300)",
+)
+
+
+@pytest.fixture
+def app(tmp_path):
+    """A server over an empty folder; what it starts is ended with the test."""
+    app = make_app(tmp_path / "runs", TOKEN)
+    app.state.launcher.program = _WAITING
+    yield app
+    for one in app.state.launcher._started.values():
+        one.process.kill()
+        one.process.wait()
+
+
+@pytest.fixture
+def client(app):
+    return TestClient(app, _BASE, headers={"authorization": f"Bearer {TOKEN}"})
+
+
+def _post(client, path, body):
+    answer = client.post(path, json=body, headers=_OWN)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def _wait(client, condition):
+    deadline = time.monotonic() + 20
+    while not condition(found := client.get("/api/started").json()["started"][0]):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    return found
+
+
+def test_every_target_has_a_form():
+    """Each option has a name in the index; none of them imports, reads or writes another file."""
+    for target in read_index()["targets"]:
+        found = choices(target)
+        assert [one.flag for one in found][:2] == ["--num-envs", "--num-steps"], target
+        flags = {one.flag for one in found}
+        assert len(flags) == len(found), target
+        assert not flags & {"--import", "--weights", "--run-dir", "--log", "--cluster", "--wrap", "--hosts", "--json"}
+    assert "--algo.buffer-size" in {one.flag for one in choices("mpe/simple_spread", "qmix")}
+    off = {one.flag: one.off for one in choices("mpe/simple_tag")}
+    assert off["--env.continuous"] == "--env.no-continuous"
+
+
+def test_a_form_stands_for_a_command(client, tmp_path):
+    options = {"--seed": "-3", "--env.no-continuous": True, "--algo": "mappo", "--algo.network.hidden": "32 16"}
+    body = {"target": "mpe/simple_tag", "options": options, "name": "mine"}
+    words = shlex.split(_post(client, "/api/command", body)["command"])
+    assert words == [
+        *("shoal", "train", "mpe/simple_tag", "--seed=-3", "--env.no-continuous", "--algo=mappo"),
+        *("--algo.network.hidden", "32", "16", f"--run-dir={tmp_path / 'runs' / 'mine'}"),
+    ]
+    assert not (tmp_path / "runs").exists(), "nothing was started"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"target": "no/such"}, "unknown target"),
+        ({"target": "os:system"}, "unknown target"),
+        ({"target": "gym:CartPole-v1"}, "unknown target"),
+        ({"target": "--import"}, "unknown target"),
+        ({"target": None}, "needs a target"),
+        ({"options": ["--seed"]}, "options by their names"),
+        ({"options": {"--import": "evil.py"}}, "--import is not an option"),
+        ({"options": {"--import=evil.py": True}}, "is not an option"),
+        ({"options": {"--weights": "a=b"}}, "--weights is not an option"),
+        ({"options": {"--run-dir": "/etc"}}, "--run-dir is not an option"),
+        ({"options": {"--cluster": "auto"}}, "--cluster is not an option"),
+        ({"options": {"seed": "3"}}, "seed is not an option"),
+        ({"options": {"--algo": "evil:Algorithm"}}, "unknown algorithm"),
+        ({"options": {"--algo": 3}}, "unknown algorithm"),
+        ({"options": {"--algo.critic": "evil"}}, "one of own, global"),
+        ({"options": {"--env.continuous": "yes"}}, "must be true"),
+        ({"options": {"--seed": True}}, "must be a text"),
+        ({"options": {"--seed": ""}}, "must be a text"),
+        ({"options": {"--seed": "3\0"}}, "must be a text"),
+        ({"options": {"--seed": "3\n--import=x"}}, "must be a text"),
+        ({"options": {"--seed": "3" * 500}}, "must be a text"),
+        ({"name": "../elsewhere"}, "name must be"),
+        ({"name": ".hidden"}, "name must be"),
+        ({"name": "a/b"}, "name must be"),
+        ({"name": 3}, "name must be a text"),
+    ],
+)
+def test_what_a_form_may_not_say(client, tmp_path, change, words):
+    body = {"target": "mpe/simple_tag", "options": {}, "name": ""} | change
+    answer = client.post("/api/start", json=body, headers=_OWN)
+    assert answer.status_code in (400, 404)
+    assert words in answer.json()["error"]
+    assert _post(client, "/api/command", body) == {"command": None, "problem": answer.json()["error"]}
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("value", ["3 --import evil.py", "3; reboot", "$(reboot)", "--import=evil.py", "-m"])
+def test_a_value_is_one_word_and_never_an_option(value):
+    assert arguments("demo", {"--seed": value}) == ["train", "demo", f"--seed={value}"]
+
+
+def test_starting_needs_token_origin_and_json(app, client, tmp_path):
+    stranger = TestClient(app, _BASE)
+    body = {"target": "demo", "options": {}}
+    for path in ("/api/start", "/api/stop", "/api/command"):
+        assert stranger.post(path, json=body, headers=_OWN).status_code == 403
+        assert client.post(path, json=body).status_code == 403
+        assert client.post(path, json=body, headers={"origin": "http://evil.example"}).status_code == 403
+        text = {**_OWN, "content-type": "text/plain"}
+        assert client.post(path, content=json.dumps(body), headers=text).status_code == 415
+        assert client.get(path).status_code == 405
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_training_is_started_followed_and_stopped(app, client, tmp_path):
+    started = _post(client, "/api/start", {"target": "demo", "options": {"--seed": "3 x"}, "name": "mine"})
+    assert (started["name"], started["status"]) == ("mine", "running")
+    found = _wait(client, lambda one: one["tail"])
+    folder = tmp_path / "runs" / "mine"
+    assert found["tail"].strip() == str(["train", "demo", "--seed=3 x", f"--run-dir={folder}"])
+    assert (tmp_path / "runs" / "mine.log").read_text() == found["tail"]
+    process = app.state.launcher._started["mine"].process
+    again = client.post("/api/start", json={"target": "demo", "name": "mine"}, headers=_OWN)
+    assert "choose another name" in again.json()["error"]
+    _post(client, "/api/stop", {"name": "mine"})
+    assert _wait(client, lambda one: one["status"] != "running")["status"] == "stopped"
+    assert process.returncode == -signal.SIGINT
+    assert _post(client, "/api/stop", {"name": "mine"})["status"] == "stopped", "nothing is left to be stopped"
+    assert client.post("/api/stop", json={"name": "other"}, headers=_OWN).status_code == 404
+    assert client.post("/api/stop", json={}, headers=_OWN).status_code == 404
+
+
+def test_a_training_that_does_not_listen_is_ended(app, client):
+    app.state.launcher.program = _DEAF
+    _post(client, "/api/start", {"target": "demo", "options": {}})
+    _wait(client, lambda one: one["tail"])
+    name = client.get("/api/started").json()["started"][0]["name"]
+    assert _post(client, "/api/stop", {"name": name})["stopping"] is True
+    _post(client, "/api/stop", {"name": name})
+    assert _wait(client, lambda one: one["status"] != "running")["code"] == -signal.SIGTERM
+
+
+def test_a_training_that_fails_says_so(app, client):
+    app.state.launcher.program = (sys.executable, "-c", "import sys; sys.exit('no such world')")
+    _post(client, "/api/start", {"target": "demo", "options": {}})
+    found = _wait(client, lambda one: one["status"] != "running")
+    assert (found["status"], found["code"], found["tail"].strip()) == ("failed", 1, "no such world")
+
+
+def test_names_are_free_and_logs_are_not_overwritten(tmp_path):
+    launcher = Launcher(tmp_path)
+    first = launcher._name("mpe/simple", "")
+    assert first.startswith("mpe_simple-")
+    (tmp_path / f"{first}.log").symlink_to(tmp_path / "elsewhere")
+    assert launcher._name("mpe/simple", "") not in (first, "")
+
+
+def test_not_too_many_run_at_a_time(app, client, monkeypatch):
+    monkeypatch.setattr("shoal.ui.launcher.MOST_RUNNING", 1)
+    assert MOST_RUNNING > 1
+    _post(client, "/api/start", {"target": "demo", "options": {}})
+    answer = client.post("/api/start", json={"target": "demo", "options": {}}, headers=_OWN)
+    assert "1 trainings run already" in answer.json()["error"]

@@ -1,0 +1,377 @@
+"""The screens in a real browser: what they show, and what a click or a key does."""
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from shoal.ui.export import write_export
+from tests.ui.conftest import NASTY
+from tests.ui.folders import REPLAY, append_lines, keep_scene, make_lines, make_run
+
+COMPARED = "#/compare?run=spread_ippo_1&run=spread_ippo_2&run=spread_mappo_1"
+_NAMES = "[...document.querySelectorAll('tr[data-name]')].map((row) => row.dataset.name)"
+
+
+def _cells(page, name: str) -> dict[str, str]:
+    row = f"document.querySelector(`tr[data-name={json.dumps(name)}]`)"
+    return page.js(
+        f"Object.fromEntries([...{row}.cells].map((cell) => [cell.className.match(/col-(\\w+)/)?.[1] ?? '', "
+        "cell.textContent.trim()]))"
+    )
+
+
+def test_runs_are_listed(page):
+    shown = page("#/runs", width=2000)
+    assert set(shown.js(_NAMES)) >= {"spread_ippo_1", "spread_ippo_2", "spread_mappo_1", "tag_ippo_1", "broken", NASTY}
+    cells = _cells(shown, "spread_ippo_2")
+    assert (cells["env"], cells["num_seeds"], cells["env_steps"]) == ("mpe/simple_spread", "5", "96k")
+    assert cells["last_return"].startswith("−")
+    assert shown.js("document.querySelectorAll('tr[data-name=spread_ippo_2] svg.spark path').length") == 1
+    assert "damaged or cut short" in _cells(shown, "broken")["name"]
+    assert shown.js("document.title") == "Runs · Shoal"
+
+
+def test_names_and_notes_are_text(page):
+    shown = page("#/runs", width=2000)
+    cells = _cells(shown, NASTY)
+    assert "<b>bold</b>" in cells["tags"]
+    assert "</script><script>window.hacked=1</script>" in cells["tags"]
+    assert shown.js("[typeof window.hacked, document.images.length]") == ["undefined", 0]
+
+
+def test_search_filter_sort_and_group_are_in_the_address(page):
+    shown = page("#/runs")
+    shown.key("/")
+    assert shown.js("document.activeElement.id") == "search"
+    shown.call("Input.insertText", text="mappo")
+    shown.wait(f"({_NAMES}).join() === 'spread_mappo_1'")
+    assert shown.js("location.hash") == "#/runs?q=mappo"
+    shown = page("#/runs?env=mpe%2Fsimple_tag")
+    assert shown.js(_NAMES) == ["tag_ippo_1"]
+    shown = page("#/runs?sort=last_return&algorithm=mappo")
+    assert shown.js("document.querySelector('[data-key=last_return]').getAttribute('aria-sort')") == "ascending"
+    shown = page("#/runs?group=env&q=ippo")
+    groups = shown.js("[...document.querySelectorAll('.group b')].map((each) => each.textContent)")
+    assert groups == ["mpe/simple_spread", "mpe/simple_tag"]
+
+
+def test_keys_move_choose_and_open(page):
+    shown = page("#/runs?q=ippo&sort=name")
+    shown.key("j")
+    shown.key("j")
+    assert shown.js("document.querySelector('tr.cursor').dataset.name") == "spread_ippo_2"
+    shown.key("k")
+    shown.key("x")
+    assert shown.js("document.querySelector('tr.picked').dataset.name") == "spread_ippo_1"
+    assert shown.js("document.querySelector('.chosen b').textContent") == "1 chosen"
+    shown.key("?")
+    assert "next run" in shown.js("document.querySelector('dialog').textContent")
+    shown.js("document.querySelector('dialog').close()")
+    shown.key("Enter")
+    shown.wait("location.hash === '#/run/spread_ippo_1'")
+
+
+def test_tags_and_notes_are_kept(page, root):
+    shown = page("#/runs?q=spread_ippo_2", width=2000)
+    shown.key("j")
+    shown.key("e")
+    shown.wait("document.querySelector('dialog[open] input') === document.activeElement")
+    shown.call("Input.insertText", text="strong, <i>x</i>")
+    shown.js("document.querySelector('dialog form').requestSubmit()")
+    shown.wait("!document.querySelector('dialog')")
+    assert json.loads((root / "spread_ippo_2" / "notes.json").read_text())["tags"] == ["strong", "<i>x</i>"]
+    assert _cells(shown, "spread_ippo_2")["tags"] == "strong<i>x</i>"
+    (root / "spread_ippo_2" / "notes.json").unlink()
+
+
+def test_the_focus_stays_while_runs_change(page, root):
+    run = make_run(root / "changing", lines=4, total_lines=60)
+    shown = page("#/runs?sort=name")
+    shown.wait("Boolean(document.querySelector('tr[data-name=changing]'))")
+    shown.js("document.querySelector('tr[data-name=changing] input').focus()")
+    before = _cells(shown, "changing")["env_steps"]
+    append_lines(run, make_lines(8, 60, 3, -30.0, 0, first=5))
+    shown.wait(f"document.querySelector('tr[data-name=changing] .col-env_steps').textContent !== {json.dumps(before)}")
+    assert shown.js("document.activeElement.closest('tr')?.dataset.name") == "changing"
+    shutil.rmtree(run)
+    shown.wait("!document.querySelector('tr[data-name=changing]')")
+
+
+def test_tabs_and_menus_go_by_arrows(page):
+    shown = page("#/run/spread_ippo_1")
+    shown.js("document.querySelector('[role=tab]').focus()")
+    shown.key("ArrowRight")
+    assert shown.js("document.activeElement.textContent") == "Replay"
+    assert "shoal watch" in shown.js("document.querySelector('.empty').textContent")
+    shown = page("#/run/spread_ippo_1")
+    shown.click(".chart .sign")
+    shown.key("ArrowDown")
+    assert shown.js("document.activeElement.textContent") == "PNG"
+    shown.key("Escape")
+    assert shown.js("document.querySelectorAll('.menu-home.open').length") == 0
+
+
+def test_the_theme_can_be_turned(page):
+    shown = page("#/runs")
+    light = shown.js("getComputedStyle(document.body.parentElement).backgroundColor")
+    shown.click("#theme")
+    assert shown.js("getComputedStyle(document.body.parentElement).backgroundColor") != light
+    shown = page("#/runs")
+    assert shown.js("document.documentElement.dataset.theme") == "dark", "it is remembered"
+    shown.key("t")
+    assert shown.js("getComputedStyle(document.body.parentElement).backgroundColor") == light
+
+
+def test_a_run_shows_its_curves(page):
+    shown = page("#/run/spread_ippo_1")
+    assert shown.js("document.querySelector('h1').textContent") == "spread_ippo_1"
+    assert "mpe/simple_spread" in shown.js("document.querySelector('.facts').textContent")
+    shown.wait("document.querySelectorAll('.charts.large .curve').length === 1")
+    shown.wait("document.querySelectorAll('.charts.large .band').length === 1")
+    titles = shown.js("[...document.querySelectorAll('.section > summary h2')].map((each) => each.textContent)")
+    assert titles == ["Return", "World", "Losses", "Policy", "Other"]
+    shown.wait("document.querySelectorAll('details[open] .curve').length === 3")
+    shown.click("details:nth-of-type(3) > summary")
+    shown.wait("document.querySelectorAll('details:nth-of-type(3) .curve').length === 3")
+
+
+def test_seeds_are_drawn_as_asked(page):
+    shown = page("#/run/spread_ippo_1?band=seeds&x=seconds")
+    shown.wait("document.querySelectorAll('.charts.large .curve.thin').length === 3")
+    axis = shown.js("[...document.querySelectorAll('.charts.large .axis')].map((each) => each.textContent)")
+    assert any(":" in each for each in axis), "seconds are shown as minutes"
+    rough = shown.js("document.querySelector('.charts.large .curve:not(.thin)').getAttribute('d')")
+    shown.js(
+        "const slider = document.querySelector('#smoothing'); slider.value = 80; "
+        "slider.dispatchEvent(new Event('input'))"
+    )
+    shown.wait(f"document.querySelector('.charts.large .curve:not(.thin)').getAttribute('d') !== {json.dumps(rough)}")
+
+
+def test_pointing_at_a_curve_tells_its_value(page):
+    shown = page("#/run/spread_ippo_1")
+    shown.wait("document.querySelectorAll('details[open] .curve').length === 3")
+    x, y = shown.js(
+        "(({x, y, width, height}) => [x + width - 20, y + height / 2])"
+        "(document.querySelector('.plot').getBoundingClientRect())"
+    )
+    shown.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    shown.wait("!document.querySelector('.tip').hidden")
+    told = shown.js("document.querySelector('.tip').textContent")
+    assert "steps" in told
+    assert "−" in told
+    assert shown.js("document.querySelectorAll('.marks .cursor').length") == 3, "all charts point together"
+
+
+def test_new_lines_appear_by_themselves(page, root):
+    run = make_run(root / "growing", lines=10, total_lines=60)
+    shown = page("#/run/growing")
+    shown.wait("document.querySelectorAll('.charts.large .curve').length === 1")
+    before = shown.js("document.querySelector('.charts.large .curve').getAttribute('d').split('L').length")
+    append_lines(run, make_lines(5, 60, 3, -30.0, 0, first=11))
+    shown.wait(f"document.querySelector('.charts.large .curve').getAttribute('d').split('L').length === {before} + 5")
+    shutil.rmtree(run)
+    shown.wait("document.querySelector('.notice')?.textContent.includes('This run is gone')")
+
+
+def test_episodes_along_the_curve_are_played(page, root):
+    run = make_run(root / "watched", lines=20, total_lines=60)
+    for update in (0, 10, 20):
+        keep_scene(run, update)
+    shown = page("#/run/watched?tab=replay")
+    shown.js("window.said = 0; addEventListener('message', ({ data }) => { said += data.shoal === 'at'; }); undefined")
+    shown.wait("document.querySelectorAll('.dots circle').length === 3")
+    words = "document.querySelector('.travel output').textContent"
+    shown.wait(f"{words} === 'newest · after 20 updates, 32k env steps · return of agent −60.00'")
+    shown.wait("said > 0")
+    shown.js("document.querySelector('#episode').focus()")
+    shown.key(",")
+    shown.wait(f"{words}.startsWith('2 of 3 · after 10 updates')")
+    shown.wait("document.querySelector('.stage iframe')?.title === 'Episode after 10 updates'")
+    assert shown.js("location.hash") == "#/run/watched?tab=replay&at=10"
+    keep_scene(run, 22)
+    append_lines(run, make_lines(2, 60, 3, -30.0, 0, first=21))
+    shown.wait("document.querySelectorAll('.dots circle').length === 4")
+    assert shown.js(words).startswith("2 of 4"), "who looks at an earlier one stays there"
+    shown.key(".")
+    shown.key(".")
+    shown.wait(f"{words}.startsWith('newest · after 22 updates')")
+    keep_scene(run, 24)
+    append_lines(run, make_lines(2, 60, 3, -30.0, 0, first=23))
+    shown.wait(f"{words}.startsWith('newest · after 24 updates')")
+    shown.wait("document.querySelectorAll('.stage iframe:not(.behind)').length === 1")
+    page("#/runs")
+    shutil.rmtree(run)
+
+
+def test_environments_are_found_and_described(page):
+    shown = page("#/environments")
+    ids = "[...document.querySelectorAll('.world')].map((each) => each.dataset.id)"
+    everything = shown.js(ids)
+    assert {"mpe/simple_tag", "pong", "swarm/delivery"} <= set(everything)
+    shown.wait("document.querySelector('.world img').naturalWidth === 224")
+    shown.choose("select[aria-label='Actions']", "numbers")
+    shown.choose("select[aria-label='Agents']", "1")
+    assert shown.js(ids) == ["control/mountain_car_continuous", "control/pendulum"]
+    assert shown.js("location.hash") == "#/environments?agents=1&actions=numbers"
+    shown.click(".world[data-id='control/pendulum']")
+    shown.wait("document.querySelector('h1')?.textContent === 'control/pendulum'")
+    tables = "[...document.querySelectorAll('.part')].map((each) => each.innerText)"
+    groups, options, presets = shown.js(tables)
+    assert "1 number in [-2, 2]" in groups
+    assert "--env.max-steps" in options
+    assert "length of an episode" in options
+    assert "control/pendulum" in presets
+    shown.key("Escape")
+    shown.wait("location.hash === '#/environments'")
+    shown = page("#/environments/no/such")
+    assert "no/such does not ship" in shown.js("document.querySelector('.empty').textContent")
+
+
+def test_a_run_is_started_and_stopped_from_the_form(page, site, root):
+    launcher = site.app.state.launcher
+    launcher.program = (sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(300)")
+    shown = page("#/new?target=mpe%2Fsimple_tag&name=mine")
+    typed = "document.querySelector('.shown')?.textContent"
+    shown.wait(f"{typed}.includes('shoal train mpe/simple_tag --run-dir=')")
+    sections = "[...document.querySelectorAll('.new-form h2')].map((each) => each.textContent)"
+    assert shown.js(sections) == ["Environment", "Algorithm", "Network", "Run"]
+    shown.js("document.querySelector(\"[data-key='--seed']\").focus()")
+    shown.call("Input.insertText", text="3; rm -rf /")
+    shown.wait(f"{typed}.includes(\"'--seed=3; rm -rf /'\")")
+    shown.choose("select[aria-label='algo']", "qmix")
+    shown.wait(f"{typed}.includes('--algo=qmix')")
+    assert shown.js("Boolean(document.querySelector(\"[data-key='--algo.buffer-size']\"))"), "it has options of its own"
+    shown.click(".new-side .button.main")
+    shown.wait("document.querySelector('.started pre')?.textContent === 'begun'")
+    assert launcher.plain()[0]["status"] == "running"
+    shown.wait("document.querySelector('.started .status').textContent === 'running'")
+    shown.click(".started .button")
+    shown.wait("document.querySelector('.started .status').textContent === 'stopped'")
+    assert not shown.js("document.querySelectorAll('.started .button').length")
+    (root / "mine.log").unlink()
+
+
+def test_settings_are_shown_and_compared(page):
+    shown = page("#/run/spread_mappo_1?tab=settings")
+    rows = (
+        "[...document.querySelectorAll('.settings tbody tr')].filter((row) => !row.hidden)"
+        ".map((row) => [...row.cells].map((cell) => cell.textContent))"
+    )
+    assert ["experiment.env", "mpe/simple_spread"] in shown.js(rows)
+    shown = page("#/run/spread_mappo_1?tab=settings&against=run%3Aspread_ippo_1")
+    shown.wait("document.querySelectorAll('.settings thead th').length === 3")
+    assert shown.js(rows) == [
+        ["experiment.learners.learner.algorithm.learning_rate", "0.001", "0.0003"],
+        ["experiment.learners.learner.algorithm.critic", "global", "own"],
+        ["experiment.seed", "3", "1"],
+    ]
+
+
+@pytest.mark.slow
+def test_settings_are_compared_with_a_preset(page):
+    shown = page("#/run/spread_mappo_1?tab=settings&against=preset%3Aippo%2Fsimple_spread")
+    shown.wait("document.querySelectorAll('.settings thead th').length === 3", timeout=60)
+    assert shown.js("document.querySelector('.settings thead').textContent") == "SettingThis runippo/simple_spread"
+
+
+def test_commands_can_be_copied(page, root):
+    shown = page("#/run/tag_ippo_1?tab=commands")
+    commands = shown.js("[...document.querySelectorAll('.commands code')].map((each) => each.textContent)")
+    assert f"shoal resume {root / 'tag_ippo_1'}" in commands
+    shown.click(".commands .sign")
+    shown.wait("document.querySelector('.toast')?.textContent === 'Copied'")
+
+
+def test_runs_are_compared(page):
+    shown = page(COMPARED)
+    shown.wait("document.querySelectorAll('.final tbody tr').length === 2")
+    best = shown.js("[...document.querySelectorAll('.final tbody tr')].map((row) => row.cells[0].textContent)")
+    assert best == ["mappo", "ppo"]
+    seeds = shown.js(
+        "[...document.querySelectorAll('.final tbody tr')].map((row) => row.querySelector('.few').textContent)"
+    )
+    assert seeds == ["3", "8"]
+    assert shown.js("document.querySelectorAll('.matrix tbody td:not(.self)').length") == 2
+    shown.wait("document.querySelectorAll('.panel-home .band').length === 4")
+    shown.choose("select[aria-label='Group by']", "run")
+    shown.wait("document.querySelectorAll('.final tbody tr').length === 3")
+    assert "by=run" in shown.js("location.hash"), "the state is in the address"
+    shown.click(".chip.removable button")
+    shown.wait("document.querySelectorAll('.final tbody tr').length === 2")
+    assert shown.js("location.hash").count("run=spread") == 2
+
+
+def test_from_the_list_to_a_comparison(page):
+    shown = page("#/runs?q=spread_ippo&sort=name")
+    for _ in range(2):
+        shown.key("j")
+        shown.key("x")
+    shown.key("c")
+    shown.wait("location.hash.startsWith('#/compare?run=spread_ippo_1&run=spread_ippo_2')")
+    shown.wait("document.querySelectorAll('.final tbody tr').length === 1")
+
+
+def test_pictures_and_tables_are_saved(page):
+    """What is saved is caught on its way to the disk: an SVG that stands alone, a PNG, and the tables of the server."""
+    shown = page(COMPARED)
+    shown.wait("document.querySelectorAll('.panel-home .band').length === 4")
+    shown.js(
+        "window.kept = {}; window.types = {}; const make = URL.createObjectURL; "
+        "URL.createObjectURL = (blob) => { window.last = blob; return make(blob); }; "
+        "HTMLAnchorElement.prototype.click = function () { const name = this.download; types[name] = last.type; "
+        "last.text().then((text) => { kept[name] = text; }); }; undefined"
+    )
+    for kind in ("SVG", "PNG", "CSV"):
+        shown.js(
+            "[...document.querySelector('.chart').querySelectorAll('[role=menuitem]')]"
+            f".find((each) => each.textContent === '{kind}').click()"
+        )
+    shown.js(
+        "[...document.querySelectorAll('.controls [role=menuitem]')]"
+        ".find((each) => each.textContent.includes('LaTeX')).click()"
+    )
+    shown.wait("Object.keys(kept).length === 4")
+    kept = shown.js("kept")
+    svg = next(text for name, text in kept.items() if name.endswith(".svg"))
+    assert svg.startswith("<svg")
+    assert "var(" not in svg
+    assert "toprule" in kept["final.tex"]
+    table = next(text for name, text in kept.items() if name.endswith(".csv")).splitlines()
+    assert table[0] == "name,steps,value,low,high"
+    assert len(table) == 1 + 2 * 60
+    assert "PNG" in next(text for name, text in kept.items() if name.endswith(".png"))[:8]
+
+
+def test_replays_play_in_step(page, root):
+    for name in ("spread_ippo_1", "spread_ippo_2"):
+        (root / name / "replay.html").write_text(REPLAY)
+    shown = page(COMPARED)
+    shown.wait("document.querySelectorAll('.frames iframe').length === 2")
+    shown.wait("Number(document.querySelector('.transport input').max) === 2")
+    shown.wait("document.querySelector('.transport output').textContent === '2 / 3'")
+    for name in ("spread_ippo_1", "spread_ippo_2"):
+        (root / name / "replay.html").unlink()
+
+
+def test_an_exported_page_stands_alone(browser, root, tmp_path):
+    (root / "spread_ippo_1" / "replay.html").write_text(REPLAY)
+    page = tmp_path / "report.html"
+    write_export(page, [root / "spread_ippo_1", root / "spread_mappo_1", root / NASTY])
+    (root / "spread_ippo_1" / "replay.html").unlink()
+    browser.visit(f"file://{page}", "Boolean(window.shoalReady)", 1280, 900)
+    before, browser.local = browser.local, ("file:", "data:", "about:", "blob:")
+    browser.wait("document.querySelectorAll('.panel-home .curve').length > 3")
+    names = browser.js("[...document.querySelectorAll('tbody th.ink')].map((each) => each.textContent)")
+    assert names == ["spread_ippo_1", "spread_mappo_1", NASTY]
+    assert browser.js("document.querySelectorAll('.final tbody tr').length") == 2
+    browser.js(
+        "window.said = 0; addEventListener('message', ({ data }) => { said += data.shoal === 'at'; }); undefined"
+    )
+    browser.js("document.querySelector('iframe').scrollIntoView()")
+    browser.wait("said > 1")
+    assert browser.js("[typeof window.hacked, document.images.length]") == ["undefined", 0]
+    assert browser.complaints() == []
+    browser.local = before
