@@ -331,16 +331,22 @@ def test_a_population_grows_in_one_process_at_a_time(tmp_path):
         resume(tmp_path / "run")
 
 
-@pytest.mark.parametrize("moment", ["line", "checkpoint"])
-def test_lines_of_a_population_that_was_killed(tmp_path, monkeypatch, moment):
-    """Before the last line is written, or between it and its checkpoint: in the end each line is there once."""
-    where, name = {"line": (HistoryLog, "write"), "checkpoint": (checkpoint, "save")}[moment]
+@pytest.mark.parametrize("iteration", [0, 3])
+@pytest.mark.parametrize("moment", ["line", "checkpoint", "saved"])
+def test_lines_of_a_population_that_was_killed(tmp_path, monkeypatch, moment, iteration):
+    """Before a line is made, its checkpoint saved, or the line written after that: each is there once in the end.
+
+    Killed in its first iteration, the population has no checkpoint yet, and starts again.
+    """
+    where = checkpoint if moment == "checkpoint" else HistoryLog
+    name = {"line": "write", "checkpoint": "save", "saved": "saved"}[moment]
     before = getattr(where, name)
 
-    def killed(first, second, *rest):
-        if (second["iteration"] if moment == "line" else second) == 3:
+    def killed(first, *rest):
+        reached = {"line": lambda: rest[0]["iteration"], "checkpoint": lambda: rest[0], "saved": lambda: _last(first)}
+        if reached[moment]() == iteration:
             raise Killed
-        return before(first, second, *rest)
+        return before(first, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(where, name, killed)
@@ -352,8 +358,12 @@ def test_lines_of_a_population_that_was_killed(tmp_path, monkeypatch, moment):
     assert [line["iteration"] for line in lines] == [0, 1, 2, 3]
 
 
+def _last(log):
+    return log.lines[-1]["iteration"] if log.lines else None
+
+
 def test_a_line_that_is_missing_from_a_finished_population_is_written_again(tmp_path):
-    """Earlier versions wrote it after the checkpoint."""
+    """A kill between the last checkpoint and its line leaves such a folder."""
     lines = run(exact(), tmp_path / "run").lines
     metrics = tmp_path / "run" / "metrics.jsonl"
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines[:-1]))

@@ -273,22 +273,24 @@ class PopulationTally(Tally):
 
 
 class HistoryLog:
-    """Rewrites all lines with every line: they are few, and lines lost by a kill are restored."""
+    """Rewrites all lines after every checkpoint: they are few, and lines lost by a kill are restored.
+
+    Never before it: a population killed in between would have metrics that no checkpoint accounts for.
+    """
 
     def __init__(self, path: Path, history: list[dict[str, Any]]):
         self.path, self.lines = path, list(history)
-        if history:
-            self._write()
+        self.saved()
 
     def write(self, line: dict[str, Any]) -> None:
         self.lines.append(line)
-        self._write()
+
+    def saved(self) -> None:
+        if self.lines:
+            write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
 
     def close(self) -> None:
         """Nothing is open."""
-
-    def _write(self) -> None:
-        write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
 
 
 def open_population(folder: Path) -> PopulationConfig:

@@ -261,6 +261,8 @@ class Loop(Generic[C]):
         checkpoint.save(folder, self.tally.update, tree, meta, keep)
         if not best:
             self.program.saved()
+            assert self.log
+            self.log.saved()
         if self.observers.callbacks:
             told = {"policies": self.program.policies(carry), "checkpoint": folder, "best": best}
             self.observers.tell("on_checkpoint", self._progress(), **told)

@@ -124,6 +124,9 @@ class MetricsLog:
                     if values and name not in ("update", "env_steps"):
                         self._board.add_scalar(name, sum(values) / len(values), line["env_steps"])  # mean over seeds
 
+    def saved(self) -> None:
+        """Nothing is left to write: every line is on its way to the disk when it is made."""
+
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         try:

@@ -35,6 +35,10 @@ class Log(Protocol):
 
     def write(self, line: dict[str, Any]) -> None: ...
 
+    def saved(self) -> None:
+        """Told after every checkpoint but the best."""
+        ...
+
     def close(self) -> None: ...
 
 
