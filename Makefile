@@ -15,7 +15,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml
-	$(PIP) -e '.[viz]'
+	$(PIP) -e '.[plot,tensorboard]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
