@@ -269,7 +269,7 @@ class CompiledProgram(Program[C]):
         """The numbers 0 to `MAX_UPDATES` on the devices, so that no call copies one there."""
         whole = NamedSharding(self.mesh, P())
         if whole.is_fully_addressable:
-            return [jax.device_put(jnp.int32(count), whole) for count in range(MAX_UPDATES + 1)]
+            return jax.device_put([np.int32(count) for count in range(MAX_UPDATES + 1)], whole)
         return [place(np.int32(count), whole) for count in range(MAX_UPDATES + 1)]
 
     @functools.cached_property
