@@ -11,3 +11,17 @@ def save(folder, state):
     checkpoint.save(folder / "checkpoints", state.iteration, *stored(state))
     lines = "".join(json.dumps(line) + "\n" for line in state.history)
     (folder / "metrics.jsonl").write_text(lines)
+
+
+class Killed(BaseException):
+    """What a test raises where a process could die."""
+
+
+def kill_after(iteration):
+    """A listener that lets a population end right after the checkpoint of an iteration."""
+
+    def listen(progress):
+        if progress.line and progress.line["iteration"] == iteration:
+            raise Killed
+
+    return listen

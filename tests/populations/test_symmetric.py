@@ -17,8 +17,10 @@ from shoal.populations.population import PopulationConfig, beginning, oracle_of
 from shoal.populations.psro import PSRO, average_mixtures, psro
 from shoal.populations.symmetry import _looks, check_symmetric, exchanges
 from shoal.presets import resolve
+from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.runner import Local, resume, run
+from tests.populations.folders import Killed, kill_after
 
 TINY = PPO(minibatches=2, epochs=1, gamma=1.0, network=Network(hidden=(8,), share_torso=True))
 HAWK = ((-1.5, 1.0), (0.0, 0.5))
@@ -102,12 +104,11 @@ def test_learnt_responses_of_one_player_serve_all():
 
 @pytest.mark.slow
 def test_resume_to_the_bit(tmp_path):
-    run(RPS, tmp_path / "part", on=Local(devices=1))
-    whole = run(
-        dataclasses.replace(RPS, psro=dataclasses.replace(RPS.psro, iterations=2)), on=Local(devices=1)
-    ).standing["state"]
-    config = tmp_path / "part" / "config.json"
-    config.write_text(config.read_text().replace('"iterations": 1', '"iterations": 2'))
+    settings = dataclasses.replace(RPS, psro=dataclasses.replace(RPS.psro, iterations=2))
+    whole = run(settings, on=Local(devices=1)).standing["state"]
+    with pytest.raises(Killed):
+        run(settings, tmp_path / "part", on=Local(devices=1), listener=kill_after(1))
+    assert max(checkpoint.steps(tmp_path / "part" / "checkpoints")) == 1
     again = resume(tmp_path / "part", on=Local(devices=1)).standing["state"]
     assert again.banks["player_0"] is again.banks["player_1"]
     jax.tree.map(
