@@ -17,8 +17,8 @@ class Killed(BaseException):
     """What a test raises where a process could die."""
 
 
-def kill_after(iteration):
-    """A listener that lets a population end right after the checkpoint of an iteration."""
+def kill_in(iteration):
+    """A listener that ends a population in an iteration, before its checkpoint is saved."""
 
     def listen(progress):
         if progress.line and progress.line["iteration"] == iteration:

@@ -23,7 +23,7 @@ from shoal.presets import resolve
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment
 from shoal.training.runner import Local, resume, run
-from tests.populations.folders import Killed, kill_after
+from tests.populations.folders import Killed, kill_in
 from tests.worlds.bandit import Bandit
 
 TINY = PPO(minibatches=2, epochs=1, gamma=1.0, network=Network(hidden=(8,), share_torso=True))
@@ -136,7 +136,7 @@ def test_resume_to_the_bit(tmp_path):
     settings = PopulationConfig(tiny(), PSRO(iterations=2, episodes=64, meta_solver="nash"))
     whole = run(settings, tmp_path / "whole", on=Local(devices=1)).standing["state"]
     with pytest.raises(Killed):
-        run(settings, tmp_path / "part", on=Local(devices=1), listener=kill_after(1))
+        run(settings, tmp_path / "part", on=Local(devices=1), listener=kill_in(2))
     assert max(checkpoint.steps(tmp_path / "part" / "checkpoints")) == 1
     again = resume(tmp_path / "part", on=Local(devices=1)).standing["state"]
     jax.tree.map(

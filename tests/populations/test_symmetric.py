@@ -20,7 +20,7 @@ from shoal.presets import resolve
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.runner import Local, resume, run
-from tests.populations.folders import Killed, kill_after
+from tests.populations.folders import Killed, kill_in
 
 TINY = PPO(minibatches=2, epochs=1, gamma=1.0, network=Network(hidden=(8,), share_torso=True))
 HAWK = ((-1.5, 1.0), (0.0, 0.5))
@@ -107,7 +107,7 @@ def test_resume_to_the_bit(tmp_path):
     settings = dataclasses.replace(RPS, psro=dataclasses.replace(RPS.psro, iterations=2))
     whole = run(settings, on=Local(devices=1)).standing["state"]
     with pytest.raises(Killed):
-        run(settings, tmp_path / "part", on=Local(devices=1), listener=kill_after(1))
+        run(settings, tmp_path / "part", on=Local(devices=1), listener=kill_in(2))
     assert max(checkpoint.steps(tmp_path / "part" / "checkpoints")) == 1
     again = resume(tmp_path / "part", on=Local(devices=1)).standing["state"]
     assert again.banks["player_0"] is again.banks["player_1"]
