@@ -56,7 +56,7 @@ def rewrite_links(text: str, base: Path, page: Path, url: str | None) -> str:
 
 
 def drop_empty(text: str) -> str:
-    """The text without patterns of tables of contents that match no page yet, and without tables that are empty then."""
+    """The text without patterns of tables of contents that match no page yet, and without tables left empty."""
 
     def keep(table: re.Match) -> str:
         lines = [line for line in table[2].splitlines() if "*" not in line or any(DOCS.glob(f"{line}.md"))]
