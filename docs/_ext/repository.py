@@ -55,16 +55,6 @@ def rewrite_links(text: str, base: Path, page: Path, url: str | None) -> str:
     return "".join([*parts, LINK.sub(rewrite, text[end:])])
 
 
-def drop_empty(text: str) -> str:
-    """The text without patterns of tables of contents that match no page yet, and without tables left empty."""
-
-    def keep(table: re.Match) -> str:
-        lines = [line for line in table[2].splitlines() if "*" not in line or any(DOCS.glob(f"{line}.md"))]
-        return f"{table[1]}\n{chr(10).join(lines)}\n```" if any(lines) else ""
-
-    return re.sub(r"(```\{toctree\}\n(?::.*\n)*)\n(.*?)\n```", keep, text, flags=re.DOTALL)
-
-
 def read_source(app, name: str, source: list[str]) -> None:
     """Called by Sphinx with every page before it is parsed."""
     page = DOCS / f"{name}.md"
@@ -73,7 +63,6 @@ def read_source(app, name: str, source: list[str]) -> None:
         text = borrowed.read_text() if borrowed.exists() else page.read_text()
         if not text.startswith("# "):
             text = page.read_text().partition("\n")[0] + "\n\n" + text  # a table alone: the page's own title
-        text = drop_empty(text) if name == "index" else text
         source[0] = rewrite_links(text, borrowed.parent, page, app.config.repository_url)
 
 

@@ -46,11 +46,11 @@ def test_names():
 
 
 def test_extras():
-    assert set(WANTED) | {"viz", "cuda", "dev"} == EXTRAS.keys()
+    assert set(WANTED) | {"viz", "cuda", "docs", "dev"} == EXTRAS.keys()
     assert parts("all") == set(WANTED) - {"all", "cuda12", "cuda13"}
     assert parts("viz") == {"plot", "tensorboard"}
     assert parts("cuda") == {"cuda13"}
-    assert parts("dev") <= parts("all")
+    assert parts("dev") <= parts("all") | {"docs"}
 
 
 def test_the_command_that_installs():

@@ -275,6 +275,7 @@ class CompiledProgram(Program[C]):
     @functools.cached_property
     def advance(self) -> Any:
         """`advance(carry, count) -> carry, table [..., MAX_UPDATES, columns]`; donates the carry."""
+        _ = self.names  # found by tracing a program of its own, which cannot be done within another one
         spread = self.spread(functools.partial(self._advance, axis=self.axis), self.specs(), P())
         # Saying where results lie keeps the second call from looking like another program.
         return jax.jit(spread, donate_argnums=0, out_shardings=(self.shardings, NamedSharding(self.mesh, P())))
