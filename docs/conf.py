@@ -36,6 +36,7 @@ html_static_path = ["_static"]
 html_css_files = ["shoal.css"]
 html_js_files = ["gallery.js"]
 html_copy_source = False
+html_domain_indices = False  # the index of all names is enough
 html_show_sphinx = False
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b6b74", "color-brand-content": "#0b6b74"},

@@ -29,6 +29,8 @@ class Page(html.parser.HTMLParser):
         self.anchors.add(given.get("id"))
         if tag == "a" and given.get("href"):
             self.links.append(given["href"])
+        if tag == "form" and given.get("action"):
+            self.links.append(given["action"])
         if tag in ("img", "script", "link"):
             self.loaded.append(given.get("src") or given.get("href") or "")
 
