@@ -237,7 +237,7 @@ def measure_population(new: Path) -> dict[str, Any]:
     known = {"nash_conv": rounded(population.nash_conv)} if population.nash_conv is not None else {}
     return {
         "iterations": line["iteration"],
-        "seconds": round(sum(entry["seconds"] for entry in population.history), 1),
+        "seconds": round(line["seconds"], 1),
         "episodes": EPISODES,
         "return": plain(found.mean_return),
         "standard_error": plain(found.standard_error),
