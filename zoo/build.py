@@ -2,8 +2,8 @@
 
 An entry is trained from its preset and seed, cut down to what playing its policies takes, evaluated in that form, and
 put into the folder of the zoo under its name, with a page that plays an episode. `zoo.json` lists all entries of the
-folder: it is made anew from their `config.json` after each. A run that was stopped goes on where it was; processes that
-build other entries into the same folder do not disturb. It needs JAX, Flax, Optax, NumPy, SciPy and Rich alone.
+folder: it is made anew from their `config.json` after each. A run that was stopped goes on where it was, unless the code
+is of another commit now; processes that build other entries into the same folder do not disturb. It needs JAX, Flax, Optax, NumPy, SciPy and Rich alone.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from shoal.core.errors import RunError  # noqa: E402
 from shoal.populations.population import stored  # noqa: E402
 from shoal.training import checkpoint  # noqa: E402
 from shoal.training.evaluate import record  # noqa: E402
+from shoal.training.folder_lock import is_locked  # noqa: E402
 from shoal.training.provenance import git_commit  # noqa: E402
 from shoal.training.run import find_checkpoint, open_run, policy_shapes  # noqa: E402
 from shoal.training.run_kinds import CONFIG, PSRO, SLIM  # noqa: E402
@@ -56,7 +58,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "zoo", help="folder of the zoo")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "zoo", help="where runs are trained")
     parser.add_argument("--commit", help="the commit of the code, where git does not say")
-    parser.add_argument("--force", action="store_true", help="build entries that are there already")
+    parser.add_argument("--force", action="store_true", help="train anew what is there already")
     parser.add_argument("--list", action="store_true", help="print the names of all entries")
     parser.add_argument("--index", action="store_true", help="write zoo.json alone")
     args = parser.parse_args()
@@ -66,9 +68,9 @@ def main() -> int:
     unknown = [name for name in args.names if name not in entry_names()]
     if unknown:
         parser.error(f"there is no entry {', '.join(unknown)}; there are {', '.join(entry_names())}")
-    commit = args.commit or git_commit(ROOT)
+    commit = args.commit or clean_commit()
     if commit is None:
-        parser.error("which commit is this? There is no git here: add --commit HASH")
+        parser.error("which commit is this? Git does not say, or src/ has changes: commit them, or add --commit HASH")
     failed = [name for name in args.names or entry_names() if not attempt(name, args, commit)]
     print(f"failed: {', '.join(failed)}" if failed else f"{write_index(args.out)} entries in {args.out / INDEX}")
     return bool(failed)
@@ -79,6 +81,16 @@ def entry_names() -> list[str]:
     return sorted([*(name for name in presets.names() if name in registry.ids()), *POPULATIONS])
 
 
+def clean_commit() -> str | None:
+    """The commit that is checked out; None if the code is not the one that was committed."""
+    asked = ["git", "-C", str(ROOT), "diff", "--quiet", "HEAD", "--", "src", "zoo/build.py"]
+    try:
+        clean = subprocess.run(asked, capture_output=True, check=False).returncode == 0
+    except OSError:  # no git
+        return None
+    return git_commit(ROOT) if clean else None
+
+
 def attempt(name: str, args: argparse.Namespace, commit: str) -> bool:
     """Builds an entry, and says how it went."""
     if (args.out / name / CONFIG).is_file() and not args.force:
@@ -86,6 +98,8 @@ def attempt(name: str, args: argparse.Namespace, commit: str) -> bool:
         return True
     began = time.perf_counter()
     try:
+        if args.force:
+            forget(args.work / name)
         facts = build(name, args.out, args.work, commit)
     except RunError as error:  # such as: another process trains it
         print(f"{name}: {error}", flush=True)
@@ -100,6 +114,11 @@ def attempt(name: str, args: argparse.Namespace, commit: str) -> bool:
 def build(name: str, out: Path, work: Path, commit: str) -> dict[str, Any]:
     """Trains, slims and evaluates an entry, and puts it in its place; what is known of it."""
     trained = work / name
+    note = trained.with_name(f"{trained.name}.commit")
+    if trained.exists() and (not note.is_file() or note.read_text() != commit):
+        forget(trained)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(commit)
     if (trained / CONFIG).is_file():
         found = shoal.resume(trained, progress=False)
     elif name in POPULATIONS:
@@ -117,6 +136,13 @@ def build(name: str, out: Path, work: Path, commit: str) -> dict[str, Any]:
         facts = describe(name, trained, commit) | (measure_population if name in POPULATIONS else measure_training)(new)
         write_config(trained, new, facts)
     return facts
+
+
+def forget(trained: Path) -> None:
+    """Removes a run that is to be trained anew."""
+    if is_locked(trained):
+        raise RunError(f"another process is training in {trained}")
+    shutil.rmtree(trained, ignore_errors=True)
 
 
 @contextlib.contextmanager
