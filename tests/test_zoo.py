@@ -11,6 +11,7 @@ import pytest
 
 import shoal
 from shoal.cli import main
+from shoal.cli.commands.play import _read as read_play
 from shoal.core.errors import RunError
 from shoal.core.zoo import find_run
 from shoal.training import checkpoint
@@ -115,6 +116,15 @@ def test_commands_take_an_entry_and_leave_it_as_it_was(monkeypatch, tmp_path, ca
     with pytest.raises(RunError, match="is a slim run"):
         shoal.resume("zoo/matrix/game")
     assert {path: path.read_bytes() for path in files(ZOO / "matrix" / "game")} == before
+
+
+def test_people_play_against_an_entry(monkeypatch, tmp_path):
+    monkeypatch.setenv("SHOAL_ZOO", str(ZOO))
+    monkeypatch.chdir(tmp_path)
+    for words in (["cards/kuhn", "--against", "zoo/cards/kuhn"], ["zoo/cards/kuhn"]):
+        _, lineup = read_play(words[0], words[1:])
+        assert lineup.told["run"] == str(ZOO / "cards" / "kuhn")
+        assert lineup.setup.experiment.env == "cards/kuhn"
 
 
 def test_a_slim_run_plays_as_the_whole_one(builder, tmp_path):

@@ -2,8 +2,9 @@
 
 An entry is trained from its preset and seed, cut down to what playing its policies takes, evaluated in that form, and
 put into the folder of the zoo under its name, with a page that plays an episode. `zoo.json` lists all entries of the
-folder: it is made anew from their `config.json` after each. A run that was stopped goes on where it was, unless the code
-is of another commit now; processes that build other entries into the same folder do not disturb. It needs JAX, Flax, Optax, NumPy, SciPy and Rich alone.
+folder: it is made anew from their `config.json` after each. A run that was stopped goes on where it was, unless the
+code is of another commit now; processes that build other entries into the same folder do not disturb. It needs JAX,
+Flax, Optax, NumPy, SciPy and Rich alone.
 """
 
 import argparse
