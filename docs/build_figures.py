@@ -427,5 +427,27 @@ def pettingzoo_speed() -> str:
     return f"{ours:,.0f} steps/s on one core of a shared machine, where `mpe2` does {theirs:,.0f}"
 
 
+# The zoo.
+
+
+@figure
+def zoo_entries() -> str:
+    """Every entry of `zoo/zoo.json`, with what it earns."""
+    entries = json.loads((ROOT / "zoo" / "zoo.json").read_text())["entries"]
+    rows = []
+    for name, entry in entries.items():
+        amount = (
+            f"{short(entry['env_steps'])} env steps" if "env_steps" in entry else f"{entry['iterations']} iterations"
+        )
+        beside = entry["random"] if "random" in entry else entry["against_random"]
+        size = f"{entry['bytes'] / 1000:.0f} kB"
+        rows.append([f"`zoo/{name}`", amount, _returns(entry["return"]), _returns(beside), size])
+    return table(["entry", "trained for", "return", "at random, or against it", "size"], rows)
+
+
+def _returns(values: dict[str, float]) -> str:
+    return ", ".join(f"{who} {value:.3g}".replace("-", "−") for who, value in values.items())
+
+
 if __name__ == "__main__":
     sys.exit(main())

@@ -24,6 +24,7 @@ from shoal.api.targets import (
     as_whole,
     change_options,
     check_known,
+    is_run,
     make_experiment,
     open_known,
     open_to_resume,
@@ -37,6 +38,7 @@ from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError, WorldError, require, unknown_name
 from shoal.core.origin import trust
 from shoal.core.types import PyTree
+from shoal.core.zoo import find_run
 from shoal.envs.wrappers import Wrapper
 from shoal.populations.evolution.plan import Evolution
 from shoal.populations.evolution.strategies import STRATEGIES, Evosax, make_strategy
@@ -45,7 +47,7 @@ from shoal.populations.pbt.plan import PBT
 from shoal.populations.population import PopulationConfig, open_population, oracle_of
 from shoal.populations.population import load as load_population
 from shoal.populations.psro import PSRO, finished
-from shoal.presets import Sharing, response_preset, targets
+from shoal.presets import Sharing, response_preset
 from shoal.training import run_kinds, runner
 from shoal.training.callbacks import Callback, Listener, Observers, Progress
 from shoal.training.checkpoint import steps as checkpoint_steps
@@ -331,7 +333,7 @@ def make_population(experiment: Experiment, options: Mapping[str, Any], oracle: 
     runs = [runs] if isinstance(runs, str | Path) else runs
     folders = isinstance(runs, list | tuple) and all(isinstance(run, str | Path) for run in runs)
     require(folders, "psro", "import_policies", runs, "folders of runs")
-    imports = tuple(str(Path(run).absolute()) for run in runs)
+    imports = tuple(str(find_run(run)) for run in runs)
     for run in imports:
         trust(run)
     psro = PSRO(**take(PSRO, options))
@@ -352,7 +354,7 @@ def load_folder(path: str | Path, checkpoint: str | int | None = None) -> Run | 
     """As `load`; errors name options as the command line does."""
     prepare()
     require(isinstance(path, str | Path), "shoal.load", "path", path, "the folder of a run")
-    path = Path(path).absolute()
+    path = find_run(path)
     if run_kinds.kind_of(path) == run_kinds.PSRO:
         require(checkpoint is None, "shoal.load", "checkpoint", checkpoint, "left out: a population keeps its newest")
         config = open_population(path)
@@ -385,7 +387,7 @@ def resume(
     path = run if isinstance(run, str | Path) else run.path
     if path is None:
         raise OptionError("shoal.resume: this run is in memory alone. Train it with a run_dir to go on with it later.")
-    path = Path(path).absolute()
+    path = find_run(path)
     work = Work(**take(Work, options, leave=("run_dir",)))
     for name in options:
         known = [field.name for field in dataclasses.fields(Work) if field.name != "run_dir"]
@@ -424,7 +426,7 @@ def evaluate(
     """
     prepare()
     episodes, stepping = as_whole(int, episodes), {"env_workers": env_workers, "env_timeout": env_timeout}
-    if isinstance(what, str | Path) and str(what) not in targets() and (Path(what) / run_kinds.CONFIG).is_file():
+    if isinstance(what, str | Path) and is_run(what):
         what, checkpoint = _load_run(what, "shoal.evaluate", checkpoint), None
     if isinstance(what, Run):
         allowed = "left out for a run that is loaded already: see shoal.load(path, checkpoint=...)"

@@ -7,6 +7,7 @@ from typing import Any
 from shoal.batching.regroup import dealt_seats, parse_seats, unwrap_regrouped
 from shoal.core.errors import OptionError, UnknownNameError, unknown_name
 from shoal.core.types import PyTree, Seat
+from shoal.core.zoo import find_run
 from shoal.training.experiment import Learner, Setup
 from shoal.training.run import fit_weights, weights_from
 
@@ -33,7 +34,8 @@ def seat_policies(
             policies[name] = trained[policy]
         elif other != RANDOM:  # whoever has no policy plays at random
             wanted = {policy: trained[policy]}
-            found = fit_weights(weights[other], wanted, other) if other in weights else weights_from(other, wanted)
+            known = other in weights
+            found = fit_weights(weights[other], wanted, other) if known else weights_from(str(find_run(other)), wanted)
             policies[name] = found[policy]
     return setup, policies
 

@@ -32,6 +32,7 @@ from shoal.core.extensions import is_own
 from shoal.core.host import HostEnvProxy
 from shoal.core.origin import trust
 from shoal.core.registry import WORLDS, import_named, is_foreign, world_class
+from shoal.core.zoo import find_run, names_entry
 from shoal.envs.wrappers import NOTHING, Wrapper
 from shoal.networks import Network
 from shoal.presets import Sharing, foreign_experiment, resolve, share, targets
@@ -39,7 +40,7 @@ from shoal.testing.structure import check_structure, in_words
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner, make_world
 from shoal.training.run import RunFolder, check_weights, extend, open_run
-from shoal.training.run_kinds import advise_on
+from shoal.training.run_kinds import advise_on, check_whole
 
 Target = str | Path | Experiment | Env | type[Env]
 """The name of a preset or a world, the folder of a run, a file of settings, an experiment, or a registered world."""
@@ -105,8 +106,8 @@ def find_experiment(target: Target, env_options: Mapping[str, Any] | None = None
         return foreign_experiment(target, env_options or {})
     if Path(target).suffix in SUFFIXES and not Path(target).is_dir() and str(target) not in targets():
         return _of_file(Path(target))
-    if str(target) not in targets() and (Path(target) / "config.json").is_file():
-        return open_known(Path(target)).experiment
+    if is_run(target):
+        return open_known(find_run(target)).experiment
     try:
         return resolve(str(target))
     except UnknownNameError as error:
@@ -116,6 +117,11 @@ def find_experiment(target: Target, env_options: Mapping[str, Any] | None = None
             raise RunError(f"{target} {what}, and no world or preset has that name. {names}") from error
         hint = hint or "A world of your own must be registered first: @shoal.register(ID) above its class."
         raise UnknownNameError(f"{error} {hint}") from error
+
+
+def is_run(target: str | Path) -> bool:
+    """Whether a target is the folder of a run, or an entry of the zoo."""
+    return str(target) not in targets() and (names_entry(target) or (Path(target) / "config.json").is_file())
 
 
 def _of_file(path: Path) -> Experiment:
@@ -328,7 +334,7 @@ def give_weights(experiment: Experiment, runs: Mapping[str, str | Path] | str | 
             raise OptionError(f"{option}: whose? Name the learner: {', '.join(learners)}")
         runs = dict.fromkeys(learners, runs)
     for text, run in runs.items():
-        name, place = _learner_named(text, learners, option), str(Path(run).absolute())
+        name, place = _learner_named(text, learners, option), str(find_run(run))
         trust(place)
         learners[name] = dataclasses.replace(learners[name], weights=place)
     return experiment.replace(learners=learners)
@@ -365,6 +371,7 @@ def open_known(path: Path) -> RunFolder:
 def open_to_resume(path: Path, total_env_steps: int | None = None, iterations: int | None = None) -> RunFolder:
     """A run of any kind that is to go on; its world must be known. total_env_steps, iterations: to go on for longer."""
     found = open_run(path, None)
+    check_whole(found.path)
     check_known(found.path, found.experiment)
     if total_env_steps is not None and plan_of(found.path) is not None:
         raise OptionError(f"{found.path} was begun on a cluster, where runs are not trained further yet")

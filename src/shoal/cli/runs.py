@@ -40,6 +40,7 @@ from shoal.cli.terminal import (
     format_duration,
     pluralise,
     resolve_path,
+    resolve_run,
     say,
 )
 from shoal.cluster.plan import ClusterPlan
@@ -57,7 +58,7 @@ from shoal.training.loop import TrainingResult
 from shoal.training.metrics import read_metrics
 from shoal.training.roll import Hosts
 from shoal.training.run import RunFolder, default_path, load_policies, weights_sha256
-from shoal.training.run_kinds import EVOLUTION, KINDS, TRAINING, check_new, kind_of
+from shoal.training.run_kinds import EVOLUTION, KINDS, TRAINING, check_new, is_slim, kind_of
 from shoal.training.runner import Local
 
 MINUTES = 1.0
@@ -240,10 +241,18 @@ def parse_stored(kind: type[Stored], args: Sequence[str], prog: str) -> Stored:
 
 def open_stored(run: str, prog: str, seed_index: int = 0) -> RunFolder:
     """The run in a folder; its world must be known. seed_index: which of several seeds is asked for."""
-    found = open_known(resolve_path(run))
+    found = open_known(resolve_run(run))
     last = found.experiment.num_seeds - 1
     require(0 <= seed_index <= last, prog, "seed_index", seed_index, f"between 0 and {last}")
     return found
+
+
+def results_path(run: RunFolder, name: str) -> Path:
+    """Where a command writes what it makes of a run, unless told: the run's folder, or the current one if it is slim.
+
+    Slim runs are handed out as they are: nothing is written there.
+    """
+    return resolve_path(f"{run.path.name}-{name}") if is_slim(run.path) else run.path / name
 
 
 def new_folder(options: NewRunOptions, experiment: Experiment, root: str = "runs", by: str | None = None) -> Path:
@@ -408,7 +417,7 @@ def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
     options = parse(ResumeOptions, args, prog)
     check_options(options, prog)
     import_files(options.imports)
-    run = open_to_resume(resolve_path(options.run), options.total_env_steps, options.iterations)
+    run = open_to_resume(resolve_run(options.run), options.total_env_steps, options.iterations)
     kind = KINDS[run.config.kind]
     if run.config.kind != TRAINING and stepping_options(options):
         raise OptionError(f"{options.run} is {kind.what}: leave out --env-workers and --env-timeout")

@@ -43,7 +43,7 @@ from shoal.cli.arguments import (
     scan,
     whole_number,
 )
-from shoal.cli.terminal import resolve_path
+from shoal.cli.terminal import resolve_run
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require
 from shoal.core.host import HostEnvProxy
@@ -280,7 +280,7 @@ def _learners(experiment: Experiment, options: Any, args: Sequence[str]) -> dict
     everybody = _typed(args, "algo", options.algorithm) if common else {}
     for name, learner in experiment.learners.items():
         own = getattr(options.learners, as_fields[name])
-        weights = str(resolve_path(own.weights)) if own.weights else None
+        weights = str(resolve_run(own.weights)) if own.weights else None
         if weights is not None and own.weights != learner.weights:
             trust(weights)
         algorithm = own.algorithm
@@ -315,7 +315,7 @@ def _parse_weights(texts: Sequence[str], experiment: Experiment) -> dict[str, st
             name, run = next(iter(experiment.learners)), text
         if not run:
             raise OptionError(f"--weights must be NAME=RUN, a learner's name and a run folder, got {text!r}")
-        found[name] = resolve_path(run)
+        found[name] = resolve_run(run)
     return found
 
 

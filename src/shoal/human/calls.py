@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.api.run import Run
 from shoal.api.seats import RANDOM, dealt_seats, find_seats, seat_policies
-from shoal.api.targets import Changes, Target, attributed_to, make_experiment, open_known
+from shoal.api.targets import Changes, Target, attributed_to, is_run, make_experiment, open_known
 from shoal.api.words import names_arguments
 from shoal.batching.regroup import unwrap_regrouped
 from shoal.core.errors import OptionError, install_command, require
 from shoal.core.types import PyTree, Seat
+from shoal.core.zoo import find_run
 from shoal.human.game import Game
 from shoal.human.results import check_writable
 from shoal.human.session import Session, check_fps
@@ -70,8 +71,8 @@ def play(
     """
     use_all_cores()
     use_compilation_cache()
-    if isinstance(target, str | Path) and against is None and (Path(target) / "config.json").is_file():
-        target, against = open_known(Path(target)).experiment.env, target
+    if isinstance(target, str | Path) and against is None and is_run(target):
+        target, against = open_known(find_run(target)).experiment.env, target
     experiment = None if against is not None else make_experiment(target, Changes(env=env), "shoal.play")
     if against is not None:
         _check_same_world(target, against, env)
@@ -106,7 +107,7 @@ def line_up(
         setup, trained, update = against.experiment.setup, against.of_seed(seed_index), against.update
         where = str(against.path) if against.path else "in memory"
     else:
-        folder = open_known(Path(against).absolute())
+        folder = open_known(find_run(against))
         last = folder.experiment.num_seeds - 1
         require(0 <= seed_index <= last, "play", "seed_index", seed_index, f"between 0 and {last}")
         setup, trained, meta = load_policies(folder.path, seed_index, checkpoint)
@@ -174,7 +175,7 @@ def _server() -> Any:
 
 def _check_same_world(target: Target, against: str | Path | Run, env: Mapping[str, Any] | None) -> None:
     """The world of a run is played as it was trained; refuses another, or other options."""
-    run = against.experiment if isinstance(against, Run) else open_known(Path(against).absolute()).experiment
+    run = against.experiment if isinstance(against, Run) else open_known(find_run(against)).experiment
     wanted = make_experiment(target, Changes(), "shoal.play").env
     check_world_of_run(run, wanted, env)
 

@@ -191,7 +191,7 @@ def load_policies(
     """
     run = open_run(path)
     setup = run.experiment.setup
-    like = {"learners": _policy_shapes(setup)}
+    like = {"learners": policy_shapes(setup)}
     newest = find_checkpoint(run, which)
     meta = records.read_progress(newest, run.experiment.num_updates)
     learners = checkpoint.load(newest, like, partial=True)["learners"]
@@ -239,7 +239,8 @@ def weights_sha256(policies: dict[str, PyTree]) -> str:
     return digest.hexdigest()
 
 
-def _policy_shapes(setup: Setup) -> dict[str, Any]:
+def policy_shapes(setup: Setup) -> dict[str, Any]:
+    """The part of a checkpoint's `learners` that policies are played from: shapes of their weights."""
     seeds = setup.experiment.num_seeds
 
     def one(algorithm, spec):

@@ -22,6 +22,8 @@ FORMAT = 1
 TRAINING, EVOLUTION, PBT, PSRO, SWEEP = "training", "evolution", "pbt", "psro", "sweep"
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
+SLIM = "slim"
+"""The entry of a run that was cut down to what playing its policies takes; see `zoo/build.py`."""
 SOURCES = "sources"
 """The entry with the sources of algorithms, torsos and worlds that are not Shoal's own."""
 
@@ -155,6 +157,23 @@ def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Set
         raise RunError(f"{config}: {error!s:.1000}{advice}") from error
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
         raise RunError(f"{config} is damaged: its entry {entry!r} cannot be read ({error!r:.300})") from error
+
+
+def is_slim(folder: Path) -> bool:
+    """Whether a run was cut down to what playing its policies takes."""
+    return SLIM in _read(folder)[1]
+
+
+def check_whole(folder: Path) -> None:
+    """Refuses to go on with a run that was cut down."""
+    kind, data = _read(folder)
+    if SLIM not in data:
+        return
+    again = f": `{shell_command('train', folder)}` starts a new run with its options" if kind == TRAINING else ""
+    raise RunError(
+        f"{folder} is a slim run: it has policies to play, but not what training goes on from (optimisers, worlds, "
+        f"room for more policies), so it cannot be resumed{again}"
+    )
 
 
 def advise_on(folder: Path, error: UnknownNameError) -> str:

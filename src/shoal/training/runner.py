@@ -26,7 +26,7 @@ from shoal.training.program import Program
 from shoal.training.provenance import provenance
 from shoal.training.roll import Hosts
 from shoal.training.run import RunFolder, create, devices_of, extend, open_run, warn_of_devices
-from shoal.training.run_kinds import EVOLUTION, PSRO, TRAINING
+from shoal.training.run_kinds import EVOLUTION, PSRO, TRAINING, check_whole
 from shoal.training.scene_files import MOST_POINTS
 from shoal.training.serialise import to_plain
 
@@ -186,6 +186,7 @@ def resume(
     It runs on as many devices as before, if they are there; on another number it agrees to rounding only, and warns.
     """
     opened = open_run(Path(folder), None)
+    check_whole(opened.path)
     loggers = recorded_loggers(opened.path) if loggers is None else loggers
     observers = _observers(listener, callbacks, loggers)
     opened = extend(opened, total_env_steps=total_env_steps, iterations=iterations)

@@ -11,7 +11,7 @@ from shoal.api.targets import attributed_to
 from shoal.bridges import plain_policy
 from shoal.bridges.numpy_policy import export
 from shoal.cli.arguments import Checkpoint, Flag, Folder
-from shoal.cli.runs import StoredRunOptions, open_stored, parse_stored
+from shoal.cli.runs import StoredRunOptions, open_stored, parse_stored, results_path
 from shoal.cli.terminal import console, emit, say, warn
 from shoal.core.errors import OptionError
 from shoal.core.files import file_stem
@@ -41,7 +41,7 @@ def run(args: Sequence[str]) -> int:
         plain = {name: export(policy, setup.spec.groups[name].observation) for name, policy in policies.items()}
     if options.folder is not None:
         warn("FOLDER is now --out FOLDER; the old form goes in the next release")
-    folder = Path(options.out or options.folder or found.path / "policies")
+    folder = Path(options.out or options.folder or results_path(found, "policies"))
     files = {name: folder / f"{file_stem(name)}.npz" for name in plain}
     taken = [str(file) for file in files.values() if file.exists()]
     if taken and not options.force:

@@ -15,6 +15,7 @@ from shoal.cli.arguments import Flag, Imports, parse, whole_number
 from shoal.cli.runs import SteppingOptions, prepare, stepping_options
 from shoal.cli.terminal import console, emit, resolve_path, say
 from shoal.core.errors import OptionError, ShoalError
+from shoal.core.zoo import names_entry
 
 Players = Annotated[Positional[tuple[str, ...]], arg(metavar="WHO=RUN")]
 SeedIndex = Annotated[str, arg(metavar="N|all")]
@@ -85,7 +86,7 @@ def _is_named(text: str) -> bool:
 
 def resolve_entrant(text: str) -> Given:
     """A folder as it was meant where the command began; its checkpoint and number are kept."""
-    return text if text == RANDOM else str(resolve_path(text))
+    return text if text == RANDOM or names_entry(text) else str(resolve_path(text))
 
 
 def _seed_index(text: str) -> Any:

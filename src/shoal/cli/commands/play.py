@@ -3,7 +3,6 @@
 import dataclasses
 import webbrowser
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from tyro.conf import DisallowNone, OmitArgPrefixes, arg
@@ -14,6 +13,7 @@ from shoal.api.targets import (
     check_world,
     find_experiment,
     import_files,
+    is_run,
     open_known,
     option_values,
 )
@@ -21,13 +21,12 @@ from shoal.cli.arguments import Checkpoint, Flag, Imports, parse, scan
 from shoal.cli.commands.evaluate import Opponents, parse_opponents
 from shoal.cli.runs import prepare
 from shoal.cli.targets import Wraps, env_fields, parse_wrappers, split_target, typed_env_options
-from shoal.cli.terminal import console, emit, resolve_path, say
+from shoal.cli.terminal import console, emit, resolve_path, resolve_run, say
 from shoal.core.errors import OptionError, shell_command
 from shoal.core.registry import is_foreign
 from shoal.human.calls import Lineup, check_world_of_run, line_up, open_table
 from shoal.presets import targets
 from shoal.training.experiment import Experiment, make_world
-from shoal.training.run_kinds import CONFIG
 
 Text = Annotated[DisallowNone[str | None], arg(metavar="TEXT")]
 File = Annotated[DisallowNone[str | None], arg(metavar="FILE")]
@@ -86,9 +85,9 @@ def run(args: Sequence[str]) -> int:
 
 def _read(target: str, rest: Sequence[str]) -> tuple[PlayOptions, Lineup]:
     """The options of the command, and who plays."""
-    is_run = target not in targets() and (Path(target) / CONFIG).is_file()
-    if is_run:
-        experiment = open_known(resolve_path(target)).experiment
+    of_run = is_run(target)
+    if of_run:
+        experiment = open_known(resolve_run(target)).experiment
     else:
         with attributed_to(target, "groups"):
             experiment = find_experiment(target, {}, OWN_FILE)
@@ -96,21 +95,21 @@ def _read(target: str, rest: Sequence[str]) -> tuple[PlayOptions, Lineup]:
         raise OptionError(f"{experiment.env} is stepped by its own library: people play the worlds of `shoal envs`")
     options = parse(options_class(experiment), rest, shell_command("play", target))
     own = options.run
-    against = own.against or (target if is_run else None)
+    against = own.against or (target if of_run else None)
     if against is None:
         wrappers = (*experiment.wrappers, *parse_wrappers(own.wrap))
         experiment = experiment.replace(env_options=typed_env_options(experiment, options), wrappers=wrappers)
         check_world(experiment)
     else:
         _check_run(against, experiment, options)
-        against = resolve_path(against)
+        against = resolve_run(against)
     lineup = line_up(experiment, against, own.checkpoint, own.seed_index, parse_opponents(own.opponent))
     return own, lineup
 
 
 def _check_run(against: str, experiment: Experiment, options: Any) -> None:
     """The world is the run's own; what was typed must agree with it."""
-    played = open_known(resolve_path(against)).experiment
+    played = open_known(resolve_run(against)).experiment
     if options.run.wrap:
         raise OptionError("--wrap: the world is the one that the run was trained in, with its wrappers; leave it out")
     before = option_values(make_world(experiment.replace(wrappers=())))

@@ -13,8 +13,9 @@ from shoal.api.pictures import player_colours
 from shoal.api.targets import attributed_to
 from shoal.cli.arguments import Count, Flag, Folder
 from shoal.cli.runs import StoredRunOptions, check_devices, parse_stored
-from shoal.cli.terminal import console, emit, format_duration, say
+from shoal.cli.terminal import console, emit, format_duration, resolve_path, resolve_run, say
 from shoal.core.errors import OptionError, RunError, UnknownNameError, WorldError
+from shoal.core.zoo import names_entry
 from shoal.games.exploitability import Gain, nash_conv_bound
 from shoal.populations.diversity import behaviours
 from shoal.populations.inspect_population import (
@@ -27,6 +28,7 @@ from shoal.populations.inspect_population import (
 )
 from shoal.training.evaluate import record
 from shoal.training.experiment import make_world
+from shoal.training.run_kinds import is_slim
 from shoal.viz import MissingMatplotlibError, draw_population, write_population, write_replay
 
 SHOWN = 8
@@ -50,7 +52,7 @@ def run(args: Sequence[str]) -> int:
     """Shows a population."""
     options = parse_stored(PopulationOptions, args, "shoal population")
     check_devices(options.devices)
-    folder, out = Path(options.run), console(options.json)
+    folder, out = resolve_run(options.run) if names_entry(options.run) else Path(options.run), console(options.json)
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: no such folder")
     view = read_population_view(folder)
@@ -64,7 +66,7 @@ def run(args: Sequence[str]) -> int:
         raise OptionError("--seed is for the episode of --watch: add --watch, or leave it out")
     data = describe_population(view)
     data["colours"] = _colours(view, data["env"])
-    target = Path(options.out) if options.out else folder
+    target = Path(options.out) if options.out else resolve_path(folder.name) if is_slim(folder) else folder
     target.mkdir(parents=True, exist_ok=True)
     files = {}
     if options.watch is not None:

@@ -15,7 +15,7 @@ from shoal.cli import runs
 from shoal.cli.arguments import options_from, scan
 from shoal.cli.runs import NewRunOptions, PoolOptions, ResumeOptions, RunView, WorkOptions, describe_experiment, prepare
 from shoal.cli.targets import parse_target
-from shoal.cli.terminal import display_path, emit, format_duration, resolve_path, say
+from shoal.cli.terminal import display_path, emit, format_duration, resolve_run, say
 from shoal.cluster.run import Cluster
 from shoal.core.errors import OptionError
 from shoal.populations.league import EXPLOIT_EVERY
@@ -106,7 +106,7 @@ def _grows_further(args: Sequence[str]) -> bool:
 
 
 def _given(options: LeagueOptions | PsroOptions) -> dict[str, Any]:
-    runs = [resolve_path(run) for run in (options.import_policies or "").split(",") if run]
+    runs = [resolve_run(run) for run in (options.import_policies or "").split(",") if run]
     return vars(options) | {"import_policies": runs}
 
 

@@ -13,7 +13,7 @@ from shoal.api.settings import ABSENT, differences, is_settings_file, open_confi
 from shoal.api.settings import settings_toml as write_settings
 from shoal.api.targets import OWN_FILE, find_experiment, import_files
 from shoal.cli.arguments import Flag, Imports, parse
-from shoal.cli.terminal import console, emit, format_count, pluralise, resolve_path, say
+from shoal.cli.terminal import console, emit, format_count, pluralise, resolve_run, say
 from shoal.presets import describe, names, targets
 from shoal.presets.known import known_returns
 from shoal.training.catalogue import Catalogue, Entry
@@ -86,7 +86,7 @@ def diff(args: Sequence[str]) -> int:
 def _config(target: str) -> Config:
     """The config that a target stands for: of any kind, if it is that of a run or a file."""
     if target not in targets():
-        path = resolve_path(target)
+        path = resolve_run(target)
         if (path / CONFIG).is_file():
             return open_config(path)
         if is_settings_file(target):
@@ -96,7 +96,7 @@ def _config(target: str) -> Config:
 
 def _entry(target: str) -> Entry | None:
     """What the catalogue says of a run; None if the target is none."""
-    path = resolve_path(target)
+    path = resolve_run(target)
     if target in targets() or not (path / CONFIG).is_file():
         return None
     return Catalogue(path, cache=False).entry(".")

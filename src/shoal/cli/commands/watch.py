@@ -15,7 +15,7 @@ from shoal.api.pictures import replay, write_history
 from shoal.api.targets import attributed_to
 from shoal.cli.arguments import Checkpoint, Count, Flag, Folder
 from shoal.cli.commands.evaluate import Opponents, load_with, parse_opponents
-from shoal.cli.runs import StoredRunOptions, open_stored, parse_stored
+from shoal.cli.runs import StoredRunOptions, open_stored, parse_stored, results_path
 from shoal.cli.terminal import console, emit, say
 from shoal.core.errors import OptionError, WorldError, require
 from shoal.viz.reel import Look, check_format
@@ -100,7 +100,7 @@ def _page(options: WatchOptions) -> int:
         raise OptionError(f"shoal watch: {what} is for films: add --webp, --gif or --mp4, or leave it out")
     _check_port(options)
     folder, opponents = open_stored(options.run, "shoal watch", options.seed_index), parse_opponents(options.opponent)
-    target = Path(options.out) if options.out else folder.path / "replay.html"
+    target = Path(options.out) if options.out else results_path(folder, "replay.html")
     with attributed_to(folder.experiment.env, "the episode"):
         setup, policies, meta = load_with(folder, options.seed_index, opponents, options.checkpoint)
         look = {"seed": options.seed, "explore": options.explore, "filmed": True}
@@ -130,7 +130,7 @@ def _history(options: WatchOptions) -> int:
             )
     _check_port(options)
     folder = open_stored(options.run, "shoal watch")
-    page = Path(options.out) if options.out else folder.path / "history.html"
+    page = Path(options.out) if options.out else results_path(folder, "history.html")
     number = write_history(page, folder)
     return _hand_out(options, page, {"history": str(page), "points": number})
 
@@ -164,7 +164,7 @@ def _film(options: WatchOptions) -> int:
     look, episodes = Look(**options.look), 1 if options.episodes is None else options.episodes
     opponents = parse_opponents(options.opponent)
     folders = [open_stored(run, "shoal watch", options.seed_index) for run in (options.run, *options.beside)]
-    paths = {kind: folders[0].path / f"film.{kind}" for kind in options.films}
+    paths = {kind: results_path(folders[0], f"film.{kind}") for kind in options.films}
     paths |= {kind: Path(name) for kind, name in options.films.items() if name}
     for kind, path in paths.items():
         ends = path.suffix.lower() == f".{kind}"
