@@ -19,7 +19,7 @@ import numpy as np
 VERSION = 1
 ILLEGAL = -1e9
 _SMALL_SIDE = 8
-_NORM_EPS = 1e-6
+NORM_EPS = 1e-6
 
 
 class PolicyOutput(NamedTuple):
@@ -166,7 +166,7 @@ class NumpyPolicy:
         count = 0
         while f"conv{leaf}.{count}/kernel" in self.arrays:
             kernel, bias = self.arrays[f"conv{leaf}.{count}/kernel"], self.arrays[f"conv{leaf}.{count}/bias"]
-            x = self._activate(_convolve(x, kernel, 1 if min(x.shape[-3:-1]) <= _SMALL_SIDE else 2) + bias)
+            x = self._activate(_convolve(x, kernel, conv_stride(x.shape[-3:-1])) + bias)
             count += 1
         return x
 
@@ -177,7 +177,7 @@ class NumpyPolicy:
         if not self.layer_norm:
             return x
         centred = x - x.mean(-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(_NORM_EPS))
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(NORM_EPS))
         return scaled * self.arrays[f"norm{layer}/scale"] + self.arrays[f"norm{layer}/bias"]
 
     def _activate(self, x: np.ndarray) -> np.ndarray:
@@ -277,14 +277,24 @@ def _split(actions: Actions, numbers: np.ndarray) -> list[np.ndarray]:
     return np.split(numbers, np.cumsum(actions.sizes)[:-1], -1)
 
 
-def _convolve(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
-    """3×3, edges padded with zeros; every tap of the kernel is one product."""
-    sides = []
-    for size in x.shape[-3:-1]:
+def conv_stride(sides: tuple[int, ...]) -> int:
+    """The stride of a convolution over an image with these sides."""
+    return 1 if min(sides) <= _SMALL_SIDE else 2
+
+
+def conv_sides(sides: tuple[int, ...], stride: int) -> list[tuple[int, int, int]]:
+    """Of each side of an image: how many places a 3×3 convolution has, and the zeros before and after."""
+    found = []
+    for size in sides:
         places = -(-size // stride)
         padding = max((places - 1) * stride + 3 - size, 0)
-        sides.append((places, padding // 2, padding - padding // 2))
-    (rows, *above), (columns, *left) = sides
+        found.append((places, padding // 2, padding - padding // 2))
+    return found
+
+
+def _convolve(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
+    """3×3, edges padded with zeros; every tap of the kernel is one product."""
+    (rows, *above), (columns, *left) = conv_sides(x.shape[-3:-1], stride)
     padded = np.pad(x, [(0, 0)] * (x.ndim - 3) + [tuple(above), tuple(left), (0, 0)])
     down, across = (rows - 1) * stride + 1, (columns - 1) * stride + 1
     taps = (
