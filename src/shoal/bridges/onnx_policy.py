@@ -1,61 +1,52 @@
 """Trained policies as ONNX: one file that onnxruntime, and whatever else reads ONNX, computes actions with.
 
-`save_onnx(plain, path, dtypes)` writes the graph of a `NumpyPolicy`. Axis 0 of everything is a batch of any size.
+`save_onnx(policy, path)` writes the graph of a `NumpyPolicy`. Axis 0 of everything is a batch of any size.
 
 Inputs: `observation`, or `observation.NAME` for each part of a view (uint8 where the view is, else float32); `legal`
 (bool), where actions are choices; `memory0` and, of an LSTM, `memory1`, where the network is recurrent: zeros at the
 start of an episode. Outputs: `action` (the best one), `numbers` as in `PolicyOutput`, and `next_memory0`, ...
 
-    policy = export(params, observation)
-    save_onnx(policy, "agent.onnx", input_dtypes(observation))
+    policy = export(params["agent"], shoal.describe(env).groups["agent"].observation)
+    save_onnx(policy, "agent.onnx")
 """
 
+import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shoal.bridges.plain_policy import ILLEGAL, NORM_EPS, NumpyPolicy, conv_sides, conv_stride, flat
+from shoal.bridges.plain_policy import ILLEGAL, NORM_EPS, NumpyPolicy, conv_sides, conv_stride, input_dtype, with_ending
 from shoal.core.errors import OptionError, install_command
-from shoal.core.files import write_file
-from shoal.core.types import Observation, PyTree
+from shoal.core.files import write_atomically
 
 OPSET, IR_VERSION = 17, 8
 """The first set of operators with layer norm, and the file format of its time: older runtimes read them, too."""
 
 
-def input_dtypes(observation: Observation | PyTree) -> dict[str, str]:
-    """The dtype of each part of a view by name: what a group's `observation` says."""
-    view = observation.view if isinstance(observation, Observation) else observation
-    return {name: np.dtype(leaf.dtype).name for name, leaf in flat(view).items()}
-
-
-def save_onnx(policy: NumpyPolicy, path: str | Path, dtypes: Mapping[str, str] | None = None) -> Path:
-    """Writes a policy as an ONNX file. dtypes: of parts of the view, by name; only uint8 makes a difference."""
+def save_onnx(policy: NumpyPolicy, path: str | Path) -> Path:
+    """Writes a policy as an ONNX file."""
     onnx = _onnx()
     graph = _Graph(onnx)
-    x = _encoded(graph, policy, dtypes or {})
-    if policy.actions.kind != "box":
+    x = _encoded(graph, policy)
+    choices = policy.actions.kind != "box"
+    if choices:
         graph.declare("legal", onnx.TensorProto.BOOL, (sum(policy.actions.sizes),))
     count = 0
     while f"layer{count}/kernel" in policy.arrays:
-        x = _activate(
-            graph, policy.activation, _layer_norm(graph, policy, count, _dense(graph, policy, f"layer{count}", x))
-        )
+        x = _layer_norm(graph, policy, count, _dense(graph, policy, f"layer{count}", x))
+        x = _activate(graph, policy.activation, x)
         count += 1
-    x = _cell(graph, policy, x)
-    numbers = _head(graph, policy, x)
-    if policy.actions.kind != "box":
+    numbers = _head(graph, policy, _cell(graph, policy, x))
+    if choices:
         numbers = graph.add("Where", "legal", numbers, graph.constant(np.float32(ILLEGAL)))
-        action = _choices(graph, policy, numbers)
-    else:
-        action = _point(graph, policy, numbers)
+    action = _choices(graph, policy, numbers) if choices else _point(graph, policy, numbers)
     graph.result("action", action, _action_type(onnx, policy), _action_shape(policy))
     graph.result("numbers", numbers, onnx.TensorProto.FLOAT, (None,))
-    path = Path(path).with_suffix(".onnx")
-    write_file(path, graph.model().SerializeToString())
+    path = with_ending(path, ".onnx")
+    model = graph.model({"actions": policy.actions.kind, "sizes": json.dumps(policy.actions.sizes)})
+    write_atomically(path, model.SerializeToString())
     return path
 
 
@@ -78,9 +69,8 @@ class _Graph:
 
     def constant(self, array: Any) -> str:
         name = f"c{len(self.constants)}"
-        self.constants.append(
-            self.onnx.numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)), name)
-        )
+        whole = np.ascontiguousarray(array).reshape(np.shape(array))  # a number stays one
+        self.constants.append(self.onnx.numpy_helper.from_array(whole, name))
         return name
 
     def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
@@ -99,19 +89,20 @@ class _Graph:
         self.nodes.append(self.onnx.helper.make_node("Identity", [value], [name]))
         self.outputs.append(self.onnx.helper.make_tensor_value_info(name, kind, ["batch", *shape]))
 
-    def model(self) -> Any:
+    def model(self, about: dict[str, str]) -> Any:
         helper = self.onnx.helper
         graph = helper.make_graph(self.nodes, "policy", self.inputs, self.outputs, self.constants)
         opset = [helper.make_opsetid("", OPSET)]
         model = helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION, producer_name="shoal")
+        helper.set_model_props(model, about)
         self.onnx.checker.check_model(model)
         return model
 
 
-def _encoded(graph: _Graph, policy: NumpyPolicy, dtypes: Mapping[str, str]) -> str:
+def _encoded(graph: _Graph, policy: NumpyPolicy) -> str:
     parts = []
     for i, (name, shape) in enumerate(policy.leaves):
-        scaled = dtypes.get(name) == "uint8"
+        scaled = input_dtype(policy, i) == "uint8"
         kind = graph.onnx.TensorProto.UINT8 if scaled else graph.onnx.TensorProto.FLOAT
         x = graph.declare(f"observation.{name}" if name else "observation", kind, shape)
         x = graph.add("Cast", x, to=graph.onnx.TensorProto.FLOAT) if scaled else x

@@ -53,6 +53,7 @@ class NumpyPolicy:
     arrays: weights by name. actions: what it chooses among. leaves: names and shapes of the parts of a view, in order;
     one part without a name is a view that is an array. activation, recurrent, layer_norm: of the network. sampled:
     whether its numbers describe chances to draw from (of values of choices, or of a DDPG actor, the best is taken).
+    dtypes: of the parts of a view, in order, for formats whose inputs have types; empty if they are not known.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -62,6 +63,7 @@ class NumpyPolicy:
     recurrent: str = "none"
     layer_norm: bool = False
     sampled: bool = True
+    dtypes: tuple[str, ...] = ()
 
     def initial_memory(self, *leading: int) -> tuple[np.ndarray, ...]:
         """Memory at the start of an episode, for views with these leading axes; empty without a recurrent cell."""
@@ -103,10 +105,10 @@ class NumpyPolicy:
 
     def save(self, path: str | Path) -> Path:
         """Writes everything into one `.npz` file."""
-        path = Path(path).with_suffix(".npz")
+        path = with_ending(path, ".npz")
         fields = {"leaves": self.leaves, "activation": self.activation, "recurrent": self.recurrent}
         fields |= {"actions": dataclasses.asdict(self.actions), "layer_norm": self.layer_norm, "sampled": self.sampled}
-        about = {"version": VERSION, **fields}
+        about = {"version": VERSION, "dtypes": self.dtypes, **fields}
         named: dict[str, Any] = {f"array:{name}": array for name, array in self.arrays.items()}
         partial = path.with_name(f".{path.name}.partial")  # so that half a file is never read
         try:
@@ -258,7 +260,21 @@ def load(path: str | Path) -> NumpyPolicy:
     }
     leaves = tuple((name, tuple(shape)) for name, shape in about["leaves"])
     rest = {name: about[name] for name in ("activation", "recurrent", "layer_norm", "sampled")}
-    return NumpyPolicy(arrays, Actions(**fields), leaves, **rest)
+    return NumpyPolicy(arrays, Actions(**fields), leaves, **rest, dtypes=tuple(about.get("dtypes", ())))
+
+
+def input_dtype(policy: NumpyPolicy, leaf: int) -> str:
+    """The dtype of a part of the view; images are refused if it is not known, as uint8 is scaled and float32 is not."""
+    name, shape = policy.leaves[leaf]
+    if not policy.dtypes and len(shape) == 3:
+        raise ValueError(f"NumpyPolicy: the dtype of the view {name!r}, an image, is not known: set dtypes")
+    return policy.dtypes[leaf] if policy.dtypes else "float32"
+
+
+def with_ending(path: str | Path, ending: str) -> Path:
+    """The path with this ending, which is added if it is not there."""
+    path = Path(path)
+    return path if path.suffix == ending else path.with_name(path.name + ending)
 
 
 def flat(tree: Any, separator: str = ".") -> dict[str, Any]:
