@@ -21,9 +21,7 @@ class FileKind(NamedTuple):
 
 
 FORMATS: dict[str, FileKind] = {
-    "numpy": FileKind(
-        ".npz", NumpyPolicy.save, "with plain_policy.py, which needs numpy alone: load(FILE)(view)"
-    ),
+    "numpy": FileKind(".npz", NumpyPolicy.save, "with plain_policy.py, which needs numpy alone: load(FILE)(view)"),
     "onnx": FileKind(".onnx", save_onnx, "with onnxruntime: InferenceSession(FILE).run(None, {'observation': ...})"),
 }
 assert tuple(FORMATS) == get_args(Format)
