@@ -160,8 +160,8 @@ class Run:
     ) -> dict[str, Path]:
         """Writes the policies as files that need neither JAX nor Shoal, one each; the files by policy.
 
-        format: "numpy" (see `shoal.bridges.plain_policy`) or "onnx". seed_index: whose policies, of several seeds,
-        counted from 0. force: replace files that are there already.
+        format: "numpy" (see `shoal.bridges.plain_policy`), "onnx" or "js" (a web page). seed_index: whose policies, of
+        several seeds, counted from 0. force: replace files that are there already.
         """
         groups = self.experiment.setup.spec.groups
         plain = {name: export(policy, groups[name].observation) for name, policy in self.of_seed(seed_index).items()}

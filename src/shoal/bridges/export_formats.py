@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from shoal.bridges.js_policy import save_js
 from shoal.bridges.onnx_policy import save_onnx
 from shoal.bridges.plain_policy import NumpyPolicy
 from shoal.core.errors import OptionError, unknown_name
 from shoal.core.files import file_stem
 
-Format = Literal["numpy", "onnx"]
+Format = Literal["numpy", "onnx", "js"]
 
 
 class FileKind(NamedTuple):
@@ -23,6 +24,7 @@ class FileKind(NamedTuple):
 FORMATS: dict[str, FileKind] = {
     "numpy": FileKind(".npz", NumpyPolicy.save, "with plain_policy.py, which needs numpy alone: load(FILE)(view)"),
     "onnx": FileKind(".onnx", save_onnx, "with onnxruntime: InferenceSession(FILE).run(None, {'observation': ...})"),
+    "js": FileKind(".html", save_js, "in a browser, without a network: open FILE, or call policy.act(observation)"),
 }
 assert tuple(FORMATS) == get_args(Format)
 

@@ -19,14 +19,16 @@ from shoal.training.run import load_policies
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportOptions(StoredRunOptions):
-    """Write the policies of a run's checkpoint as files that need no JAX: DIR/<policy>.npz for numpy, or .onnx.
+    """Write the policies of a run's checkpoint as files that need no JAX: DIR/<policy>.npz, .onnx or .html.
 
     In names of files, `/` and the like are written as %2F.
     """
 
     folder: Positional[Annotated[DisallowNone[str | None], arg(metavar="FOLDER")]] = None  # old, for --out FOLDER
     out: Folder = None  # where to write, made if it is not there; by default policies in the run folder
-    format: Annotated[Format, arg(metavar="|".join(FORMATS))] = "numpy"  # numpy, or onnx for onnxruntime and others
+    format: Annotated[Format, arg(metavar="|".join(FORMATS))] = (
+        "numpy"  # numpy, onnx for onnxruntime and others, or js for a page
+    )
     seed_index: int = 0  # whose policies, of a run of several seeds, counted from 0
     checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
     force: Flag = False  # replace files that are there already
