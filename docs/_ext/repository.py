@@ -16,6 +16,7 @@ ROOT = DOCS.parent
 BORROWED = {
     "project/changelog": "CHANGELOG.md",
     "project/contributing": "CONTRIBUTING.md",
+    "project/security": "SECURITY.md",
     "benchmarks/algorithms": "benchmarks/results/algorithms/table.md",
 }
 INSTEAD = {"README.md": "index.md"}

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import shoal
 from shoal.bridges.plain_policy import load
 from shoal.cli import main
 from shoal.core import registry
@@ -84,6 +85,22 @@ def test_exports(cartpole, tmp_path, capsys):
     assert load(file)(np.zeros(4, np.float32)).action in (0, 1)
     assert main(["export", str(cartpole), "--out", str(tmp_path / "out")]) == 2
     assert "is there already" in capsys.readouterr().err
+
+
+def test_exports_onnx(cartpole, tmp_path, capsys):
+    pytest.importorskip("onnx", reason="onnx is not installed: pip install onnx")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install onnxruntime")
+    assert main(["export", str(cartpole), "--format", "onnx", "--out", str(tmp_path), "--json"]) == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"].values()
+    given = {"observation": np.zeros((2, 4), np.float32), "legal": np.ones((2, 2), bool)}
+    action, _ = runtime.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, given)
+    assert set(action) <= {0, 1}
+    assert main(["export", str(cartpole), "--format", "onxx"]) == 2
+
+
+def test_exports_from_python(cartpole, tmp_path):
+    files = shoal.load(cartpole).export(tmp_path / "out")
+    assert load(files["agent"])(np.zeros(4, np.float32)).action in (0, 1)
 
 
 @pytest.mark.parametrize(

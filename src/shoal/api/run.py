@@ -17,6 +17,8 @@ from shoal.api.replay import record_page
 from shoal.api.seats import seat_policies
 from shoal.api.targets import as_whole, attributed_to
 from shoal.api.words import names_arguments
+from shoal.bridges.export_formats import save_policies
+from shoal.bridges.numpy_policy import export
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.types import Observation, PyTree
@@ -152,6 +154,18 @@ class Run:
         with attributed_to(self.experiment.env, "the film"):
             film_runs([path], casts, shape, episodes=as_whole(int, episodes), seed=seed, explore=explore)
         return Path(path)
+
+    def export(
+        self, folder: str | Path, format: str = "numpy", *, seed_index: int = 0, force: bool = False
+    ) -> dict[str, Path]:
+        """Writes the policies as files that need neither JAX nor Shoal, one each; the files by policy.
+
+        format: "numpy" (see `shoal.bridges.plain_policy`), "onnx" or "js" (a web page). seed_index: whose policies, of
+        several seeds, counted from 0. force: replace files that are there already.
+        """
+        groups = self.experiment.setup.spec.groups
+        plain = {name: export(policy, groups[name].observation) for name, policy in self.of_seed(seed_index).items()}
+        return save_policies(plain, folder, format, force)
 
     def of_seed(self, seed_index: int) -> dict[str, PyTree]:
         """The policies of one of the seeds, counted from 0."""

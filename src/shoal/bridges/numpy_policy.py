@@ -39,11 +39,12 @@ def export(policy: Any, observation: Observation | PyTree) -> NumpyPolicy:
     if network.torso != MLP:
         raise OptionError(
             f"export: the policy's network has the torso {network.torso!r}, which is not one of Shoal's, and only its "
-            f"own code can compute it: networks with the torso {MLP!r} can be exported as plain numpy"
+            f"own code can compute it: networks with the torso {MLP!r} can be exported"
         )
     torso = weights.get("torso", {})  # there are no weights where there are no layers
     view = observation.view if isinstance(observation, Observation) else observation
     leaves = tuple((name, tuple(leaf.shape)) for name, leaf in flat(view).items())
+    dtypes = tuple(np.dtype(leaf.dtype).name for leaf in flat(view).values())
     arrays: dict[str, Any] = {"head": weights["head"]}
     for name in ("base", "log_std"):
         arrays |= {name: weights[name]} if name in weights else {}
@@ -52,8 +53,8 @@ def export(policy: Any, observation: Observation | PyTree) -> NumpyPolicy:
     arrays |= {"cell": torso["cell"]} if network.recurrent != "none" else {}
     arrays |= _convolutions(torso, leaves, len(network.filters)) | _statistics(policy, leaves)
     plain = {name: np.asarray(leaf, np.float32) for name, leaf in flat(arrays, "/").items()}
-    actions = _describe(space)
-    return NumpyPolicy(plain, actions, leaves, network.activation, network.recurrent, network.layer_norm, sampled)
+    kind = network.activation, network.recurrent, network.layer_norm
+    return NumpyPolicy(plain, _describe(space), leaves, *kind, sampled, dtypes)
 
 
 def _actor(policy: Any) -> tuple[Any, dict[str, Any], ActionSpace, bool]:

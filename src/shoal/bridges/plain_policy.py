@@ -19,7 +19,7 @@ import numpy as np
 VERSION = 1
 ILLEGAL = -1e9
 _SMALL_SIDE = 8
-_NORM_EPS = 1e-6
+NORM_EPS = 1e-6
 
 
 class PolicyOutput(NamedTuple):
@@ -53,6 +53,7 @@ class NumpyPolicy:
     arrays: weights by name. actions: what it chooses among. leaves: names and shapes of the parts of a view, in order;
     one part without a name is a view that is an array. activation, recurrent, layer_norm: of the network. sampled:
     whether its numbers describe chances to draw from (of values of choices, or of a DDPG actor, the best is taken).
+    dtypes: of the parts of a view, in order, for formats whose inputs have types; empty if they are not known.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -62,6 +63,7 @@ class NumpyPolicy:
     recurrent: str = "none"
     layer_norm: bool = False
     sampled: bool = True
+    dtypes: tuple[str, ...] = ()
 
     def initial_memory(self, *leading: int) -> tuple[np.ndarray, ...]:
         """Memory at the start of an episode, for views with these leading axes; empty without a recurrent cell."""
@@ -103,10 +105,10 @@ class NumpyPolicy:
 
     def save(self, path: str | Path) -> Path:
         """Writes everything into one `.npz` file."""
-        path = Path(path).with_suffix(".npz")
+        path = with_ending(path, ".npz")
         fields = {"leaves": self.leaves, "activation": self.activation, "recurrent": self.recurrent}
         fields |= {"actions": dataclasses.asdict(self.actions), "layer_norm": self.layer_norm, "sampled": self.sampled}
-        about = {"version": VERSION, **fields}
+        about = {"version": VERSION, "dtypes": self.dtypes, **fields}
         named: dict[str, Any] = {f"array:{name}": array for name, array in self.arrays.items()}
         partial = path.with_name(f".{path.name}.partial")  # so that half a file is never read
         try:
@@ -166,7 +168,7 @@ class NumpyPolicy:
         count = 0
         while f"conv{leaf}.{count}/kernel" in self.arrays:
             kernel, bias = self.arrays[f"conv{leaf}.{count}/kernel"], self.arrays[f"conv{leaf}.{count}/bias"]
-            x = self._activate(_convolve(x, kernel, 1 if min(x.shape[-3:-1]) <= _SMALL_SIDE else 2) + bias)
+            x = self._activate(_convolve(x, kernel, conv_stride(x.shape[-3:-1])) + bias)
             count += 1
         return x
 
@@ -177,7 +179,7 @@ class NumpyPolicy:
         if not self.layer_norm:
             return x
         centred = x - x.mean(-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(_NORM_EPS))
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + np.float32(NORM_EPS))
         return scaled * self.arrays[f"norm{layer}/scale"] + self.arrays[f"norm{layer}/bias"]
 
     def _activate(self, x: np.ndarray) -> np.ndarray:
@@ -258,7 +260,21 @@ def load(path: str | Path) -> NumpyPolicy:
     }
     leaves = tuple((name, tuple(shape)) for name, shape in about["leaves"])
     rest = {name: about[name] for name in ("activation", "recurrent", "layer_norm", "sampled")}
-    return NumpyPolicy(arrays, Actions(**fields), leaves, **rest)
+    return NumpyPolicy(arrays, Actions(**fields), leaves, **rest, dtypes=tuple(about.get("dtypes", ())))
+
+
+def input_dtype(policy: NumpyPolicy, leaf: int) -> str:
+    """The dtype of a part of the view; images are refused if it is not known, as uint8 is scaled and float32 is not."""
+    name, shape = policy.leaves[leaf]
+    if not policy.dtypes and len(shape) == 3:
+        raise ValueError(f"NumpyPolicy: the dtype of the view {name!r}, an image, is not known: set dtypes")
+    return policy.dtypes[leaf] if policy.dtypes else "float32"
+
+
+def with_ending(path: str | Path, ending: str) -> Path:
+    """The path with this ending, which is added if it is not there."""
+    path = Path(path)
+    return path if path.suffix == ending else path.with_name(path.name + ending)
 
 
 def flat(tree: Any, separator: str = ".") -> dict[str, Any]:
@@ -277,14 +293,24 @@ def _split(actions: Actions, numbers: np.ndarray) -> list[np.ndarray]:
     return np.split(numbers, np.cumsum(actions.sizes)[:-1], -1)
 
 
-def _convolve(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
-    """3×3, edges padded with zeros; every tap of the kernel is one product."""
-    sides = []
-    for size in x.shape[-3:-1]:
+def conv_stride(sides: tuple[int, ...]) -> int:
+    """The stride of a convolution over an image with these sides."""
+    return 1 if min(sides) <= _SMALL_SIDE else 2
+
+
+def conv_sides(sides: tuple[int, ...], stride: int) -> list[tuple[int, int, int]]:
+    """Of each side of an image: how many places a 3×3 convolution has, and the zeros before and after."""
+    found = []
+    for size in sides:
         places = -(-size // stride)
         padding = max((places - 1) * stride + 3 - size, 0)
-        sides.append((places, padding // 2, padding - padding // 2))
-    (rows, *above), (columns, *left) = sides
+        found.append((places, padding // 2, padding - padding // 2))
+    return found
+
+
+def _convolve(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
+    """3×3, edges padded with zeros; every tap of the kernel is one product."""
+    (rows, *above), (columns, *left) = conv_sides(x.shape[-3:-1], stride)
     padded = np.pad(x, [(0, 0)] * (x.ndim - 3) + [tuple(above), tuple(left), (0, 0)])
     down, across = (rows - 1) * stride + 1, (columns - 1) * stride + 1
     taps = (

@@ -48,7 +48,7 @@ COMMANDS = {
     "watch": Command("commands.watch", "run", "RUN", "write a page that plays an episode"),
     "play": Command("commands.play", "run", "WORLD", "take a seat yourself, in the browser, against policies"),
     "ui": Command("commands.ui", "run", "[ROOT]", "look at all runs in the browser: live, compared, replayed"),
-    "export": Command("commands.export", "run", "RUN", "policies as plain numpy files, which need no JAX"),
+    "export": Command("commands.export", "run", "RUN", "policies as files that need no JAX: numpy, ONNX, a page"),
     "envs": Command("commands.listings", "envs", "[PATTERN]", "the worlds there are"),
     "algos": Command("commands.listings", "algos", "[PATTERN]", "the algorithms there are, and what each is for"),
     "presets": Command("commands.listings", "list_presets", "[PATTERN]", "the experiments that are ready to train"),

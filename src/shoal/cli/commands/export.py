@@ -1,4 +1,4 @@
-"""`shoal export RUN`: trained policies as plain numpy, one `.npz` file each."""
+"""`shoal export RUN`: trained policies as files that need neither JAX nor Shoal, one each."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,24 +9,26 @@ from tyro.conf import DisallowNone, Positional, arg
 
 from shoal.api.targets import attributed_to
 from shoal.bridges import plain_policy
+from shoal.bridges.export_formats import FORMATS, Format, save_policies
 from shoal.bridges.numpy_policy import export
 from shoal.cli.arguments import Checkpoint, Flag, Folder
 from shoal.cli.runs import StoredRunOptions, open_stored, parse_stored, results_path
 from shoal.cli.terminal import console, emit, say, warn
-from shoal.core.errors import OptionError
-from shoal.core.files import file_stem
 from shoal.training.run import load_policies
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportOptions(StoredRunOptions):
-    """Write the policies of a run's checkpoint as plain numpy: DIR/<policy>.npz, which needs no JAX.
+    """Write the policies of a run's checkpoint as files that need no JAX: DIR/<policy>.npz, .onnx or .html.
 
     In names of files, `/` and the like are written as %2F.
     """
 
     folder: Positional[Annotated[DisallowNone[str | None], arg(metavar="FOLDER")]] = None  # old, for --out FOLDER
     out: Folder = None  # where to write, made if it is not there; by default policies in the run folder
+    format: Annotated[Format, arg(metavar="|".join(FORMATS))] = (
+        "numpy"  # numpy, onnx for onnxruntime and others, or js for a page
+    )
     seed_index: int = 0  # whose policies, of a run of several seeds, counted from 0
     checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
     force: Flag = False  # replace files that are there already
@@ -42,18 +44,14 @@ def run(args: Sequence[str]) -> int:
     if options.folder is not None:
         warn("FOLDER is now --out FOLDER; the old form goes in the next release")
     folder = Path(options.out or options.folder or results_path(found, "policies"))
-    files = {name: folder / f"{file_stem(name)}.npz" for name in plain}
-    taken = [str(file) for file in files.values() if file.exists()]
-    if taken and not options.force:
-        raise OptionError(f"{', '.join(taken)} is there already: choose another folder, or replace it with --force")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, policy in plain.items():
-        policy.save(files[name])
+    files = save_policies(plain, folder, options.format, options.force)
     if options.json:
         emit({"files": {name: str(file) for name, file in files.items()}, "updates": meta["update"]})
     else:
         out = console()
         for name, file in files.items():
             say(out, f"{name}: {file}")
-        say(out, f"run them anywhere with {plain_policy.__file__}, which needs numpy alone: load(FILE)(view).action")
+        say(out, f"run them anywhere {FORMATS[options.format].hint}")
+        if options.format == "numpy":
+            say(out, f"plain_policy.py is {plain_policy.__file__}")
     return 0
