@@ -54,11 +54,14 @@ class Entry:
     """One run of a catalogue.
 
     name: its folder, from the root. kind: see `run_kinds`. status: one of `STATUSES`; `stopped` is a run that can go
-    on, `failed` one that an error ended. algorithm: by the name that the field has for it; for an evolution its
-    strategy. env_steps: of each training, if several run side by side; 0 for a population, which counts iterations.
-    update, num_updates: updates, generations or iterations, made and in all. Returns are means over seeds; of a very
-    long run, best_return and curve are those of lines at even distances. speed: env steps per second of all trainings
-    together. started, updated: seconds since 1970. problem: what is wrong with it, if anything. size: in bytes.
+    on, `failed` one that an error ended. algorithm: by the name that it was asked for by, or that the field has for
+    it; for an evolution its strategy, and `psro (ppo)` or `league (ppo)` for a population. env_steps: of each
+    training, if several run side by side; 0 for a population, which counts iterations. update, num_updates: updates,
+    generations or iterations, made and in all. Returns are means over seeds; of a very long run, the curve is that of
+    lines at even distances. sides: where sides win what others lose, the last return of each, in place of last_return
+    and best_return, as their sum is always 0. nash_conv: of a population. speed: env steps per second of all
+    trainings together. started, updated: seconds since 1970. problem: what is wrong with it, if anything. size: in
+    bytes.
     """
 
     name: str
@@ -82,6 +85,8 @@ class Entry:
     update: int = 0
     num_updates: int = 0
     curve: tuple[float, ...] = ()
+    sides: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    nash_conv: float | None = None
 
     @property
     def progress(self) -> float | None:
@@ -298,6 +303,8 @@ class Catalogue:
             update=digest.update,
             num_updates=facts.num_updates,
             curve=digest.curve,
+            sides=dict(digest.sides),
+            nash_conv=digest.nash_conv,
             **common,
         )
 
@@ -308,7 +315,7 @@ class Catalogue:
             return None
         known = records.get(name)
         if known is None or not _is_current(known, files):
-            known = _read_record(self.root / name, _signatures(files), METRICS in files)
+            known = _read_record(self.root / name, _signatures(files), METRICS in files, known)
             if known is not None:
                 records[name] = known
         return known
@@ -369,9 +376,14 @@ def matches(pattern: str, text: str) -> bool:
     return pattern in text or fnmatch.fnmatchcase(text, pattern)
 
 
-def _read_record(path: Path, signatures: tuple[Signature, ...], has_metrics: bool) -> Record | None:
-    """Reads a run; None if it has vanished meanwhile."""
+def _read_record(
+    path: Path, signatures: tuple[Signature, ...], has_metrics: bool, known: Record | None = None
+) -> Record | None:
+    """Reads a run, of which something may be known from before; None if it has vanished meanwhile."""
     facts, problem, digest = None, None, Digest()
+    grown = (
+        known is not None and known.signatures[1][0] == signatures[1][0] and known.signatures[1][2] < signatures[1][2]
+    )
     try:
         kind, data = run_kinds.read_config(path)
         facts = read_facts(kind, data)
@@ -383,7 +395,8 @@ def _read_record(path: Path, signatures: tuple[Signature, ...], has_metrics: boo
         problem = _one_line(error if isinstance(error, RunError) else f"its config.json is damaged: {error}")
     if facts is not None and has_metrics:
         try:
-            digest = read_digest(path / METRICS, int(facts.stops.get("patience") or 1))
+            patience = int(facts.stops.get("patience") or 1)
+            digest = read_digest(path / METRICS, patience, known.digest if known is not None and grown else None)
         except (RunError, OSError, ValueError) as error:
             problem = _one_line(error)
     return Record(signatures, facts, digest, problem)
