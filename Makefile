@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup demo lint test test-all format clean
+.PHONY: help setup demo lint test test-all docs format clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -15,7 +15,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml
-	$(PIP) -e '.[viz]'
+	$(PIP) -e '.[plot,tensorboard]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
@@ -39,9 +39,13 @@ test: lint ## Everything that must pass before a change lands
 test-all: lint ## `make test` and the long ones
 	$(BIN)/pytest -n auto --dist worksteal
 
+docs: $(VENV)/.dev ## Build the site from docs/ into build/site
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs build/site
+	@echo "open build/site/index.html"
+
 format: $(VENV)/.dev ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build .cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

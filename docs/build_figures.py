@@ -86,6 +86,72 @@ def spread(values: Sequence[float], form: str = "{:.0f}") -> str:
     return low if low == high else f"{low} to {high}"
 
 
+# The first screen.
+
+
+@figure
+def speed_in_a_line() -> str:
+    """Ratios of training on one GPU, by peer."""
+    by_peer = defaultdict(list)
+    for row in read("h200/headline"):
+        if row["ratio"] and "random" not in row["work"]:
+            by_peer[row["peer"]].append(row["ratio"])
+    stepping = [row["ratio"] for row in read("h200")["rows"] if row["kind"] == "step" and row.get("peer") == "JaxMARL"]
+    simple = read("worlds_cpu")["rows"]["mpe/simple_spread"]
+    return (
+        f"{spread(by_peer['WarpDrive'])} times WarpDrive's training speed, {spread(by_peer['JaxMARL'], '{:.1f}')} "
+        f"times JaxMARL's, and {spread(stepping, '{:.1f}')} times JaxMARL's stepping; "
+        f"{short(simple['env_steps_per_cpu_s'])} "
+        "steps of `mpe/simple_spread` per CPU-second"
+    )
+
+
+@figure
+def leduc_in_a_line() -> str:
+    found = [read(f"psro_leduc/h200_seed{seed}")["seeds"][0]["reached_s"]["0.5"] for seed in range(3)]
+    return f"Leduc poker to NashConv 0.5 in {spread(found)} s"
+
+
+@figure
+def kills_in_a_line() -> str:
+    found = read("kills")
+    return f"killed {found['kills']} times, {found['same']} of {found['runs']} runs ended as if they had not been"
+
+
+@figure
+def host_in_a_line() -> str:
+    rows = read("cluster_mpe2")["rows"]
+    ratio = rows["shoal"]["steps_per_second"] / rows["rllib"]["steps_per_second"]
+    return f"{ratio:.1f} × its PPO on `mpe2.simple_spread_v3`"
+
+
+def _ratio_to(peer: str, file: str) -> str:
+    rows = read(file)
+    rows = rows["rows"] if isinstance(rows, dict) else rows
+    return spread([row["ratio"] for row in rows if row.get("peer") == peer and row.get("ratio")], "{:.1f}")
+
+
+@figure
+def beside_warpdrive() -> str:
+    return f"{_ratio_to('WarpDrive', 'h200/headline')} × on its own tag, one H200"
+
+
+@figure
+def beside_jaxmarl() -> str:
+    return f"{_ratio_to('JaxMARL', 'h200/headline')} × its IPPO, one H200"
+
+
+@figure
+def beside_vmas() -> str:
+    return f"{read('torch_ppo_cuda')['ratio']['rollout_and_update']:.2g} × its rollout and update in PyTorch, one H200"
+
+
+@figure
+def beside_openspiel() -> str:
+    found = read("nash_conv_against_openspiel")["cards/leduc"]
+    return f"exact NashConv of Leduc in {found['ms_each']:.2g} ms, theirs {found['openspiel_ms_each']:.0f} ms"
+
+
 # Learning.
 
 

@@ -47,6 +47,24 @@ CROWDED = {"battle/open": 30, "tag/continuous": 22}  # steps of films in which v
 LOOK = Look(size=360, fps=15, bare=True, colours=48)
 LARGEST = 300_000  # bytes of a film
 
+FAMILY_TABLE = """
+## Families
+
+| family | worlds | checked against |
+|---|---|---|
+| `mpe/` | `simple`, `simple_adversary`, `simple_crypto`, `simple_push`, `simple_reference`, `simple_speaker_listener`, `simple_spread`, `simple_tag`, `simple_world_comm`: particles that cover, hunt, push, talk; discrete and continuous | `mpe2` 1.1, step by step to 1e-5 |
+| `swarm/` | `coverage`, `delivery`, `formation`, `pursuit`, `rendezvous`: any number of planar robots or quadrotors, with limited sight, messages, wind, noise and randomised dynamics | closed-form physics |
+| `tag/` | `continuous`, `grid`: taggers and runners, up to thousands | WarpDrive 2.7.1's rules |
+| `battle/` | `open`: hundreds against hundreds on a grid, local image views | a plain twin, in the spirit of MAgent2 |
+| `cards/` | `kuhn`, `leduc`: poker, with exact best responses and NashConv | OpenSpiel 2.0, in every history |
+| `matrix/` | `game`: any payoff tensor, n players, once or repeated; `iterated_prisoners_dilemma`, `matching_pennies`, `prisoners_dilemma`, `rock_paper_scissors`, `stag_hunt` | OpenSpiel's payoffs |
+| `pong` | two players, vector or 12×12×3 image view | a plain twin |
+| `control/` | `acrobot`, `cartpole`, `mountain_car`, `mountain_car_continuous`, `pendulum` | Gymnasium 1.x, step by step to 1e-5 |
+
+Wrappers work on every world: time limit, frame stack, reward scale, observation noise, agent ids, padding to one size
+(`--wrap frame_stack:count=4`, or `shoal.envs.wrappers` in Python).
+"""  # noqa: E501
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -151,7 +169,7 @@ def index() -> str:
             *(format_count(speeds[id][device]) if speeds.get(id, {}).get(device) else "" for device in ("cpu", "h200")),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + FAMILY_TABLE
 
 
 def groups_table(world: Env) -> str:

@@ -38,7 +38,7 @@ from shoal.training.experiment import Experiment
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 README = (ROOT / "README.md").read_text()
 CODE = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
@@ -50,9 +50,9 @@ def printed(run):
     return out.getvalue()
 
 
-def table(heading):
-    """The rows of the first table below a heading of the README, without its first two lines."""
-    lines = README.split(f"\n{heading}\n", 1)[1].splitlines()
+def table(page, heading):
+    """The rows of the first table below a heading of a page, without its first two lines."""
+    lines = (ROOT / "docs" / page).read_text().split(f"{heading}\n", 1)[1].splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("|"))
     rows = []
     for line in lines[start + 2 :]:
@@ -112,7 +112,7 @@ def test_torchrl_collector():
 
 def test_own_world_of_the_readme(tmp_path):
     file, run = tmp_path / "meet.py", tmp_path / "run"
-    file.write_text(CODE[0])
+    file.write_text(CODE[1])
     import_file(str(file))
     check_env(world_class("my/meet")(), num_steps=30, num_envs=2)
     small = ["--num-envs", "8", "--num-steps", "25", "--total-env-steps", "400", "--env.num-agents", "6"]
@@ -120,24 +120,25 @@ def test_own_world_of_the_readme(tmp_path):
     text = printed(lambda: main(["train", "my/meet", "--import", str(file), *small, "--run-dir", str(run)]))
     assert "next: shoal watch" in text
     written = {path.name for path in run.iterdir()}
-    promised = {row[0].strip("`/") for row in table("## What a run leaves behind")}
+    promised = {row[0].strip("`/") for row in table("reference/run-folder.md", "# The run folder")}
     assert written == promised
 
 
 def test_python_of_the_readme():
-    text = printed(lambda: exec(compile(CODE[1], "README.md", "exec"), {}))
+    text = printed(lambda: exec(compile(CODE[0], "README.md", "exec"), {}))
     found = re.fullmatch(r"mean return \(95 % interval\): agent (-[\d.]+) \(.*\); 2 seeds x 1000 episodes\n", text)
     assert float(found[1]) > -70
 
 
 def commands():
-    lines = re.findall(r"^\$ (shoal .*)$", README, re.MULTILINE)
+    text = README + (ROOT / "docs" / "commands.md").read_text()
+    lines = re.findall(r"^\$ (shoal .*)$", text, re.MULTILINE)
     found = [part for line in lines for part in line.split("#")[0].split(";")]
     return [shlex.split(command)[1:] for command in found]
 
 
 @pytest.mark.parametrize("words", [words for words in commands() if "--import" not in words], ids=" ".join)
-def test_commands_of_the_readme_can_be_parsed(words):
+def test_commands_can_be_parsed(words):
     words = ["a-run" if word == "runs/..." else word for word in words]
     match words:
         case ["train", *rest]:
@@ -195,14 +196,18 @@ def test_every_command_is_shown():
 def test_the_table_of_worlds():
     """Every world is in it, under its family, and nothing else is."""
     named = set()
-    for family, worlds, _ in table("## Worlds"):
+    for family, worlds, _ in table("worlds/README.md", "## Families"):
         family = family.strip("`")
         named |= {family + name for name in re.findall(r"`([^`]+)`", worlds)} if family.endswith("/") else {family}
     assert named == {id for id in shoal.ids() if world_class(id).__module__.startswith("shoal.envs.")}
 
 
 def test_the_table_of_algorithms():
-    assert [row[0].strip("`") for row in table("## Algorithms")] == sorted(ALGORITHMS, reverse=True)
+    """Every class is on a page."""
+    named = [
+        name for row in table("algorithms/index.md", "# Algorithms")[:3] for name in re.findall(r"`(\w+)`", row[1])
+    ]
+    assert sorted(named) == sorted(cls.__name__ for cls in ALGORITHMS.values())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -220,3 +225,10 @@ def test_links_lead_somewhere(page):
 def test_pictures_are_small():
     for picture in (ROOT / "docs" / "images").iterdir():
         assert picture.stat().st_size < 200_000, picture
+
+
+def test_the_readme_is_short_and_begins_with_what_it_is():
+    assert len(README.split()) <= 950
+    first = README[: README.index("## ")]
+    for part in ("demo-light.webp", "pip install 'shoal-rl", "$ shoal train demo", "$ make demo", "$ make test"):
+        assert part in first

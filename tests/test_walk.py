@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FRAMES, FILES = 15, 49  # with those that decide whether a network runs in one kernel, and how steps are looped
+FRAMES, FILES = 15, 51  # the one trace of an update is that of each device's share: it is spread before it is traced
 
 
 def test_frames_and_files_from_the_command_to_the_loss(tmp_path):

@@ -259,7 +259,7 @@ def test_loggers_that_are_none(loggers, words):
 def test_what_is_missing_is_said_before_anything_is_trained(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
-    with pytest.raises(OptionError, match="the logger wandb needs the package wandb: pip install wandb"):
+    with pytest.raises(OptionError, match=r"wandb needs the package wandb: pip install 'shoal-rl\[wandb\]'"):
         shoal.train(GAME, tmp_path / "run", loggers=["wandb"])
     assert not (tmp_path / "run").exists()
 

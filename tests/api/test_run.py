@@ -159,7 +159,7 @@ def test_what_a_run_is_called(spread):
 
 
 def test_films_of_runs(spread, pennies, tmp_path):
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'shoal[video]'")
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'shoal-rl[video]'")
     assert spread.film(tmp_path / "x.webp", size=64, fps=15, seed_index=1) == tmp_path / "x.webp"
     with image.open(tmp_path / "x.webp") as film:
         assert film.n_frames >= 6

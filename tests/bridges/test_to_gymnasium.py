@@ -57,7 +57,7 @@ def test_their_own_checker(world):
 
 
 def test_their_render_check():
-    pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'shoal[video]'")
+    pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'shoal-rl[video]'")
     gymnasium.register("shoal/CartPole-v0", entry_point=lambda **options: make_env("control/cartpole", **options))
     try:
         with warnings.catch_warnings(record=True) as said:

@@ -189,7 +189,7 @@ def test_pictures_and_state():
 
 
 def test_their_render_check_and_pictures_by_default():
-    pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'shoal[video]'")
+    pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'shoal-rl[video]'")
     from pettingzoo.test import render_test
 
     def without_window(render_mode):

@@ -177,7 +177,7 @@ def test_a_run_from_a_newer_version(shoal, world, run, command):
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(config | {"format": 999, "shoal": "99.0"}))
     before = digest(run)
-    assert_refused(shoal(command, run, "--import", world), "newer version of shoal (99.0", "pip install -U shoal")
+    assert_refused(shoal(command, run, "--import", world), "newer version of shoal (99.0", "pip install -U shoal-rl")
     assert digest(run) == before
 
 

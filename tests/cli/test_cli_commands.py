@@ -393,7 +393,7 @@ def test_frozen_opponents_and_several_seeds(shoal, world, trained, tmp_path, mon
         *("--freeze", "prey", "--weights", f"prey={trained}"),
     )
     assert outcome.code == 0
-    assert "no curves.png: drawing needs matplotlib: pip install 'shoal[viz]'" in outcome.out
+    assert "no curves.png: drawing needs matplotlib: pip install 'shoal-rl[plot]'" in outcome.out
     assert (run / "replay.html").is_file()
     names = {name for line in read_metrics(run / "metrics.jsonl") for name in line}
     assert any("loss" in name and "hunter" in name for name in names)

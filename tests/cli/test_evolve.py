@@ -138,4 +138,4 @@ def test_without_evosax_it_says_what_to_install(shoal, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "evosax", None)
     monkeypatch.setitem(sys.modules, "evosax.algorithms", None)
     outcome = shoal("evolve", "control/cartpole", "--strategy", "cma_es", "--run-dir", tmp_path / "run")
-    assert_refused(outcome, 'pip install "shoal[evolution]"')
+    assert_refused(outcome, "pip install 'shoal-rl[evolution]'")

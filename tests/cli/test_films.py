@@ -8,7 +8,7 @@ import pytest
 from shoal.cli.commands.watch import name_films
 from tests.cli.conftest import SMALL, assert_refused
 
-pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'shoal[video]'")
+pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'shoal-rl[video]'")
 
 
 def test_films_of_one_run_and_of_two(shoal, world, run, trained, tmp_path):

@@ -207,7 +207,7 @@ def test_they_are_swept(kit, world, shoal, tmp_path):
 
 @pytest.mark.slow
 def test_processes_of_a_cluster_import_the_file(kit, world, shoal, tmp_path):
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'shoal[cluster]'")
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'shoal-rl[cluster]'")
     files = ("--import", world, "--import", kit)
     there = ("--cluster", "auto", "--actors", "2", "--run-dir", tmp_path / "run")
     outcome = shoal("train", "test/tiny", *files, *SMALL, *OWN, *there)

@@ -24,7 +24,7 @@ from shoal.training.sweep import Sweep
 from tests.cli.conftest import assert_refused
 
 for library in ("gymnasium", "pettingzoo", "dm_env"):
-    pytest.importorskip(library, reason=f"{library} is not installed: pip install 'shoal[bridges]'")
+    pytest.importorskip(library, reason=f"{library} is not installed: pip install 'shoal-rl[bridges]'")
 
 CODE = """
 import pathlib

@@ -114,7 +114,7 @@ def test_without_matplotlib_it_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     point = {"values": {"gamma": 0.9}, "returns": [1.0], "mean": 1.0}
     table = {"experiment": {"env": "demo"}, "over": {"gamma": [0.9]}, "points": [point], "measure": ["return/a"]}
-    assert keep_sweep(tmp_path, table) == (None, "drawing needs matplotlib: pip install 'shoal[viz]'")
+    assert keep_sweep(tmp_path, table) == (None, "drawing needs matplotlib: pip install 'shoal-rl[plot]'")
     assert [file.name for file in tmp_path.iterdir()] == ["sweep.json"]
 
 

@@ -202,7 +202,7 @@ def test_doctor_knows_every_optional_package(shoal, monkeypatch):
         if extra not in doctor.FOR_OTHERS
         for text in texts
     }
-    assert declared - {"shoal"} <= set(doctor.PURPOSES)
+    assert declared - {"shoal-rl"} <= set(doctor.PURPOSES)
     report = shoal("doctor", "--json").json
     assert {"matplotlib", "ray", "pettingzoo", "torch"} <= {entry["name"] for entry in report["packages"]}
     assert all(entry["for"] and entry["extra"] in extras for entry in report["packages"])
@@ -216,7 +216,7 @@ def test_doctor_knows_every_optional_package(shoal, monkeypatch):
 
     monkeypatch.setattr("shoal.cli.commands.doctor.importlib.metadata.version", missing)
     said = shoal("doctor").out
-    assert "ray (training on a cluster: --cluster auto). To have it: pip install 'shoal[cluster]'" in said
+    assert "ray (training on a cluster: --cluster auto). To have it: pip install 'shoal-rl[cluster]'" in said
     assert "all is well" not in said
 
 

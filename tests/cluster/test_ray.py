@@ -26,7 +26,7 @@ from shoal.training import checkpoint
 from shoal.training.metrics import read_metrics
 from shoal.training.runner import run
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'shoal[cluster]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'shoal-rl[cluster]'")
 
 ROOT = Path(__file__).parents[2]
 

@@ -165,7 +165,7 @@ def test_options_of_evosax():
 def test_without_evosax_the_own_strategies_remain(monkeypatch):
     monkeypatch.setitem(sys.modules, "evosax", None)
     monkeypatch.setitem(sys.modules, "evosax.algorithms", None)
-    with pytest.raises(ShoalError, match=r'pip install "shoal\[evolution\]"'):
+    with pytest.raises(ShoalError, match=r"pip install 'shoal-rl\[evolution\]'"):
         make_strategy("cma_es")
 
 

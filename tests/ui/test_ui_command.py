@@ -59,7 +59,7 @@ def test_mistakes_are_said_in_words(root, tmp_path, capsys, monkeypatch, words, 
 def test_what_is_missing_is_named(capsys, monkeypatch):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else real(name))
-    assert "needs uvicorn: pip install 'shoal[ui]'" in _error(capsys)
+    assert "needs uvicorn: pip install 'shoal-rl[ui]'" in _error(capsys)
 
 
 @pytest.mark.slow

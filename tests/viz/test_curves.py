@@ -176,7 +176,7 @@ def test_nothing_to_draw_is_named(tmp_path, rows, message):
 def test_missing_matplotlib_says_what_to_install(tmp_path, monkeypatch):
     for module in ("matplotlib.figure", "matplotlib.backends.backend_agg"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ShoalError, match=r"pip install 'shoal\[viz\]'"):
+    with pytest.raises(ShoalError, match=r"pip install 'shoal-rl\[plot\]'"):
         draw_curves(tmp_path / "curves.png", _rows(3), title="t")
 
 

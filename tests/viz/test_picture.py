@@ -8,7 +8,7 @@ from shoal.core.errors import OptionError, RunError
 from shoal.core.types import Circles, Labels, Lines, Polygons, Scene
 from shoal.viz import draw_scene
 
-image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed: pip install 'shoal[viz]'")
+image = pytest.importorskip("matplotlib.image", reason="matplotlib is not installed: pip install 'shoal-rl[plot]'")
 
 
 def drawn(tmp_path, scene, **options):

@@ -10,7 +10,7 @@ from shoal.core.types import Circles, Labels, Lines, Polygons, Scene
 from shoal.viz.motion import read_motion
 from shoal.viz.raster import THEMES, MissingPillowError, Painter, SceneRenderer, mix, plain_text
 
-pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'shoal[video]'")
+pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'shoal-rl[video]'")
 RED = 4
 
 
@@ -145,5 +145,5 @@ def test_text_is_drawn_on_one_line():
 
 def test_missing_pillow_is_said_by_name(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "PIL.Image", None)
-    with pytest.raises(MissingPillowError, match=r"need Pillow: pip install 'shoal\[video\]'"):
+    with pytest.raises(MissingPillowError, match=r"need Pillow: pip install 'shoal-rl\[video\]'"):
         SceneRenderer()(Scene(circles=circle()))

@@ -10,7 +10,7 @@ from shoal.core.errors import OptionError
 from shoal.viz import reel as films
 from shoal.viz.reel import Look, MissingEncoderError, Panel, Reel, Take, make_film
 
-Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'shoal[video]'")
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install 'shoal-rl[video]'")
 SMALL = Look(size=64, fps=15)
 
 
@@ -44,7 +44,7 @@ def test_pictures_come_back(tmp_path, ending):
 
 
 def test_mp4_and_png(tmp_path):
-    pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is not installed: pip install 'shoal[video]'")
+    pytest.importorskip("imageio_ffmpeg", reason="imageio-ffmpeg is not installed: pip install 'shoal-rl[video]'")
     panels = [Panel("a world", "", [take(3)])]
     film = make_film(tmp_path / "film.MP4", panels, SMALL).read_bytes()
     assert film[4:8] == b"ftyp"
@@ -135,7 +135,7 @@ def test_what_is_no_look(look):
 
 def test_missing_encoder_is_said_by_name(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    with pytest.raises(MissingEncoderError, match=r"need imageio-ffmpeg: pip install 'shoal\[video\]'"):
+    with pytest.raises(MissingEncoderError, match=r"need imageio-ffmpeg: pip install 'shoal-rl\[video\]'"):
         make_film(tmp_path / "film.mp4", [Panel("", "", [take(1)])])
     film = make_film(tmp_path / "film.gif", [Panel("", "", [take(1)])], SMALL)
     assert film.read_bytes()[:3] == b"GIF"

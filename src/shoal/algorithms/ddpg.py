@@ -104,7 +104,7 @@ class DDPG(OffPolicy):
         return jnp.where(jax.random.uniform(whether) < policy.noise, other, actions.sample(for_sample))
 
     def apply(self, state: LearnerState, gradients: PyTree) -> LearnerState:
-        """One step of Adam; the slow networks follow. They and the actors move in every `policy_delay`th only (TD3)."""
+        """One step of Adam; the slow networks follow. They and the actors move in every `policy_delay`-th only (TD3)."""
         self = self.traced(state.hyper)
         new, delay = super().apply(state, gradients), self.policy_delay
         if delay == 1:

@@ -8,6 +8,8 @@ import difflib
 import shlex
 from collections.abc import Iterable
 
+from shoal.core.version import DISTRIBUTION
+
 _LONGEST = 200
 """The most letters of a value that are shown."""
 _FEW = 20
@@ -86,6 +88,11 @@ def require_positive(owner: str, **options: float) -> None:
 def shell_command(*words: object) -> str:
     """A `shoal` command that can be pasted into a shell: `shoal resume 'my run'`."""
     return shlex.join(["shoal", *map(str, words)])
+
+
+def install_command(extra: str, version: str = "") -> str:
+    """The command that installs what an extra stands for: `pip install 'shoal-rl[video]'`."""
+    return f"pip install '{DISTRIBUTION}[{extra}]{f'=={version}' if version else ''}'"
 
 
 def _short(text: str) -> str:

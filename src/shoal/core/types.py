@@ -76,12 +76,16 @@ class Circles(struct.PyTreeNode):
 
 
 class Polygons(struct.PyTreeNode):
+    """Filled polygons, all with the same number of corners."""
+
     points: jax.Array  # [k, corners, 2]
     colour: jax.Array  # [k] int32
     visible: jax.Array  # [k] bool
 
 
 class Lines(struct.PyTreeNode):
+    """Straight lines."""
+
     start: jax.Array  # [k, 2]
     end: jax.Array  # [k, 2]
     colour: jax.Array  # [k] int32
@@ -89,6 +93,8 @@ class Lines(struct.PyTreeNode):
 
 
 class Labels(struct.PyTreeNode):
+    """Short texts, centred at their positions; `text` is fixed when the program is compiled."""
+
     position: jax.Array  # [k, 2]
     visible: jax.Array  # [k] bool
     text: tuple[str, ...] = struct.field(pytree_node=False, default=())

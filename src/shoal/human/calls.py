@@ -15,7 +15,7 @@ from shoal.api.seats import RANDOM, dealt_seats, find_seats, seat_policies
 from shoal.api.targets import Changes, Target, attributed_to, make_experiment, open_known
 from shoal.api.words import names_arguments
 from shoal.batching.regroup import unwrap_regrouped
-from shoal.core.errors import OptionError, require
+from shoal.core.errors import OptionError, install_command, require
 from shoal.core.types import PyTree, Seat
 from shoal.human.game import Game
 from shoal.human.results import check_writable
@@ -168,7 +168,7 @@ def _server() -> Any:
         return importlib.import_module("shoal.human.server")
     except ModuleNotFoundError as error:
         if error.name in ("starlette", "uvicorn"):
-            raise OptionError(f"play: the package {error.name} is missing: pip install 'shoal[ui]'") from error
+            raise OptionError(f"play: the package {error.name} is missing: {install_command('ui')}") from error
         raise
 
 

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import lax
+from jax.extend.core import jaxpr_as_fun
 from jax.sharding import PartitionSpec as P
 
 from shoal.batching.regroup import unwrap_regrouped
@@ -36,6 +37,7 @@ from shoal.training import checkpoint, records
 from shoal.training import nan_guard as nonfinite
 from shoal.training.devices import AXIS, make_mesh, make_mesh_of_hosts, place
 from shoal.training.experiment import Experiment, Setup
+from shoal.training.local_program import LocalProgram
 from shoal.training.memory import Need, device_bytes, largest, need_of, on_host, require_room, size
 from shoal.training.program import MAX_UPDATES, CompiledProgram, Tally
 from shoal.training.run import check_weights, weights_from
@@ -81,18 +83,15 @@ class FusedProgram(CompiledProgram[Carry]):
         return tuple(self.traced[1])
 
     @functools.cached_property
-    def traced(self) -> tuple[Any, dict[str, Any]]:
-        """One update of one training, as a jaxpr, and its metrics' shapes; nothing is computed."""
-        update = functools.partial(self._update, axis=None)
-        jaxpr, (_, metrics) = jax.make_jaxpr(update, return_shape=True)(self._one())
-        return jaxpr, metrics
+    def traced(self) -> tuple[LocalProgram, dict[str, Any]]:
+        """One update as every device makes it, and its metrics' shapes; nothing is computed.
 
-    def _one(self) -> Carry:
-        """The shapes of one training's carry."""
-        carry = self.shapes()
-        if not self.stacked:
-            return carry
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), carry)
+        The code of worlds and learners is traced here alone: what is compiled repeats the operations found.
+        """
+        update = functools.partial(self._update, axis=self.axis)
+        spread = self.spread(jax.vmap(update) if self.stacked else update, self.specs())
+        whole, (_, metrics) = jax.make_jaxpr(spread, return_shape=True)(self.shapes())
+        return LocalProgram.of(whole), metrics
 
     @property
     def trainings(self) -> int:
@@ -102,19 +101,29 @@ class FusedProgram(CompiledProgram[Carry]):
     @functools.cached_property
     def need(self) -> Need:
         """The memory it needs, from its trace."""
-        carry, (jaxpr, metrics) = self._one(), self.traced
+        carry, (local, metrics) = self.shapes(), self.traced
         whole = () if on_host() else carry.learners  # without replays, which are split
         whole = jax.tree.map(lambda leaf: () if is_replay(leaf) else leaf, whole, is_leaf=is_replay)
-        table = 2 * 4 * MAX_UPDATES * len(metrics)  # of the running call and of the one being read
-        one = need_of(carry, jaxpr, whole)
-        return dataclasses.replace(one, made=one.made + table).times(self.trainings)
+        table = 2 * 4 * MAX_UPDATES * len(metrics) * self.trainings  # of the running call and of the one being read
+        one = need_of(carry, local.jaxpr, whole)
+        return dataclasses.replace(one, made=one.made * self.mesh.size + table)
 
     def init(self) -> Carry:
         """Fresh worlds and learners. Each device makes its share: a large replay would not fit on one."""
-        return jax.jit(self._init_all, out_shardings=self.shardings)()
+        initial, shapes = self._initial
+
+        def _init_all() -> Carry:
+            return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(initial)())
+
+        return jax.jit(_init_all, out_shardings=self.shardings)()
 
     def shapes(self) -> Carry:
-        return jax.eval_shape(self._init_all)
+        return self._initial[1]
+
+    @functools.cached_property
+    def _initial(self) -> tuple[Any, Carry]:
+        """What makes the carry, as a jaxpr, and the carry's shapes; nothing is computed."""
+        return jax.make_jaxpr(self._init_all, return_shape=True)()
 
     def begin(self) -> Carry:
         return with_weights(self, self.init())
@@ -129,11 +138,10 @@ class FusedProgram(CompiledProgram[Carry]):
         return (self.trainings,) if self.stacked else ()
 
     def step(self, carry: Carry, axis: str | None) -> tuple[Carry, jax.Array]:
-        def one(carry: Carry) -> tuple[Carry, jax.Array]:
-            carry, metrics = self._update(carry, axis)
-            return carry, self.row(metrics)
-
-        return jax.vmap(one)(carry) if self.stacked else one(carry)
+        del axis  # the program was traced with it
+        local, metrics = self.traced
+        carry, made = jax.tree.unflatten(jax.tree.structure((carry, metrics)), local(*jax.tree.leaves(carry)))
+        return carry, self.row(made, axis=-1)
 
     def policies(self, carry: Carry) -> dict[str, PyTree]:
         return jax.device_get(policies_of(carry.learners))

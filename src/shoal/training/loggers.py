@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from shoal.core.algorithm import Algorithm
-from shoal.core.errors import OptionError, RunError, ShoalError, require, unknown_name
+from shoal.core.errors import OptionError, RunError, ShoalError, install_command, require, unknown_name
 from shoal.core.files import check_folder, open_file, write_atomically
 from shoal.training import run_kinds
 from shoal.training.experiment import Experiment
@@ -258,9 +258,9 @@ def _place(path: str | None, folder: Path | None, name: str, logger: str) -> Pat
 
 
 def _require_package(logger: str, package: str) -> None:
-    """Refuses a logger whose package is missing, before the run begins."""
+    """Refuses a logger whose package is missing, before the run begins. Its extra has the logger's name."""
     if package not in sys.modules and importlib.util.find_spec(package) is None:
-        raise OptionError(f"the logger {logger} needs the package {package}: pip install {package}")
+        raise OptionError(f"the logger {logger} needs the package {package}: {install_command(logger)}")
 
 
 @contextlib.contextmanager

@@ -251,6 +251,16 @@ class CompiledProgram(Program[C]):
         """One update, and its row of metrics `[..., columns]`. axis: the mesh's, if it has several devices."""
 
     @property
+    def axis(self) -> str | None:
+        """The name that collectives give the devices, if there are several."""
+        return AXIS if self.mesh.size > 1 else None
+
+    def spread(self, function: Callable[..., Any], specs: C, *more: P) -> Callable[..., Any]:
+        """`function(carry, *more) -> carry, metrics` as every device calls it, with its share of the carry."""
+        given, made = (specs, *more), (specs, P())
+        return jax.shard_map(function, mesh=self.mesh, in_specs=given, out_specs=made, check_vma=False)
+
+    @property
     def shardings(self) -> C:
         return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self.specs())
 
@@ -259,15 +269,13 @@ class CompiledProgram(Program[C]):
         """The numbers 0 to `MAX_UPDATES` on the devices, so that no call copies one there."""
         whole = NamedSharding(self.mesh, P())
         if whole.is_fully_addressable:
-            return [jax.device_put(jnp.int32(count), whole) for count in range(MAX_UPDATES + 1)]
+            return jax.device_put([np.int32(count) for count in range(MAX_UPDATES + 1)], whole)
         return [place(np.int32(count), whole) for count in range(MAX_UPDATES + 1)]
 
     @functools.cached_property
     def advance(self) -> Any:
         """`advance(carry, count) -> carry, table [..., MAX_UPDATES, columns]`; donates the carry."""
-        local = functools.partial(self._advance, axis=AXIS if self.mesh.size > 1 else None)
-        specs = self.specs()
-        spread = jax.shard_map(local, mesh=self.mesh, in_specs=(specs, P()), out_specs=(specs, P()), check_vma=False)
+        spread = self.spread(functools.partial(self._advance, axis=self.axis), self.specs(), P())
         # Saying where results lie keeps the second call from looking like another program.
         return jax.jit(spread, donate_argnums=0, out_shardings=(self.shardings, NamedSharding(self.mesh, P())))
 

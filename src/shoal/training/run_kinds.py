@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from shoal.core.errors import RunError, ShoalError, UnknownNameError, shell_command, unknown_name
 from shoal.core.extensions import advise, sources
 from shoal.core.files import LEFTOVER, create_folder, read_json, write_atomically
-from shoal.core.version import VERSION
+from shoal.core.version import DISTRIBUTION, VERSION
 
 Settings = TypeVar("Settings")
 
@@ -189,7 +189,7 @@ def _read(folder: Path) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(found, int) or found > FORMAT:
         raise RunError(
             f"{folder} was made by a newer version of shoal ({data.get('shoal')}, format {found}; this one reads up to "
-            f"format {FORMAT}). Upgrade with `pip install -U shoal`."
+            f"format {FORMAT}). Upgrade with `pip install -U {DISTRIBUTION}`."
         )
     # Early folders do not state their kind; all except those of trainings have an entry of that name.
     kind = data.get("kind") or next((kind for kind in KINDS if kind in data), TRAINING)

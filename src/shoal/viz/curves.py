@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.errors import OptionError, ShoalError, require
+from shoal.core.errors import OptionError, ShoalError, install_command, require
 from shoal.viz.palette import EDGE, FAINT, INK, MUTED, PALETTE, colours_of
 from shoal.viz.replay import write_file
 
@@ -99,7 +99,7 @@ def matplotlib_classes() -> tuple[Any, Any]:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingMatplotlibError("drawing needs matplotlib: pip install 'shoal[viz]'") from error
+        raise MissingMatplotlibError(f"drawing needs matplotlib: {install_command('plot')}") from error
     return Figure, FigureCanvasAgg
 
 

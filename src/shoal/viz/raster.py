@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.errors import ShoalError, require
+from shoal.core.errors import ShoalError, install_command, require
 from shoal.core.types import Scene
 from shoal.viz.motion import Moment, Motion, Shapes, read_motion
 from shoal.viz.palette import PALETTE
 
-INSTALL = "pip install 'shoal[video]'"
+INSTALL = install_command("video")
 LEAST, MOST = 64, 4096
 """The least and the most pixels of the longer side of a picture."""
 _REFERENCE = 640

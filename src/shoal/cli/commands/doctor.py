@@ -16,7 +16,9 @@ from rich.table import Table
 from shoal.cli.arguments import Flag, parse
 from shoal.cli.runs import prepare
 from shoal.cli.terminal import console, emit, format_size, say
+from shoal.core.errors import install_command
 from shoal.core.extensions import problems
+from shoal.core.version import DISTRIBUTION
 from shoal.networks.own_torsos import TORSOS as TORSOS  # what packages declare is looked at too
 from shoal.ops.kernels import trust
 from shoal.training.bench import versions
@@ -34,6 +36,7 @@ PURPOSES = {
     "matplotlib": "learning curves (curves.png)",
     "mpe2": "PettingZoo's particle worlds: pettingzoo:mpe2.simple_spread_v3",
     "multi-agent-ale-py": "Atari games of several players",
+    "onnx": "policies as ONNX: shoal export RUN --format onnx",
     "open-spiel": "OpenSpiel's games: openspiel:leduc_poker",
     "pettingzoo": "PettingZoo's environments: pettingzoo:...",
     "pillow": "films, and pictures of worlds: shoal watch RUN --webp",
@@ -45,10 +48,11 @@ PURPOSES = {
     "torchrl": "our worlds in TorchRL",
     "uvicorn": "the server of shoal ui",
     "vmas": "VMAS scenarios: vmas:balance",
+    "wandb": "Weights & Biases: --log wandb",
 }
 """What Shoal can do with packages that it can do without."""
-FOR_OTHERS = ("dev", "docs", "cuda")
-"""Extras that are not looked for: for those who work on Shoal, and for GPUs, which advice of its own is about."""
+FOR_OTHERS = ("dev", "docs", "all", "viz", "cuda", "cuda12", "cuda13")
+"""Extras that are not looked for: for those who work on Shoal, sums of others, and GPUs, with their own advice."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,9 +90,9 @@ def _examine() -> dict[str, Any]:
     for package in packages:
         if package["version"] is None:
             lacking.setdefault(package["extra"], []).append(f"{package['name']} ({package['for']})")
-    advice = [f"{'; '.join(names)}. To have it: pip install 'shoal[{extra}]'" for extra, names in lacking.items()]
+    advice = [f"{'; '.join(names)}. To have it: {install_command(extra)}" for extra, names in lacking.items()]
     if Path("/dev/nvidiactl").exists() and jax.default_backend() == "cpu":
-        advice.append("there is a GPU, but JAX cannot use it: pip install 'shoal[cuda]'")
+        advice.append(f"there is a GPU, but JAX cannot use it: {_cuda_command()}")
     if browser is None:
         advice.append("no browser was found to watch replays with: copy replay.html to a machine that has one")
     if not report["cache"]["writable"]:
@@ -99,13 +103,13 @@ def _examine() -> dict[str, Any]:
 def optional_packages() -> list[tuple[str, str]]:
     """Packages that are not needed but useful, and the extra that installs each, as this distribution declares them."""
     try:
-        declared = importlib.metadata.requires("shoal") or []
+        declared = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:  # run from its source: nothing is declared
         return []
     found: dict[str, str] = {}
     for text in declared:
         name, extra = re.match(r"[\w.-]+", text), re.search(r"extra\s*==\s*['\"]([\w.-]+)['\"]", text)
-        if name and extra and name[0] != "shoal" and extra[1] not in FOR_OTHERS:
+        if name and extra and name[0] != DISTRIBUTION and extra[1] not in FOR_OTHERS:
             found[re.sub(r"[-_.]+", "-", name[0]).lower()] = extra[1]
     return sorted(found.items(), key=lambda entry: (entry[1], entry[0]))
 
@@ -116,6 +120,10 @@ def _package(name: str, extra: str) -> dict[str, Any]:
     except importlib.metadata.PackageNotFoundError:
         version = None
     return {"name": name, "extra": extra, "version": version, "for": PURPOSES.get(name, f"the extra {extra}")}
+
+
+def _cuda_command() -> str:
+    return f"{install_command('cuda13')}, or, where the driver is older than 580, {install_command('cuda12')}"
 
 
 def _device(device: Any) -> dict[str, Any]:
@@ -162,7 +170,7 @@ def _show(report: dict[str, Any]) -> None:
     for extra in dict.fromkeys(package["extra"] for package in report["packages"]):
         own = [package for package in report["packages"] if package["extra"] == extra]
         shown = [f"{package['name']} {package['version'] or '(missing)'}" for package in own]
-        table.add_row(f"shoal[{extra}]", ", ".join(shown))
+        table.add_row(f"{DISTRIBUTION}[{extra}]", ", ".join(shown))
     out.print(table)
     for advice in report["missing"]:
         say(out, f"missing: {advice}", style="yellow")

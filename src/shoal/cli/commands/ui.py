@@ -10,7 +10,7 @@ from tyro.conf import DisallowNone, Positional, arg
 
 from shoal.cli.arguments import Flag, parse
 from shoal.cli.terminal import console, display_path, emit, resolve_path, say
-from shoal.core.errors import OptionError, ShoalError, require
+from shoal.core.errors import OptionError, ShoalError, install_command, require
 
 ROOT = "runs"
 
@@ -87,4 +87,4 @@ def check_installed() -> None:
     """Says which extra is missing."""
     missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ShoalError(f"looking at runs in the browser needs {' and '.join(missing)}: pip install 'shoal[ui]'")
+        raise ShoalError(f"looking at runs in the browser needs {' and '.join(missing)}: {install_command('ui')}")

@@ -23,7 +23,7 @@ from typing import Any
 
 import jax
 
-from shoal.core.errors import OptionError
+from shoal.core.errors import OptionError, install_command
 from shoal.core.version import VERSION
 from shoal.training.devices import num_cores
 
@@ -33,7 +33,7 @@ try:
     from ray._private import ray_constants, services
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as missing:
-    raise OptionError("running on a cluster needs Ray: pip install 'shoal[cluster]'") from missing
+    raise OptionError(f"running on a cluster needs Ray: {install_command('cluster')}") from missing
 
 if not hasattr(_raylet, "AuthenticationTokenLoader"):
     raise OptionError(f"running on a cluster needs Ray 2.52 or newer, found {ray.__version__}: pip install 'ray>=2.52'")
@@ -305,8 +305,8 @@ def check_versions() -> None:
         except Exception as error:
             reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
             raise OptionError(
-                f"node {name} of the cluster cannot run shoal ({reason}). Install the same shoal there: pip install "
-                f"'shoal[cluster]=={VERSION}'"
+                f"node {name} of the cluster cannot run shoal ({reason}). Install the same shoal there: "
+                f"{install_command('cluster', VERSION)}"
             ) from error
         if theirs != ours:
             differing = ", ".join(f"{what} {theirs.get(what)} (here {ours[what]})" for what in ours if theirs != ours)

@@ -16,7 +16,7 @@ import optax
 from flax import struct
 from jax import lax
 
-from shoal.core.errors import OptionError, ShoalError, require_positive, unknown_name
+from shoal.core.errors import OptionError, ShoalError, install_command, require_positive, unknown_name
 from shoal.core.types import PyTree
 from shoal.populations.evolution.search import Draw, check_size
 
@@ -140,7 +140,7 @@ def _algorithms(wanted: str = "") -> dict[str, type]:
             if wanted
             else "those of evosax"
         )
-        raise MissingEvosaxError(f'{what}; evosax has more: pip install "shoal[evolution]"') from error
+        raise MissingEvosaxError(f"{what}; evosax has more: {install_command('evolution')}") from error
     return algorithms
 
 

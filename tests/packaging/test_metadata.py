@@ -1,0 +1,69 @@
+"""What the distribution says of itself: its name, its extras, and hints that name extras that exist."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from shoal.core.errors import install_command
+from shoal.core.version import DISTRIBUTION
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+WANTED = [
+    "plot",
+    "tensorboard",
+    "wandb",
+    "ui",
+    "video",
+    "cluster",
+    "evolution",
+    "bridges",
+    "torch",
+    "atari",
+    "cuda12",
+    "cuda13",
+    "onnx",
+    "all",
+]
+HINT = re.compile(r"""pip install ['"]?shoal(-rl)?\\?\[([\w,]+)|install_command\(['"](\w+)""")
+
+
+def parts(extra: str) -> set[str]:
+    """The extras that one refers to."""
+    (text,) = [text for text in EXTRAS[extra] if text.startswith(DISTRIBUTION)]
+    return set(text.removeprefix(f"{DISTRIBUTION}[").removesuffix("]").split(","))
+
+
+def test_names():
+    assert PROJECT["name"] == DISTRIBUTION == "shoal-rl"
+    assert PROJECT["scripts"] == {"shoal": "shoal.cli:main"}
+    assert len(PROJECT["urls"]) == 1  # one setting
+    supported = {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)}
+    assert supported <= set(PROJECT["classifiers"])
+
+
+def test_extras():
+    assert set(WANTED) | {"viz", "cuda", "dev"} == EXTRAS.keys()
+    assert parts("all") == set(WANTED) - {"all", "cuda12", "cuda13"}
+    assert parts("viz") == {"plot", "tensorboard"}
+    assert parts("cuda") == {"cuda13"}
+    assert parts("dev") <= parts("all")
+
+
+def test_the_command_that_installs():
+    assert install_command("video") == "pip install 'shoal-rl[video]'"
+    assert install_command("cluster", "0.1.0") == "pip install 'shoal-rl[cluster]==0.1.0'"
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "docs", "examples", "README.md"])
+def test_hints_name_the_distribution_and_extras_that_exist(folder):
+    place = ROOT / folder
+    files = [place] if place.is_file() else [*place.rglob("*.py"), *place.rglob("*.md")]
+    hints = [(file, *match.groups()) for file in files for match in HINT.finditer(file.read_text())]
+    for file, new_name, extras, called in hints:
+        assert new_name or called, f"{file} says pip install 'shoal[{extras}]': that is another project"
+        assert set((extras or called).split(",")) <= EXTRAS.keys() - {"viz", "cuda"}, file
+    assert len(hints) >= (0 if folder == "examples" else 1)
