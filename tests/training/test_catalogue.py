@@ -14,7 +14,7 @@ import pytest
 
 from shoal.algorithms.names import NAMES, name_of, named
 from shoal.core.errors import OptionError, RunError, UnknownNameError
-from shoal.training.catalogue import Catalogue, lines
+from shoal.training.catalogue import Catalogue, catalogue, lines
 from shoal.training.catalogue.facts import ALIASES, TELLING, algorithm_name
 from shoal.training.catalogue.store import Store
 from shoal.training.experiment import Experiment, Learner
@@ -494,17 +494,34 @@ def test_the_best_return_is_that_of_all_lines_and_only_new_ones_are_searched(roo
     path = make_run(blank, root / "run", rows, total_env_steps=64 * 2000) / "metrics.jsonl"
     runs = Catalogue(root)
     assert runs.entry("run").best_return == 7.5
-    size = path.stat().st_size
-    begun = []
+    searched = []
     search = lines._best_return
-    monkeypatch.setattr(lines, "_best_return", lambda file, *known: begun.append(known) or search(file, *known))
+    monkeypatch.setattr(lines, "_best_return", lambda text: searched.append(text) or search(text))
+    new = json.dumps(row(1000, [9.0, 10.0])) + "\n" + json.dumps(row(1001, None)) + "\n"
     with path.open("a") as file:
-        file.write(json.dumps(row(1000, [9.0, 10.0])) + "\n" + json.dumps(row(1001, None)) + "\n")
+        file.write(new)
     assert runs.entry("run").best_return == 9.5
-    assert begun == [(size, 7.5)]
+    assert searched == [new.encode()]
     path.unlink()
     path.write_text("".join(json.dumps(row(i, -2.0)) + "\n" for i in range(300)))
     assert runs.entry("run").best_return == -2.0
+
+
+def test_a_listing_searches_some_of_many_long_runs_and_says_so(root, blank, monkeypatch):
+    monkeypatch.setattr(lines, "SMALL", 4096)
+    monkeypatch.setattr(lines, "CHUNK", 4096)
+    monkeypatch.setattr(catalogue, "SEARCH_BYTES", 30_000)
+    for name in "ab":
+        make_run(blank, root / name, [row(i, 7.5 if i == 950 else -1.0) for i in range(1000)])
+    size = (root / "a" / "metrics.jsonl").stat().st_size
+    known = []
+    for _ in range(2 * size // 30_000 + 1):
+        known.append(sorted(entry.best_is_known for entry in Catalogue(root).entries()))  # by what is kept on disk
+    assert known[0] == [False, False]
+    assert known[-1] == [True, True]
+    assert known == sorted(known)
+    assert [entry.best_return for entry in Catalogue(root).entries()] == [7.5, 7.5]
+    assert Catalogue(root, cache=False).entry("b").best_return == 7.5
 
 
 def test_sides_that_win_what_others_lose_are_told_apart(root, blank):

@@ -225,7 +225,7 @@ def _rows(entries: Sequence[Entry], width: int) -> list[str]:
         "algorithm": [entry.algorithm for entry in entries],
         "environment": [entry.env for entry in entries],
         "tags": [_remarks(entry) for entry in entries],
-        "best": ["" if entry.best_return is None else f"{entry.best_return:.2f}" for entry in entries],
+        "best": [_best(entry) for entry in entries],
         "steps/s": ["" if entry.speed is None else format_count(entry.speed) for entry in entries],
         "seeds": [str(entry.num_seeds) for entry in entries],
         "ago": [format_age(now - entry.updated) for entry in entries],
@@ -265,6 +265,11 @@ def _return(entry: Entry) -> str:
         both = ", ".join(f"{name} {value:.2f}" for name, value in entry.sides.items())
         return both if len(both) <= MOST_SIDES_LETTERS else NO_SUM
     return "" if entry.last_return is None else f"{entry.last_return:.2f}"
+
+
+def _best(entry: Entry) -> str:
+    """The best return, or the best so far of a long run that is not searched yet."""
+    return "" if entry.best_return is None else f"{'' if entry.best_is_known else '≥ '}{entry.best_return:.2f}"
 
 
 def _remarks(entry: Entry) -> str:

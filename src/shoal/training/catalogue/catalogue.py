@@ -26,7 +26,7 @@ from shoal.core.errors import RunError, require, unknown_name
 from shoal.core.files import LEFTOVER
 from shoal.training import run_kinds
 from shoal.training.catalogue.facts import Facts, is_finished, read_facts
-from shoal.training.catalogue.lines import Columns, Digest, Line, lines_after, metric_names, read_digest
+from shoal.training.catalogue.lines import Columns, Digest, Line, lines_after, metric_names, read_digest, search_best
 from shoal.training.catalogue.notes import FILE as NOTES
 from shoal.training.catalogue.notes import read_notes, write_notes
 from shoal.training.catalogue.store import ABSENT, Record, Signature, Store
@@ -45,6 +45,8 @@ READERS = 16
 """Runs that are read at the same time."""
 MOST_TABLES, MOST_CELLS = 64, 1 << 23
 """Runs whose columns of metrics are kept in memory, and how many numbers of them all together."""
+SEARCH_BYTES, ENTRY_BYTES = 1 << 24, 1 << 28
+"""What is read for the best returns of long runs: by one listing, and for one run that is asked for by its name."""
 SAVE_SECONDS = 10.0
 """Time between two writes of what is known of the runs, if it keeps changing."""
 
@@ -58,10 +60,11 @@ class Entry:
     it; for an evolution its strategy, and `psro (ppo)` or `league (ppo)` for a population. env_steps: of each
     training, if several run side by side; 0 for a population, which counts iterations. update, num_updates: updates,
     generations or iterations, made and in all. Returns are means over seeds; of a very long run, the curve is that of
-    lines at even distances. sides: where sides win what others lose, the last return of each, in place of last_return
-    and best_return, as their sum is always 0. nash_conv: of a population. speed: env steps per second of all
-    trainings together. started, updated: seconds since 1970. problem: what is wrong with it, if anything. size: in
-    bytes.
+    lines at even distances. best_is_known: whether all lines have been searched for the best return; many long runs
+    take several listings, or `Catalogue.entry`, and best_return may be too small until then. sides: where sides win
+    what others lose, the last return of each, in place of last_return and best_return, as their sum is always 0.
+    nash_conv: of a population. speed: env steps per second of all trainings together. started, updated: seconds since
+    1970. problem: what is wrong with it, if anything. size: in bytes.
     """
 
     name: str
@@ -87,6 +90,7 @@ class Entry:
     curve: tuple[float, ...] = ()
     sides: Mapping[str, float] = dataclasses.field(default_factory=dict)
     nash_conv: float | None = None
+    best_is_known: bool = True
 
     @property
     def progress(self) -> float | None:
@@ -139,6 +143,7 @@ class Catalogue:
             self._loaded()
             folders = list(self._scan())
             self._read_ahead(folders)
+            self._search(folders, SEARCH_BYTES)
             found = [entry for name, files in folders if (entry := self._entry(name, files)) is not None]
             self._save({entry.name for entry in found})
         kept = [
@@ -158,8 +163,11 @@ class Catalogue:
     def entry(self, name: str) -> Entry:
         """One run by its name; an `UnknownNameError` with the nearest names if there is none."""
         folder = self.folder(name)
+        name, files = _normal(name), _files(folder)
         with self._lock:
-            found = self._entry(_normal(name), _files(folder))
+            self._record(name, files)
+            self._search([(name, files)], ENTRY_BYTES)
+            found = self._entry(name, files)
         if found is None:
             raise self._unknown(name)
         return found
@@ -266,6 +274,20 @@ class Catalogue:
             with ThreadPoolExecutor(READERS) as pool:
                 list(pool.map(lambda folder: self._record(*folder), new))
 
+    def _search(self, folders: Sequence[tuple[str, Mapping[str, os.stat_result]]], most: int) -> None:
+        """Searches on for the best returns of long runs; what is left waits for the next time."""
+        records = self._loaded()
+        for name, _ in folders:
+            record = records.get(name)
+            if most <= 0 or record is None or record.digest.is_searched:
+                continue
+            try:
+                digest = search_best(self.root / name / METRICS, record.digest, most)
+            except (RunError, OSError):  # it has vanished, and the next listing knows
+                continue
+            most -= digest.searched - record.digest.searched
+            records[name] = dataclasses.replace(record, digest=digest)
+
     def _entry(self, name: str, files: Mapping[str, os.stat_result]) -> Entry | None:
         """The entry of a run; None if the folder is none, or has vanished."""
         record = self._record(name, files)
@@ -297,6 +319,7 @@ class Catalogue:
             total_env_steps=total,
             last_return=digest.last_return,
             best_return=digest.best_return,
+            best_is_known=digest.is_searched,
             speed=digest.env_steps * digest.lanes / digest.seconds if digest.seconds and digest.env_steps else None,
             started=facts.started or files[run_kinds.CONFIG].st_mtime,
             problem=problem or ended,

@@ -6,6 +6,7 @@ JAX, so what tells them apart stands here a second time, and a test compares the
 
 import dataclasses
 import datetime
+import itertools
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -144,7 +145,7 @@ def _asked_for(provenance: Any) -> str:
         words = shlex.split(command) if isinstance(command, str) else []
     except ValueError:  # it was cut, within quotes
         return ""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in itertools.pairwise([*words, ""]):
         if word == "--algo" or word.startswith("--algo="):
             return (following if word == "--algo" else word[7:]).lower().replace("-", "_")
     return ""

@@ -3,9 +3,9 @@ and its columns, averaged as they are read.
 
 A run may write a hundred thousand lines and two hundred runs be looked at, so a digest parses the ends of a large
 file and lines at even distances between them; a small file is parsed whole. The best return alone is that of all
-lines: it is searched for in the bytes, and when the file has grown, only in what is new. Columns are read once, in
-the order of the file, and extended when it grows: they hold at most `2 * BUCKETS` means of neighbouring lines,
-however many lines there are.
+lines: it is searched for in the bytes, some megabytes at a time, and when the file has grown, only in what is new.
+Columns are read once, in the order of the file, and extended when it grows: they hold at most `2 * BUCKETS` means of
+neighbouring lines, however many lines there are.
 """
 
 import dataclasses
@@ -65,8 +65,8 @@ class Digest:
     gains: tuple[float, ...] = ()  # of the newest iterations of a population, each the largest of its players
     """of those that were made without uniform play; infinity for the others"""
     sides: tuple[tuple[str, float], ...] = ()  # the last returns of sides whose returns add up to 0
-    searched: int = 0  # bytes of the file in which the best return was searched for; 0: it was read whole
-    best_found: float | None = None  # in these bytes
+    searched: int = 0  # bytes at the beginning of a large file in which the best return was searched for
+    is_searched: bool = True  # whether that is all of it; the best return may be larger otherwise
 
 
 def read_digest(path: Path, newest: int = 1, before: Digest | None = None) -> Digest:
@@ -81,32 +81,47 @@ def read_digest(path: Path, newest: int = 1, before: Digest | None = None) -> Di
             return _digest(lines, last[-max(newest, 1) :])
         last = _last_lines(file, size)
         lines = [*_sample(file, size), *last[-1:]]
-        known = before if before is not None and before.searched <= size else Digest()
-        best, searched = _best_return(file, known.searched, known.best_found)
     found = _digest(lines, last[-max(newest, 1) :])
-    told = None if found.sides else best
-    return dataclasses.replace(found, best_return=told, searched=searched, best_found=best)
+    if found.sides:
+        return found
+    known = before if before is not None and before.searched <= size else Digest()
+    best = _larger(found.best_return, known.best_return if known.searched else None)
+    return dataclasses.replace(found, best_return=best, searched=known.searched, is_searched=False)
 
 
-def _best_return(file: IO[bytes], offset: int, best: float | None) -> tuple[float | None, int]:
-    """The best return of all whole lines behind a place of a file, or before it, and the place behind these lines."""
-    while text := os.pread(file.fileno(), CHUNK, offset):
-        while len(text) % CHUNK == 0 and b"\n" not in text and len(text) < MOST_LINE:
-            more = os.pread(file.fileno(), CHUNK, offset + len(text))
-            if not more:
-                break
-            text += more
-        whole = text[: text.rfind(b"\n") + 1]
-        if not whole:
-            break
-        for match in RETURN.finditer(whole):
-            try:
-                value = mean_of(json.loads(match[1]))
-            except ValueError:  # a damaged line
-                continue
-            best = value if value is not None and (best is None or value > best) else best
-        offset += len(whole)
-    return best, offset
+def search_best(path: Path, digest: Digest, most: int) -> Digest:
+    """The digest with the best return of about so many bytes more, all lines of which are looked at."""
+    best, offset, end = digest.best_return, digest.searched, digest.searched + most
+    with open_file(path, "rb") as file:
+        while offset < end:
+            text = os.pread(file.fileno(), CHUNK, offset)
+            while len(text) % CHUNK == 0 and text and b"\n" not in text and len(text) < MOST_LINE:
+                more = os.pread(file.fileno(), CHUNK, offset + len(text))
+                if not more:
+                    break
+                text += more
+            whole = text[: text.rfind(b"\n") + 1]
+            if not whole:
+                return dataclasses.replace(digest, best_return=best, searched=offset, is_searched=True)
+            best = _larger(best, _best_return(whole))
+            offset += len(whole)
+    return dataclasses.replace(digest, best_return=best, searched=offset)
+
+
+def _best_return(text: bytes) -> float | None:
+    """The best return in the text of whole lines."""
+    best = None
+    for found in RETURN.findall(text):
+        try:
+            value = mean_of(json.loads(found) if found[:1] == b"[" else float(found))
+        except ValueError:  # a damaged line
+            continue
+        best = _larger(best, value)
+    return best
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return other if one is None or (other is not None and other > one) else one
 
 
 def _digest(lines: Sequence[Line], last: Sequence[Line]) -> Digest:

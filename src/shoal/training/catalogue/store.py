@@ -53,7 +53,7 @@ _RECORD = {
         "gains": [Maybe(float)],
         "sides": {str: float},
         "searched": Whole(),
-        "best_found": Maybe(float),
+        "is_searched": bool,
     },
     "problem": Maybe(str),
     "foreign": bool,
