@@ -17,6 +17,9 @@ from shoal.core.errors import OptionError
 from shoal.core.files import file_stem
 from shoal.training.run import load_policies
 
+LOADER = "/".join([*plain_policy.__name__.split(".")[:-1], Path(plain_policy.__file__).name])
+"""The file that reads what is written here, from where the package is."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportOptions(StoredRunOptions):
@@ -50,10 +53,11 @@ def run(args: Sequence[str]) -> int:
     for name, policy in plain.items():
         policy.save(files[name])
     if options.json:
-        emit({"files": {name: str(file) for name, file in files.items()}, "updates": meta["update"]})
+        written = {name: str(file) for name, file in files.items()}
+        emit({"files": written, "updates": meta["update"], "loader": plain_policy.__file__})
     else:
         out = console()
         for name, file in files.items():
             say(out, f"{name}: {file}")
-        say(out, f"run them anywhere with {plain_policy.__file__}, which needs numpy alone: load(FILE)(view).action")
+        say(out, f"run them anywhere with {LOADER} of this package, which needs numpy alone: load(FILE)(view).action")
     return 0
