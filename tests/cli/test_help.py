@@ -179,6 +179,6 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(shoal, tmp_path, m
     assert few["updates"] == -(-few["experiment"]["total_env_steps"] // 1000)
     assert few["experiment"]["learners"]["agent"]["algorithm"]["name"] == "a2c"
     assert many["memory_bytes"] > few["memory_bytes"] > 0
-    assert_refused(shoal("train", "demo", "--dry-run", "--num-envs", "0"), "num_envs")
+    assert_refused(shoal("train", "demo", "--dry-run", "--num-envs", "0"), "--num-envs")
     assert_refused(shoal("train", "demo", "--print-config"), "Did you mean --dry-run?")
     assert list(tmp_path.iterdir()) == []

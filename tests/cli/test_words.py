@@ -346,7 +346,7 @@ def test_refusals_name_options_as_they_are_typed(message, typed, told):
     [
         ("--algo.learning-rate fast", "--algo.learning-rate: 'fast' is not a number"),
         ("--num-envs True", "--num-envs: 'True' is not a whole number"),
-        ("--algo.critic none", "--algo.critic must be one of own, global, got 'none'"),
+        ("--algo.critic none", "--algo.critic must be one of 'own', 'global', got 'none'"),
     ],
 )
 def test_values_are_refused_in_words(shoal, typed, told):

@@ -269,6 +269,8 @@ def test_every_page_has_the_same_head(name):
 
     page = filled_page(name, "a <title>", {}).decode()
     head = page[: page.index("<style>")]
-    assert head.startswith("<!doctype html>") and "<title>a &lt;title&gt;</title>" in head
-    assert head.count("script-src 'sha256-") == 1 and "@" not in head
+    assert head.startswith("<!doctype html>")
+    assert "<title>a &lt;title&gt;</title>" in head
+    assert head.count("script-src 'sha256-") == 1
+    assert "@" not in head
     assert page.count("<head>") == page.count("</head>") == 1

@@ -124,7 +124,7 @@ def _comments(cls: type) -> dict[str, str]:
 
 
 def flatten(data: Any, path: str = "") -> dict[str, Any]:
-    """Plain data by dotted names: `learners.team.algorithm.gamma`. What the policies of a learner are is one setting."""
+    """Plain data by dotted names: `learners.team.algorithm.gamma`. The policies of a learner are one setting."""
     if not isinstance(data, Mapping) or not data or path.endswith(".policies"):
         return {path: data}
     found = {}
@@ -164,9 +164,8 @@ def differences(first: Config, second: Config) -> list[Difference]:
 
 def _is_parent(pair: Difference, names: Sequence[str]) -> bool:
     """Whether one has nothing under a name where the other has settings, which are told themselves."""
-    return (
-        pair.first in ({}, ABSENT) and pair.second in ({}, ABSENT) and any(n.startswith(f"{pair.name}.") for n in names)
-    )
+    empty = pair.first in ({}, ABSENT) and pair.second in ({}, ABSENT)
+    return empty and any(name.startswith(f"{pair.name}.") for name in names)
 
 
 def _learners(data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -336,14 +336,10 @@ def _headline(box: str) -> str:
 
 def _in_words(headline: str) -> str:
     """What tyro says of a value, in the words of our other refusals."""
-    headline = re.sub(
-        r"^Error parsing (\S+): could not convert string to float: (.*)$", r"\1: \2 is not a number", headline
-    )
     headline = re.sub(r"^Error parsing (\S+: )", r"\1", headline)
+    headline = re.sub(r"could not convert string to float: (.*)$", r"\1 is not a number", headline)
     found = re.fullmatch(r"invalid choice (.*) for argument '(.*)'\. Expected one of \((.*)\)\.", headline, re.DOTALL)
-    return (
-        f"{found[2]} must be one of {found[3].replace(chr(39), '').rstrip(',')}, got {found[1]}" if found else headline
-    )
+    return f"{found[2]} must be one of {found[3].rstrip(',')}, got {found[1]}" if found else headline
 
 
 def as_typed(message: str, args: Sequence[str]) -> str:

@@ -72,12 +72,8 @@ def _play_at_random(options: EvalOptions) -> int:
     if not options.random:
         hint = f"`{shell_command('eval', options.run, '--random')}` plays at random in it"
         raise OptionError(f"{options.run} is a world or a preset, and eval is for runs; {hint}")
-    for name, typed in (
-        ("opponent", options.opponent),
-        ("explore", options.explore),
-        ("checkpoint", options.checkpoint),
-    ):
-        if typed:
+    for name in ("opponent", "explore", "checkpoint"):
+        if vars(options)[name]:
             raise OptionError(f"--random plays everybody at random: leave out --{name}")
     experiment = find_experiment(options.run)
     with attributed_to(experiment.env, "evaluation"):

@@ -28,7 +28,7 @@ from shoal.training.run import RunFolder, weights_sha256
 from shoal.training.run_kinds import TRAINING
 from shoal.training.runner import Local
 
-LARGE_CHECKPOINT = 50e6
+LARGE_CHECKPOINT = 20e6
 """Bytes of a checkpoint that are worth a word."""
 FURTHER = {
     "--total-env-steps",
@@ -110,16 +110,13 @@ def _dry_run(
 
 
 def _about_checkpoints(experiment: Experiment, size: int | None) -> list[str]:
-    """How much room checkpoints take, if that is much: most of it are replays."""
+    """How much room checkpoints take, if that is much, as it is with replays."""
     if size is None or size < LARGE_CHECKPOINT:
         return []
     kept = experiment.keep_checkpoints
     less = "; --keep-checkpoints 1 keeps the newest alone" if kept > 1 else ""
-    replays = (
-        " with their replays"
-        if any(learner.algorithm.traits.warm_up for learner in experiment.learners.values())
-        else ""
-    )
+    replayed = any(learner.algorithm.traits.warm_up for learner in experiment.learners.values())
+    replays = " with their replays" if replayed else ""
     return [f"checkpoints{replays}: about {format_size(size)} each, {kept} are kept{less}"]
 
 
