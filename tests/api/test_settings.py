@@ -13,6 +13,7 @@ from shoal.api.targets import find_experiment
 from shoal.core.errors import OptionError, RunError
 from shoal.envs.wrappers import FrameStack
 from shoal.presets.known import known_returns
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.run import open_run
 from tests.api.conftest import SMALL
 
@@ -68,7 +69,7 @@ def test_part_of_the_settings(tmp_path):
         ("a.json", "{", "a.json is not JSON"),
         ("a.json", "[1]", "must hold settings by name, and holds a list"),
         ("a.toml", 'env = "mpe/simple_spread"\nnum_env = 3', "unknown entry 'num_env'. Did you mean 'num_envs'"),
-        ("a.toml", 'env = "mpe/simple_spread"\nnum_envs = "3"', "num_envs: expected int, got '3'"),
+        ("a.toml", 'env = "mpe/simple_spread"\nnum_envs = "3"', "num_envs must be a whole number, got '3'"),
         ("a.toml", 'env = "mpe/simple_spread"\nnum_envs = 0', "num_envs must be greater than 0"),
         ("a.toml", "num_envs = 8", "needs at least `env`"),
         ("a.toml", 'env = "mpe/simple_spred"', "Did you mean 'mpe/simple_spread'"),
@@ -109,6 +110,15 @@ def test_differences():
     assert found["learners.team.algorithm.critic"] == ("own", "global")
     alone = first.replace(learners={"me": first.learners["team"]})
     assert [one.name for one in differences(first, alone)] == ["learners.name"]
+
+
+def test_policies_and_settings_below_a_name_differ_once():
+    """One learner plays everybody without saying so, the other names them; one world has options, the other none."""
+    first = Experiment("mpe/simple_spread", env_options={"num_agents": 2})
+    second = Experiment("mpe/simple_spread").replace(learners={"agent": Learner(policies={"agent": ("agent",)})})
+    found = [one.name for one in differences(first, second)]
+    assert [name for name in found if "policies" in name] == ["learners.*.policies"]
+    assert [name for name in found if "env_options" in name] == ["env_options.num_agents"]
 
 
 def test_what_presets_reach():

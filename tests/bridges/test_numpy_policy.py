@@ -192,3 +192,10 @@ def test_views_masks_and_memories_that_do_not_fit():
         plain(view, memory=plain.initial_memory(3))
     with pytest.raises(ValueError, match="memory must be"):
         plain(view, memory=plain.initial_memory(2)[:1])
+
+
+def test_the_command_names_its_loader_by_a_path_that_is_there():
+    from shoal.cli.commands.export import LOADER
+
+    assert LOADER == "shoal/bridges/plain_policy.py"
+    assert Path(plain_policy.__file__).as_posix().endswith(LOADER)

@@ -147,7 +147,7 @@ def test_freeze_and_weights_name_learners():
         (["demo", "--algo", "dqn", "--algo.clip-eps", "1"], "All options: `shoal train demo --algo dqn --help`"),
         (["demo", "--algo.learning-rate", "inf"], "learning_rate must be at least 0 and finite, got inf"),
         (["demo", "stray"], "unexpected argument 'stray'"),
-        (["demo", "--algo.learning-rate", "fast"], "could not convert string to float: 'fast'"),
+        (["demo", "--algo.learning-rate", "fast"], "--algo.learning-rate: 'fast' is not a number"),
         (["demo", "--algo.learning-rate", "-1"], "learning_rate must be at least 0"),
         (["demo", "--seed"], "Missing value for argument '--seed'"),
         (["demo", "--seed", "1.5"], "'1.5' is not a whole number"),

@@ -47,23 +47,23 @@ def test_options_of_our_worlds_are_not_those_of_others(shoal, command):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["train", "demo", "--num-envs", "0"], "num_envs must be greater than 0, got 0"),
-        (["train", "demo", "--num-steps", "-1"], "num_steps must be greater than 0, got -1"),
-        (["train", "demo", "--total-env-steps", "0"], "total_env_steps must be greater than 0"),
-        (["train", "demo", "--num-seeds", "0"], "num_seeds must be greater than 0"),
+        (["train", "demo", "--num-envs", "0"], "--num-envs must be greater than 0, got 0"),
+        (["train", "demo", "--num-steps", "-1"], "--num-steps must be greater than 0, got -1"),
+        (["train", "demo", "--total-env-steps", "0"], "--total-env-steps must be greater than 0"),
+        (["train", "demo", "--num-seeds", "0"], "--num-seeds must be greater than 0"),
         (["train", "demo", "--seed", "-1"], "seed must be between 0"),
         (["train", "demo", "--devices", "0"], "devices must be greater than 0"),
-        (["train", "demo", "--checkpoint-minutes", "0"], "checkpoint_minutes must be greater than 0"),
+        (["train", "demo", "--checkpoint-minutes", "0"], "--checkpoint-minutes must be greater than 0"),
         (["train", "demo", "--algo.minibatches", "0"], "minibatches must be greater than 0"),
         (["train", "demo", "--algo.network.hidden", "0"], "hidden must be"),
-        (["train", "mpe/simple_spread", "--env.num-agents", "0"], "num_agents must be"),
+        (["train", "mpe/simple_spread", "--env.num-agents", "0"], "--env.num-agents must be"),
         (["train", "tag/grid", "--env.num-taggers", "20", "--env.grid-length", "3"], "at most the number of cells, 16"),
-        (["bench", "env", "tag/grid", "--num-envs", "0"], "num_envs must be greater than 0"),
-        (["bench", "env", "tag/grid", "--num-steps", "-4"], "num_steps must be greater than 0"),
+        (["bench", "env", "tag/grid", "--num-envs", "0"], "--num-envs must be greater than 0"),
+        (["bench", "env", "tag/grid", "--num-steps", "-4"], "--num-steps must be greater than 0"),
         (["train", "demo", "--host-index", "0"], "--host-index is for several hosts: add --hosts N"),
         (["train", "demo", "--hosts", "2"], "which of them is this? Add --host-index"),
         (["train", "demo", "--hosts", "1", "--host-index", "0"], "hosts must be a whole number, 2 or greater"),
-        (["train", "demo", "--hosts", "2", "--host-index", "2"], "host_index must be between 0 and 1"),
+        (["train", "demo", "--hosts", "2", "--host-index", "2"], "--host-index must be between 0 and 1"),
         (["train", "demo", "--hosts", "2", "--host-index", "1", "--coordinator", "here"], "must be ADDRESS:PORT"),
         (["bench", "train", "demo", "--seconds", "0"], "seconds must be greater than 0"),
     ],
@@ -74,7 +74,7 @@ def test_impossible_sizes(shoal, args, words):
 
 def test_copies_that_do_not_fit_the_minibatches(shoal, tmp_path):
     outcome = shoal("train", "demo", "--num-envs", "7", "--algo.minibatches", "4", "--run-dir", tmp_path / "run")
-    assert_refused(outcome, "num_envs must be a multiple", "4", "Try 8")
+    assert_refused(outcome, "--num-envs must be a multiple", "4", "Try 8")
     assert not (tmp_path / "run").exists()
 
 

@@ -207,7 +207,7 @@ def test_watch_writes_a_page(shoal, world, trained, tmp_path, monkeypatch):
     assert "<script" in page.read_text()
     assert shoal("watch", trained, "--import", world, "--out", page, "--json").json["replay"] == str(page)
     assert_refused(
-        shoal("watch", trained, "--import", world, "--seed-index", "1"), "seed_index must be between 0 and 0"
+        shoal("watch", trained, "--import", world, "--seed-index", "1"), "--seed-index must be between 0 and 0"
     )
 
 

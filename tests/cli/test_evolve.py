@@ -112,7 +112,7 @@ def test_a_strategy_of_evosax_by_name():
         (["--population", "5"], "population must be even"),
         (["--strategy", "open_ess"], "unknown strategy 'open_ess'. Did you mean 'open_es'"),
         (["--evolve", "agnt"], "unknown policy to evolve 'agnt'. Did you mean 'agent'"),
-        (["--std", "0"], "OpenES: std must be at least"),
+        (["--std", "0"], "OpenES: --std must be at least"),
         (["--num-envs", "64"], "shoal evolve has no --num-envs"),
         (["--strategy", "erl", "--algo", "ppo"], "'ppo', which has no replay"),
         (["--strategy", "snes", "--option", "std"], "--option must be NAME=VALUE"),

@@ -111,7 +111,7 @@ def test_exports_from_python(cartpole, tmp_path):
         (["gymnasium:Nope-v0"], "gymnasium:Nope-v0: Environment `Nope` doesn't exist"),
         (["gymnasium:CartPole-v1", "--wrap", "agent_ids"], "runs on the host, where Shoal's wrappers do not apply"),
         (["gymnasium:CartPole-v1", "--env-option", "x"], "--env-option must be NAME=VALUE"),
-        (["gymnasium:CartPole-v1", "--num-seeds", "2"], "num_seeds must be 1, got 2"),
+        (["gymnasium:CartPole-v1", "--num-seeds", "2"], "--num-seeds must be 1, got 2"),
     ],
 )
 def test_refused(args, said, tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 
 import pytest
 
@@ -162,14 +163,22 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(shoal, tmp_path, m
     small = ("--algo", "a2c", "--algo.network.hidden", "4", "--num-steps", "10", "--dry-run")
     told = shoal("train", "control/cartpole", *small, "--num-envs", "100", "--total-env-steps", "9500")
     assert told.code == 0
-    for words in ("10 updates of 1,000 env steps, 10,000 in all", "A2C(learning_rate=", "memory: about", "dry run"):
+    for words in ("10 updates of 1,000 env steps, 10,000 in all", "memory: about", "dry run"):
         assert words in told.out
+    settings = tomllib.loads(told.out)
+    assert settings["learners"]["agent"]["algorithm"]["name"] == "a2c"
+    assert "checkpoints" not in "".join(line for line in told.out.splitlines() if line.startswith("#"))
+    replayed = shoal("train", "mpe/simple_spread", "--algo", "vdn", "--dry-run").out
+    assert "# checkpoints with their replays: about " in replayed
+    seeded = shoal("train", "matrix/stag_hunt", "--dry-run").out
+    assert "# seed 3 is the preset's own: --seed N takes another" in seeded
+    assert "preset's own" not in shoal("train", "matrix/stag_hunt", "--seed", "4", "--dry-run").out
     few, many = (
         shoal("train", "control/cartpole", *small, "--num-envs", number, "--json").json for number in (100, 100_000)
     )
     assert few["updates"] == -(-few["experiment"]["total_env_steps"] // 1000)
     assert few["experiment"]["learners"]["agent"]["algorithm"]["name"] == "a2c"
     assert many["memory_bytes"] > few["memory_bytes"] > 0
-    assert_refused(shoal("train", "demo", "--dry-run", "--num-envs", "0"), "num_envs")
+    assert_refused(shoal("train", "demo", "--dry-run", "--num-envs", "0"), "--num-envs")
     assert_refused(shoal("train", "demo", "--print-config"), "Did you mean --dry-run?")
     assert list(tmp_path.iterdir()) == []

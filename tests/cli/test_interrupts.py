@@ -167,12 +167,22 @@ def test_ctrl_c_while_modules_are_imported(module):
 def test_programs_compiled_one_after_the_other_count_on(capsys, monkeypatch):
     """A run compiles several programs, with moments between them: the seconds told go on."""
     watch, compiling = interrupts._Watch(-1), [True]
-    monkeypatch.setattr(interrupts, "_compiling", lambda: compiling[0])
+    monkeypatch.setattr(interrupts, "is_compiling", lambda: compiling[0])
     for now in range(61):
         compiling[0] = now not in (14, 15) and not 30 < now < 40
         watch.look(float(now))
     counted = [int(line.split()[2]) for line in capsys.readouterr().err.splitlines()]
     assert counted == [10, 20, 30, 10, 20]  # those after ten seconds are another's
+
+
+def test_small_programs_between_slow_updates_are_not_spoken_of(capsys, monkeypatch):
+    """Each update takes two seconds and is followed by a moment in which something is traced."""
+    watch, compiling = interrupts._Watch(-1), [True]
+    monkeypatch.setattr(interrupts, "is_compiling", lambda: compiling[0])
+    for quarter in range(4 * 80):
+        compiling[0] = quarter < 4 * 12 or quarter % 8 == 0
+        watch.look(quarter / 4)
+    assert capsys.readouterr().err == "compiling ... 10 s\n"
 
 
 @pytest.mark.slow

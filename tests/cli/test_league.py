@@ -39,8 +39,8 @@ def test_roles_of_every_second_iteration(shoal, tmp_path):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("0", "league: exploit_every must be a whole number, at least 1, got 0"),
-        ("-2", "league: exploit_every must be a whole number, at least 1, got -2"),
+        ("0", "league: --exploit-every must be a whole number, at least 1, got 0"),
+        ("-2", "league: --exploit-every must be a whole number, at least 1, got -2"),
         ("1.5", "--exploit-every"),
         ("often", "--exploit-every"),
     ],

@@ -45,7 +45,7 @@ def test_exact_responses_need_no_devices(shoal, population, tmp_path):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--checkpoint-minutes", "0"), "checkpoint_minutes must be greater than 0"),
+        (("--checkpoint-minutes", "0"), "--checkpoint-minutes must be greater than 0"),
         (("--devices", "0"), "devices must be greater than 0"),
         (("--generations", "3"), "unknown option --generations"),
     ],

@@ -188,3 +188,20 @@ def test_listing_needs_no_jax(here):
     code = "import sys; from shoal.cli import main; main(['runs']); print('jax' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout.splitlines()[-1] == "False"
+
+
+def test_zero_sum_runs_tell_their_sides_and_populations_nash_conv():
+    from shoal.cli.commands.catalogue import NO_SUM, _best, _return, _steps
+    from shoal.training.catalogue import Entry
+
+    def run(kind="training", **more):
+        return Entry("run", Path("run"), kind, "finished", **more)
+
+    assert _return(run(sides={"left": 0.5, "right": -0.5})) == "left 0.50, right -0.50"
+    assert _return(run(sides={f"player_{i}": 0.0 for i in range(9)})) == NO_SUM
+    assert _return(run("psro", nash_conv=0.25)) == "NashConv 0.2500"
+    assert (_return(run(last_return=0.0)), _return(run())) == ("0.00", "")
+    assert _best(run(best_return=1.0)) == "1.00"
+    assert _best(run(best_return=1.0, best_is_known=False)) == "≥ 1.00"
+    assert _steps(run("psro", update=3, num_updates=4)) == "3/4 iterations"
+    assert _steps(run("evolution", update=3, num_updates=4)) == "3/4 generations"

@@ -51,7 +51,7 @@ def test_wrong_options_for_a_sweep_that_goes_on(shoal, tmp_path, monkeypatch):
     plan = Sweep(Experiment("matrix/matching_pennies"), {"gamma": (0.9, 0.99)})
     create(tmp_path / "parts", plan)
     assert_refused(shoal("resume", "parts", "--cluster", "auto"), "is a sweep", "leave out --cluster")
-    assert_refused(shoal("resume", "parts", "--checkpoint-minutes", "0"), "checkpoint_minutes must be greater than 0")
+    assert_refused(shoal("resume", "parts", "--checkpoint-minutes", "0"), "--checkpoint-minutes must be greater than 0")
     assert_refused(shoal("sweep", "parts", "--over", "gamma=0.9"), "unknown option --over")
     for command in ("eval", "watch", "train"):
         assert_refused(shoal(command, "parts"), "is a run of `shoal sweep`, not of training")

@@ -14,7 +14,7 @@ import pytest
 import shoal as package
 from shoal.algorithms import A2C, ALGORITHMS, DDPG, DQN, NAMES, PPO, SAC, named
 from shoal.algorithms.names import name_of
-from shoal.cli.arguments import whole_number
+from shoal.cli.arguments import as_typed, whole_number
 from shoal.cli.commands import doctor
 from shoal.cli.commands.psro import PsroOptions, translate_arguments
 from shoal.cli.runs import Hints, TrainOptions
@@ -315,3 +315,50 @@ def test_options_without_effect_on_a_cluster_are_refused(tmp_path, options, word
     where = Cluster(launcher=ThreadLauncher()) if "eval_every" in options else "auto"
     with pytest.raises(OptionError, match=words):
         package.train("control/cartpole", tmp_path / "run", cluster=where, progress=False, **options)
+
+
+@pytest.mark.parametrize(
+    ("message", "typed", "told"),
+    [
+        (
+            "num_envs must be a multiple of 4, got 7",
+            "--algo.minibatches 4",
+            "--num-envs must be a multiple of 4, got 7",
+        ),
+        ("PPO: gamma must be at most 1, got 2.0", "--algo.gamma 2", "PPO: --algo.gamma must be at most 1, got 2.0"),
+        (
+            "Network: hidden must be 1, got (0,)",
+            "--algo.network.hidden=0",
+            "Network: --algo.network.hidden must be 1, got 0",
+        ),
+        ("its warm_up must be less", "--algo.warm_up 9", "its --algo.warm-up must be less"),
+        ("runs/num_envs is no run", "--num-envs 3", "runs/num_envs is no run"),
+        ("x: seed must be 0, got None", "--seed 1", "x: --seed must be 0, got none"),
+        ("unknown seed 'gamma'", "--seed 1 --algo.gamma 2", "unknown seed 'gamma'"),
+    ],
+)
+def test_refusals_name_options_as_they_are_typed(message, typed, told):
+    assert as_typed(message, ["train", "demo", *typed.split()]) == told
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("--algo.learning-rate fast", "--algo.learning-rate: 'fast' is not a number"),
+        ("--num-envs True", "--num-envs: 'True' is not a whole number"),
+        ("--algo.critic none", "--algo.critic must be one of 'own', 'global', got 'none'"),
+    ],
+)
+def test_values_are_refused_in_words(shoal, typed, told):
+    outcome = shoal("train", "demo", *typed.split())
+    assert_refused(outcome, told)
+    assert "Error parsing" not in outcome.err
+
+
+def test_random_play_is_evaluated_without_a_run(shoal):
+    world = "matrix/matching_pennies"
+    told = shoal("eval", world, "--random", "--episodes", "4", "--json").json
+    assert (told["env"], told["policy"], told["mean_return"]["all"], "updates" in told) == (world, "random", 0.0, False)
+    assert "4 random episodes" in shoal("eval", world, "--random", "--episodes", "4").out
+    assert_refused(shoal("eval", world), f"`shoal eval {world} --random` plays at random in it")
+    assert_refused(shoal("eval", world, "--random", "--explore"), "leave out --explore")

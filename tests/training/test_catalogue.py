@@ -14,8 +14,8 @@ import pytest
 
 from shoal.algorithms.names import NAMES, name_of, named
 from shoal.core.errors import OptionError, RunError, UnknownNameError
-from shoal.training.catalogue import Catalogue, lines
-from shoal.training.catalogue.facts import TELLING, algorithm_name
+from shoal.training.catalogue import Catalogue, catalogue, lines
+from shoal.training.catalogue.facts import ALIASES, TELLING, algorithm_name
 from shoal.training.catalogue.store import Store
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.folder_lock import is_locked, lock_folder
@@ -160,7 +160,7 @@ def test_every_kind_of_run_is_listed():
     kinds = {name: found[name].kind for name in ("ppo", "sweep", "pbt", "evolution", "psro")}
     assert kinds == {"ppo": "training", "sweep": "sweep", "pbt": "pbt", "evolution": "evolution", "psro": "psro"}
     assert found["evolution"].algorithm == "open_es"
-    assert (found["psro"].algorithm, found["psro_exact"].algorithm) == ("ppo", "exact")
+    assert (found["psro"].algorithm, found["psro_exact"].algorithm) == ("psro (ppo)", "psro (exact)")
     assert found["evolution"].total_env_steps == 1600
     assert found["pbt"].speed == 4 * found["pbt"].env_steps / Catalogue(GOLDEN).lines_after("pbt", 0)[0][-1]["seconds"]
 
@@ -486,3 +486,83 @@ def test_needs_no_jax():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "False", done.stderr
+
+
+def test_the_best_return_is_that_of_all_lines_and_only_new_ones_are_searched(root, blank, monkeypatch):
+    monkeypatch.setattr(lines, "SMALL", 4096)
+    rows = [row(i, 7.5 if i == 333 else -1.0) for i in range(1000)]
+    path = make_run(blank, root / "run", rows, total_env_steps=64 * 2000) / "metrics.jsonl"
+    runs = Catalogue(root)
+    assert runs.entry("run").best_return == 7.5
+    searched = []
+    search = lines._best_return
+    monkeypatch.setattr(lines, "_best_return", lambda text: searched.append(text) or search(text))
+    new = json.dumps(row(1000, [9.0, 10.0])) + "\n" + json.dumps(row(1001, None)) + "\n"
+    with path.open("a") as file:
+        file.write(new)
+    assert runs.entry("run").best_return == 9.5
+    assert searched == [new.encode()]
+    path.unlink()
+    path.write_text("".join(json.dumps(row(i, -2.0)) + "\n" for i in range(300)))
+    assert runs.entry("run").best_return == -2.0
+
+
+def test_a_listing_searches_some_of_many_long_runs_and_says_so(root, blank, monkeypatch):
+    monkeypatch.setattr(lines, "SMALL", 4096)
+    monkeypatch.setattr(lines, "CHUNK", 4096)
+    monkeypatch.setattr(catalogue, "SEARCH_BYTES", 30_000)
+    for name in "ab":
+        make_run(blank, root / name, [row(i, 7.5 if i == 950 else -1.0) for i in range(1000)])
+    size = (root / "a" / "metrics.jsonl").stat().st_size
+    known = []
+    for _ in range(2 * size // 30_000 + 1):
+        known.append(sorted(entry.best_is_known for entry in Catalogue(root).entries()))  # by what is kept on disk
+    assert known[0] == [False, False]
+    assert known[-1] == [True, True]
+    assert known == sorted(known)
+    assert [entry.best_return for entry in Catalogue(root).entries()] == [7.5, 7.5]
+    assert Catalogue(root, cache=False).entry("b").best_return == 7.5
+
+
+def test_sides_that_win_what_others_lose_are_told_apart(root, blank):
+    """Their sum is always 0, which says nothing; a team that scores nothing has a return of 0."""
+    opposed = [row(i, 0.0, **{"return/left": 0.5 * i, "return/right": -0.5 * i}) for i in (1, 2)]
+    make_run(blank, root / "opposed", opposed)
+    make_run(blank, root / "team", [row(1, 0.0, **{"return/a": 0.0, "return/b": 0.0})])
+    make_run(blank, root / "mixed", [*opposed, row(3, 1.0, **{"return/left": 2.0, "return/right": -1.0})])
+    for _ in range(2):  # the second one from the cache
+        found = {entry.name: entry for entry in Catalogue(root).entries()}
+        assert found["opposed"].sides == {"left": 1.0, "right": -1.0}
+        assert found["opposed"].curve == (0.5, 1.0)
+        assert (found["opposed"].last_return, found["opposed"].best_return) == (None, None)
+        assert (found["team"].sides, found["team"].last_return) == ({}, 0.0)
+        assert (found["mixed"].sides, found["mixed"].last_return) == ({}, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("shoal train x --algo ippo", "ippo"),
+        ("shoal train x --algo=IPPO --seed 1", "ippo"),
+        ("shoal train x --algo ppo", "ppo"),
+        ("shoal train x --algo iql", "ppo"),
+        ("shoal train 'x --algo ippo", "ppo"),
+        ("shoal train x --algo", "ppo"),
+        ("python train.py", "ppo"),
+    ],
+)
+def test_an_algorithm_has_the_name_that_it_was_asked_for_by(root, blank, command, name):
+    path = make_run(blank, root / "run")
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"provenance": {"command": command}}))
+    assert Catalogue(root, cache=False).entry("run").algorithm == name
+
+
+def test_aliases_are_those_of_the_command_line():
+    from shoal.algorithms.names import NAMES, name_of
+
+    silent = {name for name, known in NAMES.items() if known.options and name_of(named(name)) != name}
+    assert silent == set(ALIASES)
+    for name, (built_from, options) in ALIASES.items():
+        assert (NAMES[name].cls.name, NAMES[name].options) == (built_from, options)
+        assert algorithm_name(to_plain(named(name)), name) == name

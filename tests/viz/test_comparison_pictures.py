@@ -49,6 +49,15 @@ def test_groups_have_colours_of_the_palette_in_order(found):
     assert [line.get_color() for line in lines] == list(PALETTE[1:4])
 
 
+def test_no_dot_of_final_performance_lies_on_the_edge():
+    same = compare([make_run(name, (1.0, 1.0, 4.0)) for name in "ab"], by="run")
+    axes = same.plot("final")
+    low, high = axes.get_xlim()
+    places = [float(x) for line in axes.lines for x in line.get_xdata()]
+    assert min(places) - low > 0.02 * (high - low)
+    assert high - max(places) > 0.02 * (high - low)
+
+
 def test_more_groups_than_colours_are_told_apart_by_dashes():
     many = compare([make_run(f"run {i}", (float(i), i + 1.0)) for i in range(10)], by="run")
     styles = {(line.get_color(), str(line.get_linestyle())) for line in many.plot("curves").lines}

@@ -261,3 +261,16 @@ def test_one_frame_and_one_shape_are_enough(browser, tmp_path):
     browser.settle()
     assert browser.js("[shoal.playing, shoal.frame, shoal.followed]") == [False, 0, None]
     assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("name", ["film.html", "history.html", "population.html", "replay.html", "tournament.html"])
+def test_every_page_has_the_same_head(name):
+    from shoal.viz.replay import filled_page
+
+    page = filled_page(name, "a <title>", {}).decode()
+    head = page[: page.index("<style>")]
+    assert head.startswith("<!doctype html>")
+    assert "<title>a &lt;title&gt;</title>" in head
+    assert head.count("script-src 'sha256-") == 1
+    assert "@" not in head
+    assert page.count("<head>") == page.count("</head>") == 1

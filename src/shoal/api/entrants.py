@@ -180,7 +180,7 @@ def difference(one: Experiment, other: Experiment) -> str:
         names = [", ".join(repr(wrapper) for wrapper in experiment.wrappers) or "none" for experiment in (other, one)]
         told.append(f"its wrappers are {names[0]}, not {names[1]}")
     if one.randomise != other.randomise:
-        told.append(f"randomise is {other.randomise}, not {one.randomise}")
+        told.append(f"its params are {'' if other.randomise else 'not '}randomised")
     return "; ".join(told)
 
 

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from shoal.api.figures import describe_iteration, format_count, format_duration, format_size
 from shoal.api.figures import sparkline as sparkline
+from shoal.core.compiling import is_compiling
 from shoal.training.callbacks import Listener, Progress
 from shoal.training.devices import memory_in_use
 from shoal.training.experiment import Config, Experiment, make_world
@@ -226,7 +227,8 @@ class _LiveTable(_View):
         table.add_column(justify="right", style="dim", no_wrap=True)
         table.add_column(no_wrap=True)
         if self.progress is None:
-            table.add_row("compiling", format_duration(time.monotonic() - self.began))
+            doing = "compiling" if is_compiling() else "first updates"
+            table.add_row(doing, format_duration(time.monotonic() - self.began))
         else:
             self._fill(table, self.progress)
         return Panel(table, title=Text(self.title, style="bold"), title_align="left", border_style="cyan", expand=False)

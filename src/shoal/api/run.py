@@ -58,7 +58,10 @@ class Run:
 
     @functools.cached_property
     def metrics(self) -> dict[str, np.ndarray]:
-        """A tidy table with the columns update, env_steps, seed, name and value: `pandas.DataFrame(run.metrics)`."""
+        """A tidy table with the columns update, env_steps, seed, name and value: `pandas.DataFrame(run.metrics)`.
+
+        `return` and `length` are those of episodes that ended: an update in which none did has no rows of them.
+        """
         first = self.experiment.seed
         return tidy(self.lines, range(first, first + self.experiment.num_seeds))
 

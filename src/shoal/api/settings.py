@@ -42,14 +42,15 @@ def read_settings(path: str | Path) -> Config:
     if "format" in data:  # of a run
         entry = data.get(own)
         data = {**entry, **{name: data.get(name) for name in shared}} if isinstance(entry, Mapping) else {}
+    if kind == TRAINING and "env" not in data:
+        raise OptionError(f"{file}: an experiment needs at least `env`, the name of a world")
     try:
         config = from_plain(run_kinds.config_class(kind), data, own, Origin(str(file)))
         config.played.origin.admit(config.played.env, config.played.env_options)
     except ShoalError as error:
         raise OptionError(f"{file}: {str(error).removeprefix(f'{file}: ')}") from error
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
-        lacking = " An experiment needs at least `env`." if isinstance(error, TypeError) and kind == TRAINING else ""
-        raise OptionError(f"{file} cannot be read as settings ({error!s:.300}).{lacking}") from error
+        raise OptionError(f"{file} cannot be read as settings ({error!s:.300}).") from error
     return config
 
 
@@ -123,8 +124,8 @@ def _comments(cls: type) -> dict[str, str]:
 
 
 def flatten(data: Any, path: str = "") -> dict[str, Any]:
-    """Plain data by dotted names: `learners.team.algorithm.gamma`."""
-    if not isinstance(data, Mapping) or not data:
+    """Plain data by dotted names: `learners.team.algorithm.gamma`. The policies of a learner are one setting."""
+    if not isinstance(data, Mapping) or not data or path.endswith(".policies"):
         return {path: data}
     found = {}
     for name, entry in data.items():
@@ -158,7 +159,13 @@ def differences(first: Config, second: Config) -> list[Difference]:
     ours, theirs = flatten(one), flatten(other)
     names = [*ours, *(name for name in theirs if name not in ours)]
     pairs = [Difference(name, ours.get(name, ABSENT), theirs.get(name, ABSENT)) for name in names]
-    return [pair for pair in pairs if pair.first is ABSENT or pair.second is ABSENT or pair.first != pair.second]
+    return [pair for pair in pairs if pair.first != pair.second and not _is_parent(pair, names)]
+
+
+def _is_parent(pair: Difference, names: Sequence[str]) -> bool:
+    """Whether one has nothing under a name where the other has settings, which are told themselves."""
+    empty = pair.first in ({}, ABSENT) and pair.second in ({}, ABSENT)
+    return empty and any(name.startswith(f"{pair.name}.") for name in names)
 
 
 def _learners(data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if message is None or os.environ.get("SHOAL_DEBUG"):
                 raise
             with contextlib.suppress(OSError):  # the terminal may be closed
-                complain(message)
+                complain(_as_typed(message, argv or ()) if isinstance(error, ShoalError) else message)
             if ours and isinstance(error, HostError):  # JAX would wait at the end for those that are gone
                 sys.stdout.flush()
                 sys.stderr.flush()
@@ -201,6 +201,11 @@ def _overview(only: str = "") -> None:
             out.print(f"  {line:<60}  {what}", soft_wrap=True)
         out.print("\nTARGET is a world (shoal envs) or a preset (shoal presets); RUN is the folder of a run.")
         out.print("--json makes a command print one JSON object. SHOAL_DEBUG=1 shows tracebacks of all errors.")
+
+
+def _as_typed(message: str, argv: Sequence[str]) -> str:
+    """See `arguments.as_typed`, which takes a while to import."""
+    return importlib.import_module("shoal.cli.arguments").as_typed(message, argv)
 
 
 def _readable(error: Exception) -> str | None:

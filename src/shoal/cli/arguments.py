@@ -216,7 +216,7 @@ def parse(
             raise
         headline = _headline(said.getvalue()).replace(f"Missing from {prog}:", "missing")
         headline = re.sub(r"^missing (\S+) (.*) \(required\)$", r"missing \1, \2", headline)
-        raise _own_error(stop) or OptionError(f"{prog}: {headline}") from None
+        raise _own_error(stop) or OptionError(f"{prog}: {_in_words(headline)}") from None
     if unknown:
         raise OptionError(_unknown_option(options, unknown, prog, full or prog))
     return parsed
@@ -332,6 +332,32 @@ def _headline(box: str) -> str:
     titled = bool(sections[0]) and len(filled) > 1
     found = filled[1 if titled else 0] if filled else box.strip()
     return found if len(found) <= LONGEST else f"{found[: LONGEST - 160]} ... {found[-150:]}"  # what was typed was long
+
+
+def _in_words(headline: str) -> str:
+    """What tyro says of a value, in the words of our other refusals."""
+    headline = re.sub(r"^Error parsing (\S+: )", r"\1", headline)
+    headline = re.sub(r"could not convert string to float: (.*)$", r"\1 is not a number", headline)
+    found = re.fullmatch(r"invalid choice (.*) for argument '(.*)'\. Expected one of \((.*)\)\.", headline, re.DOTALL)
+    return f"{found[2]} must be one of {found[3].rstrip(',')}, got {found[1]}" if found else headline
+
+
+def as_typed(message: str, args: Sequence[str]) -> str:
+    """A refusal in the words of the command line: options as they are typed there, and no values as Python writes them.
+
+    An option that was typed is called so; those of every experiment are, also if a preset has them.
+    """
+    flags = {"num_envs": "--num-envs", "num_steps": "--num-steps", "total_env_steps": "--total-env-steps"}
+    for word in args:
+        flag = word.partition("=")[0]
+        if flag.startswith("--"):
+            flags[flag[2:].rpartition(".")[2].replace("-", "_")] = flag.replace("_", "-")
+    for name, flag in flags.items():
+        follows = "" if "_" in name else r"(?= must be)"
+        message = re.sub(rf"(?<![-\w.`'/]){re.escape(name)}(?![\w=/.'`]){follows}", flag, message)
+    message = re.sub(r"\bgot \(([^()]*?),?\)", r"got \1", message)
+    words = {"None": "none", "True": "true", "False": "false"}
+    return re.sub(r"\bgot (None|True|False)\b", lambda found: f"got {words[found[1]]}", message)
 
 
 def _unknown_option(options: type[Any], unknown: Sequence[str], prog: str, full: str) -> str:

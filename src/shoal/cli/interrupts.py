@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shoal.cli.leaving import INTERRUPTED
+from shoal.core.compiling import is_compiling
 from shoal.core.stopping import saves
 
 TICK_SECONDS = 0.25
@@ -30,8 +31,6 @@ COMPILING_SECONDS = 10.0
 PAUSE_SECONDS = 3.0
 """Programs that are compiled with no longer pause between them are spoken of as one."""
 AGAIN = "Ctrl-C again ends it at once"
-COMPILERS = {"jax._src.compiler", "jax._src.interpreters.mlir", "jax._src.interpreters.partial_eval"}
-"""Modules in which a thread is found while JAX compiles a program, or traces and lowers it before."""
 
 
 @contextlib.contextmanager
@@ -66,6 +65,7 @@ class _Watch:
         self.compiling_since: float | None = None
         self.paused_at: float | None = None  # or is compiling
         self.told_at = 0.0
+        self.pauses = 0.0  # seconds since then in which nothing was compiled
 
     def run(self) -> None:
         while True:
@@ -106,7 +106,7 @@ class _Watch:
         if self.missed:
             self.missed, self.repeated = False, self.repeated + 1
             _thread.interrupt_main()
-        compiling = _compiling()
+        compiling = is_compiling()
         if self.end_at is not None and now >= self.end_at:
             end()
         if self.answer_at is not None and now >= self.answer_at:
@@ -116,24 +116,22 @@ class _Watch:
         if not compiling:
             self.paused_at = now if self.paused_at is None else self.paused_at
             return
-        over = self.paused_at is not None and now - self.paused_at > PAUSE_SECONDS
-        self.paused_at = None
-        if self.compiling_since is None or over:
-            self.compiling_since = self.told_at = now
+        pause, self.paused_at = 0.0 if self.paused_at is None else now - self.paused_at, None
+        self.pauses += pause
+        if self.compiling_since is None or pause > PAUSE_SECONDS:
+            self._begin(now)
         elif now - self.told_at >= COMPILING_SECONDS:
-            self.told_at += COMPILING_SECONDS
+            if 2 * self.pauses > now - self.told_at:  # it trains, and now and then makes something small
+                self._begin(now)
+                return
+            self.told_at, self.pauses = self.told_at + COMPILING_SECONDS, 0.0
             if type(sys.stderr).__name__ != "FileProxy":  # a live table, which shows the time itself
                 tell(f"compiling ... {round(self.told_at - self.compiling_since)} s")
 
-
-def _compiling() -> bool:
-    """Whether JAX is making a program in some thread."""
-    for frame in sys._current_frames().values():
-        while frame is not None:
-            if frame.f_globals.get("__name__") in COMPILERS:
-                return True
-            frame = frame.f_back
-    return False
+    def _begin(self, now: float) -> None:
+        """A program is being made that has nothing to do with those before."""
+        self.compiling_since = self.told_at = now
+        self.pauses = 0.0
 
 
 def tell(text: str) -> None:

@@ -63,6 +63,12 @@ def memory_needed(program: Any) -> int | None:
     return need.taken(program.num_devices) if isinstance(need, Need) else None
 
 
+def checkpoint_bytes(program: Any) -> int | None:
+    """About the size of a checkpoint of a program: all that it keeps, replays included; None where it is not known."""
+    need = getattr(program, "need", None)
+    return need.held if isinstance(need, Need) else None
+
+
 def free_bytes() -> int:
     """Memory that this process can still allocate: what the machine has available, within the process's limits."""
     found = [_available(), _cgroup(), _address_space()]

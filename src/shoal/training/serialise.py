@@ -6,6 +6,7 @@ class's name, which the family maps to the class.
 
 import collections.abc
 import dataclasses
+import json
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from shoal.core.errors import OptionError, UnknownNameError, require, unknown_na
 from shoal.core.origin import DATA, Origin
 from shoal.envs.wrappers import Wrapper, wrapper_class
 
+_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 UNSTORED = {"stored": False}
 """Marks a field that does not go into JSON."""
 
@@ -131,5 +133,6 @@ def _member(args: tuple[Any, ...], data: Any) -> Any:
 
 def _expect(data: Any, kind: type, where: str) -> Any:
     if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
-        raise OptionError(f"{where}: expected {kind.__name__}, got {data!r}")
+        got = repr(data) if isinstance(data, str) else json.dumps(data, default=repr)
+        raise OptionError(f"{where} must be {_WORDS.get(kind, kind.__name__)}, got {got}")
     return data

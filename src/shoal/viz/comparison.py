@@ -138,6 +138,7 @@ def _draw_band(
 def _draw_final(axes: Any, drawing: Mapping[str, Any], name: str, final: Mapping[str, Any]) -> None:
     """A row for each group: its interval as a bar, the IQM as a line across it, each seed as a dot."""
     styles = _styles(drawing["groups"])
+    axes.use_sticky_edges = False  # where a bar begins, a dot would be cut in half
     for row, (group, found) in enumerate(final.items()):
         colour = styles[group]["color"]
         if found.low is not None:

@@ -33,7 +33,7 @@ def history_page(
         "points": [{key: point[key] for key in ("update", "env_steps", "page", "data", "returns")} for point in points],
     }
     return filled_page(
-        "history.html", title, data, {"@page-hashes@": " ".join(f"'{each}'" for each in hashes.values())}
+        "history.html", title, data, {"@page-hashes@": "".join(f" '{each}'" for each in hashes.values())}
     )
 
 

@@ -109,6 +109,7 @@ def filled_page(name: str, title: str, payload: dict[str, Any], more: Mapping[st
         "@title@": html.escape(title),
         "@data@": _script_safe_json(payload),
         "@script-hash@": script_hash(name),
+        "@page-hashes@": "",
         **(more or {}),
     }
     page = re.sub("|".join(slots), lambda slot: slots[slot[0]], read_template(name))

@@ -10,17 +10,20 @@ from typing import Annotated
 
 from tyro.conf import DisallowNone, Positional, arg
 
-from shoal.api.figures import format_age, sparkline
+from shoal.api.figures import format_age, sparkline, unsigned
 from shoal.cli.arguments import Flag, Folder, RunArgument, parse
 from shoal.cli.terminal import console, display_path, emit, format_count, format_size, pluralise, resolve_path, say
 from shoal.core.errors import OptionError, RunError, unknown_name
 from shoal.training.catalogue import STATUSES, Catalogue, Entry
-from shoal.training.run_kinds import CONFIG
+from shoal.training.run_kinds import CONFIG, EVOLUTION
 
 ROOTS = ("runs", "sweeps")
 """Folders that commands make runs in, unless told otherwise."""
 CURVE = 12
 """Letters of a curve."""
+MOST_SIDES_LETTERS = 32
+"""The longest list of sides and their returns that stands in a table."""
+NO_SUM = "-"
 Text = DisallowNone[str | None]
 Words = Annotated[Positional[tuple[str, ...]], arg(metavar="TAG")]
 Runs = Annotated[Positional[tuple[str, ...]], arg(metavar="RUN")]
@@ -89,6 +92,8 @@ def run(args: Sequence[str]) -> int:
         say(out, row.rstrip(), style="bold" if number == 0 else "")
     counts = [f"{count} {status}" for status in STATUSES if (count := sum(one.status == status for one in found))]
     say(out, f"{pluralise(len(found), 'run')}: {', '.join(counts)}")
+    if any(_return(entry) == NO_SUM for entry in found):
+        say(out, f"{NO_SUM}: sides win what others lose, so their returns add up to 0; `shoal show RUN` tells each")
     for entry in found:
         if entry.problem:
             say(out, f"{display_path(entry.path)}: {entry.problem}", style="yellow")
@@ -214,13 +219,13 @@ def _rows(entries: Sequence[Entry], width: int) -> list[str]:
     columns = {
         "run": [display_path(entry.path) for entry in entries],
         "status": [entry.status for entry in entries],
-        "return": ["" if entry.last_return is None else f"{entry.last_return:.2f}" for entry in entries],
+        "return": [_return(entry) for entry in entries],
         "curve": [sparkline(entry.curve, CURVE) for entry in entries],
         "steps": [_steps(entry) for entry in entries],
         "algorithm": [entry.algorithm for entry in entries],
         "environment": [entry.env for entry in entries],
         "tags": [_remarks(entry) for entry in entries],
-        "best": ["" if entry.best_return is None else f"{entry.best_return:.2f}" for entry in entries],
+        "best": [_best(entry) for entry in entries],
         "steps/s": ["" if entry.speed is None else format_count(entry.speed) for entry in entries],
         "seeds": [str(entry.num_seeds) for entry in entries],
         "ago": [format_age(now - entry.updated) for entry in entries],
@@ -248,7 +253,23 @@ def _steps(entry: Entry) -> str:
     """How far a run is: env steps, or what a population counts."""
     if entry.total_env_steps:
         return f"{format_count(entry.env_steps)}/{format_count(entry.total_env_steps)}"
-    return f"{entry.update}/{entry.num_updates}" if entry.num_updates else ""
+    counted = "generations" if entry.kind == EVOLUTION else "iterations"
+    return f"{entry.update}/{entry.num_updates} {counted}" if entry.num_updates else ""
+
+
+def _return(entry: Entry) -> str:
+    """What a run has come to: its return, those of two sides of which one wins what the other loses, or NashConv."""
+    if entry.nash_conv is not None:
+        return f"NashConv {unsigned(entry.nash_conv)}"
+    if entry.sides:
+        both = ", ".join(f"{name} {value:.2f}" for name, value in entry.sides.items())
+        return both if len(both) <= MOST_SIDES_LETTERS else NO_SUM
+    return "" if entry.last_return is None else f"{entry.last_return:.2f}"
+
+
+def _best(entry: Entry) -> str:
+    """The best return, or the best so far of a long run that is not searched yet."""
+    return "" if entry.best_return is None else f"{'' if entry.best_is_known else '≥ '}{entry.best_return:.2f}"
 
 
 def _remarks(entry: Entry) -> str:

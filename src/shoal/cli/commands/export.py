@@ -16,6 +16,9 @@ from shoal.cli.runs import StoredRunOptions, open_stored, parse_stored, results_
 from shoal.cli.terminal import console, emit, say, warn
 from shoal.training.run import load_policies
 
+LOADER = "/".join([*plain_policy.__name__.split(".")[:-1], Path(plain_policy.__file__).name])
+"""The file that reads what is written here, from where the package is."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportOptions(StoredRunOptions):
@@ -46,12 +49,13 @@ def run(args: Sequence[str]) -> int:
     folder = Path(options.out or options.folder or results_path(found, "policies"))
     files = save_policies(plain, folder, options.format, options.force)
     if options.json:
-        emit({"files": {name: str(file) for name, file in files.items()}, "updates": meta["update"]})
+        written = {name: str(file) for name, file in files.items()}
+        emit({"files": written, "updates": meta["update"], "loader": plain_policy.__file__})
     else:
         out = console()
         for name, file in files.items():
             say(out, f"{name}: {file}")
         say(out, f"run them anywhere {FORMATS[options.format].hint}")
         if options.format == "numpy":
-            say(out, f"plain_policy.py is {plain_policy.__file__}")
+            say(out, f"plain_policy.py is {LOADER} of this package")
     return 0

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from rich.table import Table
 from tyro.conf import Positional, arg
 
+from shoal.api.figures import unsigned
 from shoal.api.settings import ABSENT, differences, is_settings_file, open_config, read_settings, settings_data
 from shoal.api.settings import settings_toml as write_settings
 from shoal.api.targets import OWN_FILE, find_experiment, import_files
@@ -122,7 +123,7 @@ def _interval(found: Mapping[str, float]) -> str:
 
 
 def _reached(entry: Entry) -> dict[str, Any]:
-    names = ("status", "env_steps", "last_return", "best_return")
+    names = ("status", "env_steps", "last_return", "best_return", "sides", "nash_conv")
     return {name: getattr(entry, name) for name in names}
 
 
@@ -132,6 +133,11 @@ def _about_run(entry: Entry) -> list[str]:
     if entry.last_return is not None and entry.best_return is not None:
         figures = f"return {entry.last_return:.2f} at the end, {entry.best_return:.2f} at best, while training"
         lines.append(f"has reached, after {format_count(entry.env_steps)} env steps: {figures}")
+    if entry.sides:
+        figures = ", ".join(f"{name} {value:.2f}" for name, value in entry.sides.items())
+        lines.append(f"last returns, after {format_count(entry.env_steps)} env steps: {figures}; their sum is always 0")
+    if entry.nash_conv is not None:
+        lines.append(f"NashConv {unsigned(entry.nash_conv)} after {pluralise(entry.update, 'iteration')}")
     origin = Catalogue(entry.path, cache=False).config(".").get("provenance")
     for name in ("command", "date", "git_commit"):
         if isinstance(origin, Mapping) and isinstance(origin.get(name), str):

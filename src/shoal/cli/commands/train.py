@@ -1,12 +1,14 @@
 """`shoal train TARGET`, and how a run of it goes on."""
 
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from shoal.api.settings import settings_toml
 from shoal.api.targets import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import scan
@@ -17,14 +19,17 @@ from shoal.cli.terminal import console, display_path, emit, format_size, plurali
 from shoal.cluster.advice import read_status
 from shoal.cluster.run import Cluster
 from shoal.core.errors import shell_command
+from shoal.presets import names
 from shoal.training.experiment import Experiment
 from shoal.training.hosts import HostedProgram, bytes_per_update
 from shoal.training.loop import TrainingResult
-from shoal.training.memory import memory_needed
+from shoal.training.memory import checkpoint_bytes, memory_needed
 from shoal.training.run import RunFolder, weights_sha256
 from shoal.training.run_kinds import TRAINING
 from shoal.training.runner import Local
 
+LARGE_CHECKPOINT = 20e6
+"""Bytes of a checkpoint that are worth a word."""
 FURTHER = {
     "--total-env-steps",
     "--import",
@@ -52,19 +57,26 @@ def train(args: Sequence[str]) -> int:
     folder = runs.new_folder(options, experiment)
     check_world(experiment)
     if options.dry_run:
-        return _dry_run(experiment, on, folder, options)
+        return _dry_run(experiment, on, folder, options, args)
     if hosts := runs.following(on):
         return runs.follow_and_report(RunFolder(folder, experiment), on, hosts, options)
     if runs.names_run(args, TRAINING):
         more = "To train that run further instead, --total-env-steps must be the only other option."
         say(console(options.json), f"a new run with the options of a run, from its start. {more}", style="yellow")
-    return runs.run_and_report(TrainingView(RunFolder(folder, experiment), on.prepare(experiment), options))
+    ready = on.prepare(experiment)
+    size = checkpoint_bytes(ready.program) if isinstance(ready, Local) else None
+    for line in (*_about_seed(experiment, args), *_about_checkpoints(experiment, size)):
+        say(console(options.json), line)
+    return runs.run_and_report(TrainingView(RunFolder(folder, experiment), ready, options))
 
 
-def _dry_run(experiment: Experiment, on: Local | Cluster, folder: Path, options: TrainOptions) -> int:
-    """Says what would be trained. Nothing is compiled, and nothing is written."""
+def _dry_run(
+    experiment: Experiment, on: Local | Cluster, folder: Path, options: TrainOptions, args: Sequence[str]
+) -> int:
+    """Says what would be trained, as settings that can be trained. Nothing is compiled, and nothing is written."""
     ready = on.prepare(experiment) if isinstance(on, Local) else on
     needs = memory_needed(ready.program) if isinstance(ready, Local) and ready.program else None
+    size = checkpoint_bytes(ready.program) if isinstance(ready, Local) and ready.program else None
     devices = ready.program.num_devices if isinstance(ready, Local) and ready.program else None
     if options.json:
         emit(
@@ -74,24 +86,45 @@ def _dry_run(experiment: Experiment, on: Local | Cluster, folder: Path, options:
                 "env_steps": experiment.num_updates * experiment.num_envs * experiment.num_steps,
                 "devices": devices,
                 "memory_bytes": needs,
+                "checkpoint_bytes": size,
                 "run_dir": str(folder),
             }
         )
         return 0
-    out, each = console(), experiment.num_envs * experiment.num_steps
-    say(out, describe_experiment(experiment), style="bold")
-    updates = pluralise(experiment.num_updates, "update")
-    say(out, f"{updates} of {each:,} env steps, {experiment.num_updates * each:,} in all")
-    for name, learner in experiment.learners.items():
-        out.print(f"{name}: {learner.algorithm}")
+    each, updates = experiment.num_envs * experiment.num_steps, pluralise(experiment.num_updates, "update")
+    told = [
+        describe_experiment(experiment),
+        f"{updates} of {each:,} env steps, {experiment.num_updates * each:,} in all",
+        *_about_seed(experiment, args),
+    ]
     if isinstance(on, Cluster):
-        say(out, f"on a cluster, {describe_plan(on.plan)}" if on.plan else "on a cluster")
+        told.append(f"on a cluster, {describe_plan(on.plan)}" if on.plan else "on a cluster")
     elif needs is not None:
-        say(out, f"memory: about {format_size(needs)} on {pluralise(devices or 1, 'device')}")
+        told.append(f"memory: about {format_size(needs)} on {pluralise(devices or 1, 'device')}")
     else:
-        say(out, "memory: that of its environments, which run on the host, cannot be told beforehand")
-    say(out, f"run folder: {display_path(folder)}. This was a dry run: nothing is trained, nothing is written.")
+        told.append("memory: that of its environments, which run on the host, cannot be told beforehand")
+    told += _about_checkpoints(experiment, size)
+    told.append(f"run folder: {display_path(folder)}. This was a dry run: nothing is trained, nothing is written.")
+    sys.stdout.write(settings_toml(experiment, told))
     return 0
+
+
+def _about_checkpoints(experiment: Experiment, size: int | None) -> list[str]:
+    """How much room checkpoints take, if that is much, as it is with replays."""
+    if size is None or size < LARGE_CHECKPOINT:
+        return []
+    kept = experiment.keep_checkpoints
+    less = "; --keep-checkpoints 1 keeps the newest alone" if kept > 1 else ""
+    replayed = any(learner.algorithm.traits.warm_up for learner in experiment.learners.values())
+    replays = " with their replays" if replayed else ""
+    return [f"checkpoints{replays}: about {format_size(size)} each, {kept} are kept{less}"]
+
+
+def _about_seed(experiment: Experiment, args: Sequence[str]) -> list[str]:
+    """Where a seed comes from that nobody typed."""
+    if not experiment.seed or scan(args, "--seed") or not any(word in names() for word in args):
+        return []
+    return [f"seed {experiment.seed} is the preset's own: --seed N takes another"]
 
 
 def _trains_further(args: Sequence[str]) -> bool:

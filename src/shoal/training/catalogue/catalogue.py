@@ -26,7 +26,7 @@ from shoal.core.errors import RunError, require, unknown_name
 from shoal.core.files import LEFTOVER
 from shoal.training import run_kinds
 from shoal.training.catalogue.facts import Facts, is_finished, read_facts
-from shoal.training.catalogue.lines import Columns, Digest, Line, lines_after, metric_names, read_digest
+from shoal.training.catalogue.lines import Columns, Digest, Line, lines_after, metric_names, read_digest, search_best
 from shoal.training.catalogue.notes import FILE as NOTES
 from shoal.training.catalogue.notes import read_notes, write_notes
 from shoal.training.catalogue.store import ABSENT, Record, Signature, Store
@@ -45,6 +45,8 @@ READERS = 16
 """Runs that are read at the same time."""
 MOST_TABLES, MOST_CELLS = 64, 1 << 23
 """Runs whose columns of metrics are kept in memory, and how many numbers of them all together."""
+SEARCH_BYTES, ENTRY_BYTES = 1 << 24, 1 << 28
+"""What is read for the best returns of long runs: by one listing, and for one run that is asked for by its name."""
 SAVE_SECONDS = 10.0
 """Time between two writes of what is known of the runs, if it keeps changing."""
 
@@ -54,11 +56,15 @@ class Entry:
     """One run of a catalogue.
 
     name: its folder, from the root. kind: see `run_kinds`. status: one of `STATUSES`; `stopped` is a run that can go
-    on, `failed` one that an error ended. algorithm: by the name that the field has for it; for an evolution its
-    strategy. env_steps: of each training, if several run side by side; 0 for a population, which counts iterations.
-    update, num_updates: updates, generations or iterations, made and in all. Returns are means over seeds; of a very
-    long run, best_return and curve are those of lines at even distances. speed: env steps per second of all trainings
-    together. started, updated: seconds since 1970. problem: what is wrong with it, if anything. size: in bytes.
+    on, `failed` one that an error ended. algorithm: by the name that it was asked for by, or that the field has for
+    it; for an evolution its strategy, and `psro (ppo)` or `league (ppo)` for a population. env_steps: of each
+    training, if several run side by side; 0 for a population, which counts iterations. update, num_updates: updates,
+    generations or iterations, made and in all. Returns are means over seeds; of a very long run, the curve is that of
+    lines at even distances. best_is_known: whether all lines have been searched for the best return; many long runs
+    take several listings, or `Catalogue.entry`, and best_return may be too small until then. sides: where sides win
+    what others lose, the last return of each, in place of last_return and best_return, as their sum is always 0.
+    nash_conv: of a population. speed: env steps per second of all trainings together. started, updated: seconds since
+    1970. problem: what is wrong with it, if anything. size: in bytes.
     """
 
     name: str
@@ -82,6 +88,9 @@ class Entry:
     update: int = 0
     num_updates: int = 0
     curve: tuple[float, ...] = ()
+    sides: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    nash_conv: float | None = None
+    best_is_known: bool = True
 
     @property
     def progress(self) -> float | None:
@@ -134,6 +143,7 @@ class Catalogue:
             self._loaded()
             folders = list(self._scan())
             self._read_ahead(folders)
+            self._search(folders, SEARCH_BYTES)
             found = [entry for name, files in folders if (entry := self._entry(name, files)) is not None]
             self._save({entry.name for entry in found})
         kept = [
@@ -153,8 +163,11 @@ class Catalogue:
     def entry(self, name: str) -> Entry:
         """One run by its name; an `UnknownNameError` with the nearest names if there is none."""
         folder = self.folder(name)
+        name, files = _normal(name), _files(folder)
         with self._lock:
-            found = self._entry(_normal(name), _files(folder))
+            self._record(name, files)
+            self._search([(name, files)], ENTRY_BYTES)
+            found = self._entry(name, files)
         if found is None:
             raise self._unknown(name)
         return found
@@ -261,6 +274,20 @@ class Catalogue:
             with ThreadPoolExecutor(READERS) as pool:
                 list(pool.map(lambda folder: self._record(*folder), new))
 
+    def _search(self, folders: Sequence[tuple[str, Mapping[str, os.stat_result]]], most: int) -> None:
+        """Searches on for the best returns of long runs; what is left waits for the next time."""
+        records = self._loaded()
+        for name, _ in folders:
+            record = records.get(name)
+            if most <= 0 or record is None or record.digest.is_searched:
+                continue
+            try:
+                digest = search_best(self.root / name / METRICS, record.digest, most)
+            except (RunError, OSError):  # it has vanished, and the next listing knows
+                continue
+            most -= digest.searched - record.digest.searched
+            records[name] = dataclasses.replace(record, digest=digest)
+
     def _entry(self, name: str, files: Mapping[str, os.stat_result]) -> Entry | None:
         """The entry of a run; None if the folder is none, or has vanished."""
         record = self._record(name, files)
@@ -292,12 +319,15 @@ class Catalogue:
             total_env_steps=total,
             last_return=digest.last_return,
             best_return=digest.best_return,
+            best_is_known=digest.is_searched,
             speed=digest.env_steps * digest.lanes / digest.seconds if digest.seconds and digest.env_steps else None,
             started=facts.started or files[run_kinds.CONFIG].st_mtime,
             problem=problem or ended,
             update=digest.update,
             num_updates=facts.num_updates,
             curve=digest.curve,
+            sides=dict(digest.sides),
+            nash_conv=digest.nash_conv,
             **common,
         )
 
@@ -308,7 +338,7 @@ class Catalogue:
             return None
         known = records.get(name)
         if known is None or not _is_current(known, files):
-            known = _read_record(self.root / name, _signatures(files), METRICS in files)
+            known = _read_record(self.root / name, _signatures(files), METRICS in files, known)
             if known is not None:
                 records[name] = known
         return known
@@ -369,9 +399,14 @@ def matches(pattern: str, text: str) -> bool:
     return pattern in text or fnmatch.fnmatchcase(text, pattern)
 
 
-def _read_record(path: Path, signatures: tuple[Signature, ...], has_metrics: bool) -> Record | None:
-    """Reads a run; None if it has vanished meanwhile."""
+def _read_record(
+    path: Path, signatures: tuple[Signature, ...], has_metrics: bool, known: Record | None = None
+) -> Record | None:
+    """Reads a run, of which something may be known from before; None if it has vanished meanwhile."""
     facts, problem, digest = None, None, Digest()
+    grown = (
+        known is not None and known.signatures[1][0] == signatures[1][0] and known.signatures[1][2] < signatures[1][2]
+    )
     try:
         kind, data = run_kinds.read_config(path)
         facts = read_facts(kind, data)
@@ -383,7 +418,8 @@ def _read_record(path: Path, signatures: tuple[Signature, ...], has_metrics: boo
         problem = _one_line(error if isinstance(error, RunError) else f"its config.json is damaged: {error}")
     if facts is not None and has_metrics:
         try:
-            digest = read_digest(path / METRICS, int(facts.stops.get("patience") or 1))
+            patience = int(facts.stops.get("patience") or 1)
+            digest = read_digest(path / METRICS, patience, known.digest if known is not None and grown else None)
         except (RunError, OSError, ValueError) as error:
             problem = _one_line(error)
     return Record(signatures, facts, digest, problem)

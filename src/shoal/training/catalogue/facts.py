@@ -6,6 +6,8 @@ JAX, so what tells them apart stands here a second time, and a test compares the
 
 import dataclasses
 import datetime
+import itertools
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +36,11 @@ TELLING: dict[str, tuple[str, dict[str, Any]]] = {
     "maac": ("sac", {"critic": "attention"}),
 }
 """The class of an algorithm as run folders name it, and those options that differ from the class's defaults."""
+ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "ippo": ("ppo", {"critic": "own", "mixer": "none"}),
+    "iql": ("dqn", {"mixer": "none"}),
+}
+"""Names whose options are a class's defaults: what was asked for by one of them is called so."""
 LEARNERS = {str: {"algorithm?": {"name": str}}}
 EXPERIMENT = {
     "env": str,
@@ -84,7 +91,8 @@ def read_facts(kind: str, data: Mapping[str, Any]) -> Facts:
     assert isinstance(experiment, Mapping)
     total = experiment.get("total_env_steps", 0)
     each = experiment.get("num_envs", 0) * experiment.get("num_steps", 0)
-    updates, algorithm, stops = -(-total // each) if each else 0, _algorithms(experiment), {}
+    algorithm = _algorithms(experiment, _asked_for(data.get("provenance")))
+    updates, stops = -(-total // each) if each else 0, {}
     if kind == EVOLUTION:
         check(entry, EVOLVED, own)
         updates, total = entry.get("generations", 0), 0  # a generation has as many env steps as its episodes are long
@@ -94,7 +102,8 @@ def read_facts(kind: str, data: Mapping[str, Any]) -> Facts:
         plan = entry.get("psro", {})
         updates, total = plan.get("iterations", 0), 0
         stops = {name: plan.get(name) for name in STOPS}
-        algorithm = "exact" if entry.get("oracle") == "exact" else algorithm
+        method = "league" if plan.get("meta_solver") == "league" else "psro"
+        algorithm = f"{method} ({'exact' if entry.get('oracle') == 'exact' else algorithm})"
     return Facts(
         kind=kind,
         env=experiment["env"][:MOST_LETTERS],
@@ -129,20 +138,42 @@ def _date(provenance: Any) -> float | None:
         return None
 
 
-def _algorithms(experiment: Mapping[str, Any]) -> str:
-    """The names of all its learners' algorithms, joined."""
+def _asked_for(provenance: Any) -> str:
+    """The algorithm that the command of a run names by `--algo`, as it is spelt in this module; empty if none."""
+    command = provenance.get("command") if isinstance(provenance, Mapping) else None
+    try:
+        words = shlex.split(command) if isinstance(command, str) else []
+    except ValueError:  # it was cut, within quotes
+        return ""
+    for word, following in itertools.pairwise([*words, ""]):
+        if word == "--algo" or word.startswith("--algo="):
+            return (following if word == "--algo" else word[7:]).lower().replace("-", "_")
+    return ""
+
+
+def _algorithms(experiment: Mapping[str, Any], asked_for: str = "") -> str:
+    """The names of all its learners' algorithms, joined. asked_for: the name of an alias, used where it fits."""
     learners = experiment.get("learners", {}).values()
-    return "-".join(sorted({algorithm_name(learner["algorithm"]) for learner in learners if "algorithm" in learner}))
+    found = (learner["algorithm"] for learner in learners if "algorithm" in learner)
+    return "-".join(sorted({algorithm_name(options, asked_for) for options in found}))
 
 
-def algorithm_name(options: Mapping[str, Any]) -> str:
-    """The name that the field knows an algorithm by, from its plain data: ppo with a global critic is mappo."""
+def algorithm_name(options: Mapping[str, Any], asked_for: str = "") -> str:
+    """The name that the field knows an algorithm by, from its plain data: ppo with a global critic is mappo.
+
+    asked_for: an alias to prefer if it fits: ppo that was asked for as ippo.
+    """
     best, most = options["name"], 0
+    if asked_for in ALIASES and _fits(options, *ALIASES[asked_for]):
+        best = asked_for
     for name, (built_from, telling) in TELLING.items():
-        fits = options["name"] == built_from and all(_option(options, key) == want for key, want in telling.items())
-        if fits and len(telling) > most:
+        if len(telling) > most and _fits(options, built_from, telling):
             best, most = name, len(telling)
     return best
+
+
+def _fits(options: Mapping[str, Any], built_from: str, telling: Mapping[str, Any]) -> bool:
+    return options["name"] == built_from and all(_option(options, key) == want for key, want in telling.items())
 
 
 def _option(options: Mapping[str, Any], key: str) -> Any:

@@ -1,9 +1,11 @@
 """Reading `metrics.jsonl` for those who look at many runs: a digest from a few places of the file, its newest lines,
 and its columns, averaged as they are read.
 
-A run may write a hundred thousand lines and two hundred runs be looked at, so a digest reads the ends of a large file
-and lines at even distances between them; a small file is read whole. Columns are read once, in the order of the file,
-and extended when it grows: they hold at most `2 * BUCKETS` means of neighbouring lines, however many lines there are.
+A run may write a hundred thousand lines and two hundred runs be looked at, so a digest parses the ends of a large
+file and lines at even distances between them; a small file is parsed whole. The best return alone is that of all
+lines: it is searched for in the bytes, some megabytes at a time, and when the file has grown, only in what is new.
+Columns are read once, in the order of the file, and extended when it grows: they hold at most `2 * BUCKETS` means of
+neighbouring lines, however many lines there are.
 """
 
 import dataclasses
@@ -11,6 +13,7 @@ import itertools
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -35,12 +38,21 @@ MOST_CELLS = 1 << 24
 """The most numbers that the columns of a run may hold."""
 POSITION = ("update", "env_steps", "iteration", "seconds")
 """Entries of a line that say where it is, and are no metrics."""
+RETURN = re.compile(rb'"return": ?(\[[^\[\]{}"]{0,100000}\]|[-+.0-9eE]{1,40})')
+"""The return in the text of a line."""
+MOST_SIDES = 64
+CANCEL = 1e-4
+"""Returns that add up to less than this part of the largest are those of sides of which one wins what others lose."""
 Line = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Digest:
-    """What a listing says of a run's metrics. Of a large file, best and curve are those of the lines that were read."""
+    """What a listing says of a run's metrics. Of a large file, the curve is that of some lines at even distances.
+
+    If sides win what others lose, the sum of their returns says nothing: there are no last and best return then, but
+    those of the sides, and the curve is that of the first one.
+    """
 
     update: int = 0  # of a population, the iteration
     env_steps: int = 0
@@ -52,18 +64,64 @@ class Digest:
     nash_conv: float | None = None
     gains: tuple[float, ...] = ()  # of the newest iterations of a population, each the largest of its players
     """of those that were made without uniform play; infinity for the others"""
+    sides: tuple[tuple[str, float], ...] = ()  # the last returns of sides whose returns add up to 0
+    searched: int = 0  # bytes at the beginning of a large file in which the best return was searched for
+    is_searched: bool = True  # whether that is all of it; the best return may be larger otherwise
 
 
-def read_digest(path: Path, newest: int = 1) -> Digest:
-    """The digest of a file of metrics; newest: how many of the last lines matter (see `Digest.gains`)."""
+def read_digest(path: Path, newest: int = 1, before: Digest | None = None) -> Digest:
+    """The digest of a file of metrics; newest: how many of the last lines matter (see `Digest.gains`).
+
+    before: the digest of the same file when it was shorter, so that its best return is not searched for again.
+    """
     with open_file(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size <= SMALL:
             lines = last = _parse(file.read(SMALL))
-        else:
-            last = _last_lines(file, size)
-            lines = [*_sample(file, size), *last[-1:]]
-    return _digest(lines, last[-max(newest, 1) :])
+            return _digest(lines, last[-max(newest, 1) :])
+        last = _last_lines(file, size)
+        lines = [*_sample(file, size), *last[-1:]]
+    found = _digest(lines, last[-max(newest, 1) :])
+    if found.sides:
+        return found
+    known = before if before is not None and before.searched <= size else Digest()
+    best = _larger(found.best_return, known.best_return if known.searched else None)
+    return dataclasses.replace(found, best_return=best, searched=known.searched, is_searched=False)
+
+
+def search_best(path: Path, digest: Digest, most: int) -> Digest:
+    """The digest with the best return of about so many bytes more, all lines of which are looked at."""
+    best, offset, end = digest.best_return, digest.searched, digest.searched + most
+    with open_file(path, "rb") as file:
+        while offset < end:
+            text = os.pread(file.fileno(), CHUNK, offset)
+            while len(text) % CHUNK == 0 and text and b"\n" not in text and len(text) < MOST_LINE:
+                more = os.pread(file.fileno(), CHUNK, offset + len(text))
+                if not more:
+                    break
+                text += more
+            whole = text[: text.rfind(b"\n") + 1]
+            if not whole:
+                return dataclasses.replace(digest, best_return=best, searched=offset, is_searched=True)
+            best = _larger(best, _best_return(whole))
+            offset += len(whole)
+    return dataclasses.replace(digest, best_return=best, searched=offset)
+
+
+def _best_return(text: bytes) -> float | None:
+    """The best return in the text of whole lines."""
+    best = None
+    for found in RETURN.findall(text):
+        try:
+            value = mean_of(json.loads(found) if found[:1] == b"[" else float(found))
+        except ValueError:  # a damaged line
+            continue
+        best = _larger(best, value)
+    return best
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return other if one is None or (other is not None and other > one) else one
 
 
 def _digest(lines: Sequence[Line], last: Sequence[Line]) -> Digest:
@@ -72,17 +130,38 @@ def _digest(lines: Sequence[Line], last: Sequence[Line]) -> Digest:
     returns = [value for line in lines if (value := mean_of(line.get("return"))) is not None]
     end = last[-1]
     width = max((len(value) for value in end.values() if isinstance(value, list) and "iteration" not in end), default=1)
+    sides = _opposed_sides(lines)
+    curve = (
+        [value for line in lines if (value := mean_of(line.get(f"return/{sides[0][0]}"))) is not None] if sides else []
+    )
     return Digest(
         update=_whole(end.get("update", end.get("iteration"))),
         env_steps=_whole(end.get("env_steps")),
         seconds=max(mean_of(end.get("seconds")) or 0.0, 0.0),
         lanes=width,
-        last_return=returns[-1] if returns else None,
-        best_return=max(returns, default=None),
-        curve=_shorten(returns, CURVE),
+        last_return=returns[-1] if returns and not sides else None,
+        best_return=max(returns) if returns and not sides else None,
+        curve=_shorten(curve or returns, CURVE),
         nash_conv=mean_of(end.get("nash_conv")),
         gains=tuple(_gain(line) for line in last) if "iteration" in end else (),
+        sides=sides,
     )
+
+
+def _opposed_sides(lines: Sequence[Line]) -> tuple[tuple[str, float], ...]:
+    """The last returns of all sides by name, if in every line they add up to 0 without being 0; none otherwise."""
+    found: dict[str, float] = {}
+    for line in lines:
+        total = mean_of(line.get("return"))
+        if total is None:  # no episode has ended
+            continue
+        now = {name: mean_of(value) for name, value in line.items() if name.startswith("return/")}
+        sides = {name[7:][:MOST_LETTERS]: value for name, value in now.items() if value is not None}
+        largest = max(map(abs, sides.values()), default=0.0)
+        if not 2 <= len(sides) <= MOST_SIDES or abs(total) > CANCEL * max(largest, 1.0):
+            return ()
+        found = sides if largest or not found else found
+    return tuple(found.items()) if any(found.values()) else ()
 
 
 def _gain(line: Line) -> float:

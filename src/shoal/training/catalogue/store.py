@@ -20,7 +20,7 @@ from shoal.core.version import VERSION
 from shoal.training.catalogue.facts import Facts
 from shoal.training.catalogue.lines import Digest
 
-FORMAT = 1
+FORMAT = 2
 MOST_BYTES = 1 << 26
 Signature = tuple[int, int, int]
 """Of a file: which one it is, when it was written, and its size."""
@@ -51,6 +51,9 @@ _RECORD = {
         "curve": [float],
         "nash_conv": Maybe(float),
         "gains": [Maybe(float)],
+        "sides": {str: float},
+        "searched": Whole(),
+        "is_searched": bool,
     },
     "problem": Maybe(str),
     "foreign": bool,
@@ -112,6 +115,7 @@ class Store:
 def _plain(record: Record) -> dict[str, Any]:
     plain = dataclasses.asdict(record)
     plain["digest"]["gains"] = [gain if abs(gain) < 1e300 else None for gain in record.digest.gains]
+    plain["digest"]["sides"] = dict(record.digest.sides)
     return plain
 
 
@@ -119,5 +123,6 @@ def _record(data: Mapping[str, Any]) -> Record:
     facts, digest = data["facts"], dict(data["digest"])
     digest["curve"] = tuple(map(float, digest["curve"]))
     digest["gains"] = tuple(float("inf") if gain is None else gain for gain in digest["gains"])
+    digest["sides"] = tuple((name, float(value)) for name, value in digest["sides"].items())
     signatures = tuple((entry[0], entry[1], entry[2]) for entry in data["signatures"])
     return Record(signatures, Facts(**facts) if facts else None, Digest(**digest), data["problem"], data["foreign"])

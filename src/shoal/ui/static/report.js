@@ -1,7 +1,7 @@
 // The page that `shoal ui --export` writes: chosen runs as curves, tables and replays, without a server.
 
 import { h, fill } from "./lib/dom.js";
-import { bytes, count, moment, number, plural } from "./lib/format.js";
+import { best, bytes, count, moment, plural, reached } from "./lib/format.js";
 import { Chart } from "./lib/chart.js";
 import { scroller } from "./lib/parts.js";
 import { comparisonPanel, coloursOf, settingsDiffering } from "./lib/comparison.js";
@@ -15,7 +15,7 @@ function runTable() {
   return scroller("Runs", ".card", h("table.table", {},
     h("thead", {}, h("tr", {}, heads.map((words, i) => h("th", { scope: "col", class: i > 2 ? "right" : "" }, words)))),
     h("tbody", {}, report.runs.map(({ entry }) => h("tr", {}, h("th.ink", { scope: "row" }, entry.name), h("td", {}, entry.env), h("td", {}, entry.algorithm),
-      h("td.right", {}, String(entry.num_seeds)), h("td.right", {}, count(entry.env_steps)), h("td.right", {}, number(entry.last_return)), h("td.right", {}, number(entry.best_return)),
+      h("td.right", {}, String(entry.num_seeds)), h("td.right", {}, count(entry.env_steps)), h("td.right", {}, reached(entry)), h("td.right", {}, best(entry)),
       h("td.right", { title: bytes(entry.size) }, moment(entry.started)))))));
 }
 

@@ -65,3 +65,13 @@ export function setting(value) {
   if (typeof value === "number") return Math.abs(value) >= 1e4 && Number.isInteger(value) ? value.toLocaleString("en") : String(value);
   return typeof value === "string" ? value : JSON.stringify(value);
 }
+
+// What a run has come to: its return; those of sides that win what others lose; or the NashConv of a population.
+export function reached(run) {
+  if (Number.isFinite(run.nash_conv)) return `NashConv ${Math.max(run.nash_conv, 0).toFixed(4)}`;
+  const sides = Object.entries(run.sides ?? {});
+  return sides.length ? sides.map(([name, value]) => `${name} ${number(value)}`).join(", ") : number(run.last_return);
+}
+
+// The best return, or the best so far of a long run of which not all lines are searched yet.
+export const best = (run) => `${run.best_is_known === false ? "≥ " : ""}${number(run.best_return)}`;

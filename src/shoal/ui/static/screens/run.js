@@ -1,7 +1,7 @@
 // One run: live curves, its replay, settings, checkpoints, files, and commands to go on with.
 
 import { h, fill, framed, later } from "../lib/dom.js";
-import { ago, bytes, count, duration, moment, NONE, number, plural, setting } from "../lib/format.js";
+import { ago, best, bytes, count, duration, moment, NONE, number, plural, reached, setting } from "../lib/format.js";
 import { address as to, follow, get } from "../lib/api.js";
 import { Chart } from "../lib/chart.js";
 import { icon } from "../lib/icons.js";
@@ -154,7 +154,7 @@ class RunScreen {
       ["Environment", run.env || NONE], ["Algorithm", run.algorithm || NONE], ["Seeds", String(run.num_seeds)],
       run.env_steps ? ["Steps", run.total_env_steps > run.env_steps ? `${count(run.env_steps)} of ${count(run.total_env_steps)}` : count(run.env_steps)]
         : ["Iterations", `${run.update} of ${run.num_updates}`],
-      ["Return", number(run.last_return)], ["Best", number(run.best_return)],
+      [Number.isFinite(run.nash_conv) ? "Reached" : "Return", reached(run)], ["Best", best(run)],
       ["Speed", run.speed ? `${count(run.speed)} steps/s` : NONE],
       run.status === "running" && run.speed && left > 0 ? ["Left", duration((left * run.num_seeds) / run.speed)] : ["Updated", ago(run.updated)],
       ["Started", ago(run.started)], ["Size", bytes(run.size)], ...deviceOf(this.found.config),

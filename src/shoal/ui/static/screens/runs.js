@@ -1,7 +1,7 @@
 // All runs: a table to search, filter, group and choose from. It follows what happens on the disk.
 
 import { arrange, h, fill, later, say } from "../lib/dom.js";
-import { ago, bytes, count, moment, NONE, number, plural } from "../lib/format.js";
+import { ago, best, bytes, count, moment, NONE, plural, reached } from "../lib/format.js";
 import { follow, get, post } from "../lib/api.js";
 import { icon } from "../lib/icons.js";
 import { button, choice, command, copy, dialog, empty, signButton } from "../lib/parts.js";
@@ -20,8 +20,8 @@ const COLUMNS = [
   { key: "algorithm", words: "Algorithm", show: (run) => text(run.algorithm), order: (run) => run.algorithm ?? "", wide: 1 },
   { key: "num_seeds", words: "Seeds", show: (run) => (run.kind ? text(run.num_seeds) : NONE), order: (run) => run.num_seeds, right: true, wide: 2 },
   { key: "env_steps", words: "Steps", show: stepsCell, order: (run) => run.env_steps, right: true, wide: 1 },
-  { key: "last_return", words: "Return", show: (run) => number(run.last_return), order: (run) => run.last_return, right: true },
-  { key: "best_return", words: "Best", show: (run) => number(run.best_return), order: (run) => run.best_return, right: true, wide: 2 },
+  { key: "last_return", words: "Return", show: (run) => reached(run), order: (run) => run.last_return, right: true },
+  { key: "best_return", words: "Best", show: (run) => best(run), order: (run) => run.best_return, right: true, wide: 2 },
   { key: "spark", words: "Curve", show: sparkCell, still: true },
   { key: "speed", words: "Steps/s", show: (run) => count(run.speed), order: (run) => run.speed, right: true, wide: 3 },
   { key: "started", words: "Started", show: startedCell, order: (run) => run.started, right: true, wide: 2 },
