@@ -62,7 +62,7 @@ def drop_empty(text: str) -> str:
         lines = [line for line in table[2].splitlines() if "*" not in line or any(DOCS.glob(f"{line}.md"))]
         return f"{table[1]}\n{chr(10).join(lines)}\n```" if any(lines) else ""
 
-    return re.sub(r"(```\{toctree\}\n(?::.*\n)*)\n(.*?)\n```", keep, text, flags=re.DOTALL)
+    return re.sub(r"(```\{toctree\}\n(?::[^\n]*\n)*)\n(.*?)\n```", keep, text, flags=re.DOTALL)
 
 
 def read_source(app, name: str, source: list[str]) -> None:
