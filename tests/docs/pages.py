@@ -2,11 +2,12 @@
 
 Of a page, `python` blocks are executed in one namespace, and lines of `console` blocks that begin with `$ shoal` are
 called; other commands (`pip`, `srun`) and blocks of other languages are for reading. A comment `<!-- not run: REASON
--->` above a block leaves it out, `<!-- refused -->` says that its command ends with exit code 2. Numbers that make
-something long are replaced: see `SMALL`.
+-->` above a block leaves it out, `<!-- needs: PACKAGE -->` too where that package is not installed, and `<!-- refused -->`
+says that its command ends with exit code 2. Numbers that make something long are replaced: see `SMALL`.
 """
 
 import contextlib
+import importlib.util
 import io
 import re
 import shlex
@@ -18,12 +19,12 @@ from shoal.cli import main
 from shoal.cli.app import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("get-started", "concepts", "how-to", "coming-from", "reference")
+FOLDERS = ("get-started", "concepts", "how-to", "coming-from", "tutorials", "reference")
 PAGES = sorted(
     path.relative_to(ROOT / "docs").as_posix() for name in FOLDERS for path in (ROOT / "docs" / name).glob("*.md")
 )
 BLOCK = re.compile(
-    r"(?:<!-- (?P<mark>refused|not run: [^>]+?) -->\n\n?)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$",
+    r"(?:<!-- (?P<mark>refused|needs: \w+|not run: [^>]+?) -->\n\n?)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 SMALL = {"total_env_steps": 2048, "num_envs": 16, "num_steps": 8, "num_seeds": 2, "episodes": 16, "eval_every": 1024,
@@ -31,6 +32,7 @@ SMALL = {"total_env_steps": 2048, "num_envs": 16, "num_steps": 8, "num_seeds": 2
 """The most of each that is run, on the command line and in Python."""
 TRAINS = ("train", "sweep", "pbt")
 MOST_WORDS = 900
+MOST_WORDS_WITH_A_PICTURE = 1500
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,14 @@ class Block:
 def blocks(text: str) -> list[Block]:
     """All that a page could run, in its order."""
     found = [Block(m["kind"], m["text"], m["mark"] or "") for m in BLOCK.finditer(text)]
-    return [block for block in found if block.kind in ("python", "console") and not block.mark.startswith("not run")]
+    return [block for block in found if block.kind in ("python", "console") and not left_out(block.mark)]
+
+
+def left_out(mark: str) -> bool:
+    """Whether a block is for reading only, or needs what is not installed."""
+    return mark.startswith("not run") or (
+        mark.startswith("needs: ") and importlib.util.find_spec(mark.removeprefix("needs: ")) is None
+    )
 
 
 def read(page: str) -> str:

@@ -60,7 +60,7 @@ def test_every_error_and_exit_code_is_explained():
 
 def listed_metrics() -> list[re.Pattern]:
     """The metrics of the page; a name in capitals stands for any."""
-    rows = [line.split("|")[1] for line in read("concepts/run-folder.md").splitlines() if line.startswith("| `")]
+    rows = [line.split("|")[1] for line in read("reference/run-folder.md").splitlines() if line.startswith("| `")]
     names = [name for row in rows for name in re.findall(r"`([\w/]+)`", row)]
     return [re.compile(re.sub(r"\b(GROUP|POLICY|NAME)\b", r"[^/]+", name)) for name in names]
 
