@@ -36,7 +36,7 @@ def accept(words: list[str]):
     """The options of a command as the program reads them."""
     match words:
         case ["train", *rest]:
-            return parse_target(TrainOptions, rest, "shoal train").options
+            return parse_target(TrainOptions, rest, "shoal train").command
         case ["resume", *rest]:
             return parse(ResumeOptions, rest, "shoal resume")
         case ["cluster", "status", *rest]:

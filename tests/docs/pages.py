@@ -2,8 +2,9 @@
 
 Of a page, `python` blocks are executed in one namespace, and lines of `console` blocks that begin with `$ shoal` are
 called; other commands (`pip`, `srun`) and blocks of other languages are for reading. A comment `<!-- not run: REASON
--->` above a block leaves it out, `<!-- needs: PACKAGE -->` too where that package is not installed, and `<!-- refused -->`
-says that its command ends with exit code 2. Numbers that make something long are replaced: see `SMALL`.
+-->` above a block leaves it out, `<!-- needs: PACKAGE -->` too where that package is not installed, and
+`<!-- refused -->` says that its command ends with exit code 2. Numbers that make something long are replaced: see
+`SMALL`.
 """
 
 import contextlib

@@ -4,7 +4,20 @@ import pytest
 
 from shoal.cli.app import find_command
 
-from .pages import FOLDERS, MOST_WORDS, MOST_WORDS_WITH_A_PICTURE, PAGES, ROOT, anchors, blocks, known, links, read, run, shrink_command
+from .pages import (
+    FOLDERS,
+    MOST_WORDS,
+    MOST_WORDS_WITH_A_PICTURE,
+    PAGES,
+    ROOT,
+    anchors,
+    blocks,
+    known,
+    links,
+    read,
+    run,
+    shrink_command,
+)
 
 QUICK = (
     "concepts/one-program.md",
