@@ -1,9 +1,9 @@
-"""What does population-based training cost, next to as many independent seeds? Wall time per update, compilation apart.
+"""What does population-based training cost, next to as many seeds and next to one training? Wall time, not compilation.
 
     python benchmarks/pbt_speed.py benchmarks/results/pbt_speed.json --members 64
 
-Both are one program with as many trainings side by side; the one compares and copies its members every few updates.
-They are timed in turns, so that whatever else the machine does hits both, and the medians are compared. Every timed
+Members and seeds are one program with as many trainings side by side; that of members compares and copies them every
+few updates. All are timed in turns, so that whatever else the machine does hits all, and the medians are compared. Every timed
 call has whole intervals, so that each has its share of comparisons.
 """
 
@@ -90,15 +90,17 @@ def main() -> None:
     independent = Timed(make_fused_program(seeds, args.devices), args.interval, args.seconds)
     population = Timed(plan.program(args.devices), args.interval, args.seconds)
     population.count = independent.count
+    alone = Timed(make_fused_program(experiment, args.devices), args.interval, args.seconds)
     for _ in range(args.repeats):
-        for timed in (independent, population):
+        for timed in (alone, independent, population):
             timed.per_update.append(timed.call())
-    ratio = statistics.median(population.per_update) / statistics.median(independent.per_update)
+    median = statistics.median(population.per_update)
+    ratio, over_one = (median / statistics.median(timed.per_update) for timed in (independent, alone))
     mesh = independent.program.mesh
     device = mesh.devices.flat[0]
     print(
         f"an update of {args.members} members takes {ratio:.3f} times as long as one of {args.members} seeds "
-        f"({population.copied} copies were made); {device.device_kind}"
+        f"and {over_one:.2f} times as long as one of a single training ({population.copied} copies were made); {device.device_kind}"
     )
     result = {
         "what": "wall time of an update of population-based training, next to as many independent seeds in one program",
@@ -107,7 +109,9 @@ def main() -> None:
         "experiment": experiment.to_dict(),
         "pbt": to_plain(plan),
         "ratio": ratio,
+        "over_one": over_one,
         "copies_made": population.copied,
+        "one": alone.result(),
         "seeds": independent.result(),
         "population": population.result(),
         "env_steps_per_s": {
