@@ -3,8 +3,8 @@
     python benchmarks/pbt_speed.py benchmarks/results/pbt_speed.json --members 64
 
 Members and seeds are one program with as many trainings side by side; that of members compares and copies them every
-few updates. All are timed in turns, so that whatever else the machine does hits all, and the medians are compared. Every timed
-call has whole intervals, so that each has its share of comparisons.
+few updates. All are timed in turns, so that whatever else the machine does hits all, and the medians are compared.
+Every timed call has whole intervals, so that each has its share of comparisons.
 """
 
 import argparse
@@ -100,7 +100,8 @@ def main() -> None:
     device = mesh.devices.flat[0]
     print(
         f"an update of {args.members} members takes {ratio:.3f} times as long as one of {args.members} seeds "
-        f"and {over_one:.2f} times as long as one of a single training ({population.copied} copies were made); {device.device_kind}"
+        f"and {over_one:.2f} times as long as one of a single training "
+        f"({population.copied} copies were made); {device.device_kind}"
     )
     result = {
         "what": "wall time of an update of population-based training, next to as many independent seeds in one program",
