@@ -202,7 +202,7 @@ def test_a_trained_response_gains_at_most_what_a_best_one_does(shoal, unplayed):
         (("--total-env-steps", "10"), ("--exploit",)),
         (("--devices", "1"), ("--devices is for the trainings of --exploit",)),
         (("--seed", "1"), ("--seed is for the episode of --watch",)),
-        (("--exploit", "--total-env-steps", "0"), ("total_env_steps", "greater than 0")),
+        (("--exploit", "--total-env-steps", "0"), ("--total-env-steps", "greater than 0")),
     ],
 )
 def test_mistakes(shoal, learnt, tmp_path, args, words):

@@ -228,8 +228,8 @@ def test_payoffs_on_the_command_line(capsys):
     assert result["options"] == {"payoffs": [[0.0, -1.0, 1.5], [1.0, 0.0, -1.0]], "num_rounds": 2}
     for text, words in {
         "[[0, -1], [1": "is not JSON such as",
-        "[[0, -1], [1]]": "matrix/game: payoffs must be a tensor",
-        "4": "matrix/game: payoffs must be a tensor",
+        "[[0, -1], [1]]": "matrix/game: --env.payoffs must be a tensor",
+        "4": "matrix/game: --env.payoffs must be a tensor",
     }.items():
         assert main([*bench, "--env.payoffs", text]) == 2
         assert words in capsys.readouterr().err
