@@ -112,7 +112,7 @@ def test_old_names_of_options_are_understood_and_said(shoal, tmp_path):
     note, *others = old.err.splitlines()
     assert note == "note: --seeds is now --num-seeds; the old name goes in the next release"
     assert others[0] == "note: --out is now --run-dir; the old name goes in the next release"
-    assert "--num-seeds must be greater than 0" in others[1]
+    assert "num_seeds must be greater than 0" in others[1]
     assert_refused(shoal("sweep", "demo", "--over", "gamma=0.9,0.8", "--num-seeds", "0"), "--num-seeds must be greater")
     for command in ("population", "watch", "export"):
         assert "--output is now --out;" in shoal(command, tmp_path, "--output", there).err
