@@ -3,8 +3,9 @@
     python benchmarks/opponents_speed.py OUT.json
 
 Milliseconds of one forward pass of a two-layer network (64, 64) on Leduc's view for every copy, by the number of copies
-and of policies. `blocks` is `batching.grouped`; `gather` moves the weights of each copy's policy; `all` runs every
-policy on every copy and picks; `one` is a single policy for all, the least that it can take.
+and of policies, by the kernel that networks run on where there is one. `blocks` sorts the copies by their policy and
+gives each policy whole blocks; `gather` moves the weights of each copy's policy; `all` runs every policy on every copy
+and picks; `shoal` is what `batching.grouped` chooses; `one` is a single policy for all, the least that it can take.
 """
 
 import argparse
@@ -16,11 +17,13 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from shoal.batching.grouped import apply_grouped_by_policy
+from shoal.batching.grouped import apply_all, apply_grouped_by_policy, apply_in_blocks
 from shoal.core.files import write_atomically
+from shoal.ops.mlp import fuse, plain_mlp
 from shoal.training.bench import versions
 
 VIEW, HIDDEN, ACTIONS = 30, 64, 3
+SIZES = [*((copies, policies) for copies in (1024, 4096, 32_768) for policies in (8, 64)), (4096, 10_000)]
 STEPS = 20
 """Passes in a call, each fed by the one before, so that none is thrown away."""
 
@@ -29,8 +32,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     args = parser.parse_args()
-    rows = [compare(copies, policies) for copies in (1024, 4096, 32_768) for policies in (8, 64)]
-    record = {"rows": rows, "device": jax.devices()[0].device_kind, "versions": versions()}
+    rows = [compare(copies, policies) for copies, policies in SIZES]
+    record = {
+        "what": " ".join(__doc__.split("\n\n")[2].split()),
+        "command": "python benchmarks/opponents_speed.py OUT.json",
+    }
+    record |= {"rows": rows, "device": jax.devices()[0].device_kind, "versions": versions()}
     write_atomically(args.out, json.dumps(record, indent=1) + "\n")
 
 
@@ -40,16 +47,23 @@ def compare(copies: int, policies: int) -> dict[str, float]:
     bank = [jax.random.normal(key, (policies, *shape)) * 0.1 for key, shape in zip(keys, shapes, strict=False)]
     index = jax.random.randint(keys[3], (copies,), 0, policies)
     seen = jax.random.normal(keys[4], (copies, VIEW))
-    ways = {"one": one, "blocks": blocks, "gather": gather, "all": everything}
+    ways = {"one": one, "blocks": blocks, "gather": gather, "all": everything, "shoal": chosen}
+    if policies > copies:
+        del ways["all"]  # terabytes, or nearly
     took = {name: milliseconds(way, bank, index, seen) for name, way in ways.items()}
-    row = {"copies": copies, "policies": policies} | took
+    row = {"copies": copies, "policies": policies} | took | {"over_one": round(took["shoal"] / took["one"], 2)}
     print(row, flush=True)
     return row
 
 
 def forward(weights: list[jax.Array], seen: jax.Array) -> jax.Array:
-    first, second, last = weights
-    return jax.nn.relu(jax.nn.relu(seen @ first) @ second) @ last
+    layers = [(kernel, jnp.zeros(kernel.shape[-1])) for kernel in weights]
+
+    def act(view: jax.Array) -> jax.Array:
+        fused = fuse([(view, layers)], "relu")
+        return plain_mlp(view, layers, "relu") if fused is None else fused[0]
+
+    return jax.vmap(act)(seen)
 
 
 def one(bank, index, seen):
@@ -57,15 +71,19 @@ def one(bank, index, seen):
 
 
 def blocks(bank, index, seen):
-    return apply_grouped_by_policy(forward, bank, index, seen)
+    return apply_in_blocks(forward, bank, index, seen)
 
 
 def gather(bank, index, seen):
-    return jax.vmap(forward)([leaf[index] for leaf in bank], seen)
+    return jax.vmap(forward)([leaf[index] for leaf in bank], seen[:, None])[:, 0]
 
 
 def everything(bank, index, seen):
-    return jax.vmap(forward, in_axes=(0, None))(bank, seen)[index, jnp.arange(len(index))]
+    return apply_all(forward, bank, index, seen)
+
+
+def chosen(bank, index, seen):
+    return apply_grouped_by_policy(forward, bank, index, seen)
 
 
 def milliseconds(way, bank, index, seen) -> float:

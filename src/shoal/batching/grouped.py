@@ -4,6 +4,9 @@ A bank of policies is one pytree with a leading axis; every copy of a world name
 weights for each copy moves megabytes needlessly, and running every policy on every copy wastes work. So copies are
 sorted by their policy, each policy's share is filled up to whole blocks, and a block takes one policy's weights: a
 batched matrix product, at most `policies - 1` blocks larger than for a single policy.
+
+Sorting takes a dozen small kernels, which on a GPU last longer than a small batch does. There, up to `WASTED` rows,
+every policy runs on every copy after all, and each copy's own answer is kept: `benchmarks/opponents_speed.py`.
 """
 
 from collections.abc import Callable
@@ -17,6 +20,8 @@ from shoal.core.types import PyTree
 
 BLOCK = 16
 """Copies per block."""
+WASTED = 2**19
+"""Copies times policies that a GPU rather computes than sorts."""
 
 
 class BlockLayout(NamedTuple):
@@ -53,12 +58,32 @@ def apply_grouped_by_policy(
 ) -> Any:
     """`function(policy, rows)` with the policy `index` `[E]` of the bank `[K, ...]` for every row `[E, ...]`.
 
-    The function is given one policy and `BLOCK` rows at a time, and must treat all rows the same way. A bank of one is
+    The function is given one policy and some rows at a time, and must treat all rows the same way. A bank of one is
     shared.
     """
     policies = jax.tree.leaves(bank)[0].shape[0]
     if policies == 1:
         return function(trees.row(bank), rows)
+    if layout is None and policies * len(index) <= WASTED and jax.default_backend() == "gpu":
+        return apply_all(function, bank, index, rows)
+    return apply_in_blocks(function, bank, index, rows, layout)
+
+
+def apply_all(function: Callable[[PyTree, PyTree], Any], bank: PyTree, index: jax.Array, rows: PyTree) -> Any:
+    """`apply_grouped_by_policy` by every policy on every row; the answers of others than a row's own are dropped."""
+    out = jax.vmap(function, in_axes=(0, None))(bank, rows)
+    return jax.tree.map(lambda leaf: leaf[index, jnp.arange(len(index))], out)
+
+
+def apply_in_blocks(
+    function: Callable[[PyTree, PyTree], Any],
+    bank: PyTree,
+    index: jax.Array,
+    rows: PyTree,
+    layout: BlockLayout | None = None,
+) -> Any:
+    """`apply_grouped_by_policy` by one policy on `BLOCK` rows at a time."""
+    policies = jax.tree.leaves(bank)[0].shape[0]
     where = lay_out_blocks(index, policies) if layout is None else layout
     weights = jax.tree.map(lambda leaf: leaf[where.owner], bank)
     blocks = jax.tree.map(lambda leaf: leaf[where.row].reshape(-1, BLOCK, *leaf.shape[1:]), rows)
