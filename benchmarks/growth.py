@@ -4,7 +4,8 @@
     python benchmarks/growth.py benchmarks/results/h200/growth.json --plot benchmarks/results/h200/growth.png
 
 Worlds are stepped with random actions and trained with PPO at more and more copies; then one world gets more and more
-agents, with as many copies as keep the agents in all the same. A size that does not fit is a row with its refusal.
+agents, with as many copies as keep the agents in all the same. A size that does not fit is a row with its refusal. Rows
+that the file has already are kept.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -54,40 +55,49 @@ def main() -> None:
         "device": jax.devices()[0].device_kind,
         "versions": versions(),
     }
-    for row in measure(args.seconds):
-        print(row, flush=True)
-        record["rows"].append(row)
+    rows = json.loads(args.file.read_text())["rows"] if args.file.exists() else []
+    known = {sizes(row): row for row in rows if "refused" not in row}
+    for work in works(args.seconds):
+        record["rows"].append(known.get(sizes(work.row)) or measure(work))
+        print(record["rows"][-1], flush=True)
         write_atomically(args.file, json.dumps(record, indent=1) + "\n")
 
 
-def measure(seconds: float) -> Iterator[dict[str, Any]]:
-    """One row at a time: which line it belongs to, its sizes, and its speed."""
+class Work(NamedTuple):
+    """A row before it is measured: the line that it belongs to with its sizes, and the call."""
+
+    row: dict[str, Any]
+    bench: Callable[[], dict[str, Any]]
+
+
+def works(seconds: float) -> Iterator[Work]:
     timing: dict[str, Any] = {"seconds": seconds, "repeats": 3}
     for copies in (*COPIES, 1_000_000):
-        yield row("copies, random", copies, 3, partial(bench_env, SPREAD, num_envs=copies, num_steps=25, **timing))
+        row = {"line": "copies, random", "num_envs": copies, "agents": 3}
+        yield Work(row, partial(bench_env, SPREAD, num_envs=copies, num_steps=25, **timing))
     for copies in COPIES:
         experiment = dataclasses.replace(presets.get(TRAINED), num_envs=copies)
-        yield row("copies, PPO", copies, 3, partial(bench_train, experiment, **timing))
+        yield Work(row | {"line": "copies, PPO", "num_envs": copies}, partial(bench_train, experiment, **timing))
     for agents in AGENTS:
-        sizes = {"num_envs": max(1, ALL_AGENTS // agents), "num_steps": 10}
-        teams = {
-            "num_taggers": agents // 10,
-            "num_runners": agents - agents // 10,
-            "num_neighbours": min(10, agents - 1),
-        }
-        yield row("agents, tag", sizes["num_envs"], agents, partial(bench_env, TAG, teams, **sizes, **timing))
-        swarm = {"num_agents": agents}
-        yield row("agents, swarm", sizes["num_envs"], agents, partial(bench_env, SWARM, swarm, **sizes, **timing))
+        row = {"num_envs": max(1, ALL_AGENTS // agents), "agents": agents}
+        taggers = agents // 10
+        tag = {"num_taggers": taggers, "num_runners": agents - taggers, "num_neighbours": min(10, agents - 1)}
+        for line, world, options in (("agents, tag", TAG, tag), ("agents, swarm", SWARM, {"num_agents": agents})):
+            bench = partial(bench_env, world, options, num_envs=row["num_envs"], num_steps=10, **timing)
+            yield Work({"line": line} | row, bench)
 
 
-def row(line: str, copies: int, agents: int, bench: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    sizes = {"line": line, "num_envs": copies, "agents": agents}
+def sizes(row: dict[str, Any]) -> tuple[str, int, int]:
+    return row["line"], row["num_envs"], row["agents"]
+
+
+def measure(work: Work) -> dict[str, Any]:
     try:
-        found = bench()
+        found = work.bench()
     except ShoalError as error:
-        return sizes | {"refused": str(error)}
+        return work.row | {"refused": str(error)}
     names = ("env_steps_per_s", "agent_steps_per_s", "compile_s")
-    return sizes | {name: found[name] for name in names} | {"spread": [min(found["repeats"]), max(found["repeats"])]}
+    return work.row | {name: found[name] for name in names} | {"spread": [min(found["repeats"]), max(found["repeats"])]}
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:

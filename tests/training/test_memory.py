@@ -13,9 +13,10 @@ from shoal.core.errors import OptionError
 from shoal.core.host import SerialHostBatch
 from shoal.populations.evolution import program as evolution
 from shoal.populations.evolution.program import Evolution
+from shoal.ops.neighbours import k_nearest
 from shoal.presets import resolve
 from shoal.training import evaluate as evaluating
-from shoal.training import host, memory
+from shoal.training import host, liveness, memory
 from shoal.training.bench import bench_env
 from shoal.training.evaluate import evaluate
 from shoal.training.experiment import Experiment
@@ -197,3 +198,12 @@ def test_more_environments_than_fit_are_not_opened(eight, monkeypatch):
     ):
         host.make_host_program(dataclasses.replace(resolve("gymnasium:CartPole-v1"), num_envs=1_000_000_000))
     assert max(opened) <= host.MEASURED
+
+
+@pytest.mark.parametrize(("platform", "pairs"), [("cpu", True), ("cuda", False)])
+def test_the_form_for_this_platform_counts(monkeypatch, platform, pairs):
+    """The kernel of the neighbour search takes no room for all pairs of agents; the plain form does."""
+    monkeypatch.setattr(liveness, "_platform", lambda: platform)
+    position, alive = jax.ShapeDtypeStruct((4, 3000, 2), jnp.float32), jax.ShapeDtypeStruct((4, 3000), jnp.bool_)
+    search = jax.make_jaxpr(jax.vmap(lambda p, a: k_nearest(p, a, 3)))(position, alive)
+    assert (peak_bytes(search) >= 4 * 3000 * 3000 * 4) == pairs

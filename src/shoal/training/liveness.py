@@ -3,9 +3,10 @@
 A value is counted from the operation that makes it to the last one that reads it. As in XLA, results of elementwise
 operations are assumed to be fused into the operations that read them: they take memory only where they must be
 materialised, as an argument of a product, a sort or a loop, or as a result. Updates of an array are made in place, and
-so are the carries of a loop.
+so are the carries of a loop. Of what is written anew for some platforms, the form of this one counts.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -113,7 +114,22 @@ def _programs(equation: Any) -> list[Any]:
         for one in value if isinstance(value, tuple | list) else [value]:
             if hasattr(one, "eqns") or hasattr(getattr(one, "jaxpr", None), "eqns"):
                 found.append(getattr(one, "jaxpr", one))
-    return found
+    platforms = equation.params.get("branches_platforms")
+    return found if platforms is None else [found[_branch(platforms)]]
+
+
+def _branch(platforms: Sequence[Sequence[str] | None]) -> int:
+    """Which of the branches of `jax.lax.platform_dependent` this machine compiles; None is the one for all others."""
+    return next(i for i, names in enumerate(platforms) if names is None or _platform() in names)
+
+
+@functools.cache
+def _platform() -> str:
+    """The platform of this machine, by the name that programs are lowered for."""
+    device = jax.local_devices()[0]
+    if device.platform != "gpu":
+        return device.platform
+    return "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
 
 
 def _inner(equation: Any) -> int:
