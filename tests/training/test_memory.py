@@ -11,9 +11,9 @@ import pytest
 from shoal import presets
 from shoal.core.errors import OptionError
 from shoal.core.host import SerialHostBatch
+from shoal.ops.neighbours import k_nearest
 from shoal.populations.evolution import program as evolution
 from shoal.populations.evolution.program import Evolution
-from shoal.ops.neighbours import k_nearest
 from shoal.presets import resolve
 from shoal.training import evaluate as evaluating
 from shoal.training import host, liveness, memory
