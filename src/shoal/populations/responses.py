@@ -92,7 +92,7 @@ class Responses:
 
             def one(row: tuple, program: FusedProgram = program, player: str = player) -> Carry:
                 seed, opponent_mixtures, start, warm = row
-                carry = program._init(seed, {})  # pyright: ignore[reportPrivateUsage]
+                carry = program.init_one(seed, {})
                 learners = dict(carry.learners)
                 fresh = learners[LEARNER].params[player]
                 policy = jax.tree.map(lambda new, old: jnp.where(warm, new, old), start, fresh)

@@ -33,8 +33,7 @@ from shoal.core.host import HostEnvProxy
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
 from shoal.ops.replay import is_replay, num_bytes
-from shoal.training import checkpoint, records
-from shoal.training import nan_guard as nonfinite
+from shoal.training import checkpoint, nan_guard, records
 from shoal.training.devices import AXIS, make_mesh, make_mesh_of_hosts, place
 from shoal.training.experiment import Experiment, Setup
 from shoal.training.local_program import LocalProgram
@@ -59,7 +58,7 @@ class Carry(struct.PyTreeNode):
     learners: dict[str, Any]
     key: jax.Array
     update: jax.Array
-    latch: nonfinite.Latch
+    latch: nan_guard.Latch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +87,7 @@ class FusedProgram(CompiledProgram[Carry]):
 
         The code of worlds and learners is traced here alone: what is compiled repeats the operations found.
         """
-        update = functools.partial(self._update, axis=self.axis)
+        update = functools.partial(self.update, axis=self.axis)
         spread = self.spread(jax.vmap(update) if self.stacked else update, self.specs())
         whole, (_, metrics) = jax.make_jaxpr(spread, return_shape=True)(self.shapes())
         return LocalProgram.of(whole), metrics
@@ -147,7 +146,7 @@ class FusedProgram(CompiledProgram[Carry]):
         return jax.device_get(policies_of(carry.learners))
 
     def fault(self, carry: Carry, tally: Tally) -> str | None:
-        error = nonfinite.report(jax.device_get(carry.latch), self.experiment.env, list(self.setup.spec.groups))
+        error = nan_guard.report(jax.device_get(carry.latch), self.experiment.env, list(self.setup.spec.groups))
         return error and str(error)
 
     def stored(self, carry: Carry) -> tuple[PyTree, dict[str, Any]]:
@@ -197,7 +196,7 @@ class FusedProgram(CompiledProgram[Carry]):
     def _init_all(self) -> Carry:
         seed = self.experiment.seed
         if not self.stacked:
-            return self._init(jnp.uint32(seed), {})
+            return self.init_one(jnp.uint32(seed), {})
         seeds = jnp.arange(self.experiment.num_seeds, dtype=jnp.uint32) + jnp.uint32(seed)
         points = num_points(self.overrides)
         floats = jax.tree.map(
@@ -205,14 +204,15 @@ class FusedProgram(CompiledProgram[Carry]):
             {name: dict(options) for name, options in self.overrides.items()},
         )
         # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
-        return lax.map(lambda one: self._init(*one), (jnp.tile(seeds, points), floats))
+        return lax.map(lambda one: self.init_one(*one), (jnp.tile(seeds, points), floats))
 
-    def _init(self, seed: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> Carry:
+    def init_one(self, seed: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> Carry:
+        """The carry of one training. floats: overridden options, by learner."""
         keys = run_keys(seed)
         learners = self.init_learners(keys.learner, floats)
         worlds = self.setup.vectorised().reset(keys.world)
         memory = self._actor.initial_memory(policies_of(learners), self.experiment.num_envs)
-        return Carry(worlds, memory, learners, keys.update, jnp.int32(0), nonfinite.clear(self.mesh.size))
+        return Carry(worlds, memory, learners, keys.update, jnp.int32(0), nan_guard.clear(self.mesh.size))
 
     def init_learners(self, key: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> dict[str, Any]:
         """Learners before the first update. floats: overridden options, by learner."""
@@ -229,7 +229,7 @@ class FusedProgram(CompiledProgram[Carry]):
     def _actor(self) -> Policies:
         return Policies(self.setup.algorithms, self.setup.spec.groups)
 
-    def _update(self, carry: Carry, axis: str | None) -> tuple[Carry, dict[str, jax.Array]]:
+    def update(self, carry: Carry, axis: str | None) -> tuple[Carry, dict[str, jax.Array]]:
         """One rollout of all copies, then one update of every learner that learns."""
         share = carry.worlds.first.shape[0]
         vectorised = self.setup.vectorised(share)
@@ -244,12 +244,12 @@ class FusedProgram(CompiledProgram[Carry]):
     def learn(
         self,
         learners: dict[str, Any],
-        latch: nonfinite.Latch,
+        latch: nan_guard.Latch,
         key: jax.Array,
         update: jax.Array,
         made: Rollout,
         axis: str | None = None,
-    ) -> tuple[dict[str, Any], nonfinite.Latch, dict[str, jax.Array]]:
+    ) -> tuple[dict[str, Any], nan_guard.Latch, dict[str, jax.Array]]:
         """One update of every learner that learns, from a rollout of all copies: learners, latch and metrics.
 
         key: of all updates of the run (`run_keys`); update: which one it is.
@@ -264,7 +264,7 @@ class FusedProgram(CompiledProgram[Carry]):
             learners[name], results = step(learners[name], own, jax.random.fold_in(key, i), axis)
             metrics |= results
         share = made.steps.first.shape[1]
-        latch = nonfinite.check(
+        latch = nan_guard.check(
             latch, update, made.steps, made.clock, made.last_observation, learners, metrics, share, axis
         )
         metrics |= step_metrics(made.steps.metrics, made.steps.episodes, axis)

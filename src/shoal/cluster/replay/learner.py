@@ -26,7 +26,7 @@ from shoal.cluster.transport.service import Store
 from shoal.cluster.workers.learner import LearnerWorker, Learning
 from shoal.cluster.workers.weights import WAIT
 from shoal.core.types import PyTree
-from shoal.training import nan_guard as latch
+from shoal.training import nan_guard
 from shoal.training.experiment import Experiment
 from shoal.training.fused import FusedProgram, mesh_of
 
@@ -80,7 +80,7 @@ class ReplayLearning(Learning):
                     learners[name], (found, priorities[name]) = lax.scan(step, learners[name], batches[name])
                     metrics |= jax.tree.map(jnp.mean, found)
                 learners[name] = algorithm.count_update(learners[name])
-            return learners, latch.check_learners(tripped, update, learners, metrics), metrics, priorities
+            return learners, nan_guard.check_learners(tripped, update, learners, metrics), metrics, priorities
 
         return jax.jit(learn, donate_argnums=(0, 1))
 

@@ -30,8 +30,7 @@ from shoal.core.algorithm import EstimatesKL, require_protocol
 from shoal.core.errors import NonFiniteError
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
-from shoal.training import checkpoint, records
-from shoal.training import nan_guard as latch
+from shoal.training import checkpoint, nan_guard, records
 from shoal.training.devices import AXIS
 from shoal.training.experiment import Experiment
 from shoal.training.fused import FusedProgram, mesh_of, policies_of, with_weights
@@ -328,6 +327,6 @@ class LearnerWorker:
 
     def _check(self) -> None:
         groups = list(self.learning.program.setup.spec.groups)
-        error = latch.report(jax.device_get(self.tripped), self.experiment.env, groups)
+        error = nan_guard.report(jax.device_get(self.tripped), self.experiment.env, groups)
         if error:
             raise NonFiniteError(f"{error} The last checkpoint in {self.folder} is from before it happened.")

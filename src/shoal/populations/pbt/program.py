@@ -88,7 +88,7 @@ class _Members(SweepProgram):
         seeds = jnp.arange(count, dtype=jnp.uint32) + jnp.uint32(self.experiment.seed)
         floats = {name: {k: jnp.asarray(v) for k, v in options.items()} for name, options in self.overrides.items()}
         # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
-        return lax.map(lambda one: self._init(*one), (seeds, floats))
+        return lax.map(lambda one: self.init_one(*one), (seeds, floats))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,7 +205,7 @@ class PBTProgram(CompiledProgram[PBTState]):
     def step(self, carry: PBTState, axis: str | None) -> tuple[PBTState, jax.Array]:
         """One update of every member and, if it is due, a comparison; and a row of metrics, `[M, columns]`."""
         values = self.values(carry.members)
-        members, metrics = jax.vmap(functools.partial(self.inner._update, axis=axis))(carry.members)
+        members, metrics = jax.vmap(functools.partial(self.inner.update, axis=axis))(carry.members)
         record, failed = carry.record, metrics["fault"] > 0
         gained = sum((metrics[name] for name in self.measure), jnp.zeros(self.plan.members))
         now = Window(record.now.total + gained, record.now.episodes + metrics["episodes"])
