@@ -1,6 +1,7 @@
 """Cross-play of policies made by hand: payoffs that are known exactly, one program for all that act alike."""
 
 import dataclasses
+import warnings
 from typing import Any, ClassVar
 
 import jax
@@ -185,6 +186,22 @@ def test_random_play_is_uniform():
     mean, error = table.matrix
     assert abs(mean[0, 1]) < 4.5 * error[0, 1]
     assert error[0, 1] < 0.02
+
+
+class Greedy(Algorithm):
+    """A policy of which only the best action is known."""
+
+    init, act, value, update = ByHand.init, ByHand.act, ByHand.value, ByHand.update
+
+
+def test_policies_that_cannot_be_sampled_are_named():
+    setup = experiment(ByHand()).setup
+    one = by_hand("rock", [1, 0, 0], Greedy())
+    with pytest.warns(UserWarning, match=r"rock: policies of 'player_0' \(Greedy\), .* instead of sampling"):
+        CrossPlay((one, by_hand("paper", [0, 1, 0])), setup.env.players)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CrossPlay((dataclasses.replace(one, samples=False), by_hand("paper", [0, 1, 0])), setup.env.players)
 
 
 def test_sides_must_cover_every_seat_once():

@@ -56,9 +56,9 @@ def train_on_cluster(job: Job, plan: ClusterPlan, launcher: Launcher) -> Trainin
 
 
 def default_plan(experiment: Experiment) -> ClusterPlan:
-    """The plan for an experiment that names no recipe: asynchronous where the algorithm corrects for it."""
-    names = {learner.algorithm.name for learner in experiment.learners.values() if not learner.frozen}
-    return ClusterPlan("impala" if names == {"impala"} else "sync")
+    """The plan for an experiment that names no recipe: asynchronous where all algorithms correct for it."""
+    learning = [learner.algorithm.traits for learner in experiment.learners.values() if not learner.frozen]
+    return ClusterPlan("impala" if learning and all(traits.corrects_lag for traits in learning) else "sync")
 
 
 def plan_of(folder: Path) -> ClusterPlan | None:

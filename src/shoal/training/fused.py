@@ -164,11 +164,10 @@ class FusedProgram(CompiledProgram[Carry]):
 
     def _stretch_schedules(self, state: Any) -> Any:
         """A learner's state with schedules that end at the run's current total, which may have been raised."""
-        hyper = getattr(state, "hyper", {})
-        if "total_updates" not in hyper:
+        if "total_updates" not in state.hyper:
             return state
-        total = np.full_like(hyper["total_updates"], self.num_updates)
-        return state.replace(hyper=hyper | {"total_updates": total})
+        total = np.full_like(state.hyper["total_updates"], self.num_updates)
+        return state.replace(hyper=state.hyper | {"total_updates": total})
 
     def specs(self) -> Carry:
         """Which leaves are split over the devices: those with an axis of copies."""
