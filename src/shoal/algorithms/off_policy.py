@@ -178,7 +178,7 @@ class OffPolicy(Replayed, Evolves):
         actor, critic = ActorNetwork(self.network, self.actor_width(group.action)), CriticTorso(self.network)
         view, state = trees.zeros((group.observation, spec.state))
         seen, memory = (state, view) if self.critic == "global" else view, initial_carry(self.network)
-        # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
+        # Not `vmap`: see `trees.map_in_turn`.
         torsos = [critic.init(k, seen, memory) for k in keys]
         weights = {"actor": actor.init(for_actor, view, memory), "critic": trees.stack(torsos)}
         shape = jax.eval_shape(lambda: critic.apply(torsos[0], seen, memory)[0]).shape

@@ -16,15 +16,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.algorithms import off_policy, on_policy
-from shoal.algorithms.q_learning import QPolicy
 from shoal.bridges.plain_policy import Actions, NumpyPolicy, flat
 from shoal.bridges.plain_policy import PolicyOutput as PolicyOutput
 from shoal.bridges.plain_policy import load as load
 from shoal.core.errors import OptionError
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete, num_logits
 from shoal.core.types import Observation, PyTree
+from shoal.networks.actor_critic import ActorCritic
+from shoal.networks.actors import ActorNetwork
 from shoal.networks.own_torsos import MLP
+from shoal.networks.q_network import QNetwork
 from shoal.ops.normalisation import RunningStats
 
 
@@ -58,17 +59,16 @@ def export(policy: Any, observation: Observation | PyTree) -> NumpyPolicy:
 
 def _actor(policy: Any) -> tuple[Any, dict[str, Any], ActionSpace, bool]:
     """(network, weights of torso and head, action space, whether actions may be drawn) of a policy."""
-    if isinstance(policy, on_policy.Policy):
-        module, own = policy.network, policy.weights["params"]
-        torso = own.get("shared_torso" if module.config.share_torso else "actor_torso", {})
-        rest = {"log_std": own["log_std"]} if "log_std" in own else {}
-        return module.config, {"torso": torso, "head": own["policy_head"]} | rest, module.action, True
-    if isinstance(policy, QPolicy):
-        return policy.network.config, policy.weights["params"], policy.network.action, False
-    if isinstance(policy, off_policy.Policy):
-        module, space = policy.actor, policy.space
-        width = 2 * math.prod(space.shape) if isinstance(space, Box) else num_logits(space)
-        return module.config, policy.weights["actor"]["params"], space, module.width == width
+    match policy:
+        case object(network=ActorCritic() as module, weights={"params": own}):
+            torso = own.get("shared_torso" if module.config.share_torso else "actor_torso", {})
+            rest = {"log_std": own["log_std"]} if "log_std" in own else {}
+            return module.config, {"torso": torso, "head": own["policy_head"]} | rest, module.action, True
+        case object(network=QNetwork() as module, weights={"params": own}):
+            return module.config, own, module.action, False
+        case object(actor=ActorNetwork() as module, weights={"actor": {"params": own}}, space=space):
+            width = 2 * math.prod(space.shape) if isinstance(space, Box) else num_logits(space)
+            return module.config, own, space, module.width == width
     raise OptionError(f"export: a policy of {type(policy).__name__} has no actor that can be exported")
 
 
@@ -91,8 +91,9 @@ def _convolutions(torso: Mapping[str, Any], leaves: tuple, filters: int) -> dict
 
 def _statistics(policy: Any, leaves: tuple) -> dict[str, Any]:
     """Mean and standard deviation of each part of a view, where the policy normalises them."""
-    if not isinstance(policy, on_policy.Policy) or policy.view_stats is None:
-        return {}
-    found = jax.tree.leaves(policy.view_stats, is_leaf=lambda node: isinstance(node, RunningStats))
-    numbered = zip(range(len(leaves)), found, strict=True)
-    return {f"{kind}{i}": getattr(one, kind) for i, one in numbered for kind in ("mean", "std")}
+    match policy:
+        case object(view_stats=stats) if stats is not None:
+            found = jax.tree.leaves(stats, is_leaf=lambda node: isinstance(node, RunningStats))
+            numbered = zip(range(len(leaves)), found, strict=True)
+            return {f"{kind}{i}": getattr(one, kind) for i, one in numbered for kind in ("mean", "std")}
+    return {}

@@ -1,11 +1,12 @@
 """Small operations on all leaves of a pytree."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from shoal.core.types import PyTree
 
@@ -29,6 +30,14 @@ def zeros(shapes: PyTree) -> PyTree:
 def row(tree: PyTree, index: int = 0) -> PyTree:
     """One entry of the leading axis."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
+
+
+def map_in_turn(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
+    """`function` of every row, one after the other: for what draws initial weights.
+
+    Under `vmap`, the batched QR decompositions of an orthogonal initialisation can deadlock on a CPU.
+    """
+    return lax.map(function, rows)
 
 
 def stack(trees: Sequence[PyTree]) -> PyTree:

@@ -238,10 +238,6 @@ class CrossPlay:
         """The programs that were needed so far, by the kind of policies in each unit."""
         return {}
 
-    def count_programs(self, lineups: np.ndarray) -> int:
-        """How many programs these line-ups `[M, sides]` need."""
-        return len({self._key(lineup) for lineup in lineups})
-
     def _key(self, lineup: np.ndarray) -> tuple[int, ...]:
         return tuple(self._kinds[1][u][lineup[unit.side]] for u, unit in enumerate(self.units))
 

@@ -24,6 +24,7 @@ from jax.sharding import PartitionSpec as P
 from shoal.batching.regroup import unwrap_regrouped
 from shoal.batching.rollout import Episodes, Policies, Rollout, make_experience, rollout
 from shoal.batching.vectorise import Worlds
+from shoal.core import trees
 from shoal.core.algorithm import Replays, require_protocol
 from shoal.core.checks import require_counts
 from shoal.core.contract import check_contract, checked_update
@@ -202,8 +203,7 @@ class FusedProgram(CompiledProgram[Carry]):
             lambda values: jnp.repeat(jnp.asarray(values, jnp.float32), len(seeds)),
             {name: dict(options) for name, options in self.overrides.items()},
         )
-        # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
-        return lax.map(lambda one: self.init_one(*one), (jnp.tile(seeds, points), floats))
+        return trees.map_in_turn(lambda one: self.init_one(*one), (jnp.tile(seeds, points), floats))
 
     def init_one(self, seed: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> Carry:
         """The carry of one training. floats: overridden options, by learner."""

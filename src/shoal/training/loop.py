@@ -147,10 +147,7 @@ class Loop(Generic[C]):
         size, saved, dispatched = 1, time.perf_counter(), self.tally.update
         tables: deque[tuple[int, Any]] = deque()
         while dispatched < total and not (stopped.is_set() or self.observers.stopping):
-            count = min(program.next_count(dispatched) or size, total - dispatched)
-            for stride in filter(None, (between, every)):
-                count = min(count, stride - dispatched % stride)
-            count = min(count, (self.sampler and self.sampler.until_next(dispatched)) or count)
+            count = self._until_next(dispatched, min(program.next_count(dispatched) or size, total - dispatched), every)
             began = time.perf_counter()
             try:
                 carry, table = advance(carry, program.counts[count])
@@ -161,14 +158,7 @@ class Loop(Generic[C]):
             if self.folder:
                 check_there(self.folder.path)
             if between and (dispatched % between == 0 or dispatched == total):
-                newest = self.lines[-1] if self.lines else {}
-                due = dispatched == total or self.tally.is_eval_due(tables, newest)
-                found = self._evaluate(carry, dispatched) if due else None
-                self._drain(tables)
-                if found:
-                    self.observers.tell("on_evaluation", self._progress(), **found)
-                if found and found["best"] and self.folder:
-                    self._save(carry, best=True)
+                self._evaluate_if_due(carry, dispatched, tables)
             self._sample(carry, dispatched)
             if len(tables) > 1:  # the device is busy with the newest call: reading an older one does not stall it
                 self._read(*tables.popleft())
@@ -191,6 +181,23 @@ class Loop(Generic[C]):
         else:
             self._check(carry)
         return carry
+
+    def _until_next(self, update: int, count: int, every: int) -> int:
+        """At most `count` updates: no further than to the next evaluation, checkpoint or scene."""
+        for stride in filter(None, (self.tally.eval_updates, every)):
+            count = min(count, stride - update % stride)
+        return min(count, (self.sampler and self.sampler.until_next(update)) or count)
+
+    def _evaluate_if_due(self, carry: C, update: int, tables: deque[tuple[int, Any]]) -> None:
+        """Evaluates the policies, unless too little has changed since the last time; keeps the best."""
+        newest = self.lines[-1] if self.lines else {}
+        due = update == self.tally.total or self.tally.is_eval_due(tables, newest)
+        found = self._evaluate(carry, update) if due else None
+        self._drain(tables)
+        if found:
+            self.observers.tell("on_evaluation", self._progress(), **found)
+        if found and found["best"] and self.folder:
+            self._save(carry, best=True)
 
     def _watch(self, meta: dict[str, Any] | None) -> SceneSampler | None:
         """Who plays the policies at points along the run; of trainings in a folder alone."""

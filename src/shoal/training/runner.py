@@ -144,24 +144,6 @@ def run(
     return on.execute(Job(config, path, False, _observers(listener, callbacks, loggers), saving, scenes))
 
 
-def train(
-    experiment: Experiment,
-    run_dir: str | Path | None = None,
-    *,
-    devices: int | None = None,
-    listener: Listener | None = None,
-    checkpoint_seconds: float = Saving.seconds,
-    checkpoint_every: int = Saving.every,
-    env_workers: int = 0,
-    env_timeout: float = TIMEOUT,
-) -> TrainingResult:
-    """Trains an experiment on this machine: `run` with the options of `Local`."""
-    require_type("train", "experiment", experiment, Experiment, "presets.get(NAME) gives one")
-    on = Local(devices, env_workers, env_timeout)
-    saving = {"checkpoint_seconds": checkpoint_seconds, "checkpoint_every": checkpoint_every}
-    return run(experiment, run_dir, on=on, listener=listener, **saving)
-
-
 def resume(
     folder: str | Path,
     *,

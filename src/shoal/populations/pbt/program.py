@@ -87,8 +87,7 @@ class _Members(SweepProgram):
         count = fused.num_points(self.overrides)
         seeds = jnp.arange(count, dtype=jnp.uint32) + jnp.uint32(self.experiment.seed)
         floats = {name: {k: jnp.asarray(v) for k, v in options.items()} for name, options in self.overrides.items()}
-        # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
-        return lax.map(lambda one: self.init_one(*one), (seeds, floats))
+        return trees.map_in_turn(lambda one: self.init_one(*one), (seeds, floats))
 
 
 @dataclasses.dataclass(frozen=True)
