@@ -60,10 +60,11 @@ class Responses:
 
     @functools.cached_property
     def programs(self) -> dict[str, FusedProgram]:
-        return {
-            player: make_fused_program(self._experiment(player), self.devices)
-            for player in self.learning or self.game.players
-        }
+        learning = self.learning or self.game.players
+        programs = {player: make_fused_program(self._experiment(player), self.devices) for player in learning}
+        for program in programs.values():
+            program.check()
+        return programs
 
     def _experiment(self, player: str) -> Experiment:
         learners = {}

@@ -144,6 +144,7 @@ def bench_train(
     """Speed of training: rollouts and updates, as `shoal train` runs them. repeats: as of `bench_env`."""
     require_positive("bench", seconds=seconds, repeats=repeats)
     program = make_fused_program(experiment, devices)
+    program.check()
     carry = program.init()
     began = time.perf_counter()
     compiled = program.advance.lower(carry, program.counts[1]).compile()

@@ -108,6 +108,11 @@ class FusedProgram(CompiledProgram[Carry]):
         one = need_of(carry, local.jaxpr, whole)
         return dataclasses.replace(one, made=one.made * self.mesh.size + table)
 
+    def check(self) -> None:
+        """Refuses an update that cannot be traced, and then one that does not fit into memory."""
+        _ = self.traced
+        check_memory(self, self.need)
+
     def init(self) -> Carry:
         """Fresh worlds and learners. Each device makes its share: a large replay would not fit on one."""
         initial, shapes = self._initial
@@ -294,6 +299,7 @@ def make_fused_program(
 ) -> Built:
     """The program of an experiment, over all local devices or the first few; `overrides` make it a sweep.
 
+    Refuses options that do not go together; whether its updates can be made, and fit into memory, `check` says.
     all_hosts: over those of all hosts that this process has joined (`training.hosts`).
     """
     require_counts("experiment", num_envs=experiment.num_envs, num_steps=experiment.num_steps)
@@ -305,10 +311,7 @@ def make_fused_program(
     # Cores are devices of their own here, but they share the memory of the machine.
     memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size
     check_replays(setup, num_points(overrides or {}), memories)
-    program = kind(setup, mesh, overrides or {})
-    _ = program.traced  # what is wrong with an update is said here, and then whether it fits
-    check_memory(program, program.need)
-    return program
+    return kind(setup, mesh, overrides or {})
 
 
 def mesh_of(experiment: Experiment, devices: int | None = None, all_hosts: bool = False) -> jax.sharding.Mesh:

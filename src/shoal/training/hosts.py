@@ -123,6 +123,7 @@ def make_hosted_program(
         kind = functools.partial(HostedProgram, roll=roll)
         program = make_fused_program(experiment, devices, None, kind, all_hosts=True)
         connect_devices(program.mesh)
+        program.check()
         return program
     except ShoalError as error:
         roll.end(str(error))

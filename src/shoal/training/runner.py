@@ -90,10 +90,13 @@ class Local:
             return dataclasses.replace(self, program=self._hosted(config, self.hosts, stepping, resumed))
         devices = devices_of(RunFolder(resumed, config), self.devices) if resumed else self.devices
         if isinstance(config, Experiment):
-            return dataclasses.replace(self, program=config.program(devices, stepping))
-        if stepping != Stepping():
+            program = config.program(devices, stepping)
+        elif stepping != Stepping():
             raise OptionError(f"{config.kind}: env_workers and env_timeout are for trainings; leave them out")
-        return dataclasses.replace(self, program=config.program(devices))
+        else:
+            program = config.program(devices)
+        program.check()
+        return dataclasses.replace(self, program=program)
 
     def execute(self, job: Job) -> TrainingResult:
         ready = self if self.program else self.prepare(job.config, job.folder if job.resumed else None)

@@ -53,6 +53,7 @@ def check(plan: Evolution) -> None:
 def make_program(config: Evolution, workers: LazyPool) -> "ClusterEvolutionProgram":
     """The program of an evolution whose members play on workers."""
     program = config.program(1)
+    program.check()
     return ClusterEvolutionProgram(program.plan, program.setup, program.mesh, program.start, workers)
 
 

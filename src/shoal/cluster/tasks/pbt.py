@@ -37,6 +37,7 @@ def check(config: PBT) -> None:
 def make_program(config: PBT, workers: LazyPool) -> "ClusterPBTProgram":
     """The program of a population whose members learn on workers."""
     program = config.program(1)
+    program.check()
     return ClusterPBTProgram(program.plan, program.inner, program.measure, workers)
 
 

@@ -118,6 +118,10 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
         one = need_of(carry, self._traced[0], carry)
         return dataclasses.replace(one, held=one.held * self.mesh.size) if on_host() else one
 
+    def check(self) -> None:
+        """Refuses a population that does not fit into memory."""
+        _check_memory(self)
+
     def init(self) -> EvolutionCarry:
         """The carry before the first generation, the same on all devices."""
         return jax.device_put(jax.jit(self._init)(), self.shardings)
@@ -306,9 +310,7 @@ def make_evolution_program(plan: Evolution, devices: int | None = None) -> Evolu
         raise OptionError(f"evolution: population must be a multiple of the devices, {devices}, got {plan.population}")
     require_counts("evolution", population=plan.population, copies=plan.population * plan.episodes)
     mesh = make_mesh(plan.population, 1, devices)
-    program = EvolutionProgram(plan, setup, mesh)
-    _check_memory(program)
-    return program
+    return EvolutionProgram(plan, setup, mesh)
 
 
 def _check_memory(program: EvolutionProgram) -> None:

@@ -186,6 +186,9 @@ class PBTProgram(CompiledProgram[PBTState]):
         """`best(state) -> Best`, by the current window or, while that is short, by it and the previous one together."""
         return jax.jit(self._best)
 
+    def check(self) -> None:
+        self.inner.check()
+
     def values(self, members: Carry) -> dict[str, jax.Array]:
         """The value of each tuned option, `[M]`, by its name in the plan."""
         first = {name: places[0] for name, places in self.plan.start.places.items()}
