@@ -43,3 +43,8 @@ def map_in_turn(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
 def stack(trees: Sequence[PyTree]) -> PyTree:
     """Trees of one structure as one tree with a leading axis."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def polyak_update(target: PyTree, weights: PyTree, share: jax.Array | float) -> PyTree:
+    """Slow copies of weights, moved a `share` of the way to them."""
+    return jax.tree.map(lambda slow, fast: slow + share * (fast - slow), target, weights)
