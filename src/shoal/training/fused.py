@@ -165,15 +165,18 @@ class FusedProgram(CompiledProgram[Carry]):
             raise records.forged(path, "its arrays are not from the update that its meta data gives")
         records.check_finite(path, {name: learner.params for name, learner in stored.learners.items()})
         untripped = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes.latch)
-        learners = {name: self._stretch_schedules(state) for name, state in stored.learners.items()}
-        return place(stored.replace(latch=untripped, learners=learners), self.shardings)
+        return place(stored.replace(latch=untripped, learners=self.stretch_schedules(stored.learners)), self.shardings)
 
-    def _stretch_schedules(self, state: Any) -> Any:
-        """A learner's state with schedules that end at the run's current total, which may have been raised."""
-        if "total_updates" not in state.hyper:
-            return state
-        total = np.full_like(state.hyper["total_updates"], self.num_updates)
-        return state.replace(hyper=state.hyper | {"total_updates": total})
+    def stretch_schedules(self, learners: dict[str, Any]) -> dict[str, Any]:
+        """Stored learners with schedules that end at the run's current total, which may have been raised."""
+
+        def stretched(state: Any) -> Any:
+            if "total_updates" not in state.hyper:
+                return state
+            total = np.full_like(state.hyper["total_updates"], self.num_updates)
+            return state.replace(hyper=state.hyper | {"total_updates": total})
+
+        return {name: stretched(state) for name, state in learners.items()}
 
     def specs(self) -> Carry:
         """Which leaves are split over the devices: those with an axis of copies."""

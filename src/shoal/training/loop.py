@@ -8,15 +8,12 @@ the next one is being computed.
 import contextlib
 import dataclasses
 import functools
-import math
 import shlex
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
-
-import numpy as np
 
 from shoal.core.errors import NonFiniteError, ShoalError, require
 from shoal.core.stopping import stop_requested
@@ -282,20 +279,15 @@ class Loop(Generic[C]):
     def _evaluate(self, carry: C, update: int) -> dict[str, Any]:
         """Evaluates greedily; the results go into the line of metrics of that update.
 
-        Returns what callbacks are told, also whether it was the best so far. Where players compete, the sum of their
-        returns means nothing, so there is no best.
+        Returns what callbacks are told, also whether it was the best so far.
         """
         policies = self.program.policies(carry)
         found = self._evaluator(policies)
-        means = {f"eval/return/{side}": value for side, value in found.mean_return.items()}
-        length = np.mean(found.lengths, axis=-1).tolist()
-        self.evaluated[update] = means | {"eval/return": found.total_mean_return, "eval/length": length}
-        mean = float(np.mean(found.total_mean_return))
-        better = math.isfinite(mean) and (self.best is None or mean > self.best)
-        better = better and self.program.setup.env.kind != "competitive"
-        if better:
-            self.best = mean
-        return {"policies": policies, "evaluation": found, "best": better}
+        self.evaluated[update] = found.metrics()
+        better = found.better_return(self.best, self.program.setup.env)
+        if better is not None:
+            self.best = better
+        return {"policies": policies, "evaluation": found, "best": better is not None}
 
     def _seconds(self) -> float:
         return self.before if self.began is None else self.before + time.perf_counter() - self.began

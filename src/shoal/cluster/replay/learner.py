@@ -109,7 +109,7 @@ class RateLimitedLearner(LearnerWorker):
 
     def run(self) -> dict[str, Any]:
         ended = super().run()
-        if self.update < self.total and not self.dead.is_set():  # to be resumed
+        if not self.dead.is_set():  # to be resumed, or trained further
             self.shards.spill()
         return ended
 
