@@ -187,7 +187,6 @@ def test_episodes_are_played_in_batches_that_fit(monkeypatch):
 
 
 def test_more_environments_than_fit_are_not_opened(eight, monkeypatch):
-    monkeypatch.setattr(host, "check_memory", lambda program: None)
     pytest.importorskip("gymnasium")
     opened = []
     real = SerialHostBatch.__init__

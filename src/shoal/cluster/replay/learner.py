@@ -93,7 +93,7 @@ class RateLimitedLearner(LearnerWorker):
         self.own = self.windows.own
         self.cost = self.experiment.num_envs * self.experiment.num_steps
         self.shards = Shards(self.services.shards, list(self.own), self.experiment.seed)
-        self.credit = 0
+        self.unused_steps = 0  # env steps that have come, and of which no update has been made yet
         self.told: dict[str, float] = {}
         self.pushes = 0
         self.means: dict[str, float] = {}
@@ -117,10 +117,10 @@ class RateLimitedLearner(LearnerWorker):
         """Waits for the env steps of one more update; False if the run is to stop."""
         began = looked = time.perf_counter()
         while not self.dead.is_set():
-            room = (LEAD + 1) * self.cost - self.credit  # this update's, and what makers may be ahead
-            self.look(room, max(self.cost - self.credit, 0), WAIT / 4)
-            if self.credit >= self.cost:
-                self.credit -= self.cost
+            room = (LEAD + 1) * self.cost - self.unused_steps  # this update's, and what makers may be ahead
+            self.look(room, max(self.cost - self.unused_steps, 0), WAIT / 4)
+            if self.unused_steps >= self.cost:
+                self.unused_steps -= self.cost
                 self.clock.spend("wait", began)
                 return True
             if time.perf_counter() - looked > WAIT:
@@ -132,7 +132,7 @@ class RateLimitedLearner(LearnerWorker):
     def look(self, room: int, enough: int, timeout: float) -> int:
         """Counts new env steps and admits `room` more; returns how many arrived."""
         came, told, pushes = self.shards.news(room, enough, timeout)
-        self.credit += came
+        self.unused_steps += came
         self.pushes += pushes
         for name, value in told.items():
             self.told[name] = self.told.get(name, 0.0) + value
@@ -197,7 +197,7 @@ class ReplayLearner(RateLimitedLearner):
                 self.asked = self.shards.ask(counts)
                 self.clock.spend("wait", began)
                 return batches
-            if not self.look((LEAD + 1) * self.cost - self.credit, 1, 0.05):
+            if not self.look((LEAD + 1) * self.cost - self.unused_steps, 1, 0.05):
                 time.sleep(0.05)  # enough has come, but no window is whole yet, or all shards are away
             if time.perf_counter() - looked > WAIT:
                 looked = time.perf_counter()
