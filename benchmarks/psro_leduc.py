@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--breadth", type=float, default=None)
+    parser.add_argument("--uniform-share", type=float, default=None)
     parser.add_argument("--episodes", type=int, default=2000)
     parser.add_argument("--meta-solver", default="fictitious_play")
     parser.add_argument("--iterations", type=int, default=60)
@@ -62,7 +62,7 @@ def grow(args: argparse.Namespace, seed: int) -> dict:
     experiment = dataclasses.replace(experiment, num_envs=num_envs, total_env_steps=total)
     plan = PSRO(
         args.meta_solver,
-        breadth=args.breadth,
+        uniform_share=args.uniform_share,
         iterations=args.iterations,
         episodes=args.episodes,
         target_nash_conv=GOALS[-1],

@@ -23,7 +23,7 @@ from shoal.cli.commands.evaluate import EvalOptions
 from shoal.cli.commands.evolve import parse_plan
 from shoal.cli.commands.export import ExportOptions
 from shoal.cli.commands.match import MatchOptions
-from shoal.cli.commands.play import options_class as play_options
+from shoal.cli.commands.play import PlayOptions
 from shoal.cli.commands.psro import LeagueOptions, PsroOptions, translate_arguments
 from shoal.cli.commands.settings import DiffOptions, ShowOptions
 from shoal.cli.commands.sweep import SweepOptions
@@ -31,7 +31,7 @@ from shoal.cli.commands.tournament import TournamentOptions
 from shoal.cli.commands.train import ResumeOptions, TrainOptions
 from shoal.cli.commands.ui import UIOptions
 from shoal.cli.commands.watch import WatchOptions, name_films
-from shoal.cli.targets import parse_target
+from shoal.cli.targets import parse_target, world_options
 from shoal.core.registry import import_file, world_class
 from shoal.testing import check_env
 from shoal.training.experiment import Experiment
@@ -160,7 +160,7 @@ def test_commands_can_be_parsed(words):
         case ["bench", "train", *rest]:
             parse_target(BenchTrainOptions, rest, "shoal bench train")
         case ["play", target, *rest]:
-            parse(play_options(Experiment(target)), rest, f"shoal play {target}")
+            parse(world_options(PlayOptions, Experiment(target)), rest, f"shoal play {target}")
         case ["compare", *rest]:
             parse(CompareOptions, rest, "shoal compare")
         case ["bench", "autoscale", *rest]:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from shoal import algorithms, bridges, networks, presets, testing, viz
     from shoal.algorithms import A2C, DDPG, DQN, PPO, PQN, SAC, Impala, register_algorithm
     from shoal.api.calls import evaluate, evolve, league, load, pbt, psro, resume, sweep, train
-    from shoal.api.compare import compare
     from shoal.api.matches import Match, match
     from shoal.api.population import Population
     from shoal.api.ranges import lin, log
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from shoal.networks import Network, register_torso
     from shoal.training.callbacks import Callback, Event
     from shoal.training.catalogue import Catalogue, runs
+    from shoal.training.comparison import compare
     from shoal.training.experiment import Experiment, Learner
     from shoal.training.loggers import Logger
     from shoal.training.roll import Hosts
@@ -39,7 +39,7 @@ __version__ = VERSION
 _HOMES = {
     "shoal.algorithms": "A2C DDPG DQN PPO PQN SAC Impala register_algorithm",
     "shoal.api.calls": "evaluate evolve league load pbt psro resume sweep train",
-    "shoal.api.compare": "compare",
+    "shoal.training.comparison": "compare",
     "shoal.api.matches": "Match match",
     "shoal.api.population": "Population",
     "shoal.api.ranges": "lin log",

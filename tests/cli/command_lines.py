@@ -61,7 +61,7 @@ PLAIN = (
     *(
         "--meta-solver",
         "--oracle",
-        "--breadth",
+        "--uniform-share",
         "--iterations",
         "--target-error",
         "--target-nash-conv",

@@ -21,7 +21,7 @@ from shoal.presets import resolve
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.metrics import read_metrics
-from shoal.training.run import open_run
+from shoal.training.run import find_checkpoint, open_run
 from shoal.training.runner import Local, resume, run
 
 
@@ -128,6 +128,30 @@ def test_stopped_and_resumed(tmp_path):
     status = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert status["services"]["parameters"] == {"policies": 50}
     assert status["messages"]["parameters"]["actor>pull"] >= 40
+
+
+def test_evaluated_as_on_one_machine_and_trained_further(tmp_path):
+    """The same evaluations and best checkpoint; then more updates, with schedules that end later."""
+    experiment = small("mpe/simple_spread", updates=4, eval_every=2 * 128, eval_episodes=8)
+    run(experiment, tmp_path / "alone", on=Local(devices=1))
+    run(experiment, tmp_path / "run", on=Cluster(plan=ClusterPlan(actors=2), launcher=ThreadLauncher()))
+    found = {}
+    for name in ("alone", "run"):
+        opened = open_run(tmp_path / name)
+        best = checkpoint.read_meta(find_checkpoint(opened, "best"))
+        evaluated = {line["update"]: line.get("eval/return") for line in read_metrics(opened.metrics)}
+        found[name] = [evaluated[2], evaluated[4], best["best"], best["update"]]
+        assert evaluated[1] is evaluated[3] is None
+    assert found["run"] == pytest.approx(found["alone"])
+    result = resume(tmp_path / "run", on=Cluster(launcher=ThreadLauncher()), total_env_steps=6 * 128)
+    assert result.update == 6
+    longer = open_run(tmp_path / "run").experiment
+    assert longer.total_env_steps == 6 * 128
+    assert [line["update"] for line in result.lines if "eval/return" in line] == [2, 4, 6]
+    like = {"learners": longer.program(1).shapes().learners}
+    newest = checkpoint.latest(tmp_path / "run" / "checkpoints")
+    (learner,) = checkpoint.load(newest, like, partial=True)["learners"].values()
+    assert learner.hyper["total_updates"] == 6
 
 
 def test_actors_join_and_leave_while_it_runs(tmp_path):

@@ -19,7 +19,7 @@ from shoal.populations.population import PopulationConfig
 from shoal.populations.psro import PSRO
 from shoal.presets import resolve
 from shoal.training.run import load_policies, open_run
-from shoal.training.runner import Local, resume, run, train
+from shoal.training.runner import Local, resume, run
 from shoal.training.sweep import Sweep, summarise
 from tests.docs.guides import Guide
 
@@ -67,8 +67,8 @@ def assert_close(one, other, tolerance=0.0):
 
 
 def test_trained_resumed_and_evaluated(own, tmp_path):
-    whole = train(kuhn(own, 4), devices=1)
-    train(kuhn(own, 2), tmp_path / "run", devices=1)
+    whole = run(kuhn(own, 4), on=Local(1))
+    run(kuhn(own, 2), tmp_path / "run", on=Local(1))
     assert open_run(tmp_path / "run").experiment == kuhn(own, 2)
     resumed = resume(tmp_path / "run", on=HERE, total_env_steps=4 * 32)
     assert_close(resumed.policies, whole.policies)
@@ -109,7 +109,7 @@ def test_tuned_while_members_train(own, tmp_path):
 def test_synchronous_actors_make_the_same_weights(own, tmp_path):
     on = Cluster(plan=ClusterPlan(actors=2), launcher=ThreadLauncher())
     result = run(kuhn(own, 3), tmp_path / "run", on=on)
-    assert_close(result.policies, train(kuhn(own, 3), devices=1).policies, 1e-6)
+    assert_close(result.policies, run(kuhn(own, 3), on=Local(1)).policies, 1e-6)
 
 
 def settings(algorithm):

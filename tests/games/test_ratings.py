@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import OptionError
-from shoal.games.ratings import cross_play, diversity, elo, expected_cardinality, policy_distances, results
+from shoal.games.ratings import cross_play, elo, expected_cardinality, results
 
 
 def expected_scores(ratings):
@@ -92,20 +92,6 @@ def test_cross_play_by_hand():
     np.testing.assert_allclose(summary.worst, [2, 0, 1])
 
 
-def test_distances_by_hand():
-    left, right, half = [1.0, 0], [0.0, 1], [0.5, 0.5]
-    policies = [[left, left], [right, left], [half, left]]
-    variation = policy_distances(policies, "total_variation")
-    np.testing.assert_allclose(variation, [[0, 0.5, 0.25], [0.5, 0, 0.25], [0.25, 0.25, 0]])
-    # H(3/4, 1/4) - H(1/2, 1/2) / 2 bits, in the first of two situations.
-    bits = (0.75 * np.log2(4 / 3) + 0.25 * 2 - 0.5) / 2
-    np.testing.assert_allclose(policy_distances(policies), [[0, 0.5, bits], [0.5, 0, bits], [bits, bits, 0]])
-    np.testing.assert_allclose(policy_distances(policies, weights=[1, 0])[0, 1], 1)
-    np.testing.assert_allclose(policy_distances(policies, weights=[0, 1]), 0)
-    assert diversity(policies, "total_variation") == pytest.approx(1 / 3)
-    assert diversity(policies[:1]) == 0
-
-
 def test_expected_cardinality_by_hand():
     # Three eigenvalues of 9 give 3 * 9/10; a copy of a policy doubles one of them and adds none.
     assert expected_cardinality(3 * np.eye(3)) == pytest.approx(2.7)
@@ -128,12 +114,5 @@ def test_bad_input_is_refused():
             elo(np.ones((2, 2)), **options)
     with pytest.raises(OptionError, match="at least 0"):
         elo([[0, -1], [1, 0]])
-    for bad in (np.ones((2, 2)), np.ones((2, 2, 2)), np.full((1, 1, 2), np.nan)):
-        with pytest.raises(OptionError, match="policy_distances: probabilities"):
-            diversity(bad)
-    good = np.full((2, 3, 2), 0.5)
-    for options in ({"measure": "cosine"}, {"weights": [1, 1]}, {"weights": [0, 0, 0]}, {"weights": [1, -1, 1]}):
-        with pytest.raises(OptionError, match="policy_distances"):
-            diversity(good, **options)
     with pytest.raises(OptionError, match="expected_cardinality"):
         expected_cardinality(np.zeros(3))

@@ -17,8 +17,7 @@ from shoal.populations.evolution.program import make_evolution_program as build_
 from shoal.populations.pbt.plan import PBT, Range
 from shoal.populations.population import PopulationConfig, beginning, oracle_of
 from shoal.populations.psro import PSRO, PSROState, psro
-from shoal.training import checkpoint
-from shoal.training import nan_guard as latch
+from shoal.training import checkpoint, nan_guard
 from shoal.training.experiment import Experiment, Learner, to_plain
 from shoal.training.fused import make_fused_program as build_training
 from shoal.training.metrics import Aggregator
@@ -104,7 +103,7 @@ def sweep(path):
     create(path, plan)
     program = plan.program(1)
     shapes = program.shapes()
-    carry = zeros(shapes.replace(latch=latch.as_stored(shapes.latch))).replace(update=np.full(2, UPDATE, np.int32))
+    carry = zeros(shapes.replace(latch=nan_guard.as_stored(shapes.latch))).replace(update=np.full(2, UPDATE, np.int32))
     checkpoint.save(path / "checkpoints", UPDATE, carry, meta(program.names, (2,)))
     metrics(path, program.names, (2,))
     return path

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import DQN, SAC
+from shoal.algorithms.on_policy import Policy
 from shoal.bridges.numpy_policy import export
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.contract import contract_problems
@@ -199,9 +200,7 @@ def test_options_hash_and_lists_become_tuples():
 
 
 def test_plain_numpy_says_what_it_cannot_hold():
-    class Policy:
-        network = ActorCritic(Network(torso="double"), Discrete(3))
-        weights = {"params": {"policy_head": {}}}
-
+    network = ActorCritic(Network(torso="double"), Discrete(3))
+    policy = Policy({"params": {"policy_head": {}}}, None, None, network)
     with pytest.raises(OptionError, match="has the torso 'double', which is not one of Shoal's"):
-        export(Policy(), {"x": jnp.zeros(2)})
+        export(policy, {"x": jnp.zeros(2)})

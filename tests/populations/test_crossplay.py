@@ -1,6 +1,7 @@
 """Cross-play of policies made by hand: payoffs that are known exactly, one program for all that act alike."""
 
 import dataclasses
+import warnings
 from typing import Any, ClassVar
 
 import jax
@@ -56,6 +57,11 @@ def experiment(algorithm, **options):
 def by_hand(name, mix, algorithm=None):
     setup = experiment(algorithm or ByHand()).setup
     return Contender(name, setup, {player: jnp.array([mix], jnp.float32) for player in setup.algorithms}, samples=True)
+
+
+def count_programs(games, lineups):
+    """How many programs line-ups `[M, sides]` need."""
+    return len({games._key(lineup) for lineup in lineups})
 
 
 def play(contenders, episodes, seed=0, devices=1):
@@ -152,13 +158,13 @@ def test_options_that_do_not_change_how_it_acts_need_no_other_program():
     chance = Contender("random", None)
     sides = runs[0].setup.env.players
     lineups, _ = cross_lineups(2, 2)
-    assert CrossPlay(tuple(runs), sides).count_programs(lineups) == 1
-    assert CrossPlay((runs[0], other), sides).count_programs(lineups) == 4
-    assert CrossPlay((*runs, other, chance), sides).count_programs(cross_lineups(4, 2)[0]) == 4, (
+    assert count_programs(CrossPlay(tuple(runs), sides), lineups) == 1
+    assert count_programs(CrossPlay((runs[0], other), sides), lineups) == 4
+    assert count_programs(CrossPlay((*runs, other, chance), sides), cross_lineups(4, 2)[0]) == 4, (
         "random play needs none of its own"
     )
     greedy = dataclasses.replace(runs[1], samples=False)
-    assert CrossPlay((runs[0], greedy), sides).count_programs(lineups) == 4
+    assert count_programs(CrossPlay((runs[0], greedy), sides), lineups) == 4
 
 
 def test_kuhn_poker_against_its_exact_tables():
@@ -185,6 +191,22 @@ def test_random_play_is_uniform():
     mean, error = table.matrix
     assert abs(mean[0, 1]) < 4.5 * error[0, 1]
     assert error[0, 1] < 0.02
+
+
+class Greedy(Algorithm):
+    """A policy of which only the best action is known."""
+
+    init, act, value, update = ByHand.init, ByHand.act, ByHand.value, ByHand.update
+
+
+def test_policies_that_cannot_be_sampled_are_named():
+    setup = experiment(ByHand()).setup
+    one = by_hand("rock", [1, 0, 0], Greedy())
+    with pytest.warns(UserWarning, match=r"rock: policies of 'player_0' \(Greedy\), .* instead of sampling"):
+        CrossPlay((one, by_hand("paper", [0, 1, 0])), setup.env.players)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        CrossPlay((dataclasses.replace(one, samples=False), by_hand("paper", [0, 1, 0])), setup.env.players)
 
 
 def test_sides_must_cover_every_seat_once():

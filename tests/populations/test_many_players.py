@@ -50,7 +50,7 @@ def test_an_exact_response_of_each_player_is_the_equilibrium(solver):
         np.testing.assert_allclose(mixture, [0.0, 1.0], atol=1e-3)
     np.testing.assert_allclose(state.values, [1.0, 2.0, 3.0], atol=1e-3)
     assert state.history[-1]["nash_conv"] == pytest.approx(0.0, abs=5e-3)
-    # From uniform play, each of three gains 0.6 / 2 by no longer giving: with breadth, responses are the same.
+    # From uniform play, each of three gains 0.6 / 2 by no longer giving: however much of it is mixed in.
     assert state.history[0]["nash_conv"] == pytest.approx(0.9)
     assert state.history[1]["gain"] == pytest.approx([0.3, 0.3, 0.3])
 

@@ -47,7 +47,7 @@ def test_patience_is_with_as_many_iterations_as_it_says():
     lines = [{"iteration": number, "gain": [gain, 0.0]} for number, gain in enumerate([0.5, 0.5, 0.0, 0.0])]
     assert not finished(lines[:3], plan)
     assert finished(lines, plan)
-    broad = [*lines[:3], lines[3] | {"breadth": 0.4}]  # a response to something else tells nothing
+    broad = [*lines[:3], lines[3] | {"uniform_share": 0.4}]  # a response to something else tells nothing
     assert not finished(broad, plan)
 
 
@@ -62,7 +62,7 @@ def test_kuhn_reaches_its_value():
 )
 def test_leduc_as_fast_as_published(solver, goal, at_most):
     plan = {"meta_solver": solver, "iterations": at_most - 1, "target_nash_conv": goal}
-    plain = grown("psro/leduc", **plan, breadth=0.0).history[-1]
+    plain = grown("psro/leduc", **plan, uniform_share=0.0).history[-1]
     assert plain["nash_conv"] <= goal
     broad = grown("psro/leduc", **plan).history[-1]
     assert broad["nash_conv"] <= goal
@@ -74,15 +74,19 @@ def test_what_responses_meet():
     met = mix_with_uniform(mixtures, 0.2)
     np.testing.assert_allclose(met[0], [0.9, 0.1])
     np.testing.assert_allclose(met[1], [0.5, 0.5])
-    assert (PSRO().uniform_share(), PSRO(breadth=0.2).uniform_share(), PSRO(meta_solver="last").uniform_share()) == (
+    assert (
+        PSRO().uniform_share_after(),
+        PSRO(uniform_share=0.2).uniform_share_after(),
+        PSRO(meta_solver="last").uniform_share_after(),
+    ) == (
         0.4,
         0.2,
         0.0,
     )
-    assert PSRO().uniform_share([{"gain": [0.0, -0.1], "breadth": 0.4}]) == 0.0
-    assert PSRO().uniform_share([{"gain": [0.0, 0.1], "breadth": 0.0}]) == 0.4
-    with pytest.raises(OptionError, match=r"breadth must be a share from 0 to 1, got 1\.5"):
-        PSRO(breadth=1.5)
+    assert PSRO().uniform_share_after([{"gain": [0.0, -0.1], "uniform_share": 0.4}]) == 0.0
+    assert PSRO().uniform_share_after([{"gain": [0.0, 0.1], "uniform_share": 0.0}]) == 0.4
+    with pytest.raises(OptionError, match=r"uniform_share must be a share from 0 to 1, got 1\.5"):
+        PSRO(uniform_share=1.5)
 
 
 def test_gains_by_hand():
@@ -161,7 +165,7 @@ def test_anytime_never_becomes_more_exploitable():
     state = grown("psro/leduc", meta_solver="anytime", iterations=12)
     curve = [line["nash_conv"] for line in state.history]
     assert all(after <= before + 1e-7 for before, after in itertools.pairwise(curve))
-    nash = grown("psro/leduc", meta_solver="nash", breadth=0.0, iterations=12)
+    nash = grown("psro/leduc", meta_solver="nash", uniform_share=0.0, iterations=12)
     assert curve[-1] < nash.history[-1]["nash_conv"]
     rising = [line["nash_conv"] for line in nash.history]
     assert any(after > before + 0.1 for before, after in itertools.pairwise(rising))

@@ -173,7 +173,7 @@ def test_every_kind_of_run_is_listed():
         ({"iterations": 40, "target_nash_conv": 0.1}, [{"nash_conv": 0.09}], True),
         ({"iterations": 40, "target_nash_conv": 0.1}, [{"nash_conv": 0.11}], False),
         ({"iterations": 40, "patience": 2}, [{}, {"gain": [1, 0]}, {"gain": [0, -1]}, {"gain": [0, 0]}], True),
-        ({"iterations": 40, "patience": 2}, [{}, {"gain": [0, 0], "breadth": 0.4}, {"gain": [0, 0]}], False),
+        ({"iterations": 40, "patience": 2}, [{}, {"gain": [0, 0], "uniform_share": 0.4}, {"gain": [0, 0]}], False),
         ({"iterations": 40, "patience": 2}, [{}, {"gain": [0.3, 0]}, {"gain": [0, 0]}], False),
         ({"iterations": 40, "patience": 2, "improvement": 0.5}, [{}, {"gain": [0.3, 0]}, {"gain": [0, 0]}], True),
     ],

@@ -10,7 +10,7 @@ from shoal.algorithms import A2C
 from shoal.core.errors import OptionError, UnknownNameError
 from shoal.networks.torsos import Network
 from shoal.training.evaluate import evaluate, record
-from shoal.training.runner import train
+from shoal.training.runner import run
 
 EXPERIMENT = shoal.Experiment(
     "matrix/matching_pennies",
@@ -82,9 +82,7 @@ def test_a_policy_of_another_world_does_not_fit(setup):
 
 
 def test_a_name_is_no_experiment():
-    with pytest.raises(
-        OptionError, match=r"train: experiment must be of the type Experiment .*got 'mpe/simple_spread'"
-    ):
-        train("mpe/simple_spread")
+    with pytest.raises(OptionError, match=r"run: config must be of the type Config .*got 'mpe/simple_spread'"):
+        run("mpe/simple_spread")  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="evaluate: setup must be of the type Setup"):
         evaluate("mpe/simple_spread", {})

@@ -218,6 +218,14 @@ def test_one_host_has_the_mesh_of_its_devices():
         make_mesh_of_hosts(12, 4, 3)
 
 
+def test_devices_that_hear_only_themselves_are_noticed(monkeypatch):
+    mesh = make_mesh(2, 1, 2)
+    hosts.connect_devices(mesh)
+    monkeypatch.setattr(hosts.lax, "psum", lambda number, axis: number)
+    with pytest.raises(HostError, match="counted 1 of themselves, but there are 2"):
+        hosts.connect_devices(mesh)
+
+
 def test_what_is_exchanged_is_counted():
     """By hand: five times three floats, then one, in the loop over updates; the branches of a condition count once."""
     mesh = make_mesh(2, 1, 2)

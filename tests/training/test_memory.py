@@ -87,7 +87,7 @@ def test_a_program_s_need_is_what_xla_plans():
 def test_too_many_copies_are_refused_with_the_number_that_fits(eight):
     asked = dataclasses.replace(resolve("control/cartpole"), num_envs=100_000_000)
     with pytest.raises(OptionError) as refused:
-        make_fused_program(asked, 1)
+        make_fused_program(asked, 1).check()
     words = str(refused.value)
     assert re.search(r"control/cartpole with 100,000,000 copies x 64 steps would take [\d,.]+ GiB", words)
     assert "this machine has 8.0 GiB free" in words
@@ -102,7 +102,7 @@ def test_worlds_of_too_many_agents_are_refused_at_once(eight):
     """Pairs of agents are what fills the memory, not the worlds' states; and no list is walked for every agent."""
     asked = dataclasses.replace(resolve("mpe/simple_spread"), env_options={"num_agents": 20_000})
     with pytest.raises(OptionError, match=r"TiB of memory.*Not even 4 copies would fit.*fewer agents"):
-        make_fused_program(asked, 1)
+        make_fused_program(asked, 1).check()
 
 
 def test_too_many_seeds_are_refused_with_the_number_that_fits(eight):
@@ -110,7 +110,7 @@ def test_too_many_seeds_are_refused_with_the_number_that_fits(eight):
     with pytest.raises(
         OptionError, match=r"1,000,000 trainings side by side.*At most [\d,]+ trainings side by side fit"
     ):
-        make_fused_program(asked, 1)
+        make_fused_program(asked, 1).check()
 
 
 def test_numbers_beyond_32_bits_are_refused_in_words():
@@ -148,7 +148,7 @@ def test_what_is_free_respects_the_limits_of_the_process(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", presets.names())
 def test_every_preset_is_accepted_with_a_wide_margin(name, monkeypatch):
     monkeypatch.setattr(memory, "free_bytes", lambda: 2 * GIB)
-    make_fused_program(presets.get(name), 1)
+    make_fused_program(presets.get(name), 1).check()
 
 
 def test_lists_of_seats_are_read_once():
@@ -163,7 +163,7 @@ def test_a_population_that_is_too_large_is_refused(eight):
     with pytest.raises(
         OptionError, match=r"2,000,000,000 members.*TiB of memory.*largest population that fits is [\d,]+"
     ):
-        evolution.make_evolution_program(plan, 1)
+        evolution.make_evolution_program(plan, 1).check()
 
 
 def test_a_benchmark_that_is_too_large_is_refused(eight):
@@ -187,7 +187,6 @@ def test_episodes_are_played_in_batches_that_fit(monkeypatch):
 
 
 def test_more_environments_than_fit_are_not_opened(eight, monkeypatch):
-    monkeypatch.setattr(host, "check_memory", lambda program: None)
     pytest.importorskip("gymnasium")
     opened = []
     real = SerialHostBatch.__init__
@@ -196,7 +195,7 @@ def test_more_environments_than_fit_are_not_opened(eight, monkeypatch):
     with pytest.raises(
         OptionError, match=rf"1,000,000,000 environments of .*{taken} .*largest num_envs that fits is [\d,]+"
     ):
-        host.make_host_program(dataclasses.replace(resolve("gymnasium:CartPole-v1"), num_envs=1_000_000_000))
+        host.make_host_program(dataclasses.replace(resolve("gymnasium:CartPole-v1"), num_envs=1_000_000_000)).check()
     assert max(opened) <= host.MEASURED
 
 

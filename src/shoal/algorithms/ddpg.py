@@ -40,7 +40,6 @@ from shoal.core.errors import require
 from shoal.core.spaces import ActionSpace, Box, action_width, split_parts
 from shoal.core.types import Observation, PyTree
 from shoal.ops.distributions import MASKED, distribution, random_action
-from shoal.ops.gradients import polyak_update
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +112,7 @@ class DDPG(OffPolicy):
         moved, stays = ((one.weights["actor"], one.optimiser["actor"]) for one in (new, state))
         actor, optimiser = trees.where(due, moved, stays)
         weights = new.weights | {"actor": actor}
-        target = polyak_update(state.target, self.slow_parts(weights), jnp.where(due, self.target_rate, 0.0))
+        target = trees.polyak_update(state.target, self.slow_parts(weights), jnp.where(due, self.target_rate, 0.0))
         return new.with_weights(weights).replace(target=target, optimiser=new.optimiser | {"actor": optimiser})
 
     def loss(self, weights: Weights, state: LearnerState, windows: Steps, key: jax.Array) -> tuple[jax.Array, Metrics]:

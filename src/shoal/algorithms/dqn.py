@@ -23,10 +23,11 @@ from flax import struct
 from jax import lax
 
 from shoal.algorithms import q_learning as q
-from shoal.algorithms.q_learning import QLearning, QPolicy
+from shoal.algorithms.q_learning import QLearning, QPolicy, interpolate
 from shoal.algorithms.replay import NextObservations, Replayed, Steps, split_windows
 from shoal.batching.agents import as_weight, keep_where
 from shoal.batching.masked import masked_map
+from shoal.core import trees
 from shoal.core.algorithm import Experience, LearnerSpec, Prioritises, Traits
 from shoal.core.checks import check_floats
 from shoal.core.spaces import Discrete, MultiDiscrete
@@ -35,7 +36,7 @@ from shoal.networks.q_network import QNetwork
 from shoal.networks.sequences import apply_each, unroll
 from shoal.networks.torsos import initial_carry
 from shoal.ops import replay as buffers
-from shoal.ops.gradients import adam, interpolate, polyak_update
+from shoal.ops.gradients import adam
 
 
 class LearnerState(struct.PyTreeNode):
@@ -136,7 +137,7 @@ class DQN(Replayed, QLearning, Prioritises):
         self = self.traced(state.hyper)
         state = super().apply(state, gradients)
         weights = q.join_weights(state.params, state.mixer)
-        return state.replace(target=polyak_update(state.target, weights, self.target_rate))
+        return state.replace(target=trees.polyak_update(state.target, weights, self.target_rate))
 
     def loss(
         self, weights: dict[str, PyTree], state: LearnerState, windows: Steps, weight: jax.Array

@@ -36,10 +36,11 @@ from shoal.core.checks import check_positive
 from shoal.core.errors import require_positive
 from shoal.core.types import PyTree
 from shoal.networks.actor_critic import Evaluation
-from shoal.ops.gradients import pack_metrics, shuffle_envs
+from shoal.ops.gradients import shuffle_envs
 from shoal.ops.losses import approx_kl, clipped_surrogate, policy_gradient
 from shoal.ops.normalisation import denormalise
 from shoal.ops.returns import vtrace
+from shoal.ops.scan_metrics import pack_metrics
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,7 +33,7 @@ from shoal.networks.sequences import unroll_with_slow
 from shoal.networks.torsos import Network, initial_carry
 from shoal.ops import replay as buffers
 from shoal.ops.distributions import random_action
-from shoal.ops.gradients import adam, apply_gradients, polyak_update
+from shoal.ops.gradients import adam, apply_gradients
 
 Weights = dict[str, PyTree]
 
@@ -178,7 +178,7 @@ class OffPolicy(Replayed, Evolves):
         actor, critic = ActorNetwork(self.network, self.actor_width(group.action)), CriticTorso(self.network)
         view, state = trees.zeros((group.observation, spec.state))
         seen, memory = (state, view) if self.critic == "global" else view, initial_carry(self.network)
-        # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
+        # Not `vmap`: see `trees.map_in_turn`.
         torsos = [critic.init(k, seen, memory) for k in keys]
         weights = {"actor": actor.init(for_actor, view, memory), "critic": trees.stack(torsos)}
         shape = jax.eval_shape(lambda: critic.apply(torsos[0], seen, memory)[0]).shape
@@ -281,7 +281,7 @@ class OffPolicy(Replayed, Evolves):
         for part, old in state.optimiser.items():
             rate = self.actor_learning_rate if part == "actor" else self.learning_rate
             new[part], optimiser[part] = apply_gradients(new[part], gradients[part], old, self.max_grad_norm, rate)
-        target = polyak_update(state.target, self.slow_parts(new), self.target_rate)
+        target = trees.polyak_update(state.target, self.slow_parts(new), self.target_rate)
         return state.with_weights(new).replace(target=target, optimiser=optimiser, steps=state.steps + 1)
 
     def count_update(self, state: LearnerState, axis: str | None) -> LearnerState:

@@ -22,8 +22,9 @@ from shoal.core.algorithm import Experience, Traits
 from shoal.core.checks import check_positive
 from shoal.core.errors import require_positive
 from shoal.networks.actor_critic import Evaluation
-from shoal.ops.gradients import pack_metrics, shuffle_envs
+from shoal.ops.gradients import shuffle_envs
 from shoal.ops.losses import approx_kl, clipped_surrogate
+from shoal.ops.scan_metrics import pack_metrics
 
 
 @dataclasses.dataclass(frozen=True)

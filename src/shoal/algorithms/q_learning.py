@@ -22,7 +22,7 @@ from shoal.networks.mixers import MixerKind, init_mixer, mix
 from shoal.networks.q_network import QNetwork, best_action, init_q_network, mean_value, value_of
 from shoal.networks.torsos import Network
 from shoal.ops.distributions import random_action
-from shoal.ops.gradients import anneal, apply_gradients, interpolate
+from shoal.ops.gradients import anneal, apply_gradients
 
 
 class QPolicy(struct.PyTreeNode):
@@ -35,6 +35,11 @@ class QPolicy(struct.PyTreeNode):
     def forward(self, observation: Observation, memory: PyTree) -> tuple[jax.Array, PyTree]:
         """One agent's action values `[A]`, and its memory after."""
         return self.network.apply(self.weights, observation.view, memory)
+
+
+def interpolate(start: jax.Array | float, end: jax.Array | float, done: jax.Array) -> jax.Array:
+    """From `start` to `end` as `done` goes from 0 to 1, then `end`."""
+    return start + (end - start) * jnp.clip(done, 0.0, 1.0)
 
 
 @dataclasses.dataclass(frozen=True)

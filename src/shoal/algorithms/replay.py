@@ -21,8 +21,8 @@ from shoal.core.errors import OptionError, require
 from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import Observation, PyTree
 from shoal.ops import replay as buffers
-from shoal.ops.gradients import pack_metrics
 from shoal.ops.returns import n_step_returns
+from shoal.ops.scan_metrics import pack_metrics
 
 ByGroup = dict[str, jax.Array]
 Observations = dict[str, Observation]

@@ -282,7 +282,7 @@ def evolve(target: Target, run_dir: str | Path | None = None, **options: Any) ->
 def psro(target: Target, run_dir: str | Path | None = None, **options: Any) -> Population:
     """Grows a population by best responses to mixtures of itself: `shoal.psro("cards/leduc", iterations=20).nash_conv`.
 
-    iterations, meta_solver, breadth, episodes, target_nash_conv, target_error, patience, improvement: see
+    iterations, meta_solver, uniform_share, episodes, target_nash_conv, target_error, patience, improvement: see
     `shoal.populations.psro.PSRO`. oracle: who responds, an algorithm, or "exact" for games with exact tables.
     warm_start, greedy, levels, symmetric: see `shoal.populations.population.PopulationConfig`. import_policies: runs
     whose policies are there from the start. All other options are those of `train`, for one best response.

@@ -11,7 +11,7 @@ from shoal.batching.regroup import unwrap_regrouped
 from shoal.core import trees
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError, shell_command
-from shoal.core.files import write_atomically
+from shoal.core.files import write_atomically, write_file
 from shoal.core.host import HostEnvProxy
 from shoal.core.types import PyTree
 from shoal.training.experiment import Setup, make_world
@@ -22,7 +22,6 @@ from shoal.training.scene_files import read_scene, read_scenes
 from shoal.training.scenes import LATE, POINTS
 from shoal.viz import MissingMatplotlibError, draw_curves, draw_sweep, history_page
 from shoal.viz.palette import scene_colours
-from shoal.viz.replay import write_file
 
 
 def keep_pictures(run: RunFolder, policies: dict[str, PyTree], update: int) -> dict[str, tuple[Path | None, str]]:

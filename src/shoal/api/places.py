@@ -54,6 +54,28 @@ def choose_place(
     if devices is not None and resumed is not None:
         own = "is at work on a cluster, whose workers have devices of their own"
         raise OptionError(f"{resumed} {own}: leave out {spell('devices')}")
+    _refuse_options_of_one_machine(training, devices, list(stepping), saving, spell, said)
+    if isinstance(cluster, Cluster):
+        return cluster
+    place = Cluster(cluster or AUTO, imports=tuple(imports))
+    if resumed is not None and not given:  # as it was
+        return place
+    if isinstance(config, Experiment):
+        plan = known if isinstance(known, ClusterPlan) else default_plan(config)
+        return dataclasses.replace(place, plan=_change_plan(plan, given, spell, said))
+    pool = known if isinstance(known, PoolConfig) else PoolConfig()
+    return dataclasses.replace(place, pool=dataclasses.replace(pool, **given))
+
+
+def _refuse_options_of_one_machine(
+    training: bool,
+    devices: int | None,
+    stepping: Sequence[str],
+    saving: Sequence[str],
+    spell: Callable[[str], str],
+    said: str,
+) -> None:
+    """Refuses what a cluster does in another way, and says by which options."""
     if devices is not None:
         own = ("learner_cpus", "learner_gpus") if training else ("cpus", "gpus")
         raise OptionError(
@@ -65,16 +87,6 @@ def choose_place(
     if saving and training:
         names, instead = " and ".join(map(spell, saving)), spell("commit_seconds")
         raise OptionError(f"{said}on a cluster a training is saved by {instead}: leave out {names}")
-    if isinstance(cluster, Cluster):
-        return cluster
-    place = Cluster(cluster or AUTO, imports=tuple(imports))
-    if resumed is not None and not given:  # as it was
-        return place
-    if isinstance(config, Experiment):
-        plan = known if isinstance(known, ClusterPlan) else default_plan(config)
-        return dataclasses.replace(place, plan=_change_plan(plan, given, spell, said))
-    pool = known if isinstance(known, PoolConfig) else PoolConfig()
-    return dataclasses.replace(place, pool=dataclasses.replace(pool, **given))
 
 
 def among_hosts(place: Local | Cluster, hosts: Hosts | None) -> Local | Cluster:

@@ -11,6 +11,7 @@ import numpy as np
 
 from shoal.api.figures import describe_iteration
 from shoal.api.seats import Side
+from shoal.core.checks import is_number
 from shoal.core.errors import unknown_name
 from shoal.core.types import PyTree
 from shoal.populations.crossplay import Contender
@@ -97,7 +98,7 @@ class Population:
 
     def plot(self, metric: str = "nash_conv", axes: Any = None) -> Any:
         """Draws a figure of the history over iterations; as `Run.plot`."""
-        known = dict.fromkeys(name for line in self.history for name, value in line.items() if _is_number(value))
+        known = dict.fromkeys(name for line in self.history for name, value in line.items() if is_number(value))
         if metric not in known:
             raise unknown_name("metric", metric, known)
         lines = [line for line in self.history if metric in line]
@@ -109,7 +110,3 @@ class Population:
         line = self.history[-1]
         kept = str(self.path) if self.path else "in memory"
         return f"Population({self.config.experiment.env}; {describe_iteration(line)}; {kept})"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

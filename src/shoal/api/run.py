@@ -21,6 +21,7 @@ from shoal.bridges.export_formats import save_policies
 from shoal.bridges.numpy_policy import export
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError, require, unknown_name
+from shoal.core.files import write_file
 from shoal.core.types import Observation, PyTree
 from shoal.training.evaluate import Evaluation, Evaluator
 from shoal.training.experiment import Experiment, Setup
@@ -29,7 +30,6 @@ from shoal.training.statistics import interval, iqm
 from shoal.viz.curves import Curve, read_curves
 from shoal.viz.plot import Band, plot_curves
 from shoal.viz.reel import Look
-from shoal.viz.replay import write_file
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)

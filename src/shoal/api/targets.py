@@ -15,7 +15,6 @@ from shoal.algorithms import find_name
 from shoal.algorithms.names import Named, with_options
 from shoal.api.settings import SUFFIXES, read_experiment
 from shoal.api.synonyms import meant_by
-from shoal.cluster.training import plan_of
 from shoal.core.algorithm import Algorithm, Replays
 from shoal.core.env import Env
 from shoal.core.errors import (
@@ -373,8 +372,6 @@ def open_to_resume(path: Path, total_env_steps: int | None = None, iterations: i
     found = open_run(path, None)
     check_whole(found.path)
     check_known(found.path, found.experiment)
-    if total_env_steps is not None and plan_of(found.path) is not None:
-        raise OptionError(f"{found.path} was begun on a cluster, where runs are not trained further yet")
     found = extend(found, total_env_steps=total_env_steps, iterations=iterations)
     if iterations is not None:
         _check_grows(found, iterations)

@@ -4,9 +4,10 @@ An `Actor` chooses actions; `rollout` scans it and the worlds for a number of st
 or whatever an actor keeps per copy) is reset where an episode begins and kept while an agent is inactive.
 """
 
+import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from shoal.batching.packing import Packer
 from shoal.batching.step_loop import scan_steps
 from shoal.batching.vectorise import Ended, Vectorised, Worlds
 from shoal.core import trees
-from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Trajectory
+from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Trajectory, supports
 from shoal.core.errors import OptionError
 from shoal.core.keys import StepKeys, Use, agent_keys, use_key
 from shoal.core.spaces import ActionSpace, Box
@@ -110,10 +111,10 @@ class Actor(Protocol):
         ...
 
 
-@runtime_checkable
-class PlaysBatches(Protocol):
+class PlaysBatches(abc.ABC):
     """An algorithm that plays all copies at once, such as `opponents.Opponents`. Its memory has a `carry`."""
 
+    @abc.abstractmethod
     def act_batch(
         self, params: PyTree, observation: Observation, memory: Any, keys: jax.Array, worlds: Situation, seat: int
     ) -> tuple[jax.Array, Any]: ...
@@ -151,7 +152,7 @@ class Policies:
             if name not in self.algorithms:
                 continue
             observation, algorithm, own = worlds.observation[name], self.algorithms[name], keys[name]
-            if isinstance(algorithm, PlaysBatches):
+            if supports(algorithm, PlaysBatches):
                 action, after = algorithm.act_batch(params[name], observation, memory[name], own, worlds, number)
                 acts.action[name], acts.extras[name] = action, {}
                 carry = _keep_inactive(observation.active, memory[name].carry, after.carry)

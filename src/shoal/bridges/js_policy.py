@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from shoal.bridges.plain_policy import NumpyPolicy, input_dtype, with_ending
-from shoal.viz.replay import filled_page, write_file
+from shoal.core.files import write_file
+from shoal.viz.replay import filled_page
 
 
 def save_js(policy: NumpyPolicy, path: str | Path) -> Path:

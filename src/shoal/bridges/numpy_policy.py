@@ -59,18 +59,16 @@ def export(policy: Any, observation: Observation | PyTree) -> NumpyPolicy:
 
 def _actor(policy: Any) -> tuple[Any, dict[str, Any], ActionSpace, bool]:
     """(network, weights of torso and head, action space, whether actions may be drawn) of a policy."""
-    module = getattr(policy, "network", None) or getattr(policy, "actor", None)
-    if isinstance(module, ActorCritic):
-        own = policy.weights["params"]
-        torso = own.get("shared_torso" if module.config.share_torso else "actor_torso", {})
-        rest = {"log_std": own["log_std"]} if "log_std" in own else {}
-        return module.config, {"torso": torso, "head": own["policy_head"]} | rest, module.action, True
-    if isinstance(module, QNetwork):
-        return module.config, policy.weights["params"], module.action, False
-    if isinstance(module, ActorNetwork):
-        space = policy.space
-        width = 2 * math.prod(space.shape) if isinstance(space, Box) else num_logits(space)
-        return module.config, policy.weights["actor"]["params"], space, module.width == width
+    match policy:
+        case object(network=ActorCritic() as module, weights={"params": own}):
+            torso = own.get("shared_torso" if module.config.share_torso else "actor_torso", {})
+            rest = {"log_std": own["log_std"]} if "log_std" in own else {}
+            return module.config, {"torso": torso, "head": own["policy_head"]} | rest, module.action, True
+        case object(network=QNetwork() as module, weights={"params": own}):
+            return module.config, own, module.action, False
+        case object(actor=ActorNetwork() as module, weights={"actor": {"params": own}}, space=space):
+            width = 2 * math.prod(space.shape) if isinstance(space, Box) else num_logits(space)
+            return module.config, own, space, module.width == width
     raise OptionError(f"export: a policy of {type(policy).__name__} has no actor that can be exported")
 
 
@@ -93,9 +91,9 @@ def _convolutions(torso: Mapping[str, Any], leaves: tuple, filters: int) -> dict
 
 def _statistics(policy: Any, leaves: tuple) -> dict[str, Any]:
     """Mean and standard deviation of each part of a view, where the policy normalises them."""
-    stats = getattr(policy, "view_stats", None)
-    if stats is None:
-        return {}
-    found = jax.tree.leaves(stats, is_leaf=lambda node: isinstance(node, RunningStats))
-    numbered = zip(range(len(leaves)), found, strict=True)
-    return {f"{kind}{i}": getattr(one, kind) for i, one in numbered for kind in ("mean", "std")}
+    match policy:
+        case object(view_stats=stats) if stats is not None:
+            found = jax.tree.leaves(stats, is_leaf=lambda node: isinstance(node, RunningStats))
+            numbered = zip(range(len(leaves)), found, strict=True)
+            return {f"{kind}{i}": getattr(one, kind) for i, one in numbered for kind in ("mean", "std")}
+    return {}

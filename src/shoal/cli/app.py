@@ -79,6 +79,7 @@ RENAMED = {
     "sweep": {"--out": "--run-dir", "--seeds": "--num-seeds"},
     "evolve": {"--own-starts": "--no-common-starts", "--raw-views": "--no-normalise-views"},
     "population": {"--output": "--out"},
+    "psro": {"--breadth": "--uniform-share"},
     "watch": {"--output": "--out", "--training": "--seed-index"},
     "export": {"--output": "--out", "--training": "--seed-index"},
 }

@@ -15,7 +15,7 @@ from shoal.algorithms.names import name_of
 from shoal.api.pictures import keep_pictures
 from shoal.api.places import among_hosts, choose_place
 from shoal.api.progress import returns, show_progress, summary
-from shoal.api.targets import import_files, open_known, open_to_resume
+from shoal.api.targets import check_world, import_files, open_known, open_to_resume
 from shoal.cli.arguments import (
     ClusterAddress,
     Count,
@@ -409,6 +409,15 @@ class PolicyRunView(RunView[Plan]):
         if self.options.json:
             emit(self.summary(result) | pictures)
         return INTERRUPTED if result.interrupted else 0
+
+
+def start_and_report(kind: type["RunView[Any]"], config: Any, options: Any, prog: str, by: str | None = None) -> int:
+    """Makes a new run of a population of any kind, and tells of it. by: what trains it, for the name of the folder."""
+    check_options(options, prog)
+    on = place_of(config, options, prog)
+    check_world(config.played)
+    folder = new_folder(options, config.experiment, by=by)
+    return run_and_report(kind(RunFolder(folder, config), on.prepare(config), options))
 
 
 def resume(args: Sequence[str], prog: str = "shoal resume") -> int:

@@ -229,6 +229,13 @@ def _options_class(command: type, experiment: Experiment, more: Sequence[tuple[s
     return dataclasses.make_dataclass("Options", fields, frozen=True)
 
 
+def world_options(command: type, experiment: Experiment | None) -> type[Any]:
+    """A dataclass of a command's options and, if it is known, those of the world."""
+    fields: list[Any] = [("run", OmitArgPrefixes[command], command())]
+    fields += env_fields(experiment) if experiment else []
+    return dataclasses.make_dataclass("Options", fields, frozen=True)
+
+
 def env_fields(experiment: Experiment) -> list[tuple[str, Any, Any]]:
     """The field for the options of an experiment's world, if it has any: a dataclass of their values, `--env.NAME`."""
     if is_foreign(experiment.env):

@@ -29,7 +29,7 @@ from shoal.training.loop import TrainingResult
 from shoal.training.metrics import read_metrics
 from shoal.training.outcome import work_in
 from shoal.training.provenance import provenance
-from shoal.training.run import RunFolder, check_weights, create, load_policies
+from shoal.training.run import RunFolder, check_weights, create, keep_total, load_policies
 from shoal.training.runner import Job
 from shoal.training.serialise import from_plain, to_plain
 
@@ -56,9 +56,9 @@ def train_on_cluster(job: Job, plan: ClusterPlan, launcher: Launcher) -> Trainin
 
 
 def default_plan(experiment: Experiment) -> ClusterPlan:
-    """The plan for an experiment that names no recipe: asynchronous where the algorithm corrects for it."""
-    names = {learner.algorithm.name for learner in experiment.learners.values() if not learner.frozen}
-    return ClusterPlan("impala" if names == {"impala"} else "sync")
+    """The plan for an experiment that names no recipe: asynchronous where all algorithms correct for it."""
+    learning = [learner.algorithm.traits for learner in experiment.learners.values() if not learner.frozen]
+    return ClusterPlan("impala" if learning and all(traits.corrects_lag for traits in learning) else "sync")
 
 
 def plan_of(folder: Path) -> ClusterPlan | None:
@@ -78,11 +78,6 @@ def check(experiment: Experiment, plan: ClusterPlan) -> None:
     experiment.origin.admit(experiment.env, experiment.env_options)  # workers are told what is trusted here
     if experiment.num_seeds > 1:
         raise ShoalError(f"a cluster run has one seed, got num_seeds {experiment.num_seeds}: start one for each")
-    if experiment.eval_every:
-        raise OptionError(
-            f"a cluster run is not evaluated on its way, got eval_every {experiment.eval_every}: leave it out, and "
-            "evaluate what it saves by `shoal eval`"
-        )
     recipe_of(plan.recipe).check(experiment, plan)
     for learner in experiment.learners.values():
         if plan.sync_mode == "stale" and plan.max_divergence and not learner.frozen:
@@ -119,6 +114,7 @@ class TrainingSupervisor(Supervisor):
                 self.told = meta["update"] if meta else 0
                 self.observers.open(self.experiment, self.folder, self.told)
                 recipe_of(self.plan.recipe).start(self)
+                keep_total(RunFolder(self.folder, self.experiment))  # not before: what is refused leaves it as it was
                 with stop_requested() as stopped:
                     self._watch(stopped)
                 self._tell_saved()

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import typing
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeGuard, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -298,7 +298,7 @@ class NormalisesViews(abc.ABC):
 P = TypeVar("P")
 
 
-def supports(algorithm: Algorithm, protocol: type[Any]) -> bool:
+def supports(algorithm: Any, protocol: type[P]) -> TypeGuard[P]:
     """Whether an algorithm implements an optional protocol."""
     return isinstance(algorithm, protocol)
 

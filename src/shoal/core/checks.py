@@ -36,7 +36,7 @@ def require_whole(owner: str, at_least: int, *, at_most: int = MAX_WHOLE, **opti
 def require_finite(owner: str, **options: float) -> None:
     """Each option must be a finite number."""
     for option, got in options.items():
-        require(_is_number(got) and math.isfinite(got), owner, option, got, "a finite number")
+        require(is_number(got) and math.isfinite(got), owner, option, got, "a finite number")
 
 
 def require_not_negative(owner: str, **options: float) -> None:
@@ -116,7 +116,8 @@ def check_value(hint: Any, got: Any, owner: str, name: str) -> Any:
     return value
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value is a plain number; True and False are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -158,6 +158,14 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | str) -> None
         partial.unlink(missing_ok=True)
 
 
+def write_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """`write_atomically`, with an error that a user can read."""
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+
+
 def create_folder(path: str | os.PathLike[str], files: Mapping[str, str], folders: Sequence[str] = ()) -> None:
     """Makes a folder with these files and empty folders, atomically.
 

@@ -20,7 +20,7 @@ class Discrete:
         require(self.n >= 1, "Discrete", "n", self.n, "at least 1")
 
     def sample(self, key: jax.Array) -> jax.Array:
-        return _choice(jax.random.uniform(key), self.n)
+        return draw_index(jax.random.uniform(key), self.n)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class MultiDiscrete:
         require(bool(self.sizes) and min(self.sizes) >= 1, "MultiDiscrete", "sizes", self.sizes, "sizes of at least 1")
 
     def sample(self, key: jax.Array) -> jax.Array:
-        return _choice(jax.random.uniform(key, (len(self.sizes),)), jnp.array(self.sizes))
+        return draw_index(jax.random.uniform(key, (len(self.sizes),)), jnp.array(self.sizes))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +140,7 @@ def action_vector(space: ActionSpace, action: jax.Array) -> jax.Array:
             return jnp.concatenate(chosen, axis=-1)
 
 
-def _choice(uniform: jax.Array, n: jax.Array | int) -> jax.Array:
+def draw_index(uniform: jax.Array, n: jax.Array | int) -> jax.Array:
+    """One of `n` equally likely outcomes from a uniform draw in [0, 1)."""
     # One draw per choice; `randint` takes two. The minimum guards against rounding up.
     return jnp.minimum((uniform * n).astype(jnp.int32), n - 1)

@@ -1,11 +1,12 @@
 """Small operations on all leaves of a pytree."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from shoal.core.types import PyTree
 
@@ -31,6 +32,19 @@ def row(tree: PyTree, index: int = 0) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
+def map_in_turn(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
+    """`function` of every row, one after the other: for what draws initial weights.
+
+    Under `vmap`, the batched QR decompositions of an orthogonal initialisation can deadlock on a CPU.
+    """
+    return lax.map(function, rows)
+
+
 def stack(trees: Sequence[PyTree]) -> PyTree:
     """Trees of one structure as one tree with a leading axis."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def polyak_update(target: PyTree, weights: PyTree, share: jax.Array | float) -> PyTree:
+    """Slow copies of weights, moved a `share` of the way to them."""
+    return jax.tree.map(lambda slow, fast: slow + share * (fast - slow), target, weights)

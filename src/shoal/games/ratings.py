@@ -115,48 +115,6 @@ def cross_play(returns: ArrayLike) -> CrossPlay:
     )
 
 
-def policy_distances(
-    probabilities: ArrayLike, measure: str = "jensen_shannon", weights: ArrayLike | None = None
-) -> np.ndarray:
-    """Distances `[n, n]` between the behaviours of `n` policies, from 0 (the same) to 1 (never the same action).
-
-    `probabilities[n, situations, actions]` is what each policy does in each situation; `weights[situations]` is how
-    much each situation counts (all the same if left out). For the distributions P and Q of two policies in a situation,
-
-        total_variation:  1/2 sum over a of |P(a) - Q(a)|
-        jensen_shannon:   H((P + Q) / 2) - (H(P) + H(Q)) / 2,   H the entropy in bits,
-
-    and the distance is the weighted mean over situations.
-    """
-    p = np.asarray(probabilities, dtype=np.float64)
-    owner = "policy_distances"
-    require(p.ndim == 3 and p.size > 0, owner, "probabilities' shape", p.shape, "[policies, situations, actions]")
-    proper = np.isfinite(p).all() and (p >= 0).all() and np.allclose(p.sum(axis=-1), 1, atol=1e-5)
-    require(bool(proper), owner, "probabilities", "others", "distributions over actions: finite, at least 0, sum 1")
-    require(measure in ("jensen_shannon", "total_variation"), owner, "measure", measure, "a measure it knows")
-    w = np.ones(p.shape[1]) if weights is None else np.asarray(weights, dtype=np.float64)
-    require(w.shape == p.shape[1:2], owner, "weights' shape", w.shape, f"[{p.shape[1]}], one for each situation")
-    require(bool(np.isfinite(w).all() and (w >= 0).all() and w.sum() > 0), owner, "weights", w, "at least 0, not all 0")
-    w = w / w.sum()
-    entropy = _entropy(p) @ w
-    rows = []
-    for i, one in enumerate(p):
-        if measure == "total_variation":
-            rows.append(np.abs(p - one).sum(axis=-1) @ w / 2)
-        else:
-            rows.append(_entropy((p + one) / 2) @ w - (entropy + entropy[i]) / 2)
-    distances = np.clip(rows, 0.0, 1.0)
-    np.fill_diagonal(distances, 0.0)
-    return distances
-
-
-def diversity(probabilities: ArrayLike, measure: str = "jensen_shannon", weights: ArrayLike | None = None) -> float:
-    """Behavioural diversity: mean distance between two different policies, see `policy_distances`; 0 for one policy."""
-    distances = policy_distances(probabilities, measure, weights)
-    n = len(distances)
-    return float(distances.sum() / (n * (n - 1))) if n > 1 else 0.0
-
-
 def expected_cardinality(payoffs: ArrayLike) -> float:
     """How many effectively different policies a table of payoffs `[n, m]` shows (Perez-Nieves et al. 2021).
 
@@ -200,10 +158,6 @@ def _most_likely_strengths(wins: np.ndarray, prior: float) -> np.ndarray:
         if np.abs(step).max() < 1e-12:
             break
     return strength - strength.mean()
-
-
-def _entropy(p: np.ndarray) -> np.ndarray:
-    return -np.sum(p * np.log2(np.where(p > 0, p, 1.0)), axis=-1)
 
 
 def _square(matrix: ArrayLike, owner: str, option: str) -> np.ndarray:

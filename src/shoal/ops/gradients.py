@@ -1,12 +1,10 @@
-"""Gradient steps: gradients in chunks, Adam, schedules, slow copies of weights, and minibatches."""
+"""Gradient steps: gradients in chunks, Adam, an annealed rate, and minibatches."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from flax import struct
 from jax import lax
 
 from shoal.core import trees
@@ -46,23 +44,6 @@ def chunked_gradient(
     return lax.scan(add, zeros, jnp.arange(num_envs).reshape(-1, size))[0]
 
 
-class PackedMetrics(struct.PyTreeNode):
-    """Scalar metrics as one array: on an accelerator every array that a loop stores is a kernel of its own."""
-
-    values: jax.Array
-    structure: Any = struct.field(pytree_node=False)
-
-    def means(self) -> PyTree:
-        """The means over all steps of a scan, metric by metric."""
-        return jax.tree.unflatten(self.structure, [jnp.mean(column) for column in self.values.T])
-
-
-def pack_metrics(metrics: PyTree) -> PackedMetrics:
-    """The metrics of one step of a scan."""
-    leaves, structure = jax.tree.flatten(metrics)
-    return PackedMetrics(jnp.stack(leaves) if leaves else jnp.zeros(0), structure)
-
-
 def sum_over_devices(tree: PyTree, axis: str | None) -> PyTree:
     """The sum over the devices of a mesh axis; the tree itself if there is none."""
     return lax.psum(tree, axis) if axis else tree
@@ -84,16 +65,6 @@ def apply_gradients(
 def anneal(rate: jax.Array | float, updates: jax.Array, total_updates: jax.Array) -> jax.Array:
     """A learning rate that falls linearly to 0 over the run."""
     return rate * jnp.maximum(0.0, 1.0 - updates / total_updates)
-
-
-def interpolate(start: jax.Array | float, end: jax.Array | float, done: jax.Array) -> jax.Array:
-    """From `start` to `end` as `done` goes from 0 to 1, then `end`."""
-    return start + (end - start) * jnp.clip(done, 0.0, 1.0)
-
-
-def polyak_update(target: PyTree, weights: PyTree, share: jax.Array | float) -> PyTree:
-    """Slow copies of weights, moved a `share` of the way to them."""
-    return jax.tree.map(lambda slow, fast: slow + share * (fast - slow), target, weights)
 
 
 def shuffle_envs(key: jax.Array, num_envs: int, epochs: int, minibatches: int, axis: str | None) -> jax.Array:

@@ -5,13 +5,34 @@ policy has in each the memory after its own past decisions. `differences` measur
 tables or in situations sampled by playing.
 """
 
+import warnings
+from collections.abc import Mapping
+from typing import TypeGuard
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.algorithm import Algorithm, Stochastic
+from shoal.core.algorithm import Algorithm, Stochastic, supports
 from shoal.core.types import Observation, PyTree
 from shoal.envs.tabular import InformationSets
+
+
+def samples_actions(algorithm: Algorithm, explore: bool) -> TypeGuard[Stochastic]:
+    """Whether policies draw their actions: if they are to explore, and have action probabilities to draw by."""
+    return explore and supports(algorithm, Stochastic)
+
+
+def warn_of_greedy_play(who: str, algorithms: Mapping[str, Algorithm]) -> None:
+    """Names the policies that are to explore and play greedily all the same."""
+    greedy = {name: algorithm for name, algorithm in algorithms.items() if not samples_actions(algorithm, True)}
+    if greedy:
+        names = ", ".join(f"{name!r} ({type(algorithm).__name__})" for name, algorithm in greedy.items())
+        warnings.warn(
+            f"{who}: policies of {names} play their best action instead of sampling, as their algorithm has no "
+            "action probabilities (shoal.core.algorithm.Stochastic)",
+            stacklevel=3,
+        )
 
 
 def behaviour(algorithm: Algorithm, policy: PyTree, sets: InformationSets, explore: bool) -> jax.Array:
@@ -54,7 +75,7 @@ def action_probabilities(
     algorithm: Algorithm, policy: PyTree, seen: Observation, memory: PyTree, explore: bool, actions: int
 ) -> tuple[jax.Array, PyTree]:
     """Probabilities `[A]` of one agent's actions, and its memory after."""
-    if explore and isinstance(algorithm, Stochastic):
+    if samples_actions(algorithm, explore):
         return algorithm.action_probabilities(policy, seen, memory)
     out = algorithm.act(policy, seen, memory, jax.random.key(0), False)
     return jax.nn.one_hot(out.action, actions), out.memory

@@ -25,12 +25,13 @@ from shoal.batching.agents import over_agents
 from shoal.batching.regroup import dealt_seats, unwrap_regrouped
 from shoal.batching.rollout import Policies, Situation, Uniform
 from shoal.core import trees
-from shoal.core.algorithm import Algorithm, Stochastic, supports
+from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, WorldError, require
 from shoal.core.host import HostEnvProxy
 from shoal.core.spaces import ActionSpace, Discrete
 from shoal.core.types import Observation, PyTree, Seat
+from shoal.populations.behaviour import samples_actions, warn_of_greedy_play
 from shoal.populations.matches import batch_size
 from shoal.populations.opponents import OpponentBank, Opponents
 from shoal.training.devices import AXIS, make_mesh, replicate
@@ -150,6 +151,9 @@ class CrossPlay:
             times = dealt.count(seat)
             where = f"{seat[0]}[{seat[1]}]"
             require(times == 1, "sides", where, f"{times} times", "played by exactly one side")
+        for one in self.contenders:
+            if one.samples and one.setup is not None:
+                warn_of_greedy_play(one.name, one.setup.algorithms)
 
     @functools.cached_property
     def experiment(self) -> Experiment:
@@ -233,10 +237,6 @@ class CrossPlay:
     def programs(self) -> dict[tuple[int, ...], "LineupProgram"]:
         """The programs that were needed so far, by the kind of policies in each unit."""
         return {}
-
-    def count_programs(self, lineups: np.ndarray) -> int:
-        """How many programs these line-ups `[M, sides]` need."""
-        return len({self._key(lineup) for lineup in lineups})
 
     def _key(self, lineup: np.ndarray) -> tuple[int, ...]:
         return tuple(self._kinds[1][u][lineup[unit.side]] for u, unit in enumerate(self.units))
@@ -380,7 +380,7 @@ def acts_alike(one: Kind, other: Kind) -> bool:
 
 
 def _samples(kind: Kind) -> bool:
-    return kind.samples and supports(kind.algorithm, Stochastic)
+    return samples_actions(kind.algorithm, kind.samples)
 
 
 def _act_program(kind: Kind) -> tuple[str, list[Any]]:

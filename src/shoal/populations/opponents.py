@@ -14,11 +14,12 @@ from flax import struct
 
 from shoal.batching.agents import over_agents
 from shoal.batching.grouped import apply_grouped_by_policy
-from shoal.batching.rollout import Situation
+from shoal.batching.rollout import PlaysBatches, Situation
 from shoal.core import trees
-from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec, Stochastic, supports
+from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec
 from shoal.core.keys import Use, use_key
 from shoal.core.types import Observation, PyTree
+from shoal.populations.behaviour import samples_actions
 
 
 class OpponentBank(struct.PyTreeNode):
@@ -43,7 +44,7 @@ class OpponentMemory(struct.PyTreeNode):
 
 
 @dataclasses.dataclass(frozen=True)
-class Opponents(Algorithm):
+class Opponents(Algorithm, PlaysBatches):
     """Plays each of its groups with policies drawn from a bank. Never learns.
 
     algorithm: of the policies. capacity: of the banks. explore: whether they play as in training.
@@ -56,8 +57,7 @@ class Opponents(Algorithm):
 
     @property
     def _samples(self) -> bool:
-        """Whether actions are sampled. A policy without action probabilities (values, noise) plays greedily."""
-        return self.explore and supports(self.algorithm, Stochastic)
+        return samples_actions(self.algorithm, self.explore)
 
     def init(self, key: jax.Array, spec: LearnerSpec) -> OpponentState:
         """Banks full of the same fresh policy; the first is always drawn."""

@@ -72,7 +72,8 @@ class PipelineOracle(LearnedOracle):
         part = state.table.mean[(slice(None), *(slice(count) for count in counts))]
         return list(
             psro.mix_with_uniform(
-                psro.solve_mixtures(self.plan, part, state.table.symmetric), self.plan.uniform_share(state.history)
+                psro.solve_mixtures(self.plan, part, state.table.symmetric),
+                self.plan.uniform_share_after(state.history),
             )
         )
 

@@ -29,6 +29,7 @@ from shoal.core.types import PyTree
 from shoal.games.payoff import PayoffTable
 from shoal.populations.anytime_oracle import AnytimeOracle
 from shoal.populations.bank import PolicyBank
+from shoal.populations.behaviour import warn_of_greedy_play
 from shoal.populations.game import Game
 from shoal.populations.league_oracle import LeagueOracle
 from shoal.populations.oracles import ExactOracle, LearnedOracle
@@ -90,6 +91,8 @@ class PopulationConfig(Composed, Extensible):
 
     def program(self, devices: int | None = None) -> "PopulationProgram":
         _check(self)
+        if self.oracle != "exact" and not self.greedy:
+            warn_of_greedy_play("population", Game(self.experiment).algorithms)
         return PopulationProgram(self, oracle_of(self, devices))
 
     def read_meta(self, path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ yields the state after every iteration, which is all that is needed to continue 
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -53,7 +53,7 @@ WITHOUT_PAYOFFS = ("uniform", "last", "recent")
 """Meta-solvers that depend on the size of the population alone."""
 BEYOND_PAYOFFS = ("anytime", "league")
 """Meta-solvers that need more than payoffs: see `anytime` and `league`."""
-BREADTH = 0.4
+UNIFORM_SHARE = 0.4
 """Default share of uniform play. Responses to a mixture alone are arbitrary in situations that the mixture never
 reaches,
 and each such gap costs an iteration later: on Leduc this share halves the iterations to a NashConv of 1.0 (exact
@@ -68,11 +68,13 @@ MOST_ROOM = 64
 class PSRO:
     """How a population grows."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"breadth": "uniform_share"}  # entries of folders of earlier versions
+
     meta_solver: str = "fictitious_play"
     """what makes mixtures of payoffs: alpha_rank, cce, ce, fictitious_play, nash, prioritised, regret_matching,
     replicator; of the policies' age: last, recent, uniform; or anytime"""
     solver_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # and its options
-    breadth: float | None = None
+    uniform_share: float | None = None
     """share of uniform play in what responses are trained against; by default 0.4, or 0 for last, recent and leagues"""
     iterations: int = 40  # best responses of every player, at most; in a league, snapshots of the main agents
     episodes: int = 2000  # played for each entry of the payoff table; 0: no table, where the meta-solver needs none
@@ -88,7 +90,7 @@ class PSRO:
         """
         return min(MOST_ROOM, 1 << (self.iterations + more).bit_length())
 
-    def uniform_share(self, history: Sequence[Mapping[str, Any]] = ()) -> float:
+    def uniform_share_after(self, history: Sequence[Mapping[str, Any]] = ()) -> float:
         """The share of uniform play for the next responses; 0 after responses without a gain.
 
         Only responses to the mixtures themselves show whether a gain is still possible.
@@ -96,7 +98,7 @@ class PSRO:
         if history and self.gained_nothing(history[-1]):
             return 0.0
         payoffs = self.meta_solver not in (*WITHOUT_PAYOFFS, *BEYOND_PAYOFFS)
-        return self.breadth if self.breadth is not None else BREADTH if payoffs else 0.0
+        return self.uniform_share if self.uniform_share is not None else UNIFORM_SHARE if payoffs else 0.0
 
     def gained_nothing(self, line: Mapping[str, Any]) -> bool:
         """Whether, in an iteration, no player's response improved on its mixture."""
@@ -109,14 +111,14 @@ class PSRO:
         require(self.meta_solver in names, "PSRO", "meta_solver", self.meta_solver, " or ".join(map(repr, names)))
         require_positive("PSRO", iterations=self.iterations)
         least = 0 if self.meta_solver in WITHOUT_PAYOFFS else 1
-        if self.breadth is not None:
-            require(0 <= self.breadth <= 1, "PSRO", "breadth", self.breadth, "a share from 0 to 1")
-            narrow = self.meta_solver in BEYOND_PAYOFFS and self.breadth > 0
+        if self.uniform_share is not None:
+            require(0 <= self.uniform_share <= 1, "PSRO", "uniform_share", self.uniform_share, "a share from 0 to 1")
+            narrow = self.meta_solver in BEYOND_PAYOFFS and self.uniform_share > 0
             require(
                 not narrow,
                 "PSRO",
-                "breadth",
-                self.breadth,
+                "uniform_share",
+                self.uniform_share,
                 f"0 with {self.meta_solver}, which picks opponents",
             )
         if self.target_nash_conv is not None:
@@ -214,11 +216,11 @@ def iterate(
     complete_iteration, began = _CompleteIteration(plan, evaluate, measure, mix), time.perf_counter()
     if not state.history:
         return complete_iteration(state, began, {})
-    share = plan.uniform_share(state.history)
+    share = plan.uniform_share_after(state.history)
     responses = respond(dataclasses.replace(state, mixtures=mix_with_uniform(state.mixtures, share)))
     trained = time.perf_counter() - began
     return complete_iteration(
-        _add_responses(state, responses), began, {"breadth": share, "respond_s": round(trained, 3)}
+        _add_responses(state, responses), began, {"uniform_share": share, "respond_s": round(trained, 3)}
     )
 
 
@@ -320,4 +322,9 @@ def finished(history: Sequence[Mapping[str, Any]], plan: PSRO) -> bool:
     if plan.patience is None or len(history) <= plan.patience:
         return False
     last = history[-plan.patience :]
-    return all(plan.gained_nothing(line) and not line.get("breadth") for line in last)
+    return all(plan.gained_nothing(line) and not uniform_share_of(line) for line in last)
+
+
+def uniform_share_of(line: Mapping[str, Any]) -> float:
+    """The share of uniform play that the responses of an iteration met; folders of earlier versions call it breadth."""
+    return line.get("uniform_share", line.get("breadth")) or 0.0

@@ -19,7 +19,9 @@ LINE = {
     "iteration": Whole(),
     "population": Whole(),
     "seconds": float,
-    **dict.fromkeys(("nash_conv?", "exploitability?", "value?", "breadth?", "nash_conv_at_least?"), Maybe(float)),
+    **dict.fromkeys(
+        ("nash_conv?", "exploitability?", "value?", "uniform_share?", "breadth?", "nash_conv_at_least?"), Maybe(float)
+    ),
     "gain?": [float],
     "support?": [Whole()],
     "mixtures?": [[float]],

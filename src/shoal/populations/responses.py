@@ -60,10 +60,11 @@ class Responses:
 
     @functools.cached_property
     def programs(self) -> dict[str, FusedProgram]:
-        return {
-            player: make_fused_program(self._experiment(player), self.devices)
-            for player in self.learning or self.game.players
-        }
+        learning = self.learning or self.game.players
+        programs = {player: make_fused_program(self._experiment(player), self.devices) for player in learning}
+        for program in programs.values():
+            program.check()
+        return programs
 
     def _experiment(self, player: str) -> Experiment:
         learners = {}
@@ -92,7 +93,7 @@ class Responses:
 
             def one(row: tuple, program: FusedProgram = program, player: str = player) -> Carry:
                 seed, opponent_mixtures, start, warm = row
-                carry = program._init(seed, {})  # pyright: ignore[reportPrivateUsage]
+                carry = program.init_one(seed, {})
                 learners = dict(carry.learners)
                 fresh = learners[LEARNER].params[player]
                 policy = jax.tree.map(lambda new, old: jnp.where(warm, new, old), start, fresh)

@@ -177,7 +177,7 @@ def _check(findings: Findings, algorithm: Algorithm, accepted: list[str], done: 
     """A few updates of one small program, and of others that must come to the same."""
     env = Turns if "Discrete" in accepted else Target
     experiment = _experiment(algorithm, env, updates=4)
-    program = attempt(findings, "training", fused.make_fused_program, experiment, 1)
+    program = attempt(findings, "training", _checked_program, experiment)
     if program is FAILED:
         return
     _check_traced(findings, program)
@@ -265,6 +265,12 @@ def _check_repeats(findings: Findings, program: fused.FusedProgram, after: Any) 
     if words:
         fix = "All that changes must be in the state that `init` makes and `update` returns"
         findings.add("resume", "update", f"stopped and resumed, it goes on otherwise: {words}", fix)
+
+
+def _checked_program(experiment: Experiment) -> fused.FusedProgram:
+    program = fused.make_fused_program(experiment, 1)
+    program.check()
+    return program
 
 
 def _check_spread(findings: Findings, experiment: Experiment, program: fused.FusedProgram, done: list[str]) -> None:

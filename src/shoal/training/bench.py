@@ -81,20 +81,9 @@ def bench_env(
     experiment = Experiment(env=id, env_options=options or {}, wrappers=wrappers)
     env = make_world(experiment)
     mesh = make_mesh(num_envs, 1, devices)
-    share = Vectorised(env, num_envs // mesh.size)
-    shapes = jax.eval_shape(share.reset, jax.random.key(seed))
-    specs = jax.tree.map(lambda _: P(AXIS), shapes).replace(clock=P())
-    placed = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
-
-    def local(worlds: Worlds) -> tuple[Worlds, Checksum]:
-        worlds, sums = random_rollout(share, worlds, num_steps)
-        sums = jax.tree.map(lambda column: jnp.sum(column), sums)
-        return worlds, jax.lax.psum(sums, AXIS)
-
     _check_memory(experiment, num_envs, num_steps, mesh.size)
-    program = jax.jit(
-        jax.shard_map(local, mesh=mesh, in_specs=(specs,), out_specs=(specs, P()), check_vma=False), donate_argnums=0
-    )
+    program, specs = _spread_rollout(Vectorised(env, num_envs // mesh.size), num_steps, mesh)
+    placed = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
     worlds = jax.jit(Vectorised(env, num_envs).reset, out_shardings=placed)(jax.random.key(seed))
     began = time.perf_counter()
     compiled = program.lower(worlds).compile()
@@ -115,6 +104,20 @@ def bench_env(
         | result
         | {"checksum": sums}
     )
+
+
+def _spread_rollout(share: Vectorised, num_steps: int, mesh: jax.sharding.Mesh) -> tuple[Any, Worlds]:
+    """`(worlds) -> worlds, sums`, jitted: each device steps its share of the copies; and how these are split."""
+    shapes = jax.eval_shape(share.reset, jax.random.key(0))
+    specs = jax.tree.map(lambda _: P(AXIS), shapes).replace(clock=P())
+
+    def local(worlds: Worlds) -> tuple[Worlds, Checksum]:
+        worlds, sums = random_rollout(share, worlds, num_steps)
+        sums = jax.tree.map(lambda column: jnp.sum(column), sums)
+        return worlds, jax.lax.psum(sums, AXIS)
+
+    spread = jax.shard_map(local, mesh=mesh, in_specs=(specs,), out_specs=(specs, P()), check_vma=False)
+    return jax.jit(spread, donate_argnums=0), specs
 
 
 def _check_memory(experiment: Experiment, num_envs: int, num_steps: int, devices: int) -> None:
@@ -141,6 +144,7 @@ def bench_train(
     """Speed of training: rollouts and updates, as `shoal train` runs them. repeats: as of `bench_env`."""
     require_positive("bench", seconds=seconds, repeats=repeats)
     program = make_fused_program(experiment, devices)
+    program.check()
     carry = program.init()
     began = time.perf_counter()
     compiled = program.advance.lower(carry, program.counts[1]).compile()

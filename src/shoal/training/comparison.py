@@ -319,12 +319,17 @@ def compare(
     at: int | float | str = END,
     normalise: bool = False,
 ) -> Comparison:
-    """Compares runs: folders, runs in memory, or JSON files of `benchmarks/algorithms_learn.py`.
+    """Compares runs, each a folder, a run as `shoal.train` and `shoal.load` return it, or a JSON file of
+    `benchmarks/algorithms_learn.py`, by groups of settings.
 
-    metric: any that all of them have, as `metrics.jsonl` names it; `eval/return` for greedy evaluations. by: a setting
-    by its dotted name, or several with commas: `algorithm`, `env`, `run`, `seed`, `learners.agent.algorithm.gamma` or,
-    if that is clear, `gamma`. baseline: the group that tables compare the others with. at: env steps at which runs are
-    judged; by default each where it ends. normalise: compare in all environments together.
+    metric: any that all of them have, as `metrics.jsonl` names it: `return`, `return/agent`, or `eval/return` for the
+    greedy evaluations of `eval_every`. by: a setting by its dotted name, or several with commas between them:
+    `algorithm`, `env`, `run`, `seed`, `learners.agent.algorithm.gamma` or, where that is clear, `gamma`. baseline: the
+    group that tables compare the others with. at: env steps at which runs are judged, by the mean over the tenth
+    before; by default each where it ends. normalise: compare in all environments together, each from 0 to 1 between
+    the least and the greatest value of these runs.
+
+    The result has `final`, `curves`, `profiles`, `improvement`, `table` and `notes`; `plot` draws it, `save` writes it.
     """
     given = [runs] if isinstance(runs, str | Path) else list(runs)
     require(bool(given), _OWNER, "runs", given, "at least one run")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.core.errors import OptionError, RunError
-from shoal.core.files import write_atomically
+from shoal.core.files import write_file
 from shoal.training.comparison_tables import TABLES
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def save(comparison: "Comparison", path: Path, kind: "Kind | None" = None, digit
     suffix = check_suffix(path)
     if suffix is None:
         return _save_all(comparison, path, digits)
-    _write(path, _content(comparison, suffix, kind or _kind_of(path.stem), digits))
+    write_file(path, _content(comparison, suffix, kind or _kind_of(path.stem), digits))
     return [path]
 
 
@@ -73,12 +73,5 @@ def _save_all(comparison: "Comparison", folder: Path, digits: int | None) -> lis
     except OSError as error:
         raise RunError(f"cannot make the folder {folder}: {error.strerror or error}") from error
     for name, content in files.items():
-        _write(folder / name, content)
+        write_file(folder / name, content)
     return [folder / name for name in files]
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error

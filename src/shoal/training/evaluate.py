@@ -83,6 +83,21 @@ class Evaluation:
     def total_mean_return(self) -> Any:
         return np.mean(np.sum(list(self.returns.values()), axis=0), axis=-1).tolist()
 
+    def metrics(self) -> dict[str, Any]:
+        """Its entries in a line of metrics."""
+        means = {f"eval/return/{side}": value for side, value in self.mean_return.items()}
+        length = np.mean(self.lengths, axis=-1).tolist()
+        return means | {"eval/return": self.total_mean_return, "eval/length": length}
+
+    def better_return(self, best: float | None, env: Env) -> float | None:
+        """The mean return, if it is greater than the best so far (None: of none).
+
+        Never where players compete, as the sum of their returns means nothing.
+        """
+        mean = float(np.mean(self.total_mean_return))
+        better = env.kind != "competitive" and math.isfinite(mean) and (best is None or mean > best)
+        return mean if better else None
+
 
 def evaluate(
     setup: Setup,

@@ -24,6 +24,7 @@ from jax.sharding import PartitionSpec as P
 from shoal.batching.regroup import unwrap_regrouped
 from shoal.batching.rollout import Episodes, Policies, Rollout, make_experience, rollout
 from shoal.batching.vectorise import Worlds
+from shoal.core import trees
 from shoal.core.algorithm import Replays, require_protocol
 from shoal.core.checks import require_counts
 from shoal.core.contract import check_contract, checked_update
@@ -33,8 +34,7 @@ from shoal.core.host import HostEnvProxy
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
 from shoal.ops.replay import is_replay, num_bytes
-from shoal.training import checkpoint, records
-from shoal.training import nan_guard as nonfinite
+from shoal.training import checkpoint, nan_guard, records
 from shoal.training.devices import AXIS, make_mesh, make_mesh_of_hosts, place
 from shoal.training.experiment import Experiment, Setup
 from shoal.training.local_program import LocalProgram
@@ -59,7 +59,7 @@ class Carry(struct.PyTreeNode):
     learners: dict[str, Any]
     key: jax.Array
     update: jax.Array
-    latch: nonfinite.Latch
+    latch: nan_guard.Latch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,7 @@ class FusedProgram(CompiledProgram[Carry]):
 
         The code of worlds and learners is traced here alone: what is compiled repeats the operations found.
         """
-        update = functools.partial(self._update, axis=self.axis)
+        update = functools.partial(self.update, axis=self.axis)
         spread = self.spread(jax.vmap(update) if self.stacked else update, self.specs())
         whole, (_, metrics) = jax.make_jaxpr(spread, return_shape=True)(self.shapes())
         return LocalProgram.of(whole), metrics
@@ -107,6 +107,11 @@ class FusedProgram(CompiledProgram[Carry]):
         table = 2 * 4 * MAX_UPDATES * len(metrics) * self.trainings  # of the running call and of the one being read
         one = need_of(carry, local.jaxpr, whole)
         return dataclasses.replace(one, made=one.made * self.mesh.size + table)
+
+    def check(self) -> None:
+        """Refuses an update that cannot be traced, and then one that does not fit into memory."""
+        _ = self.traced
+        check_memory(self, self.need)
 
     def init(self) -> Carry:
         """Fresh worlds and learners. Each device makes its share: a large replay would not fit on one."""
@@ -147,7 +152,7 @@ class FusedProgram(CompiledProgram[Carry]):
         return jax.device_get(policies_of(carry.learners))
 
     def fault(self, carry: Carry, tally: Tally) -> str | None:
-        error = nonfinite.report(jax.device_get(carry.latch), self.experiment.env, list(self.setup.spec.groups))
+        error = nan_guard.report(jax.device_get(carry.latch), self.experiment.env, list(self.setup.spec.groups))
         return error and str(error)
 
     def stored(self, carry: Carry) -> tuple[PyTree, dict[str, Any]]:
@@ -160,16 +165,18 @@ class FusedProgram(CompiledProgram[Carry]):
             raise records.forged(path, "its arrays are not from the update that its meta data gives")
         records.check_finite(path, {name: learner.params for name, learner in stored.learners.items()})
         untripped = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes.latch)
-        learners = {name: self._stretch_schedules(state) for name, state in stored.learners.items()}
-        return place(stored.replace(latch=untripped, learners=learners), self.shardings)
+        return place(stored.replace(latch=untripped, learners=self.stretch_schedules(stored.learners)), self.shardings)
 
-    def _stretch_schedules(self, state: Any) -> Any:
-        """A learner's state with schedules that end at the run's current total, which may have been raised."""
-        hyper = getattr(state, "hyper", {})
-        if "total_updates" not in hyper:
-            return state
-        total = np.full_like(hyper["total_updates"], self.num_updates)
-        return state.replace(hyper=hyper | {"total_updates": total})
+    def stretch_schedules(self, learners: dict[str, Any]) -> dict[str, Any]:
+        """Stored learners with schedules that end at the run's current total, which may have been raised."""
+
+        def stretched(state: Any) -> Any:
+            if "total_updates" not in state.hyper:
+                return state
+            total = np.full_like(state.hyper["total_updates"], self.num_updates)
+            return state.replace(hyper=state.hyper | {"total_updates": total})
+
+        return {name: stretched(state) for name, state in learners.items()}
 
     def specs(self) -> Carry:
         """Which leaves are split over the devices: those with an axis of copies."""
@@ -197,22 +204,22 @@ class FusedProgram(CompiledProgram[Carry]):
     def _init_all(self) -> Carry:
         seed = self.experiment.seed
         if not self.stacked:
-            return self._init(jnp.uint32(seed), {})
+            return self.init_one(jnp.uint32(seed), {})
         seeds = jnp.arange(self.experiment.num_seeds, dtype=jnp.uint32) + jnp.uint32(seed)
         points = num_points(self.overrides)
         floats = jax.tree.map(
             lambda values: jnp.repeat(jnp.asarray(values, jnp.float32), len(seeds)),
             {name: dict(options) for name, options in self.overrides.items()},
         )
-        # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
-        return lax.map(lambda one: self._init(*one), (jnp.tile(seeds, points), floats))
+        return trees.map_in_turn(lambda one: self.init_one(*one), (jnp.tile(seeds, points), floats))
 
-    def _init(self, seed: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> Carry:
+    def init_one(self, seed: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> Carry:
+        """The carry of one training. floats: overridden options, by learner."""
         keys = run_keys(seed)
         learners = self.init_learners(keys.learner, floats)
         worlds = self.setup.vectorised().reset(keys.world)
         memory = self._actor.initial_memory(policies_of(learners), self.experiment.num_envs)
-        return Carry(worlds, memory, learners, keys.update, jnp.int32(0), nonfinite.clear(self.mesh.size))
+        return Carry(worlds, memory, learners, keys.update, jnp.int32(0), nan_guard.clear(self.mesh.size))
 
     def init_learners(self, key: jax.Array, floats: dict[str, dict[str, jax.Array]]) -> dict[str, Any]:
         """Learners before the first update. floats: overridden options, by learner."""
@@ -229,7 +236,7 @@ class FusedProgram(CompiledProgram[Carry]):
     def _actor(self) -> Policies:
         return Policies(self.setup.algorithms, self.setup.spec.groups)
 
-    def _update(self, carry: Carry, axis: str | None) -> tuple[Carry, dict[str, jax.Array]]:
+    def update(self, carry: Carry, axis: str | None) -> tuple[Carry, dict[str, jax.Array]]:
         """One rollout of all copies, then one update of every learner that learns."""
         share = carry.worlds.first.shape[0]
         vectorised = self.setup.vectorised(share)
@@ -244,12 +251,12 @@ class FusedProgram(CompiledProgram[Carry]):
     def learn(
         self,
         learners: dict[str, Any],
-        latch: nonfinite.Latch,
+        latch: nan_guard.Latch,
         key: jax.Array,
         update: jax.Array,
         made: Rollout,
         axis: str | None = None,
-    ) -> tuple[dict[str, Any], nonfinite.Latch, dict[str, jax.Array]]:
+    ) -> tuple[dict[str, Any], nan_guard.Latch, dict[str, jax.Array]]:
         """One update of every learner that learns, from a rollout of all copies: learners, latch and metrics.
 
         key: of all updates of the run (`run_keys`); update: which one it is.
@@ -264,7 +271,7 @@ class FusedProgram(CompiledProgram[Carry]):
             learners[name], results = step(learners[name], own, jax.random.fold_in(key, i), axis)
             metrics |= results
         share = made.steps.first.shape[1]
-        latch = nonfinite.check(
+        latch = nan_guard.check(
             latch, update, made.steps, made.clock, made.last_observation, learners, metrics, share, axis
         )
         metrics |= step_metrics(made.steps.metrics, made.steps.episodes, axis)
@@ -295,6 +302,7 @@ def make_fused_program(
 ) -> Built:
     """The program of an experiment, over all local devices or the first few; `overrides` make it a sweep.
 
+    Refuses options that do not go together; whether its updates can be made, and fit into memory, `check` says.
     all_hosts: over those of all hosts that this process has joined (`training.hosts`).
     """
     require_counts("experiment", num_envs=experiment.num_envs, num_steps=experiment.num_steps)
@@ -306,10 +314,7 @@ def make_fused_program(
     # Cores are devices of their own here, but they share the memory of the machine.
     memories = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size
     check_replays(setup, num_points(overrides or {}), memories)
-    program = kind(setup, mesh, overrides or {})
-    _ = program.traced  # what is wrong with an update is said here, and then whether it fits
-    check_memory(program, program.need)
-    return program
+    return kind(setup, mesh, overrides or {})
 
 
 def mesh_of(experiment: Experiment, devices: int | None = None, all_hosts: bool = False) -> jax.sharding.Mesh:

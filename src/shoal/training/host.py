@@ -40,7 +40,6 @@ from shoal.training.fused import (
     Carry,
     FusedProgram,
     check_contracts,
-    check_memory,
     check_replays,
     check_warm_up,
     copies_unit,
@@ -190,6 +189,11 @@ class HostProgram(FusedProgram):
     most: ClassVar[int] = 1  # so that a failing environment costs only the update it fails in
     survives_errors: ClassVar[bool] = True
 
+    def check(self) -> None:
+        """Refuses environments that do not fit into memory, and updates as any other program does."""
+        _check_copies(self)
+        super().check()
+
     @functools.cached_property
     def host_stepper(self) -> HostStepper:
         return HostStepper(self.setup, self._actor, self.experiment.num_envs, self.stepping)
@@ -324,10 +328,7 @@ def make_host_program(
     check_contracts(setup)
     check_warm_up(experiment)
     check_replays(setup)
-    program = HostProgram(setup, mesh_of(experiment, 1), stepping=stepping)
-    _check_copies(program)
-    check_memory(program, program.need)
-    return program
+    return HostProgram(setup, mesh_of(experiment, 1), stepping=stepping)
 
 
 def evaluate(

@@ -120,15 +120,17 @@ def make_hosted_program(
     try:
         _joined.append(hosts)
         join_devices(roll)
-        return make_fused_program(
-            experiment, devices, None, functools.partial(HostedProgram, roll=roll), all_hosts=True
-        )
+        kind = functools.partial(HostedProgram, roll=roll)
+        program = make_fused_program(experiment, devices, None, kind, all_hosts=True)
+        connect_devices(program.mesh)
+        program.check()
+        return program
     except ShoalError as error:
         roll.end(str(error))
         raise
 
 
-def _connect_devices(mesh: jax.sharding.Mesh) -> None:
+def connect_devices(mesh: jax.sharding.Mesh) -> None:
     """Exchanges a first number: devices that cannot reach each other are noticed before a program is compiled."""
     ones = place(np.ones(mesh.size, np.int32), NamedSharding(mesh, P(AXIS)))  # a constant would be summed by XLA
     total = jax.shard_map(

@@ -8,15 +8,12 @@ the next one is being computed.
 import contextlib
 import dataclasses
 import functools
-import math
 import shlex
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
-
-import numpy as np
 
 from shoal.core.errors import NonFiniteError, ShoalError, require
 from shoal.core.stopping import stop_requested
@@ -147,10 +144,7 @@ class Loop(Generic[C]):
         size, saved, dispatched = 1, time.perf_counter(), self.tally.update
         tables: deque[tuple[int, Any]] = deque()
         while dispatched < total and not (stopped.is_set() or self.observers.stopping):
-            count = min(program.next_count(dispatched) or size, total - dispatched)
-            for stride in filter(None, (between, every)):
-                count = min(count, stride - dispatched % stride)
-            count = min(count, (self.sampler and self.sampler.until_next(dispatched)) or count)
+            count = self._until_next(dispatched, min(program.next_count(dispatched) or size, total - dispatched), every)
             began = time.perf_counter()
             try:
                 carry, table = advance(carry, program.counts[count])
@@ -161,14 +155,7 @@ class Loop(Generic[C]):
             if self.folder:
                 check_there(self.folder.path)
             if between and (dispatched % between == 0 or dispatched == total):
-                newest = self.lines[-1] if self.lines else {}
-                due = dispatched == total or self.tally.is_eval_due(tables, newest)
-                found = self._evaluate(carry, dispatched) if due else None
-                self._drain(tables)
-                if found:
-                    self.observers.tell("on_evaluation", self._progress(), **found)
-                if found and found["best"] and self.folder:
-                    self._save(carry, best=True)
+                self._evaluate_if_due(carry, dispatched, tables)
             self._sample(carry, dispatched)
             if len(tables) > 1:  # the device is busy with the newest call: reading an older one does not stall it
                 self._read(*tables.popleft())
@@ -191,6 +178,23 @@ class Loop(Generic[C]):
         else:
             self._check(carry)
         return carry
+
+    def _until_next(self, update: int, count: int, every: int) -> int:
+        """At most `count` updates: no further than to the next evaluation, checkpoint or scene."""
+        for stride in filter(None, (self.tally.eval_updates, every)):
+            count = min(count, stride - update % stride)
+        return min(count, (self.sampler and self.sampler.until_next(update)) or count)
+
+    def _evaluate_if_due(self, carry: C, update: int, tables: deque[tuple[int, Any]]) -> None:
+        """Evaluates the policies, unless too little has changed since the last time; keeps the best."""
+        newest = self.lines[-1] if self.lines else {}
+        due = update == self.tally.total or self.tally.is_eval_due(tables, newest)
+        found = self._evaluate(carry, update) if due else None
+        self._drain(tables)
+        if found:
+            self.observers.tell("on_evaluation", self._progress(), **found)
+        if found and found["best"] and self.folder:
+            self._save(carry, best=True)
 
     def _watch(self, meta: dict[str, Any] | None) -> SceneSampler | None:
         """Who plays the policies at points along the run; of trainings in a folder alone."""
@@ -275,20 +279,15 @@ class Loop(Generic[C]):
     def _evaluate(self, carry: C, update: int) -> dict[str, Any]:
         """Evaluates greedily; the results go into the line of metrics of that update.
 
-        Returns what callbacks are told, also whether it was the best so far. Where players compete, the sum of their
-        returns means nothing, so there is no best.
+        Returns what callbacks are told, also whether it was the best so far.
         """
         policies = self.program.policies(carry)
         found = self._evaluator(policies)
-        means = {f"eval/return/{side}": value for side, value in found.mean_return.items()}
-        length = np.mean(found.lengths, axis=-1).tolist()
-        self.evaluated[update] = means | {"eval/return": found.total_mean_return, "eval/length": length}
-        mean = float(np.mean(found.total_mean_return))
-        better = math.isfinite(mean) and (self.best is None or mean > self.best)
-        better = better and self.program.setup.env.kind != "competitive"
-        if better:
-            self.best = mean
-        return {"policies": policies, "evaluation": found, "best": better}
+        self.evaluated[update] = found.metrics()
+        better = found.better_return(self.best, self.program.setup.env)
+        if better is not None:
+            self.best = better
+        return {"policies": policies, "evaluation": found, "best": better is not None}
 
     def _seconds(self) -> float:
         return self.before if self.began is None else self.before + time.perf_counter() - self.began

@@ -54,6 +54,10 @@ class Aggregator:
                 lines.append(self._line())
         return lines
 
+    def updates_of(self, env_steps: int) -> int:
+        """Updates of whole lines that make at least so many env steps; 0 for none."""
+        return -(-env_steps // (self.steps_per_update * self.every)) * self.every
+
     def pending(self) -> dict[str, Any]:
         """The unfinished line as plain data for a checkpoint; None for sums that are not finite."""
         sums = [each if math.isfinite(each) else None for each in self.sums.ravel().tolist()] if self.count else []

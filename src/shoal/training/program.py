@@ -72,7 +72,7 @@ class Tally:
     @property
     def eval_updates(self) -> int:
         """Updates between two evaluations: whole lines of metrics, which contain their results; 0: no evaluations."""
-        return -(-self.eval_every // (self.steps_per_update * self.aggregator.every)) * self.aggregator.every
+        return self.aggregator.updates_of(self.eval_every)
 
     def is_eval_due(self, tables: Iterable[tuple[int, Any]], newest: Mapping[str, Any]) -> bool:
         """Whether to evaluate now that `eval_updates` have passed. newest: the line of the last time that they had.
@@ -158,6 +158,9 @@ class Program(abc.ABC, Generic[C]):
     def metric_shape(self) -> tuple[int, ...]:
         """The shape of a metric: empty, or the number of trainings side by side."""
         return ()
+
+    def check(self) -> None:
+        """Refuses what can be known to fail before anything is compiled, such as too little memory."""
 
     @abc.abstractmethod
     def begin(self) -> C:

@@ -90,10 +90,13 @@ class Local:
             return dataclasses.replace(self, program=self._hosted(config, self.hosts, stepping, resumed))
         devices = devices_of(RunFolder(resumed, config), self.devices) if resumed else self.devices
         if isinstance(config, Experiment):
-            return dataclasses.replace(self, program=config.program(devices, stepping))
-        if stepping != Stepping():
+            program = config.program(devices, stepping)
+        elif stepping != Stepping():
             raise OptionError(f"{config.kind}: env_workers and env_timeout are for trainings; leave them out")
-        return dataclasses.replace(self, program=config.program(devices))
+        else:
+            program = config.program(devices)
+        program.check()
+        return dataclasses.replace(self, program=program)
 
     def execute(self, job: Job) -> TrainingResult:
         ready = self if self.program else self.prepare(job.config, job.folder if job.resumed else None)
@@ -142,24 +145,6 @@ def run(
     saving = make_saving(config, checkpoint_seconds, checkpoint_every)
     check_scenes(config, scenes, on, path)
     return on.execute(Job(config, path, False, _observers(listener, callbacks, loggers), saving, scenes))
-
-
-def train(
-    experiment: Experiment,
-    run_dir: str | Path | None = None,
-    *,
-    devices: int | None = None,
-    listener: Listener | None = None,
-    checkpoint_seconds: float = Saving.seconds,
-    checkpoint_every: int = Saving.every,
-    env_workers: int = 0,
-    env_timeout: float = TIMEOUT,
-) -> TrainingResult:
-    """Trains an experiment on this machine: `run` with the options of `Local`."""
-    require_type("train", "experiment", experiment, Experiment, "presets.get(NAME) gives one")
-    on = Local(devices, env_workers, env_timeout)
-    saving = {"checkpoint_seconds": checkpoint_seconds, "checkpoint_every": checkpoint_every}
-    return run(experiment, run_dir, on=on, listener=listener, **saving)
 
 
 def resume(

@@ -5,7 +5,6 @@ policy names by hash; it needs no server and no network.
 """
 
 import base64
-import hashlib
 import html
 import os
 import re
@@ -22,7 +21,7 @@ from shoal.ui.app import STATIC
 from shoal.ui.endpoints.answers import to_json
 from shoal.ui.endpoints.compare import comparable, compare_entries, describe
 from shoal.ui.folder import inner_path, pages_of
-from shoal.ui.replays import shown_page
+from shoal.ui.replays import digest, shown_page
 
 MODULES = ("dom", "format", "icons", "parts", "chart", "comparison", "seeds")
 """Modules of `static/lib` that the page needs, each after those it imports."""
@@ -48,7 +47,7 @@ def export_page(folders: Sequence[Path], metric: str = "return", by: str = "algo
     """The page of these runs."""
     report, policies = _report(folders, metric, by)
     script = bundle("report.js")
-    scripts = " ".join(dict.fromkeys([f"'sha256-{_digest(script)}'", *policies]))
+    scripts = " ".join(dict.fromkeys([f"'sha256-{digest(script)}'", *policies]))
     policy = f"default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {scripts}"
     style = "".join((STATIC / "style" / f"{name}.css").read_text("utf-8") for name in STYLES)
     icon = base64.b64encode((STATIC / "icon.svg").read_bytes()).decode()
@@ -123,7 +122,3 @@ def _run(catalogue: Catalogue, entry: Entry, metrics: Sequence[str]) -> tuple[di
         shown = shown_page(inner_path(entry.path, "replay.html"))
         replay, hashes = shown.content, re.findall(r"'sha256-[^']+'", shown.policy)
     return {"entry": entry.plain() | {"path": entry.path.name}, "curves": curves, "replay": replay}, hashes
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

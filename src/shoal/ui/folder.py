@@ -58,7 +58,7 @@ def list_checkpoints(folder: Path) -> list[dict[str, Any]]:
 
 def pages_of(folder: Path) -> list[dict[str, str]]:
     """Pages that can be shown inside the user interface."""
-    there = {file.name for file in map(folder.joinpath, PAGES) if _is_file(file)}
+    there = {file.name for file in map(folder.joinpath, PAGES) if is_file(file)}
     return [{"name": name, "title": title} for name, title in PAGES.items() if name in there]
 
 
@@ -103,7 +103,8 @@ def _facts(one: os.DirEntry[str]) -> os.stat_result | None:
         return None
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: str | Path) -> bool:
+    """Whether there is a regular file, which is no link."""
     try:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:

@@ -1,12 +1,12 @@
 """Runs that have a screen of their own besides that of every run."""
 
 import os
-import stat
 from typing import Any
 
 from shoal.cluster.supervisor import STATUS
 from shoal.core.errors import OptionError
 from shoal.training.catalogue import Catalogue, Entry
+from shoal.ui.folder import is_file
 
 TUNED = ("sweep", "pbt")
 GROWN = ("psro",)
@@ -15,7 +15,7 @@ GROWN = ("psro",)
 def screens_of(entry: Entry) -> list[str]:
     """The further screens that show a run, by their names in the address."""
     found = ["population"] if entry.kind in GROWN else ["tuning"] if entry.kind in TUNED else []
-    return [*found, "cluster"] if entry.kind and _is_file(os.path.join(entry.path, STATUS)) else found
+    return [*found, "cluster"] if entry.kind and is_file(os.path.join(entry.path, STATUS)) else found
 
 
 def plain_entry(entry: Entry) -> dict[str, Any]:
@@ -30,10 +30,3 @@ def entry_of_kind(catalogue: Catalogue, name: str, kinds: tuple[str, ...], what:
         found = entry.problem or f"it is a run of the kind {entry.kind!r}"
         raise OptionError(f"{name} is not {what}: {found}. The list of runs leads to the screens that fit a run.")
     return entry
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
-        return False

@@ -73,7 +73,7 @@ def _template(name: str) -> tuple[str, str]:
     text = _INCLUDE.sub(lambda found: _EXPORT.sub("", _read(found[1])), _read(name))
     own, remote = _SCRIPT.search(text), _REMOTE.read_text("utf-8")
     assert own is not None
-    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in (own[1], remote))
+    hashes = " ".join(f"'sha256-{digest(script)}'" for script in (own[1], remote))
     text = _META_POLICY.sub("", text)  # which knows of one script
     text = text.replace("</body>", f"<script>{remote}</script>\n</body>")
     policy = f"sandbox allow-scripts; default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {hashes}"
@@ -84,5 +84,6 @@ def _read(name: str) -> str:
     return (_TEMPLATES / name).read_text("utf-8")
 
 
-def _digest(script: str) -> str:
+def digest(script: str) -> str:
+    """The hash by which a page's policy admits a script."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal.core.errors import OptionError, RunError, require
-from shoal.core.files import write_atomically
+from shoal.core.errors import OptionError, require
+from shoal.core.files import write_file
 from shoal.core.types import Circles, Labels, Lines, Polygons, Scene
 
 _MISSING = 65535
@@ -90,14 +90,6 @@ def replay_data(
         ],
         "ends": [] if episode_ends is None else _ends(episode_ends, length),
     }
-
-
-def write_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """`write_atomically`, with an error that a user can read."""
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def filled_page(name: str, title: str, payload: dict[str, Any], more: Mapping[str, str] | None = None) -> bytes:

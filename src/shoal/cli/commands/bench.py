@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import jax
 from rich.table import Table
-from tyro.conf import OmitArgPrefixes
 
 from shoal.api.suite import QUICK_SECONDS, REPEATS, SECONDS, Work, measure, suite_for
 from shoal.api.targets import OWN_FILE, attributed_to, build_world, check_world, import_files
@@ -16,12 +15,12 @@ from shoal.cli.runs import check_devices, describe_experiment, prepare
 from shoal.cli.targets import (
     Wraps,
     check_env_options,
-    env_fields,
     parse_env_options,
     parse_target,
     parse_wrappers,
     split_target,
     typed_env_options,
+    world_options,
 )
 from shoal.cli.terminal import console, display_path, emit, format_count, pluralise, resolve_path, say
 from shoal.core.errors import OptionError, UnknownNameError, require_positive, shell_command
@@ -103,7 +102,7 @@ def env(args: Sequence[str]) -> int:
     world, rest = split_target(args, ids())
     prog, typed = f"shoal bench env {world or 'WORLD'}", scan(rest, "--env-option")
     if world is None:
-        parse(_options_class(None), rest, prog)
+        parse(world_options(BenchEnvOptions, None), rest, prog)
         raise OptionError(f"shoal bench env: which world? Known: {', '.join(ids())}.")
     experiment = Experiment(world, parse_env_options(typed) if is_foreign(world) else {})
     try:
@@ -116,7 +115,7 @@ def env(args: Sequence[str]) -> int:
             f"{world} runs on the host, in Python, at its own speed; what is measured here is compiled. "
             f"`{shell_command('train', world)}` prints env steps/s."
         )
-    options = parse(_options_class(experiment), rest, prog)
+    options = parse(world_options(BenchEnvOptions, experiment), rest, prog)
     own = options.run
     check_devices(own.devices)
     require_positive("shoal bench env", num_envs=own.num_envs, num_steps=own.num_steps, seconds=own.seconds)
@@ -276,12 +275,6 @@ def _suite_table(rows: Sequence[Mapping[str, Any]]) -> Table:
             row["work"], format_count(row["env_steps_per_s"]), f"{low} to {high}", cpu, compiled, row["precision"]
         )
     return table
-
-
-def _options_class(experiment: Experiment | None) -> type[Any]:
-    fields: list[Any] = [("run", OmitArgPrefixes[BenchEnvOptions], BenchEnvOptions())]
-    fields += env_fields(experiment) if experiment else []
-    return dataclasses.make_dataclass("Options", fields, frozen=True)
 
 
 def _finish(result: dict[str, Any], json: bool) -> None:

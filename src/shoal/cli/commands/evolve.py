@@ -10,7 +10,7 @@ from tyro.conf import OmitArgPrefixes, arg
 
 from shoal.api.calls import OFF_POLICY, UNUSED, shrink_networks
 from shoal.api.progress import summary
-from shoal.api.targets import check_world, take
+from shoal.api.targets import take
 from shoal.cli import runs
 from shoal.cli.arguments import option_field, options_from, parse_pairs, repeated, scan
 from shoal.cli.runs import PolicyRunView, PoolOptions, ResumeOptions, SavedRunOptions, prepare
@@ -44,12 +44,7 @@ def run(args: Sequence[str]) -> int:
     if runs.names_run(args, EVOLUTION):
         return runs.resume(args, "shoal evolve")
     plan, options = parse_plan(args)
-    runs.check_options(options, "shoal evolve")
-    by = plan.strategy.name.replace(":", "-")
-    folder = runs.new_folder(options, plan.experiment, by=by)
-    check_world(plan.played)
-    on = runs.place_of(plan, options, "shoal evolve").prepare(plan)
-    return runs.run_and_report(EvolutionView(RunFolder(folder, plan), on, options))
+    return runs.start_and_report(EvolutionView, plan, options, "shoal evolve", plan.strategy.name.replace(":", "-"))
 
 
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:

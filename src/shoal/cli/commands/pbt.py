@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import UseAppendAction, arg
 
-from shoal.api.targets import check_world, take
+from shoal.api.targets import take
 from shoal.cli import runs
 from shoal.cli.arguments import options_from
 from shoal.cli.commands.sweep import parse_over, parse_values
@@ -44,11 +44,7 @@ def run(args: Sequence[str]) -> int:
     if runs.names_run(args, KIND):
         return runs.resume(args, "shoal pbt")
     plan, options = parse_plan(args)
-    runs.check_options(options, "shoal pbt")
-    folder = runs.new_folder(options, plan.experiment)
-    check_world(plan.experiment)
-    on = runs.place_of(plan, options, "shoal pbt").prepare(plan)
-    return runs.run_and_report(PBTView(RunFolder(folder, plan), on, options))
+    return runs.start_and_report(PBTView, plan, options, "shoal pbt")
 
 
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:

@@ -5,7 +5,7 @@ import webbrowser
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from tyro.conf import DisallowNone, OmitArgPrefixes, arg
+from tyro.conf import DisallowNone, arg
 
 from shoal.api.targets import (
     OWN_FILE,
@@ -20,7 +20,7 @@ from shoal.api.targets import (
 from shoal.cli.arguments import Checkpoint, Flag, Imports, parse, scan
 from shoal.cli.commands.evaluate import Opponents, parse_opponents
 from shoal.cli.runs import prepare
-from shoal.cli.targets import Wraps, env_fields, parse_wrappers, split_target, typed_env_options
+from shoal.cli.targets import Wraps, parse_wrappers, split_target, typed_env_options, world_options
 from shoal.cli.terminal import console, emit, resolve_path, resolve_run, say
 from shoal.core.errors import OptionError, shell_command
 from shoal.core.registry import is_foreign
@@ -63,7 +63,7 @@ def run(args: Sequence[str]) -> int:
     import_files(scan(args, "--import"))
     target, rest = split_target(args, targets())
     if target is None:
-        parse(options_class(None), rest, "shoal play WORLD")
+        parse(world_options(PlayOptions, None), rest, "shoal play WORLD")
         raise OptionError("shoal play: which world? For instance `shoal play pong`. All: `shoal envs`.")
     own, lineup = _read(target, rest)
     out = console(own.json)
@@ -93,7 +93,7 @@ def _read(target: str, rest: Sequence[str]) -> tuple[PlayOptions, Lineup]:
             experiment = find_experiment(target, {}, OWN_FILE)
     if is_foreign(experiment.env):
         raise OptionError(f"{experiment.env} is stepped by its own library: people play the worlds of `shoal envs`")
-    options = parse(options_class(experiment), rest, shell_command("play", target))
+    options = parse(world_options(PlayOptions, experiment), rest, shell_command("play", target))
     own = options.run
     against = own.against or (target if of_run else None)
     if against is None:
@@ -116,10 +116,3 @@ def _check_run(against: str, experiment: Experiment, options: Any) -> None:
     typed = vars(options.env) if before else {}
     changed = {name: value for name, value in typed.items() if value != before[name]}
     check_world_of_run(played, experiment.env, changed)
-
-
-def options_class(experiment: Experiment | None) -> type[Any]:
-    """A dataclass of all options: the command's own and, if it is known, those of the world."""
-    fields: list[Any] = [("run", OmitArgPrefixes[PlayOptions], PlayOptions())]
-    fields += env_fields(experiment) if experiment else []
-    return dataclasses.make_dataclass("Options", fields, frozen=True)

@@ -10,7 +10,6 @@ from tyro.conf import DisallowNone, arg
 
 from shoal.api.calls import NOT_EVALUATED, PAYOFFS, make_population
 from shoal.api.figures import unsigned
-from shoal.api.targets import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import options_from, scan
 from shoal.cli.runs import NewRunOptions, PoolOptions, ResumeOptions, RunView, WorkOptions, describe_experiment, prepare
@@ -112,12 +111,7 @@ def _given(options: LeagueOptions | PsroOptions) -> dict[str, Any]:
 
 def _start(config: PopulationConfig, options: LeagueOptions | PsroOptions, prog: str) -> int:
     """Grows a population in a new folder."""
-    runs.check_options(options, prog)
-    on = runs.place_of(config, options, prog)
-    check_world(config.experiment)
-    by = EXACT if config.oracle == EXACT else None
-    folder = runs.new_folder(options, config.experiment, by=by)
-    return runs.run_and_report(PopulationView(RunFolder(folder, config), on.prepare(config), options))
+    return runs.start_and_report(PopulationView, config, options, prog, EXACT if config.oracle == EXACT else None)
 
 
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:

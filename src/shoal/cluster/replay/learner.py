@@ -26,7 +26,7 @@ from shoal.cluster.transport.service import Store
 from shoal.cluster.workers.learner import LearnerWorker, Learning
 from shoal.cluster.workers.weights import WAIT
 from shoal.core.types import PyTree
-from shoal.training import nan_guard as latch
+from shoal.training import nan_guard
 from shoal.training.experiment import Experiment
 from shoal.training.fused import FusedProgram, mesh_of
 
@@ -80,7 +80,7 @@ class ReplayLearning(Learning):
                     learners[name], (found, priorities[name]) = lax.scan(step, learners[name], batches[name])
                     metrics |= jax.tree.map(jnp.mean, found)
                 learners[name] = algorithm.count_update(learners[name])
-            return learners, latch.check_learners(tripped, update, learners, metrics), metrics, priorities
+            return learners, nan_guard.check_learners(tripped, update, learners, metrics), metrics, priorities
 
         return jax.jit(learn, donate_argnums=(0, 1))
 
@@ -93,7 +93,7 @@ class RateLimitedLearner(LearnerWorker):
         self.own = self.windows.own
         self.cost = self.experiment.num_envs * self.experiment.num_steps
         self.shards = Shards(self.services.shards, list(self.own), self.experiment.seed)
-        self.credit = 0
+        self.unused_steps = 0  # env steps that have come, and of which no update has been made yet
         self.told: dict[str, float] = {}
         self.pushes = 0
         self.means: dict[str, float] = {}
@@ -109,7 +109,7 @@ class RateLimitedLearner(LearnerWorker):
 
     def run(self) -> dict[str, Any]:
         ended = super().run()
-        if self.update < self.total and not self.dead.is_set():  # to be resumed
+        if not self.dead.is_set():  # to be resumed, or trained further
             self.shards.spill()
         return ended
 
@@ -117,10 +117,10 @@ class RateLimitedLearner(LearnerWorker):
         """Waits for the env steps of one more update; False if the run is to stop."""
         began = looked = time.perf_counter()
         while not self.dead.is_set():
-            room = (LEAD + 1) * self.cost - self.credit  # this update's, and what makers may be ahead
-            self.look(room, max(self.cost - self.credit, 0), WAIT / 4)
-            if self.credit >= self.cost:
-                self.credit -= self.cost
+            room = (LEAD + 1) * self.cost - self.unused_steps  # this update's, and what makers may be ahead
+            self.look(room, max(self.cost - self.unused_steps, 0), WAIT / 4)
+            if self.unused_steps >= self.cost:
+                self.unused_steps -= self.cost
                 self.clock.spend("wait", began)
                 return True
             if time.perf_counter() - looked > WAIT:
@@ -132,7 +132,7 @@ class RateLimitedLearner(LearnerWorker):
     def look(self, room: int, enough: int, timeout: float) -> int:
         """Counts new env steps and admits `room` more; returns how many arrived."""
         came, told, pushes = self.shards.news(room, enough, timeout)
-        self.credit += came
+        self.unused_steps += came
         self.pushes += pushes
         for name, value in told.items():
             self.told[name] = self.told.get(name, 0.0) + value
@@ -197,7 +197,7 @@ class ReplayLearner(RateLimitedLearner):
                 self.asked = self.shards.ask(counts)
                 self.clock.spend("wait", began)
                 return batches
-            if not self.look((LEAD + 1) * self.cost - self.credit, 1, 0.05):
+            if not self.look((LEAD + 1) * self.cost - self.unused_steps, 1, 0.05):
                 time.sleep(0.05)  # enough has come, but no window is whole yet, or all shards are away
             if time.perf_counter() - looked > WAIT:
                 looked = time.perf_counter()

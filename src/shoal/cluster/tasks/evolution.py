@@ -53,6 +53,7 @@ def check(plan: Evolution) -> None:
 def make_program(config: Evolution, workers: LazyPool) -> "ClusterEvolutionProgram":
     """The program of an evolution whose members play on workers."""
     program = config.program(1)
+    program.check()
     return ClusterEvolutionProgram(program.plan, program.setup, program.mesh, program.start, workers)
 
 
@@ -97,7 +98,9 @@ class Replica:
         if centre:
             own = jnp.concatenate([own, plan.strategy.centre(search)[None]])
             ids = jnp.concatenate([ids, copy_ids(0, 1, plan.episodes, True)])
-        policies = {name: () if name in program._at_random else p for name, p in policies_of(carry.learners).items()}  # pyright: ignore[reportPrivateUsage]
+        policies = {
+            name: () if name in program.playing_at_random else p for name, p in policies_of(carry.learners).items()
+        }
         vectorised = program.setup.vectorised(ids.shape[0])
         episode_stats = play(vectorised, program.actor, (own, policies), keys[1], ids, plan.max_steps)
         rows = self.size * plan.episodes
@@ -116,7 +119,7 @@ class Replica:
         for part in figures:
             policies = with_stats(policies, self._stats(policies, part["views"]), None)
         centre = strategy.centre(search)
-        learners = program._saved(carry.learners, policies, centre)  # pyright: ignore[reportPrivateUsage]
+        learners = program.with_vector(carry.learners, policies, centre)
         metrics: dict[str, Any] = {name: sum(part["sums"][name] for part in figures) for name in figures[0]["sums"]}
         metrics |= {"fitness/best": jnp.max(fitness), "fitness/mean": jnp.mean(fitness)}
         metrics |= {"fitness/std": jnp.std(fitness), "fitness/policy": figures[0]["centre"][0]}

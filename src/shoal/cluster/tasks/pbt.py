@@ -37,6 +37,7 @@ def check(config: PBT) -> None:
 def make_program(config: PBT, workers: LazyPool) -> "ClusterPBTProgram":
     """The program of a population whose members learn on workers."""
     program = config.program(1)
+    program.check()
     return ClusterPBTProgram(program.plan, program.inner, program.measure, workers)
 
 
@@ -117,7 +118,7 @@ class PBTHandler:
             size = members.update.shape[0]
 
             def body(i: jax.Array, held: tuple[PyTree, jax.Array]) -> tuple[PyTree, jax.Array]:
-                update = functools.partial(self.inner._update, axis=None)  # pyright: ignore[reportPrivateUsage]
+                update = functools.partial(self.inner.update, axis=None)
                 members, metrics = jax.vmap(update)(held[0])
                 row = jnp.stack([jnp.asarray(metrics[name], jnp.float32) for name in self.inner.names], axis=-1)
                 return members, held[1].at[:, i].set(row)

@@ -27,7 +27,7 @@ from shoal.cluster.workers.learner import LearnerWorker, Learning
 from shoal.cluster.workers.weights import WAIT, Layout, PulledWeights
 from shoal.core.types import PyTree
 from shoal.ops.replay import is_replay
-from shoal.training import nan_guard as latch
+from shoal.training import nan_guard
 from shoal.training.fused import FusedProgram
 
 WEIGHTS = "weights"
@@ -86,7 +86,7 @@ class Applier(LearnerWorker):
             for name, algorithm in own.items():
                 state = algorithm.apply(learners[name], gradients[name])
                 learners[name] = algorithm.count_update(state) if last else state
-            return learners, latch.check_learners(tripped, update, learners, {})
+            return learners, nan_guard.check_learners(tripped, update, learners, {})
 
         return jax.jit(apply, static_argnums=4, donate_argnums=(0, 1))
 

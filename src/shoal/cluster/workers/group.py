@@ -36,7 +36,7 @@ from shoal.cluster.workers.weights import WAIT
 from shoal.core.errors import NonFiniteError
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
-from shoal.training import nan_guard as latch
+from shoal.training import nan_guard
 from shoal.training.devices import AXIS
 from shoal.training.experiment import Experiment
 from shoal.training.fused import Carry, FusedProgram, policies_of, with_weights
@@ -114,7 +114,7 @@ class GroupLearning(Learning):
         alone = rollouts.program_of(self.program.experiment)
         learners = jax.jit(lambda: alone.init_learners(run_keys(alone.experiment.seed).learner, {}))()
         learners = with_weights(alone, Carry(None, None, learners, None, None, None)).learners  # pyright: ignore[reportArgumentType]
-        return self.put(learners), self._spread(jax.device_get(latch.clear(self.local)), self.split)
+        return self.put(learners), self._spread(jax.device_get(nan_guard.clear(self.local)), self.split)
 
     def put(self, learners: PyTree) -> PyTree:
         """Learners on all devices."""
@@ -291,7 +291,7 @@ class GroupLearner(LearnerWorker):
         if tripped is None:
             tripped = jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), self.tripped)
         groups = list(self.learning.program.setup.spec.groups)
-        error = latch.report(tripped, self.experiment.env, groups)
+        error = nan_guard.report(tripped, self.experiment.env, groups)
         if error:
             raise NonFiniteError(f"{error} The last checkpoint in {self.folder} is from before it happened.")
 

@@ -30,13 +30,14 @@ from shoal.core.algorithm import EstimatesKL, require_protocol
 from shoal.core.errors import NonFiniteError
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
-from shoal.training import checkpoint, records
-from shoal.training import nan_guard as latch
+from shoal.training import checkpoint, nan_guard, records
 from shoal.training.devices import AXIS
+from shoal.training.evaluate import Evaluator
 from shoal.training.experiment import Experiment
 from shoal.training.fused import FusedProgram, mesh_of, policies_of, with_weights
 from shoal.training.metrics import Aggregator, MetricsLog
 from shoal.training.program import LINES
+from shoal.training.run import RunFolder
 
 FIGURES = ("staleness", "staleness_max", "nan_resets")
 """Metrics that are logged besides those of the fused runner. The last: copies restarted since the last update."""
@@ -135,6 +136,7 @@ class LearnerWorker:
         self.name, self.plan, self.store, self.folder = "learner-0", plan, store, Path(folder)
         self.services = Services(handles, "learner")
         self.experiment = Experiment.from_dict(experiment)
+        self.run_folder = RunFolder(self.folder, self.experiment)
         self.total = self.experiment.num_updates
         self.dead = threading.Event()
         self.clock = Clock()
@@ -218,10 +220,13 @@ class LearnerWorker:
             self._check()
         anew, self.known_resets = max(0, self.resets - self.known_resets), self.resets
         row = np.concatenate([row, [np.mean(behind), max(behind), anew]]).astype(np.float32)
-        self.lines += self._add(row)
         began = time.perf_counter()
         self._publish()
         self.clock.spend("publish", began)
+        better = self._evaluate_if_due()
+        self.lines += self._add(row)
+        if better:
+            self._save(self.run_folder.best, keep=1)
         figures = {
             "staleness": [float(np.mean(behind)), float(max(behind))],
             "update": self.update,
@@ -275,6 +280,7 @@ class LearnerWorker:
         newest = checkpoint.latest(self.folder / "checkpoints")
         self.learners, self.tripped = self.learning.fresh()
         self.update, self.lines, before = 0, [], 0.0
+        self.best, self.evaluated = None, {}
         names = (*self.learning.program.names, *FIGURES)
         steps = self.experiment.num_envs * self.experiment.num_steps
         self.aggregator = Aggregator(names, max(1, self.total // LINES), steps)
@@ -283,7 +289,8 @@ class LearnerWorker:
             meta = records.read_progress(newest, self.total)
             stored = checkpoint.load(newest, like, partial=True)["learners"]
             records.check_finite(newest, {name: learner.params for name, learner in stored.items()})
-            self.learners = self.learning.put(stored)
+            self.learners = self.learning.put(self.learning.program.stretch_schedules(stored))
+            self.best = meta.get("best")
             self.update, before = meta["update"], meta["seconds"]
             pending = meta["pending"]
             if isinstance(pending, list):  # rows of early versions, of before `nan_resets`
@@ -299,9 +306,28 @@ class LearnerWorker:
     def _add(self, row: np.ndarray) -> list[dict[str, Any]]:
         lines = self.aggregator.add(row[None], self.total)
         for line in lines:
+            line |= self.evaluated.pop(line["update"], {})
             line["seconds"] = round(self.clock.seconds, 3)
             self.newest = line
         return lines
+
+    @functools.cached_property
+    def _evaluator(self) -> Evaluator:
+        return Evaluator(self.learning.program.setup, self.experiment.eval_episodes, self.experiment.seed)
+
+    def _evaluate_if_due(self) -> bool:
+        """Evaluates greedily every `eval_every` env steps and at the end, as on one machine; whether it is the best."""
+        between = self.aggregator.updates_of(self.experiment.eval_every)
+        if not between or not (self.update % between == 0 or self.update == self.total):
+            return False
+        began = time.perf_counter()
+        found = self._evaluator(jax.device_get(policies_of(self.learners)))
+        self.evaluated[self.update] = found.metrics()
+        better = found.better_return(self.best, self.learning.program.setup.env)
+        if better is not None:
+            self.best = better
+        self.clock.spend("evaluate", began)
+        return better is not None
 
     def _commit(self, log: MetricsLog) -> None:
         """Writes the lines of metrics, then a checkpoint, which commits them.
@@ -311,6 +337,14 @@ class LearnerWorker:
         """
         began = time.perf_counter()
         self._check()
+        for line in self.lines:
+            log.write(line)
+        self.lines = []
+        self._save(self.run_folder.checkpoints, self.experiment.keep_checkpoints)
+        self.services.coordinator.retry.report_commit(self.update)
+        self.clock.spend("commit", began)
+
+    def _save(self, folder: Path, keep: int) -> None:
         meta = {
             "update": self.update,
             "env_steps": self.update * self.experiment.num_envs * self.experiment.num_steps,
@@ -318,16 +352,11 @@ class LearnerWorker:
             "seconds": self.clock.seconds,
             "pending": self.aggregator.pending(),
         }
-        for line in self.lines:
-            log.write(line)
-        self.lines = []
-        keep = self.experiment.keep_checkpoints
-        checkpoint.save(self.folder / "checkpoints", self.update, {"learners": self.learners}, meta, keep)
-        self.services.coordinator.retry.report_commit(self.update)
-        self.clock.spend("commit", began)
+        best = {} if self.best is None else {"best": self.best}
+        checkpoint.save(folder, self.update, {"learners": self.learners}, meta | best, keep)
 
     def _check(self) -> None:
         groups = list(self.learning.program.setup.spec.groups)
-        error = latch.report(jax.device_get(self.tripped), self.experiment.env, groups)
+        error = nan_guard.report(jax.device_get(self.tripped), self.experiment.env, groups)
         if error:
             raise NonFiniteError(f"{error} The last checkpoint in {self.folder} is from before it happened.")

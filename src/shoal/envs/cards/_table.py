@@ -33,11 +33,6 @@ def unpack_bits(bits: jax.Array, width: int) -> jax.Array:
     return ((bits[..., None] >> jnp.arange(width)) & 1).astype(jnp.float32)
 
 
-def draw_index(uniform: jax.Array, count: int) -> jax.Array:
-    """One of `count` equally likely outcomes from a uniform draw in [0, 1)."""
-    return jnp.minimum((uniform * count).astype(jnp.int32), count - 1)
-
-
 def without(index: jax.Array, *taken: jax.Array) -> jax.Array:
     """The card number `index`, counting from 0, among those not `taken`, which must be given in rising order."""
     for card in taken:

@@ -47,7 +47,7 @@ import jax.numpy as jnp
 
 from shoal.core.checks import require_flag
 from shoal.core.env import Env
-from shoal.core.spaces import ActionNames, Discrete
+from shoal.core.spaces import ActionNames, Discrete, draw_index
 from shoal.core.types import Actions, Group, Observation, Outcome, Scene, Seat
 from shoal.envs.cards import _table as table
 
@@ -110,7 +110,7 @@ class Leduc(Env):
         )
 
     def reset(self, key: jax.Array, params: tuple) -> State:
-        return self.deal(table.draw_index(jax.random.uniform(key), self.num_deals))
+        return self.deal(draw_index(jax.random.uniform(key), self.num_deals))
 
     def step(self, key: jax.Array, state: State, actions: Actions, params: tuple) -> tuple[State, Outcome]:
         mover = state.moves % 2

@@ -14,11 +14,11 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jax import lax
 
-from shoal.core.checks import check_types
+from shoal.core import trees
+from shoal.core.checks import check_types, check_whole
 from shoal.core.errors import require
-from shoal.populations.evolution.search import Draw, check_floats, check_size, check_whole, hyper_of
+from shoal.populations.evolution.search import Draw, check_floats, check_size, hyper_of
 
 
 class ERLState(struct.PyTreeNode):
@@ -58,8 +58,7 @@ class ERL:
         check_size("ERL", population)
 
     def init(self, key: jax.Array, draw: Draw, population: int, generations: int) -> ERLState:
-        # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
-        members = lax.map(draw, jax.random.split(key, population))
+        members = trees.map_in_turn(draw, jax.random.split(key, population))
         return ERLState(members, jnp.int32(0), hyper_of(self))
 
     def ask(self, key: jax.Array, state: ERLState, population: int) -> tuple[jax.Array, ERLState]:

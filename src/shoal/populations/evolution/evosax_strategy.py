@@ -16,6 +16,7 @@ import optax
 from flax import struct
 from jax import lax
 
+from shoal.core import trees
 from shoal.core.errors import OptionError, ShoalError, install_command, require_positive, unknown_name
 from shoal.core.types import PyTree
 from shoal.populations.evolution.search import Draw, check_size
@@ -61,8 +62,7 @@ class Evosax:
         algorithm, params = self._built(population, size)
         for_start, for_init = jax.random.split(key)
         if _is_population_based(algorithm):
-            # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
-            members = lax.map(draw, jax.random.split(for_start, population))
+            members = trees.map_in_turn(draw, jax.random.split(for_start, population))
             inner = algorithm.init(for_init, members, jnp.zeros(population), params)
         elif hasattr(algorithm, "num_populations"):
             means = lax.map(draw, jax.random.split(for_start, algorithm.num_populations))

@@ -14,7 +14,7 @@ import jax
 from jax.flatten_util import ravel_pytree
 
 from shoal.core import trees
-from shoal.core.algorithm import Algorithm, Evolves, NormalisesViews, require_protocol
+from shoal.core.algorithm import Algorithm, Evolves, NormalisesViews, require_protocol, supports
 from shoal.core.types import PyTree
 
 
@@ -35,10 +35,11 @@ class Genome:
     @property
     def normalised(self) -> tuple[str, ...]:
         """The policies that normalise views."""
-        kind = {
-            name: algorithm for name, algorithm in self.algorithms.items() if isinstance(algorithm, NormalisesViews)
-        }
-        return tuple(name for name in self.names if name in kind and kind[name].normalise_views)
+        return tuple(
+            name
+            for name in self.names
+            if supports(own := self.algorithms[name], NormalisesViews) and own.normalise_views
+        )
 
     @functools.cached_property
     def size(self) -> int:

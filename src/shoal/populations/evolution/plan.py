@@ -15,7 +15,7 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shoal.core.algorithm import NormalisesViews
+from shoal.core.algorithm import NormalisesViews, supports
 from shoal.core.checks import check_types
 from shoal.core.errors import require, require_positive
 from shoal.populations.evolution.strategies import ERL, OpenES, Strategy
@@ -65,7 +65,7 @@ class Evolution(Composed):
         steps = self.strategy.piece if isinstance(self.strategy, ERL) else 1
 
         def adapted(learner: Learner) -> Learner:
-            if learner.frozen or not isinstance(learner.algorithm, NormalisesViews):
+            if learner.frozen or not supports(learner.algorithm, NormalisesViews):
                 return learner
             algorithm: Any = learner.algorithm
             algorithm = dataclasses.replace(algorithm, normalise_views=self.normalise_views)

@@ -86,12 +86,16 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
         return self.plan.evolve or _unfrozen(self.setup)
 
     @functools.cached_property
+    def playing_at_random(self) -> set[str]:
+        """The names of the policies that could learn but do not evolve."""
+        return set(_unfrozen(self.setup)) - set(self.evolving)
+
+    @functools.cached_property
     def actor(self) -> PopulationActor:
         """The actor: members play their own policies, frozen learners theirs, all others at random."""
         groups = self.setup.spec.groups
-        random = set(_unfrozen(self.setup)) - set(self.evolving)
         algorithms = {
-            name: Uniform(groups[name].action) if name in random else algorithm
+            name: Uniform(groups[name].action) if name in self.playing_at_random else algorithm
             for name, algorithm in self.setup.algorithms.items()
         }
         return PopulationActor(Policies(algorithms, groups, explore=False), self.genome, self.plan.episodes)
@@ -113,6 +117,10 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
         carry = self.shapes()
         one = need_of(carry, self._traced[0], carry)
         return dataclasses.replace(one, held=one.held * self.mesh.size) if on_host() else one
+
+    def check(self) -> None:
+        """Refuses a population that does not fit into memory."""
+        _check_memory(self)
 
     def init(self) -> EvolutionCarry:
         """The carry before the first generation, the same on all devices."""
@@ -175,7 +183,9 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
         search = plan.strategy.init(for_search, self.draw, plan.population, plan.generations)
         gradient = self._hybrid.init(for_gradient) if self._hybrid else {}
         vector = plan.strategy.centre(search)
-        return EvolutionCarry(self._saved(learners, policies_of(learners), vector), search, gradient, key, jnp.int32(0))
+        return EvolutionCarry(
+            self.with_vector(learners, policies_of(learners), vector), search, gradient, key, jnp.int32(0)
+        )
 
     @functools.cached_property
     def _hybrid(self) -> Hybrid | None:
@@ -183,7 +193,8 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
             return None
         return Hybrid(self.setup, self.actor, self.plan.common_starts, self.plan.max_steps)
 
-    def _saved(self, learners: dict[str, Saved], policies: dict[str, Any], vector: jax.Array) -> dict[str, Saved]:
+    def with_vector(self, learners: dict[str, Saved], policies: dict[str, Any], vector: jax.Array) -> dict[str, Saved]:
+        """The learners with the given policies, those that evolve with the weights of a vector."""
         policies = self.genome.express(vector, policies)
         return {name: Saved({policy: policies[policy] for policy in saved.params}) for name, saved in learners.items()}
 
@@ -192,7 +203,9 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
         strategy = self.plan.strategy
         keys = jax.random.split(jax.random.fold_in(carry.key, carry.generation), 4)
         vectors, search = strategy.ask(keys[0], carry.search, self.plan.population)
-        policies = {name: () if name in self._at_random else p for name, p in policies_of(carry.learners).items()}
+        policies = {
+            name: () if name in self.playing_at_random else p for name, p in policies_of(carry.learners).items()
+        }
         gradient, losses = carry.gradient, {}
         if isinstance(strategy, ERL) and self._hybrid:
             episode_stats, gradient, losses = self._hybrid.play((vectors, policies), gradient, keys[1], keys[2])
@@ -203,14 +216,10 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
         if isinstance(strategy, ERL):
             search = strategy.inject(search, self.genome.vector(policies_of(gradient)))
         updated = with_stats(policies_of(carry.learners), episode_stats.stats, axis)
-        learners = self._saved(carry.learners, updated, strategy.centre(search))
+        learners = self.with_vector(carry.learners, updated, strategy.centre(search))
         finite = jnp.all(jnp.isfinite(fitness)) & jnp.all(jnp.isfinite(strategy.centre(search)))
         metrics |= losses | {"fault": 1.0 - finite}
         return EvolutionCarry(learners, search, gradient, carry.key, carry.generation + 1), metrics
-
-    @functools.cached_property
-    def _at_random(self) -> set[str]:
-        return {name for name, algorithm in self.actor.policies.algorithms.items() if isinstance(algorithm, Uniform)}
 
     def _evaluate(
         self, vectors: jax.Array, policies: dict[str, Any], key: jax.Array, centre: jax.Array, axis: str | None
@@ -301,9 +310,7 @@ def make_evolution_program(plan: Evolution, devices: int | None = None) -> Evolu
         raise OptionError(f"evolution: population must be a multiple of the devices, {devices}, got {plan.population}")
     require_counts("evolution", population=plan.population, copies=plan.population * plan.episodes)
     mesh = make_mesh(plan.population, 1, devices)
-    program = EvolutionProgram(plan, setup, mesh)
-    _check_memory(program)
-    return program
+    return EvolutionProgram(plan, setup, mesh)
 
 
 def _check_memory(program: EvolutionProgram) -> None:

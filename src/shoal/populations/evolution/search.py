@@ -67,14 +67,6 @@ def check_floats(strategy: Any, **limits: tuple[float, float | None]) -> None:
             require(fits, type(strategy).__name__, option, got, bounds)
 
 
-def check_whole(strategy: Any, **least: int) -> None:
-    """Each named option must be a whole number of at least the given size."""
-    for option, low in least.items():
-        got = getattr(strategy, option)
-        whole = isinstance(got, int) and not isinstance(got, bool) and got >= low
-        require(whole, type(strategy).__name__, option, got, f"a whole number, at least {low}")
-
-
 def hyper_of(strategy: Any) -> dict[str, jax.Array]:
     """The floats of a strategy as arrays, so that other values need no recompilation."""
     floats = [field.name for field in dataclasses.fields(strategy) if field.type in (float, "float")]

@@ -20,8 +20,9 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
-from shoal.core.checks import check_types
-from shoal.populations.evolution.search import Draw, check_floats, check_size, check_whole, hyper_of
+from shoal.core import trees
+from shoal.core.checks import check_types, check_whole
+from shoal.populations.evolution.search import Draw, check_floats, check_size, hyper_of
 
 
 class GAState(struct.PyTreeNode):
@@ -59,8 +60,7 @@ class SeedChainGA:
         count = min(self.parents, population)
         seeds = _new_seeds(key, count)
         chains = jnp.zeros((count, generations + 1), jnp.uint32).at[:, 0].set(seeds)
-        # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
-        parents = lax.map(lambda seed: draw(jax.random.key(seed)), seeds)
+        parents = trees.map_in_turn(lambda seed: draw(jax.random.key(seed)), seeds)
         made = jnp.zeros(population, jnp.int32), jnp.zeros(population, jnp.uint32)
         return GAState(parents, chains, jnp.ones(count, jnp.int32), *made, hyper_of(self))
 

@@ -87,8 +87,7 @@ class _Members(SweepProgram):
         count = fused.num_points(self.overrides)
         seeds = jnp.arange(count, dtype=jnp.uint32) + jnp.uint32(self.experiment.seed)
         floats = {name: {k: jnp.asarray(v) for k, v in options.items()} for name, options in self.overrides.items()}
-        # One after the other: the batched QR decompositions of a vmapped orthogonal init can deadlock on a CPU.
-        return lax.map(lambda one: self._init(*one), (seeds, floats))
+        return trees.map_in_turn(lambda one: self.init_one(*one), (seeds, floats))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,6 +186,9 @@ class PBTProgram(CompiledProgram[PBTState]):
         """`best(state) -> Best`, by the current window or, while that is short, by it and the previous one together."""
         return jax.jit(self._best)
 
+    def check(self) -> None:
+        self.inner.check()
+
     def values(self, members: Carry) -> dict[str, jax.Array]:
         """The value of each tuned option, `[M]`, by its name in the plan."""
         first = {name: places[0] for name, places in self.plan.start.places.items()}
@@ -205,7 +207,7 @@ class PBTProgram(CompiledProgram[PBTState]):
     def step(self, carry: PBTState, axis: str | None) -> tuple[PBTState, jax.Array]:
         """One update of every member and, if it is due, a comparison; and a row of metrics, `[M, columns]`."""
         values = self.values(carry.members)
-        members, metrics = jax.vmap(functools.partial(self.inner._update, axis=axis))(carry.members)
+        members, metrics = jax.vmap(functools.partial(self.inner.update, axis=axis))(carry.members)
         record, failed = carry.record, metrics["fault"] > 0
         gained = sum((metrics[name] for name in self.measure), jnp.zeros(self.plan.members))
         now = Window(record.now.total + gained, record.now.episodes + metrics["episodes"])

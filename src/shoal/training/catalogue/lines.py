@@ -168,7 +168,7 @@ def _gain(line: Line) -> float:
     """The largest gain of an iteration; infinity if its responses were not to the mixtures alone."""
     gains = line.get("gain")
     numbers = [gain for gain in gains if _is_number(gain)] if isinstance(gains, list) else []
-    return max(numbers) if numbers and not line.get("breadth") else math.inf
+    return max(numbers) if numbers and not line.get("uniform_share", line.get("breadth")) else math.inf
 
 
 def mean_of(value: Any) -> float | None:
