@@ -58,6 +58,15 @@ def test_the_command_that_installs():
     assert install_command("cluster", "0.1.0") == "pip install 'shoal-rl[cluster]==0.1.0'"
 
 
+def test_the_page_of_extras_has_all_of_them():
+    page = (ROOT / "docs/get-started/install.md").read_text().split("## Extras")[1].split("\n## ")[0]
+    rows = [row.split("|")[1:3] for row in page.splitlines() if row.startswith("| `")]
+    meanings = {name: meaning for names, meaning in rows for name in re.findall(r"`(\w+)`", names)}
+    assert meanings.keys() == set(WANTED)
+    left_out = set(re.findall(r"`(\w+)`", meanings["all"]))
+    assert left_out == set(WANTED) - {"all"} - parts("all")
+
+
 @pytest.mark.parametrize("folder", ["src", "tests", "docs", "examples", "README.md"])
 def test_hints_name_the_distribution_and_extras_that_exist(folder):
     place = ROOT / folder
