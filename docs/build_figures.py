@@ -115,7 +115,9 @@ def leduc_in_a_line() -> str:
 @figure
 def kills_in_a_line() -> str:
     found = read("kills")
-    return f"killed {found['kills']} times, {found['same']} of {found['runs']} runs ended as if they had not been"
+    every = found["same"] == found["runs"]
+    runs = f"{found['runs']} runs" if every else f"{found['same']} of {found['runs']} runs"
+    return f"{runs}, killed {found['kills']} times in all, ended identically to uninterrupted ones"
 
 
 @figure

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -29,6 +30,19 @@ def call(*words: object, cwd: Path, timeout: float = 900) -> str:
     )
     assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
+
+
+def check_published_readme(metadata: str) -> None:
+    """An index shows it without the files beside it: all that it links to and shows is in the repository."""
+    _, text = metadata.split("\n\n", 1)
+    address = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+    shown = re.findall(r"\b(?:src|srcset)=\"([^\"]+)\"", text)
+    linked = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE))
+    assert {link.rpartition(".")[2] for link in shown} == {"webp"}
+    assert len(linked) > 10
+    for link in shown + linked:
+        place, _, _ = link.removeprefix(f"{address}/{'raw' if link in shown else 'blob'}/main/").partition("#")
+        assert (ROOT / place).exists(), link
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +75,10 @@ def test_what_is_in_them(built):
         sources = [name.split("/", 1)[1] for name in file.getnames()]
     assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "src/shoal/py.typed"} <= set(sources)
     assert not [name for name in sources if name.startswith(("benchmarks/results", "docs", "tests"))]
-    packed = zipfile.ZipFile(wheel).namelist()
+    with zipfile.ZipFile(wheel) as file:
+        packed = file.namelist()
+        metadata = file.read(next(name for name in packed if name.endswith(".dist-info/METADATA"))).decode()
+    check_published_readme(metadata)
     assert {name.split("/")[0] for name in packed if ".dist-info" not in name} == {"shoal"}
     own = {name.removeprefix("src/") for name in sources if name.startswith("src/shoal/")}
     assert own == {name for name in packed if name.startswith("shoal/")}
