@@ -24,8 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "versions.json"
 TESTS = (
     "tests/core",
-    "tests/ops",
-    "tests/batching",
+    *(f"tests/ops/test_{part}.py" for part in ("buffers", "distributions", "kernel_pack", "normalisation", "returns")),
     "tests/algorithms/test_updates_by_hand.py",
     "tests/packaging/test_metadata.py",
 )
