@@ -19,7 +19,8 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
-	$(PIP) -e '.[dev]'
+	$(PIP) 'pip>=25.1' # the first that knows dependency groups
+	$(PIP) -e '.[plot,tensorboard,video,evolution,bridges,cluster,ui,onnx]' --group dev
 	@touch $@
 
 setup: $(VENV)/.dev ## Install everything that development needs

@@ -115,7 +115,9 @@ def leduc_in_a_line() -> str:
 @figure
 def kills_in_a_line() -> str:
     found = read("kills")
-    return f"killed {found['kills']} times, {found['same']} of {found['runs']} runs ended as if they had not been"
+    every = found["same"] == found["runs"]
+    runs = f"{found['runs']} runs" if every else f"{found['same']} of {found['runs']} runs"
+    return f"{runs}, killed {found['kills']} times in all, ended identically to uninterrupted ones"
 
 
 @figure
@@ -441,8 +443,12 @@ def zoo_entries() -> str:
         )
         beside = entry["random"] if "random" in entry else entry["against_random"]
         size = f"{entry['bytes'] / 1000:.0f} kB"
-        rows.append([f"`zoo/{name}`", amount, _returns(entry["return"]), _returns(beside), size])
-    return table(["entry", "trained for", "return", "at random, or against it", "size"], rows)
+        command = entry["command"].replace(f" --seed {entry['seed']}", "")
+        trained = [f"`{command}`", str(entry["seed"]), amount]
+        replay = f"[replay](../zoo/{name}/replay.html)"
+        rows.append([f"`zoo/{name}`", *trained, _returns(entry["return"]), _returns(beside), size, replay])
+    heads = ["entry", "command", "seed", "trained for", "return", "at random, or against it", "size", "watch"]
+    return table(heads, rows)
 
 
 def _returns(values: dict[str, float]) -> str:

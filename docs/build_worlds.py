@@ -1,8 +1,7 @@
 """Makes the pages of the worlds from their code: `python docs/build_worlds.py`; `--check` says what is out of date.
 
 A world's page is its module's docstring, a film, its options and its speed. Films are of the first seconds of random
-play, from a fixed seed, and the pictures in the table of all worlds of one moment; they are made with `--films` and
-`--pictures` only, since making them again may change a few bytes.
+play, from a fixed seed; they are made with `--films` only, since making them again may change a few bytes.
 """
 
 import argparse
@@ -18,8 +17,6 @@ import jax
 
 import shoal
 import shoal.envs
-from shoal.batching.rollout import random_policies, rollout
-from shoal.batching.vectorise import Vectorised
 from shoal.cli.commands.listings import shapes_text
 from shoal.cli.inventory import action_text, view_shapes
 from shoal.cli.terminal import format_count
@@ -27,20 +24,13 @@ from shoal.core.env import Env, describe
 from shoal.core.registry import world_class
 from shoal.training.evaluate import Recorder
 from shoal.training.experiment import Experiment
-from shoal.viz import Look, Panel, Take, draw_scene, make_film
+from shoal.viz import Look, Panel, Take, make_film
 
 FOLDER = Path(__file__).parent / "worlds"
 SPEEDS = Path(shoal.envs.__file__).parent / "speeds.json"
 FAMILIES = ("shoal.envs.swarm",)  # packages whose docstring is a page of its own
 GENERATED = "Generated from the code by `docs/build_worlds.py`."
-STEPS = {
-    "control/mountain_car": 60,
-    "control/mountain_car_continuous": 60,
-    "tag/grid": 60,
-    "battle/open": 30,
-    "pong": 30,
-}
-SHOWN = {"tag/grid": {"grid_length": 20, "num_taggers": 12}}  # options of the picture, where the defaults show little
+SHOWN = {"tag/grid": {"grid_length": 20, "num_taggers": 12}}  # options of the film, where the defaults show little
 
 FILMED, EPISODES = 60, 6  # steps of a film, and its episodes, at most
 CROWDED = {"battle/open": 30, "tag/continuous": 22}  # steps of films in which very many move
@@ -61,7 +51,7 @@ FAMILY_TABLE = """
 | `pong` | two players, vector or 12×12×3 image view | a plain twin |
 | `control/` | `acrobot`, `cartpole`, `mountain_car`, `mountain_car_continuous`, `pendulum` | Gymnasium 1.x, step by step to 1e-5 |
 
-Wrappers work on every world: time limit, frame stack, reward scale, observation noise, agent ids, padding to one size
+Wrappers work on every environment: time limit, frame stack, reward scale, observation noise, agent ids, padding to one size
 (`--wrap frame_stack:count=4`, or `shoal.envs.wrappers` in Python).
 """  # noqa: E501
 
@@ -69,13 +59,9 @@ Wrappers work on every world: time limit, frame stack, reward scale, observation
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--pictures", nargs="*", default=None, help="draw these worlds (none named: all)")
     parser.add_argument("--films", nargs="*", default=None, help="film these worlds (none named: all)")
     args = parser.parse_args()
     (FOLDER / "images").mkdir(parents=True, exist_ok=True)
-    if args.pictures is not None:
-        for id in args.pictures or worlds():
-            draw(id)
     if args.films is not None:
         for id in args.films or worlds():
             shoot(id)
@@ -147,20 +133,21 @@ def index() -> str:
     """The page that lists them all."""
     speeds = json.loads(SPEEDS.read_text())
     lines = [
-        "# Worlds",
+        "# Environments",
         "",
-        "Env steps count one transition of one copy, all its agents together. *CPU*: a second of one core's time, two",
-        "shared virtual cores, up to 1,024 copies. *H200*: a second on one NVIDIA H200, up to 65,536 copies. Random",
-        "actions, views and rewards consumed, default options; `benchmarks/worlds_speed.py` measures them.",
+        "The films show random play. The last two columns are env steps per second, an env step being one transition",
+        "of one copy of the environment, all its agents together: *CPU* per second of one core's time, on two shared",
+        "virtual cores, up to 1,024 copies; *H200* on one NVIDIA H200, up to 65,536 copies. Actions are random,",
+        "observations and rewards consumed, options the defaults; `benchmarks/worlds_speed.py` measures them.",
         "",
-        "| | world | kind | agents | each sees | each does | CPU | H200 |",
+        "| | environment | kind | agents | observation | action | CPU | H200 |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for id in worlds():
         world = shoal.make(id)
         groups = describe(world).groups.items()
         cells = [
-            f'<img src="images/{slug(id)}.png" alt="" height="72">',
+            f'<img src="images/{slug(id)}.webp" alt="" height="72">',
             f"[{id}]({slug(id)}.md)",
             world.kind,
             "<br>".join(f"{group.size} {name}" for name, group in groups),
@@ -193,17 +180,6 @@ def options_table(world: Env) -> str:
     lines = ["**Options.**", "", "| option | default | |", "|---|---|---|"]
     lines += [f"| `{f.name}` | `{getattr(world, f.name)!r}` | {notes.get(f.name, '')} |" for f in fields if f.init]
     return "\n".join(lines)
-
-
-def draw(id: str) -> None:
-    world = world_class(id)(**SHOWN.get(id, {}))
-    vectorised = Vectorised(world, 1)
-    groups = describe(world).groups
-    empty = dict.fromkeys(groups, ())
-    start = vectorised.reset(jax.random.key(3))
-    moment, _, _ = rollout(vectorised, random_policies(groups), empty, start, empty, STEPS.get(id, 8), lambda _: ())
-    state = jax.tree.map(lambda leaf: leaf[0], moment.state)
-    draw_scene(FOLDER / "images" / f"{slug(id)}.png", world.scene(state, world.default_params()))
 
 
 def shoot(id: str) -> None:

@@ -4,10 +4,16 @@ Everything below is imported when it is first used: `import shoal` takes a momen
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
-from shoal import envs as envs  # registers the worlds that ship with the package
-from shoal.core.version import VERSION
+from shoal._python import check_python
+
+check_python(sys.version_info, sys.argv)
+
+from shoal import envs as envs  # noqa: E402  # registers the worlds that ship with the package
+from shoal.core.supported import check_versions  # noqa: E402
+from shoal.core.version import VERSION  # noqa: E402
 
 if TYPE_CHECKING:
     from shoal import algorithms, bridges, networks, presets, testing, viz
@@ -65,6 +71,8 @@ _ROOMS = ("algorithms", "bridges", "envs", "networks", "presets", "testing", "vi
 
 
 def __getattr__(name: str) -> Any:
+    if name in _HOME or name in _ROOMS:
+        check_versions()
     if name in _ROOMS:
         return importlib.import_module(f"shoal.{name}")
     if name not in _HOME:

@@ -10,7 +10,8 @@ from shoal.core.errors import install_command
 from shoal.core.version import DISTRIBUTION
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 WANTED = [
     "plot",
@@ -46,16 +47,34 @@ def test_names():
 
 
 def test_extras():
-    assert set(WANTED) | {"viz", "cuda", "docs", "dev"} == EXTRAS.keys()
+    assert set(WANTED) | {"viz", "cuda"} == EXTRAS.keys()
     assert parts("all") == set(WANTED) - {"all", "cuda12", "cuda13"}
     assert parts("viz") == {"plot", "tensorboard"}
     assert parts("cuda") == {"cuda13"}
-    assert parts("dev") <= parts("all") | {"docs"}
+
+
+def test_what_development_needs_is_not_published():
+    """It is in dependency groups, which `make setup` installs beside extras."""
+    groups = PYPROJECT["dependency-groups"]
+    assert groups.keys() == {"dev", "docs"}
+    assert {"include-group": "docs"} in groups["dev"]
+    extras, group = re.search(r"-e '\.\[(.*)\]' --group (\w+)", (ROOT / "Makefile").read_text()).groups()
+    assert set(extras.split(",")) <= parts("all")
+    assert group == "dev"
 
 
 def test_the_command_that_installs():
     assert install_command("video") == "pip install 'shoal-rl[video]'"
     assert install_command("cluster", "0.1.0") == "pip install 'shoal-rl[cluster]==0.1.0'"
+
+
+def test_the_page_of_extras_has_all_of_them():
+    page = (ROOT / "docs/get-started/install.md").read_text().split("## Extras")[1].split("\n## ")[0]
+    rows = [row.split("|")[1:3] for row in page.splitlines() if row.startswith("| `")]
+    meanings = {name: meaning for names, meaning in rows for name in re.findall(r"`(\w+)`", names)}
+    assert meanings.keys() == set(WANTED)
+    left_out = set(re.findall(r"`(\w+)`", meanings["all"]))
+    assert left_out == set(WANTED) - {"all"} - parts("all")
 
 
 @pytest.mark.parametrize("folder", ["src", "tests", "docs", "examples", "README.md"])

@@ -307,7 +307,7 @@ def test_paths_in_a_run_are_absolute(tmp_path, monkeypatch):
 def test_a_sweep_of_an_earlier_version_says_what_it_is(tmp_path):
     """It holds its results, as before, and is no run."""
     (tmp_path / "sweep.json").write_text("{}")
-    with pytest.raises(RunError, match="is a sweep of an earlier version of shoal, which kept its results"):
+    with pytest.raises(RunError, match=r"is a sweep of an earlier version of shoal.*To sweep again, run the command"):
         open_run(tmp_path, "sweep")
     with pytest.raises(RunError, match="already exists, and is no run"):
         check_new(tmp_path)

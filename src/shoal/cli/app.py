@@ -16,6 +16,7 @@ from shoal.cli.leaving import INTERRUPTED, leave
 from shoal.cli.terminal import begin, complain, console, warn
 from shoal.core.errors import HostError, RunError, ShoalError, UnknownNameError, unknown_name
 from shoal.core.extensions import advise
+from shoal.core.supported import check_versions
 from shoal.core.version import VERSION
 
 DONE, WRONG, BROKEN_PIPE = 0, 2, 141
@@ -156,6 +157,8 @@ def find_command(argv: list[str]) -> tuple[Callable[[list[str]], int], list[str]
             return show_help, argv
         raise ShoalError(f"{unknown_name('command', name, COMMANDS)} All commands: `shoal --help`.")
     command = COMMANDS[name]
+    if name not in ("help", "version"):
+        check_versions()
     module = importlib.import_module(f"shoal.cli.{command.module}")
     return getattr(module, command.function), rename_options(argv[words:], RENAMED.get(name, {}))
 

@@ -193,7 +193,7 @@ def _read(folder: Path) -> tuple[str, Mapping[str, Any]]:
     if not os.path.lexists(config) and (folder / "sweep.json").is_file():
         raise RunError(
             f"{folder} is a sweep of an earlier version of shoal, which kept its results (sweep.json, sweep.png) and "
-            "nothing to resume from"
+            "nothing to resume from. To sweep again, run the command that sweep.json names, with another --run-dir"
         )
     if not os.path.lexists(config):
         raise RunError(f"{folder} is not a run folder: it has no config.json")

@@ -31,7 +31,7 @@ except ImportError as error:
 
 def make_env(world: str | Env, *, seed: int | None = None, **options: Any) -> "ShoalDmEnv":
     """One copy of a world; `options` are the world's own. A seed makes its episodes repeatable."""
-    env, name = make_env_of("to_dm_env.make_env", world, options)
+    env, name = make_env_of("make_env", world, options)
     return ShoalDmEnv(env, name, seed)
 
 

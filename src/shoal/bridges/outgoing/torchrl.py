@@ -50,8 +50,8 @@ class ShoalEnv(EnvBase):
     """`num_envs` copies of a world, given by its id and options or made already; see the module."""
 
     def __init__(self, world: str | Env, num_envs: int, *, seed: int | None = None, **options: Any):
-        env, self._name = make_env_of("to_torchrl.ShoalEnv", world, options)
-        require_positive("to_torchrl.ShoalEnv", num_envs=num_envs)
+        env, self._name = make_env_of("ShoalEnv", world, options)
+        require_positive("ShoalEnv", num_envs=num_envs)
         device = to_torch(jnp.zeros(1)).device
         super().__init__(device=device, batch_size=torch.Size([num_envs]))
         self._groups = describe(env).groups

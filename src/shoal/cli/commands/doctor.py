@@ -51,8 +51,8 @@ PURPOSES = {
     "wandb": "Weights & Biases: --log wandb",
 }
 """What Shoal can do with packages that it can do without."""
-FOR_OTHERS = ("dev", "docs", "all", "viz", "cuda", "cuda12", "cuda13")
-"""Extras that are not looked for: for those who work on Shoal, sums of others, and GPUs, with their own advice."""
+FOR_OTHERS = ("all", "viz", "cuda", "cuda12", "cuda13")
+"""Extras that are not looked for: sums of others, and GPUs, with their own advice."""
 
 
 @dataclasses.dataclass(frozen=True)

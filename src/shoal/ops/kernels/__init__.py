@@ -5,8 +5,8 @@ CUDA graphs too. Alternatives: Pallas cannot scatter into shared memory, which s
 at run time still needs a launcher in C, or Python at every step; a binary needs a wheel for each platform and a tool
 chain to build it. See docs/design.md.
 
-`neighbours.cu` and `mlp.cu` are the sources, `build.py` turns them into `*.ptx.xz` (which needs CUDA's `nvcc`, for
-developers only). `trust.py` decides whether those of `mlp.cu` are used.
+`neighbours.cu` and `mlp.cu` are the sources, `build.py` turns them into PTX (which needs CUDA's `nvcc`, for
+developers only), kept together in `kernels.xz` (`pack.py`). `trust.py` decides whether those of `mlp.cu` are used.
 """
 
 import functools
@@ -17,12 +17,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from shoal.ops.kernels.pack import unpack
+
 SLOTS = (2, 4, 6, 8, 10, 12, 16, 24, 32)
 """How many neighbours a kernel keeps in registers; other numbers are rounded up, more than the last take several
 rounds."""
 MLP_INPUTS, MLP_OUTPUTS = (32, 64), (16, 32)
 """Widths that the kernels of `ops.mlp` are compiled for; smaller ones are padded."""
 _FOLDER = Path(__file__).parent
+FILE = _FOLDER / "kernels.xz"
+"""The kernels that ship with the package."""
 
 
 def call(
@@ -57,9 +61,7 @@ def call(
 @functools.cache
 def ptx(kernel: str) -> str:
     """The code of a kernel that ships with the package."""
-    import lzma  # which some Pythons are built without: those that have no GPU do not need it
-
-    return lzma.decompress((_FOLDER / f"{kernel}.ptx.xz").read_bytes()).decode()
+    return unpack(FILE.read_bytes(), kernel)
 
 
 def fingerprint(source: str) -> str:

@@ -1,14 +1,14 @@
 """Builds the kernels: `python -m shoal.ops.kernels.build`. It needs CUDA's compiler `nvcc`; users do not."""
 
 import itertools
-import lzma
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from shoal.ops.kernels import MLP_INPUTS, MLP_OUTPUTS, SLOTS, fingerprint
+from shoal.ops.kernels import FILE, MLP_INPUTS, MLP_OUTPUTS, SLOTS, fingerprint
+from shoal.ops.kernels.pack import pack
 
 _PTX_VERSION = "7.5"  # nothing newer is used; the compiler would name its own, which older drivers refuse
 
@@ -29,15 +29,12 @@ def kernels() -> dict[str, tuple[str, str, list[str]]]:
     return found
 
 
-def build(folder: Path) -> list[Path]:
-    """Writes `{name}.ptx.xz` of every kernel into a folder."""
-    written = []
+def build(file: Path) -> None:
+    """Compiles every kernel, and writes all of them to a file."""
+    built = {}
     for name, (source, architecture, defined) in kernels().items():
-        file = folder / f"{name}.ptx.xz"
-        text = f"// built from {fingerprint(source)}\n{_compile(source, architecture, defined)}"
-        file.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
-        written.append(file)
-    return written
+        built[name] = f"// built from {fingerprint(source)}\n{_compile(source, architecture, defined)}"
+    file.write_bytes(pack(built))
 
 
 def _compile(source: str, architecture: str, defined: list[str]) -> str:
@@ -52,5 +49,6 @@ def _compile(source: str, architecture: str, defined: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    for file in build(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent):
-        sys.stdout.write(f"{file} {file.stat().st_size} bytes\n")
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else FILE
+    build(target)
+    sys.stdout.write(f"{target} {target.stat().st_size} bytes\n")
