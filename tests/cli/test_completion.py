@@ -37,6 +37,10 @@ def runs(tmp_path, monkeypatch):
         ("bench ", ["env", "train", "suite", "autoscale"]),
         ("bench t", ["train"]),
         ("cluster a", ["advise"]),
+        ("runs no", ["note"]),
+        ("runs --st", ["--status"]),
+        ("runs pong --al", ["--algo"]),
+        ("runs pong ", []),
         ("--ver", ["--version"]),
         ("nonsense ", []),
         ("bench nonsense ", []),
@@ -107,6 +111,48 @@ def test_run_folders(runs):
     assert complete(["resume", "runs/one", ""]) == []
 
 
+MINE = ["runs/one", "runs/two words", "sweeps/three"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("compare runs/one ", MINE[1:]),
+        ("compare --by algorithm runs/one sweeps/three ", ["runs/two words"]),
+        ("tournament sweeps/three runs", MINE[:2]),
+        ("watch runs/one s", ["sweeps/three"]),
+        ("runs remove runs/one r", ["runs/two words"]),
+        ("diff runs/one runs/", ["runs/two words"]),
+        ("diff tag/grid tag/g", []),
+        ("diff runs/one tag/g", ["tag/grid"]),
+        ("diff runs/one sweeps/three ", []),
+        ("runs tag runs/one ", []),
+        ("runs note runs/one ", []),
+        ("match ", MINE),
+        ("match left=", ["left=random", *(f"left={run}" for run in MINE)]),
+        ("match left = runs/o", ["runs/one"]),
+        ("match left = runs/one right =", ["random", *MINE]),
+        ("match left=runs/one right=runs/o", ["right=runs/one"]),
+        ("match left=elsewhere/", ["left=elsewhere/four"]),
+        ("play pong --against ", MINE),
+        ("play pong --against=runs/o", ["--against=runs/one"]),
+        ("play pong --against = runs/o", ["runs/one"]),
+        ("play pong --opponent left", []),
+        ("eval runs/one --opponent left=s", ["left=sweeps/three"]),
+        ("eval runs/one --opponent left = s", ["sweeps/three"]),
+        ("eval runs/one --opponent=left=s", ["--opponent=left=sweeps/three"]),
+        ("train demo --weights agent=s", ["agent=sweeps/three"]),
+        ("train demo --weights agent=rand", []),
+        ("train mpe/simple_tag --learners.agent.weights s", ["sweeps/three"]),
+        ("psro cards/leduc --import-policies s", ["sweeps/three"]),
+        ("psro cards/leduc --import-policies runs/one,s", ["runs/one,sweeps/three"]),
+        ("ui ", MINE),
+    ],
+)
+def test_runs_are_offered_wherever_one_is_wanted(line, expected, runs):
+    assert complete(line.split(" ")) == expected
+
+
 def test_a_large_folder_does_not_keep_the_shell_waiting(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for number in range(MOST_FOLDERS + 20):
@@ -155,8 +201,9 @@ def test_in_bash(runs):
         "COMP_WORDS=(shoal train mpe/simple_ta); COMP_CWORD=2; _shoal; printf '%s\\n' \"${COMPREPLY[@]}\"\n"
         "COMP_WORDS=(shoal resume runs/t); COMP_CWORD=2; _shoal; printf '%s\\n' \"${COMPREPLY[@]}\"\n"
         "COMP_WORDS=(shoal envs --kind = m); COMP_CWORD=4; _shoal; printf '%s\\n' \"${COMPREPLY[@]}\"\n"
+        "COMP_WORDS=(shoal match left = runs/o); COMP_CWORD=4; _shoal; printf '%s\\n' \"${COMPREPLY[@]}\"\n"
     )
-    assert ask("bash", code, runs) == ["mpe/simple_tag", "runs/two\\ words", "mixed"]
+    assert ask("bash", code, runs) == ["mpe/simple_tag", "runs/two\\ words", "mixed", "runs/one"]
 
 
 def test_in_zsh(runs):
@@ -165,12 +212,21 @@ def test_in_zsh(runs):
         'compdef() { :; }; compadd() { shift; print -l -- "$@"; }; _files() { print files; }\nSCRIPT\n'
         "words=(shoal train mpe/simple_ta); CURRENT=3; _shoal\n"
         "words=(shoal resume runs/two\\\\ w); CURRENT=3; _shoal\n"
+        "words=(shoal match left=runs/o); CURRENT=3; _shoal\n"
         "words=(shoal train demo --run-dir ''); CURRENT=5; _shoal\n"
     )
-    assert ask("zsh", code, runs) == ["mpe/simple_tag", "runs/two words", "files"]
+    assert ask("zsh", code, runs) == ["mpe/simple_tag", "runs/two words", "left=runs/one", "files"]
 
 
 def test_in_fish(runs):
-    lines = ("shoal train mpe/simple_ta", "shoal bench ", "shoal resume runs/t")
+    lines = ("shoal train mpe/simple_ta", "shoal bench ", "shoal resume runs/t", "shoal match left=runs/o")
     code = "\n".join(["SCRIPT", *(f"complete -C '{line}'" for line in lines)])
-    assert ask("fish", code, runs) == ["mpe/simple_tag", "autoscale", "env", "suite", "train", "runs/two words"]
+    assert ask("fish", code, runs) == [
+        "mpe/simple_tag",
+        "autoscale",
+        "env",
+        "suite",
+        "train",
+        "runs/two words",
+        "left=runs/one",
+    ]

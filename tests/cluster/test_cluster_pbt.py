@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from shooting import shooting
 
+from shoal.cluster.history import read_cluster_history
 from shoal.cluster.run import Cluster
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.cluster.transport.launcher import ThreadLauncher
@@ -39,6 +40,8 @@ def test_the_members_of_one_machine(tmp_path):
     assert any(source != [0, 1, 2, 3] for source in sources[0])  # somebody was copied
     told = json.loads((tmp_path / "run" / "cluster.json").read_text())
     assert told["services"]["board"]["handed"] == 3 * 4  # stretches of 2, 2 and 1 updates
+    *_, last = read_cluster_history(tmp_path / "run")
+    assert (last["queues"], last["restarts"]) == ({"board": 0}, 0)
     assert resume(tmp_path / "run", on=Local(devices=1)).standing["member"] == result.standing["member"]
 
 

@@ -11,6 +11,7 @@ from shooting import Killer, disturbed
 from shoal.algorithms import PQN
 from shoal.cluster import training as runner
 from shoal.cluster.advice import pool_from_status
+from shoal.cluster.history import read_cluster_history
 from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
 from shoal.cluster.tasks.pool import PoolConfig
@@ -217,6 +218,9 @@ def test_a_full_disk_is_waited_for_then_said_and_nothing_committed_is_lost(tmp_p
     supervisor.hooks.append(make_room)
     assert supervisor.run().update == 30
     assert supervisor.workers["learner-0"].restarts >= 1
+    noted = [line["restarts"] for line in read_cluster_history(tmp_path / "run")]
+    assert noted[-1] > 3, "those of the driver before are counted"
+    assert noted == sorted(noted)
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["update"] for line in lines] == list(range(1, 31))
     assert committed > 0

@@ -9,7 +9,7 @@ from shoal.core.errors import OptionError
 from shoal.human.results import read_episodes, replay_rewards
 from shoal.human.server import MOST_BYTES, Table, read_static
 from shoal.human.session import Session
-from tests.chromium import Browser, find_browser
+from tests.ui.test_ui_looks import violations
 
 ME = "person-one"
 JSON = {"Content-Type": "application/json"}
@@ -101,14 +101,6 @@ def test_a_port_that_is_taken_is_said(table, pong):
         Table(Session(pong, 10.0), port=table.port)
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    browser = Browser(find_browser(), str(tmp_path_factory.mktemp("profile")))
-    browser.local = (*browser.local, "http://127.0.0.1:")
-    yield browser
-    browser.close()
-
-
 def test_a_hand_of_kuhn_poker_by_clicking(browser, table):
     browser.visit(table.address, "Boolean(window.shoal?.state)")
     assert browser.js("document.getElementById('who').textContent") == "You play player[0] against random play"
@@ -153,3 +145,23 @@ def test_pong_by_keys(browser, pong, tmp_path):
     (episode,) = read_episodes(tmp_path / "r.jsonl")
     assert episode["ended"] == "abandoned"
     assert [1] in episode["actions"]["left"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_accessible_on_a_phone_and_on_a_desk_in_both_themes(browser, table, axe, scheme):
+    for width in (360, 1280):
+        browser.visit(table.address, "Boolean(window.shoal?.state)", width=width, scheme=scheme)
+        check_looks(browser, axe)  # before the game, or while it pauses
+        browser.key("Enter")
+        browser.wait("shoal.state.phase === 'playing' && shoal.state.active")
+        check_looks(browser, axe)
+        browser.key("?")
+        browser.wait("document.getElementById('keys').open")
+        check_looks(browser, axe)
+    assert browser.complaints() == []
+
+
+def check_looks(browser, axe):
+    browser.settle()
+    assert violations(browser, axe) == []
+    assert browser.js("document.documentElement.scrollWidth <= innerWidth")

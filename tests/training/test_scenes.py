@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from shoal import A2C, Network
@@ -85,6 +87,7 @@ def test_a_short_run_keeps_none_unless_asked(experiment, tmp_path, monkeypatch):
     run(experiment.replace(total_env_steps=20), tmp_path / "short")
     assert not (tmp_path / "short" / "scenes").exists()
     monkeypatch.setattr(scenes, "LATE", 0.0)
+    monkeypatch.setattr(scenes, "AFTER", 1e9)
     run(experiment.replace(total_env_steps=20), tmp_path / "late")
     assert [point.update for point in read_scenes(tmp_path / "late")] == [0, 1]
 
@@ -99,18 +102,69 @@ def test_what_fails_does_not_fail_the_run(experiment, tmp_path, monkeypatch):
     assert result.update == 2
 
 
-@pytest.mark.parametrize(("asked", "taken"), [(True, [0, 1, 2]), (False, [0, 1])])
-def test_what_takes_too_long_is_left_out_unless_asked_for(experiment, tmp_path, monkeypatch, asked, taken):
-    played = []
-    monkeypatch.setattr(scenes, "LATE", 0.0)
-    monkeypatch.setattr(scenes, "SHARE", 0.0)
-    monkeypatch.setattr(scenes, "write_scene", lambda folder, update, most: played.append(update))
-    sampler = scenes.SceneSampler(experiment.setup, tmp_path, 2, 3, asked)
-    monkeypatch.setattr(sampler, "_record", lambda update, *_: sum(range(200_000)) and update)
+class Watch:
+    """A clock that moves only while a point is played, or when it is told to; and what a sampler has played by it."""
+
+    def __init__(self, monkeypatch, costs):
+        self.now, self.played, self.costs = 0.0, [], iter(costs)
+        monkeypatch.setattr(scenes.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(scenes, "write_scene", lambda folder, update, most: self.played.append(update))
+        monkeypatch.setattr(scenes.SceneSampler, "_record", self.record)
+        monkeypatch.setattr(scenes.threading, "Thread", self.start)
+
+    def record(self, sampler, update, *_):
+        self.now += next(self.costs)
+        return update
+
+    def start(self, target, **_):
+        """In place of a thread: `wake` does its work at once."""
+        return SimpleNamespace(start=lambda: None, join=lambda: None)
+
+    def run(self, experiment, folder, seconds_each, *, asked, compiling=0.0, hosted=False):
+        """A run of 100 updates with points at 0, 50 and 100; what was played after each of them, and at the end."""
+        sampler = scenes.SceneSampler(experiment.setup, folder, 100, 3, asked)
+        sampler.points, sampler.hosted = [0, 50, 100], hosted
+        sampler.begin(compiling)
+        sampler._wake = SimpleNamespace(set=lambda: sampler._closing or sampler._play_waiting(sampler._affordable))
+        found = []
+        for before, update in zip([0, 0, 50], sampler.points, strict=True):
+            self.now += seconds_each * (update - before)
+            sampler.take(update, update, {})
+            found.append([*self.played])
+        sampler.close()
+        return [*found, [*self.played]]
+
+
+CASES = {
+    "short": (10.0, [2.0, 0.1, 0.1], False, 0.0, [[], [], [], []]),
+    "too-short-to-compile": (60.0, [2.0, 0.1, 0.1], False, 2.0, [[], [], [], [100, 0, 50]]),
+    "long": (300.0, [2.0, 0.1, 0.1], False, 2.0, [[], [0, 50], [0, 50, 100], [0, 50, 100]]),
+    "compiles-longer-than-training": (300.0, [7.0, 0.1, 0.1], False, 2.0, [[], [0], [0], [0, 100, 50]]),
+    "slow-episodes": (100.0, [1.0, 9.0, 9.0], False, 1.0, [[], [0, 50], [0, 50], [0, 50, 100]]),
+    "very-slow-episodes": (100.0, [1.0, 19.0, 9.0], False, 1.0, [[], [0, 50], [0, 50], [0, 50]]),
+    "asked": (10.0, [2.0, 0.1, 0.1], True, 2.0, [[0], [0], [0], [0, 100, 50]]),
+}
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_points_wait_until_playing_them_is_within_the_share(experiment, tmp_path, monkeypatch, case, hosted):
+    """The share is that of the whole run, as expected from its speed, and compiling counts."""
+    total, costs, asked, compiling, expected = CASES[case]
+    watch = Watch(monkeypatch, costs)
+    found = watch.run(experiment, tmp_path, total / 100, asked=asked, compiling=compiling, hosted=hosted)
+    assert found == expected
+
+
+def test_policies_that_wait_are_bounded(experiment, tmp_path, monkeypatch):
+    monkeypatch.setattr(scenes, "WAITING", 100)
+    watch = Watch(monkeypatch, [1.0] * 3)
+    sampler = scenes.SceneSampler(experiment.setup, tmp_path, 100, 5, True)
+    monkeypatch.setattr(sampler, "_affordable", lambda: False)
     for update in sampler.points:
-        sampler.take(update, update, {})
+        sampler.take(update, update, {"agent": np.zeros(10, np.float32)})
     sampler.close()
-    assert played == taken
+    assert watch.played == [100, 35, 65], "the oldest are gone"
 
 
 @pytest.mark.slow
@@ -125,6 +179,7 @@ def test_environments_that_draw_themselves(tmp_path, monkeypatch):
     assert first["page"] == "film.html"
     assert len(first["data"]["frames"]) == 5
     assert first["data"]["kind"] in ("webp", "png")
+    monkeypatch.setattr(scenes, "LATE", 0.0)
     run(drift.replace(total_env_steps=8), tmp_path / "unasked")
     assert read_scenes(tmp_path / "unasked") == []
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,14 @@ def make_cluster(folder: Path, lines: int = 60, events: int = 3) -> Path:
     added = [{"staleness": 1 + (i % 3) / 2, "staleness_max": 3.0, **line} for i, line in enumerate(_lines_of(folder))]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in added))
     write_status(folder, 1, events)
+    note_history(folder, ({"seconds": 2.0 * i, "queues": {"dataset": i % 5}, "restarts": i // 10} for i in range(30)))
     return folder
+
+
+def note_history(folder: Path, lines: Iterable[dict[str, Any]]) -> None:
+    """Adds lines to what the driver of a run on a cluster noted over time."""
+    with (folder / "cluster_history.jsonl").open("a") as file:
+        file.writelines(json.dumps({"rate": 120.5} | line) + "\n" for line in lines)
 
 
 def _lines_of(folder: Path) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from tests.ui.folders import (
     make_population,
     make_run,
     make_sweep,
+    note_history,
     population_line,
     write_population_checkpoint,
     write_status,
@@ -295,7 +296,43 @@ def test_a_cluster_has_its_state_and_what_the_metrics_tell_of_the_past(client, r
     assert history["rate"][0] is None
     assert history["rate"][1:] == pytest.approx([1600 / 0.21] * 59, rel=1e-3)
     assert history["staleness"][:3] == [1.0, 1.5, 2.0]
+    noted = found["noted"]
+    assert noted["seconds"] == [2.0 * i for i in range(30)]
+    assert noted["queues"] == {"dataset": [i % 5 for i in range(30)]}
+    assert noted["restarts"][9:11] == [0, 1]
+    assert noted["rate"] == [120.5] * 30
     assert found["commands"] == [f"shoal cluster {verb} {root / 'many'}" for verb in ("status", "advise")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"seconds": 1.0, "queues": {"dataset": 1}, "restarts": 0},
+        {"seconds": -5.0, "queues": {"dataset": 1}, "restarts": 0, "rate": 1.0},
+        {"seconds": 1e400, "queues": {"dataset": 1}, "restarts": 0, "rate": 1.0},
+        {"seconds": 99.0, "queues": {"dataset": "1"}, "restarts": 0, "rate": 1.0},
+        {"seconds": 99.0, "queues": {str(i): i for i in range(33)}, "restarts": 0, "rate": 1.0},
+        {"seconds": 99.0, "queues": {}, "restarts": -1, "rate": 1.0},
+        {"seconds": 99.0, "queues": {}, "restarts": 0, "rate": "<b>"},
+        ["seconds"],
+    ],
+)
+def test_what_a_driver_noted_is_read_up_to_what_is_damaged(client, root, line):
+    run = make_cluster(root / "odd")
+    with (run / "cluster_history.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    note_history(run, [{"seconds": 100.0, "queues": {}, "restarts": 0}])
+    noted = _get(client, "/api/cluster", "odd")["noted"]
+    assert (len(noted["seconds"]), noted["seconds"][-1]) == (30, 58.0)
+    shutil.rmtree(run)
+
+
+def test_a_history_that_is_a_link_is_not_followed(client, root, tmp_path):
+    run = make_cluster(root / "linked")
+    shutil.move(run / "cluster_history.jsonl", tmp_path / "elsewhere")
+    (run / "cluster_history.jsonl").symlink_to(tmp_path / "elsewhere")
+    assert "must be a regular file" in _get(client, "/api/cluster", "linked", 400)["error"]
+    shutil.rmtree(run)
 
 
 def test_a_population_on_a_cluster_has_its_present_state(client):
@@ -329,12 +366,14 @@ def test_the_cluster_screen(page, root):
     shown.wait("document.querySelectorAll('.chart .curve').length >= 5")
     titles = shown.js("[...document.querySelectorAll('.chart h3')].map((each) => each.textContent)")
     assert titles == ["Env steps per second", "Staleness, in updates", "Restarts", "Waiting in queues"]
+    drawn = "document.querySelectorAll('.card:nth-child(4) .curve')[0]?.getAttribute('d').split(/[ML]/).length"
+    assert shown.js(drawn) > 20, "queues are drawn from when the run began, not from when the page was opened"
     assert "60 of 120" in shown.js(text)
     assert "<b>died</b>" in shown.js(text)
     write_status(root / "many", 4, events=4)
     shown.wait(f"{text}.includes('The last 4 events')")
     shown = page("#/cluster/cluster_psro")
-    shown.wait(f"{text}.includes('keeps no rates over time: this is the present state')")
+    shown.wait(f"{text}.includes('keeps nothing over time yet: this is the present state')")
     assert "worker-1" in shown.js(text)
     shown = page("#/cluster")
     shown.wait("document.querySelectorAll('.set').length === 3")

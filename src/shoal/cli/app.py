@@ -46,7 +46,7 @@ COMMANDS = {
     "compare": Command("commands.compare", "run", "RUN...", "runs side by side: intervals, tables, pictures"),
     "match": Command("commands.match", "run", "WHO=RUN...", "runs and populations in the seats of one world"),
     "tournament": Command("commands.tournament", "run", "RUN...", "everybody with everybody: a table, Elo, a page"),
-    "watch": Command("commands.watch", "run", "RUN", "write a page that plays an episode"),
+    "watch": Command("commands.watch", "run", "RUN...", "write a page that plays an episode"),
     "play": Command("commands.play", "run", "WORLD", "take a seat yourself, in the browser, against policies"),
     "ui": Command("commands.ui", "run", "[ROOT]", "look at all runs in the browser: live, compared, replayed"),
     "export": Command("commands.export", "run", "RUN", "policies as files that need no JAX: numpy, ONNX, a page"),

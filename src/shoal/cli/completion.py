@@ -64,27 +64,48 @@ def complete(words: Sequence[str]) -> list[str]:
     """What may stand in place of the last word, behind the others; nothing where a file is wanted."""
     *before, current = _joined(words) or [""]
     name, rest = _command(before)
-    if name is None:
+    if name is None or (name in FAMILIES and len(before) == 1 and not current.startswith("-")):
         return _starting(current, _first_words(before))
+    found = _found(name, rest, current)
+    split = "=" in words[-2:]  # by bash, which replaces what stands behind the sign only
+    return [word.removeprefix(current[: current.rfind("=") + 1]) for word in found] if split else found
+
+
+def _found(name: str, rest: Sequence[str], current: str) -> list[str]:
+    """Whole words that may stand in place of the current one."""
     option, equals, value = current.partition("=")
     options = _options(name, rest)
     if equals and option.startswith("--"):
-        prefix = "" if "=" in words[-2:] else f"{option}="  # bash replaces what stands behind the sign
-        return [f"{prefix}{found}" for found in _starting(value, options.get(option) or ())]
-    values = options.get(rest[-1]) if rest and rest[-1].startswith("--") else None
-    if values is not None:
-        return _starting(current, values)
+        return [f"{option}={found}" for found in _values(option, options.get(option), value)]
+    if rest and rest[-1].startswith("--") and options.get(rest[-1]) is not None:
+        return _values(rest[-1], options[rest[-1]], current)
     if current.startswith("-"):
         return _starting(current, [*options, *HELP])
     return _arguments(name, rest, current)
 
 
+def _values(option: str, allowed: Sequence[str] | None, current: str) -> list[str]:
+    """What an option may be given: values that are listed, or folders of runs."""
+    form = "RUN" if option.endswith(".weights") else read_index()["options"]["runs"].get(option)
+    return _runs_as(form, current) if form and allowed is not None else _starting(current, allowed or ())
+
+
+def _runs_as(form: str, current: str) -> list[str]:
+    """Folders of runs, as an option or an argument names them: RUN, WHO=RUN, or several with commas."""
+    who, equals, _ = current.partition("=")
+    if "=" in form and not equals:
+        return []
+    start = f"{who}=" if "=" in form else current[: current.rfind(",") + 1] if "," in form else ""
+    run = current.removeprefix(start)
+    random = _starting(run, ["random"]) if form == "WHO=RUN" else []
+    return [f"{start}{found}" for found in (*random, *run_folders(run))]
+
+
 def _joined(words: Sequence[str]) -> list[str]:
-    """The words as a shell splits them at blanks: bash splits `--option=value` at the sign as well."""
+    """The words as a shell splits them at blanks: bash splits `--option=value` and `left=run` at the sign as well."""
     joined: list[str] = []
     for word in words:
-        glued = joined and joined[-1].startswith("--")
-        if glued and (word == "=" or joined[-1].endswith("=")):
+        if joined and (word == "=" or joined[-1].endswith("=")):
             joined[-1] += word
         else:
             joined.append(word)
@@ -93,9 +114,11 @@ def _joined(words: Sequence[str]) -> list[str]:
 
 def _command(before: Sequence[str]) -> tuple[str | None, list[str]]:
     """The command and the words behind it; None if it is not typed yet."""
-    count = 2 if before and before[0] in FAMILIES else 1
-    name = " ".join(before[:count])
-    return (name, list(before[count:])) if len(before) >= count and name in COMMANDS else (None, [])
+    for count in (2, 1):  # `runs tag` is a command, and so is `runs`
+        name = " ".join(before[:count])
+        if len(before) >= count and name in COMMANDS:
+            return name, list(before[count:])
+    return None, []
 
 
 def _first_words(before: Sequence[str]) -> list[str]:
@@ -108,7 +131,7 @@ def _options(name: str, rest: Sequence[str]) -> dict[str, list[str] | None]:
     """The options of a command and, if they are known, of its target: allowed values, or None for a switch."""
     index = read_index()
     known, found = index["options"], dict(index["options"]["commands"].get(name, {}))
-    target = _target(rest)
+    target = None if "PATTERN" in COMMANDS[name].arguments else _target(rest)
     if "--algo" in found:
         found["--algo"] = [*index["algorithms"]]
     if "--wrap" in found:
@@ -155,9 +178,8 @@ def _typed(rest: Sequence[str], option: str) -> str | None:
 
 
 def _arguments(name: str, rest: Sequence[str], current: str) -> list[str]:
-    """What may stand without an option: what the command is about, once."""
-    index, wanted = read_index(), COMMANDS[name].arguments.strip("[]")
-    options = _options(name, rest)
+    """What may stand without an option: what the command is about, as often as it takes it."""
+    wanted, options = COMMANDS[name].arguments.strip("[]").split(), _options(name, rest)
     typed = [
         word
         for place, word in enumerate(rest)
@@ -165,10 +187,18 @@ def _arguments(name: str, rest: Sequence[str], current: str) -> list[str]:
     ]
     if name == "help":
         return _starting(current, _first_words(rest))
-    if typed or not wanted:
+    if not wanted or (len(typed) >= len(wanted) and not wanted[-1].endswith("...")):
         return []
-    match wanted:
-        case "TARGET" | "GAME":
+    kind = wanted[min(len(typed), len(wanted) - 1)].removesuffix("...")
+    if kind == "WHO=RUN":  # one run may play several seats
+        return _runs_as(kind, current) if "=" in current else run_folders(current)
+    return [word for word in _of_kind(name, kind, current) if word not in typed]
+
+
+def _of_kind(name: str, kind: str, current: str) -> list[str]:
+    index = read_index()
+    match kind:
+        case "TARGET" | "GAME" | "A" | "B":
             return [*_starting(current, index["targets"]), *run_folders(current)]
         case "WORLD":
             return _starting(current, index["worlds"])
@@ -176,9 +206,11 @@ def _arguments(name: str, rest: Sequence[str], current: str) -> list[str]:
             return _starting(current, SHELLS)
         case "PATTERN":
             lists = {"envs": "worlds", "presets": "presets", "algos": "algorithms"}
-            return _starting(current, index[lists[name]])
-        case _:
+            return _starting(current, index[lists[name]]) if name in lists else []
+        case "RUN" | "ROOT":
             return run_folders(current)
+        case _:
+            return []
 
 
 def run_folders(current: str) -> list[str]:

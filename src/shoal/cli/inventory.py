@@ -48,6 +48,7 @@ def make_index() -> dict[str, Any]:
                 name: _flags(_algorithm_options(entry.cls())) for name, entry in NAMES.items() if name == entry.cls.name
             },
             "strategies": {name: _flags(_options(make)) for name, make in STRATEGIES.items()},
+            "runs": _of_runs(),
         },
         "texts": {
             "train": {
@@ -182,6 +183,12 @@ def _text(option: Option) -> str:
 def _flags(found: list[Option]) -> dict[str, Any]:
     """Flags, each with the values that are allowed, an empty list for any value, or None for a switch."""
     return {flag: _values(option) if option.takes_value else None for option in found for flag in option.flags}
+
+
+def _of_runs() -> dict[str, str]:
+    """Flags that are given runs, each with the form of its value: RUN, WHO=RUN, or several with commas."""
+    options = [option for found in command_options().values() for option in found if "RUN" in option.form]
+    return {flag: option.form.partition(" ")[2] for option in options for flag in option.flags}
 
 
 def _values(option: Option) -> list[str]:

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from shoal.cluster import driver
+from shoal.cluster.history import ClusterHistory
 from shoal.cluster.services.scaling import requested_workers
 from shoal.cluster.transport.launcher import Launcher
 from shoal.cluster.transport.service import Answer, Service, ServiceUnavailable, WorkerError
-from shoal.core.errors import ShoalError, shell_command
+from shoal.core.errors import RunError, ShoalError, shell_command
 from shoal.core.files import write_atomically
 
 STATUS = "cluster.json"
@@ -62,6 +63,7 @@ class Supervisor(abc.ABC):
         self.status: dict[str, Any] = {}
         self.events: list[dict[str, Any]] = []
         self._began, self._written = time.monotonic(), 0.0
+        self._history = ClusterHistory(folder)
 
     @abc.abstractmethod
     def read_status(self) -> dict[str, Any]:
@@ -212,5 +214,16 @@ class Supervisor(abc.ABC):
         status["running"], status["driver"] = not last, driver.identity()
         status["dashboard"] = self.launcher.dashboard()
         status |= self.describe()
-        with contextlib.suppress(OSError):  # what is shown is not what matters
+        with contextlib.suppress(OSError, RunError):  # what is shown is not what matters
             write_atomically(self.folder / STATUS, json.dumps(status, indent=1) + "\n")
+            self._remember(status, last)
+
+    def _remember(self, status: dict[str, Any], last: bool) -> None:
+        """Adds a line to the history of the run."""
+        lengths = ((name, told.get("length", told.get("open"))) for name, told in status["services"].items())
+        queues = {name: length for name, length in lengths if length is not None}
+        each = max(1, status.get("copies", 1) * status.get("steps", 1))
+        told = self.status.get("workers", {})
+        finished = {name: each * self.count_finished(told[name]) for name in self.workers if name in told}
+        restarts = sum(status["restarts"].values())
+        self._history.add(time.monotonic() - self._began, queues, restarts, finished, last)

@@ -105,13 +105,14 @@ class Loop(Generic[C]):
                     self.sampler = self._watch(meta)
                     carry = self._advance(carry, meta)
             finally:
+                seconds = self._seconds()  # without episodes that are played afterwards
                 if self.sampler:
                     self.sampler.close()
                 self.observers.close()
                 if self.log:
                     self.log.close()
             policies, standing = program.policies(carry), program.standing(carry)
-        seconds, interrupted = self._seconds(), not tally.finished
+        interrupted = not tally.finished
         return TrainingResult(policies, tally.update, self.lines, seconds, self.compile_seconds, interrupted, standing)
 
     def _stand(self, meta: dict[str, Any] | None) -> None:
@@ -133,6 +134,8 @@ class Loop(Generic[C]):
         self.began = time.perf_counter()
         if self.folder and not meta and self.tally.update == 0:
             self._save(carry)
+        if self.sampler:
+            self.sampler.begin(self.compile_seconds)
         self._sample(carry, self.tally.update)
         at_once = self.program.saves_every_call
         with contextlib.nullcontext(threading.Event()) if at_once else stop_requested() as stopped:

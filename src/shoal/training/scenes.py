@@ -2,22 +2,23 @@
 
 At each point the loop hands over a copy of the policies, nothing else: no key is drawn and no state is touched, so the
 run has the same bits with and without. Episodes of compiled worlds are played greedily by a thread of its own, at low
-priority, on the CPU. Unless scenes are asked for, it begins when the run has trained for `LATE` seconds, as compiling
-that program should not be a large part of a run; a shorter run keeps none. Then it also leaves out points while those
-before have taken more than `SHARE` of the run's time. The program is the one that records `replay.html` at the end.
-Environments on the host play where they are, between two updates, and only if scenes are asked for.
+priority, on the CPU; environments on the host play where they are, between two updates, and only if scenes are asked
+for. While the run trains, all of it together, compiling included, takes at most `SHARE` of the time that the run is
+going to take: points that this does not allow wait, and are played at the end. Only runs that were asked for scenes
+compile at once; others begin after `LATE` seconds, if as long as training took to compile is within the share, and at
+the end spend no more than `AFTER` of the run's time: a shorter run keeps none.
 
 All points show the same episode, by its seed. Files are read by `training.scene_files`.
 """
 
 import contextlib
 import os
-import queue
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ POINTS = 20
 LATE = 20.0
 """Seconds of training after which a run that was not asked for scenes plays its first."""
 SHARE = 0.02
-"""Of the time of a run that was not asked for scenes, the part that playing them may take (of one core)."""
+"""Of the time that a run takes, the part that playing scenes may take (of one core) while it trains."""
+AFTER = 0.1
+"""Of the time of a run that was not asked for scenes, the part that they may take in all, once it has trained."""
 STEPS = 200
 """Steps of an episode at most."""
 LARGEST = 1 << 19
@@ -72,16 +75,22 @@ class SceneSampler:
         if shown and _is_blank(setup) and not self.hosted:
             raise OptionError(f"scenes: the world {setup.experiment.env!r} does not define `scene`: leave them out")
         self.points = [point for point in sample_points(total, shown) if point > begun]
-        self.seconds: list[float] = []  # that each point took of a core; the first one compiles
-        self._began = time.perf_counter()
-        self._waiting: queue.Queue[tuple[int, int, dict[str, PyTree]] | None] = queue.Queue()
+        self.seconds: list[float] = []  # that each point took; the first one compiles
+        self._from, self._total = max(begun, 0), total
+        self._waiting: deque[tuple[int, int, dict[str, PyTree]]] = deque()
         self._thread: threading.Thread | None = None
+        self._wake, self._closing = threading.Event(), False
         self._failed: BaseException | None = None
         self._player: Any = None
+        self.begin(0.0)
         if shown:
             drop_later(folder, begun)
             if asked:
                 write_plan(folder, number)
+
+    def begin(self, compile_seconds: float) -> None:
+        """Training begins, after its own program took so long to compile."""
+        self._guess, self._began, self._expected = compile_seconds, time.perf_counter(), 0.0
 
     def until_next(self, update: int) -> int | None:
         """Updates until the next point; None if there is none."""
@@ -95,23 +104,31 @@ class SceneSampler:
         if self._failed is not None:
             return
         own = trees.row(policies) if self.setup.experiment.num_seeds > 1 else policies
-        if self.hosted:
-            self._play(update, env_steps, own)
-            return
         size = sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(own))
-        while self._waiting.qsize() * size > WAITING:
-            with contextlib.suppress(queue.Empty):
-                self._waiting.get_nowait()
-        self._waiting.put((update, env_steps, own))
-        if self._thread is None and (self.asked or time.perf_counter() - self._began >= LATE):
-            self._thread = threading.Thread(target=self._work, name="scenes", daemon=True)
-            self._thread.start()
+        while len(self._waiting) * size > WAITING:
+            self._waiting.popleft()
+        self._waiting.append((update, env_steps, own))
+        elapsed, made = time.perf_counter() - self._began, update - self._from
+        self._expected = elapsed * (self._total - self._from) / made if made > 0 else elapsed
+        if self.hosted:
+            self._play_waiting(self._affordable)
+        elif self._affordable():
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="scenes", daemon=True)
+                self._thread.start()
+            self._wake.set()
 
     def close(self) -> None:
-        """Plays what waits, unless the run was too short to be watched."""
+        """Plays what waits, the newest first, unless the run was too short to be watched."""
         if self._thread is not None:
-            self._waiting.put(None)
+            self._closing = True
+            self._wake.set()
             self._thread.join()
+        elapsed = time.perf_counter() - self._began
+        if self._waiting and (self.asked or elapsed >= LATE):
+            self._waiting.rotate()
+            with _on_cpu():
+                self._play_waiting(lambda: self.asked or sum(self.seconds) <= AFTER * elapsed)
         if self._failed is not None:
             why = f"{type(self._failed).__name__}: {self._failed!s:.200}"
             warnings.warn(f"this run kept no more scenes: {why}. Training is not affected.", stacklevel=2)
@@ -119,20 +136,30 @@ class SceneSampler:
     def _work(self) -> None:
         _lower_priority()
         with _on_cpu():
-            while (point := self._waiting.get()) is not None:
-                if self._failed is None and (self.asked or self._affordable()):
-                    self._play(*point)
+            while not self._closing:
+                self._wake.wait()
+                self._wake.clear()
+                self._play_waiting(lambda: not self._closing and self._affordable())
 
     def _affordable(self) -> bool:
-        return sum(self.seconds[1:]) <= SHARE * (time.perf_counter() - self._began)
+        """Whether a point may be played while the run trains."""
+        if self.asked and not self.seconds:
+            return True
+        spent = sum(self.seconds) if self.seconds else self._guess
+        late = self.asked or time.perf_counter() - self._began >= LATE
+        return late and spent <= SHARE * self._expected
+
+    def _play_waiting(self, may: Callable[[], bool]) -> None:
+        while self._waiting and self._failed is None and may():
+            self._play(*self._waiting.popleft())
 
     def _play(self, update: int, env_steps: int, policies: dict[str, PyTree]) -> None:
-        began = time.thread_time()
+        began = time.perf_counter()
         try:
             write_scene(self.folder, self._record(update, env_steps, policies), self.number)
         except Exception as error:  # a world's own code may raise anything, and training goes on
             self._failed = error
-        self.seconds.append(time.thread_time() - began)
+        self.seconds.append(time.perf_counter() - began)
 
     def _record(self, update: int, env_steps: int, policies: dict[str, PyTree]) -> dict[str, Any]:
         look = {"title": self.setup.experiment.env, "subtitle": f"after {update:,} updates, {env_steps:,} env steps"}

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.cluster.history import MOST_QUEUES
 from shoal.training.catalogue.lines import Line
 
 COLUMNS = frozenset({"update", "env_steps", "seconds", "staleness", "staleness_max", "nan_resets"})
@@ -51,6 +52,15 @@ def history_of(lines: Sequence[Line]) -> dict[str, np.ndarray]:
     rate[~(rate >= 0)] = np.nan
     mean, peak = _means(table[:, 2], starts), np.fmax.reduceat(table[:, 3], starts)
     return {"seconds": seconds, "rate": rate, "staleness": mean, "staleness_max": peak}
+
+
+def describe_history(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the driver noted over time, as columns; a queue that is not there yet has None. lines: checked already."""
+    names = sorted({name for line in lines for name in line["queues"]})
+    return {
+        **{key: [line[key] for line in lines] for key in ("seconds", "restarts", "rate")},
+        "queues": {name: [line["queues"].get(name) for line in lines] for name in names[:MOST_QUEUES]},
+    }
 
 
 def _worker(name: str, told: Mapping[str, Any], restarts: Mapping[str, int], steps: int) -> dict[str, Any]:

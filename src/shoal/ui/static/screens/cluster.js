@@ -8,8 +8,6 @@ import { headOf, liveScreen } from "../lib/screens.js";
 
 const HOW = "Runs on a cluster are started with `--cluster auto`, and keep what their workers do in `cluster.json`.";
 const EVERY = 2000; // the driver writes once a second
-const MOST_KEPT = 1800; // lengths of queues, an hour
-const STEADY = ["added", "removed"]; // events that are no restarts
 
 export const show = (place, address, shell) =>
   liveScreen(place, address, shell, "cluster", "/api/cluster", HOW, (body) => new Cluster(body));
@@ -17,15 +15,14 @@ export const show = (place, address, shell) =>
 class Cluster {
   constructor(body) {
     this.every = EVERY;
-    this.opened = Date.now() / 1000;
-    this.waiting = new Map(); // by queue: { x, y }, since the page was opened
     this.charts = new Set();
     const make = (title) => new Chart({ title, unit: "seconds", height: 210, file: title });
     this.rate = make("Env steps per second");
     this.staleness = make("Staleness, in updates");
+    this.tasks = make("Tasks per second");
     this.restarts = make("Restarts");
     this.queues = make("Waiting in queues");
-    for (const chart of [this.rate, this.staleness, this.restarts, this.queues]) this.charts.add(chart);
+    for (const chart of [this.rate, this.staleness, this.tasks, this.restarts, this.queues]) this.charts.add(chart);
     this.head = h("div.run-head");
     this.told = h("p.muted");
     this.grid = h("div.charts.large");
@@ -40,7 +37,7 @@ class Cluster {
 
   draw(data) {
     this.data = data;
-    const { status, history, entry } = data;
+    const { status, history, noted, entry } = data;
     const learner = status.learner ?? {};
     const facts = [
       ["Environment", entry.env || NONE], ...Object.entries(status.plan).map(([name, value]) => [name.replaceAll("_", " "), setting(value)]),
@@ -48,42 +45,28 @@ class Cluster {
       ["Restarts", String(status.restarts)], ["Driver", status.running ? "running" : "not running"],
     ];
     fill(this.head, headOf("cluster", entry, facts));
-    this.drawCharts(status, history);
+    this.drawCharts(status, history, noted);
     fill(this.tables, this.workers(status), this.services(status), status.grown ? null : spent(learner), events(status));
     fill(this.commands, data.commands.map(command));
   }
 
-  drawCharts({ events: all, running, queues }, { seconds, rate, staleness, staleness_max: most }) {
+  // Rates and staleness are those of the lines of metrics; the driver notes what these do not tell.
+  drawCharts({ grown, queues: present }, { seconds, rate, staleness, staleness_max: most }, noted) {
     const known = (values) => values.some(Number.isFinite);
-    const curve = (name, colour, y) => ({ name, colour, x: seconds, y: y.map((value) => value ?? NaN) });
-    const [rates, stale] = [known(rate), known(staleness)];
+    const curve = (name, colour, y, x = seconds) => ({ name, colour, x, y: y.map((value) => value ?? NaN) });
+    const waiting = Object.entries(noted.queues);
     this.rate.show([curve("rate", 1, rate)]);
     this.staleness.show([curve("mean", 1, staleness), curve("largest", 2, most)]);
-    const begun = all.filter(({ what }) => !STEADY.includes(what));
-    this.restarts.show([{ name: "restarts so far", colour: 4, x: [0, ...begun.flatMap(({ seconds: at }) => [at, at])], y: [0, ...begun.flatMap((_, i) => [i, i + 1])] }]);
-    this.look(running, queues);
-    fill(this.grid, [rates ? this.rate : null, stale ? this.staleness : null, begun.length ? this.restarts : null, running ? this.queues : null]
-      .filter(Boolean).map((chart) => h("div.card", {}, chart.element)));
-    const over = [rates ? "rates" : "", stale ? "staleness" : ""].filter(Boolean).join(" and ");
-    this.told.textContent = [
-      over ? `The folder keeps ${over} over time, in its metrics.` : "The folder keeps no rates over time: this is the present state.",
-      running ? "Queues are followed from when this page was opened." : "Queues and workers are as the driver left them.",
-      begun.length ? "Restarts are those of the last 50 events since the driver started." : ""].filter(Boolean).join(" ");
-  }
-
-  // The folder keeps only the present length of a queue: what is seen here is remembered.
-  look(running, queues) {
-    if (running) {
-      for (const { name, length } of queues) {
-        const kept = this.waiting.get(name) ?? { x: [], y: [] };
-        this.waiting.set(name, kept);
-        kept.x.push(Date.now() / 1000 - this.opened);
-        kept.y.push(length);
-        if (kept.x.length > MOST_KEPT) for (const list of [kept.x, kept.y]) list.shift();
-      }
-    }
-    this.queues.range = [0, Math.max(1, ...queues.map(({ length, capacity }) => capacity ?? length), ...[...this.waiting.values()].flatMap(({ y }) => y))];
-    this.queues.show([...this.waiting].map(([name, { x, y }], i) => ({ name, colour: 1 + (i % 7), x: [...x], y: [...y] })));
+    this.tasks.show([curve("tasks", 1, noted.rate, noted.seconds)]);
+    this.restarts.show([curve("restarts so far", 4, noted.restarts, noted.seconds)]);
+    this.queues.range = [0, Math.max(1, ...present.map(({ length, capacity }) => capacity ?? length), ...waiting.map(([, y]) => Math.max(...y)))];
+    this.queues.show(waiting.map(([name, y], i) => curve(name, 1 + (i % 7), y, noted.seconds)));
+    const over = [
+      [known(rate), this.rate, "rates"], [known(staleness), this.staleness, "staleness"], [grown && known(noted.rate), this.tasks, "tasks"],
+      [noted.seconds.length, this.restarts, "restarts"], [waiting.length, this.queues, "queues"],
+    ].filter(([is]) => is);
+    fill(this.grid, over.map(([, chart]) => h("div.card", {}, chart.element)));
+    this.told.textContent = over.length ? "" : "The folder keeps nothing over time yet: this is the present state.";
   }
 
   workers({ workers, grown }) {
