@@ -83,7 +83,7 @@ def test_truncation_is_bootstrapped_if_all_is_normalised(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recurrent", ["none", "gru", "lstm"])
+@pytest.mark.parametrize("recurrent", ["none", "gru", "lstm", "min_gru"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_memory_needs_a_recurrent_network(name, recurrent):
     algorithm = with_network(ALGORITHMS[name], recurrent=recurrent, recurrent_size=32)

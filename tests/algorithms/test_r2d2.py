@@ -68,7 +68,9 @@ def past(recurrent):
     return Past(recurrent)
 
 
-@pytest.mark.parametrize("recurrent", ["gru", pytest.param("lstm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "recurrent", ["gru", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lstm", "min_gru"))]
+)
 def test_burn_in_brings_a_stale_memory_back(recurrent):
     """Values after it are much nearer to those of the whole episode than values from the memory stored there."""
     one = past(recurrent)

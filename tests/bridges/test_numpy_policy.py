@@ -30,6 +30,7 @@ CASES = {
     "silu": (PPO, {"activation": "silu", "recurrent": "gru"}, FLAT, Box((3,))),
     "gru": (PPO, {"recurrent": "gru"}, PARTS, MANY),
     "lstm": (PPO, {"recurrent": "lstm", "share_torso": True}, FLAT, CHOICES),
+    "min_gru": (PPO, {"recurrent": "min_gru"}, FLAT, MANY),
     "no layers": (PPO, {"hidden": ()}, FLAT, CHOICES),
     "values": (DQN, {"recurrent": "gru"}, FLAT, MANY),
     "ddpg": (DDPG, {"recurrent": "lstm"}, FLAT, BOX),

@@ -66,7 +66,7 @@ def runs(tmp_path, monkeypatch):
         ("train mpe/simple_spread --algo dqn --algo.clip", []),
         ("train mpe/simple_spread --algo dqn --algo.buff", ["--algo.buffer-size"]),
         ("train mpe/simple_spread --algo=dqn --algo.buff", ["--algo.buffer-size"]),
-        ("train mpe/simple_spread --algo.network.recurrent ", ["none", "gru", "lstm"]),
+        ("train mpe/simple_spread --algo.network.recurrent ", ["none", "gru", "lstm", "min_gru"]),
         ("train mpe/simple_tag --learners.agent.fr", ["--learners.agent.frozen"]),
         ("train mpe/simple_tag --algo maddpg --learners.a", []),
         ("train mpe/simple_spread --learners.", []),

@@ -34,7 +34,7 @@ def play(recurrent, steps=24, copies=32):
     return algorithm, state, make_experience(kept, memory, after.observation, last)
 
 
-@pytest.fixture(scope="module", params=["none", "gru", "lstm"])
+@pytest.fixture(scope="module", params=["none", "gru", "lstm", pytest.param("min_gru", marks=pytest.mark.slow)])
 def played(request):
     return play(request.param)
 

@@ -63,6 +63,7 @@ def differs(a, b):
         ("gru", True, False),
         ("lstm", False, False),
         ("lstm", True, False),
+        ("min_gru", False, True),
     ],
 )
 def test_unroll_is_the_loop(recurrent, share_torso, uses_state):
@@ -84,7 +85,7 @@ def test_unroll_is_the_loop(recurrent, share_torso, uses_state):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), got[2], memory)
 
 
-@pytest.mark.parametrize("recurrent", ["gru", "lstm"])
+@pytest.mark.parametrize("recurrent", ["gru", "lstm", "min_gru"])
 @pytest.mark.parametrize("share_torso", [False, True])
 def test_memory_resets_exactly_where_an_episode_begins(recurrent, share_torso):
     module, weights = build(recurrent, share_torso)

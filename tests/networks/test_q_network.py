@@ -104,7 +104,7 @@ def test_mean_value_by_hand():
     assert float(mean_value(PARTS, VALUES, legal)) == pytest.approx((1 + 3.75) / 2)
 
 
-@pytest.mark.parametrize("recurrent", ["gru", "lstm"])
+@pytest.mark.parametrize("recurrent", ["gru", "lstm", "min_gru"])
 def test_unroll_is_step_after_step(recurrent):
     """Memory is reset where an episode begins, and stands still where the agent may not act."""
     config = Network(hidden=(8,), recurrent=recurrent, recurrent_size=4, layer_norm=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import OptionError, ShoalError
-from shoal.networks.torsos import GRU, LSTM, Encoder, Network, Torso, initial_carry
+from shoal.networks.torsos import GRU, LSTM, Encoder, MinGRU, Network, Torso, initial_carry
 
 
 def sigmoid(x):
@@ -23,7 +23,7 @@ def sigmoid(x):
         ({"filters": (1.5,)}, "Network: filters must be"),
         ({"recurrent_size": 0}, "Network: recurrent_size must be at least 1, got 0"),
         ({"activation": "thanh"}, "Network: activation must be 'tanh', 'relu', 'gelu' or 'silu', got 'thanh'"),
-        ({"recurrent": "rnn"}, "Network: recurrent must be 'none', 'gru' or 'lstm', got 'rnn'"),
+        ({"recurrent": "rnn"}, "Network: recurrent must be 'none', 'gru', 'lstm' or 'min_gru', got 'rnn'"),
         ({"dtype": "float64"}, "Network: dtype must be 'float32' or 'bfloat16', got 'float64'"),
     ],
 )
@@ -63,6 +63,54 @@ def test_lstm_by_hand():
     expected_h = sigmoid(-1 + 2) * np.tanh(expected_c)
     np.testing.assert_allclose(c, [expected_c], rtol=1e-6)
     np.testing.assert_allclose([y, h], [[expected_h]] * 2, rtol=1e-6)
+
+
+def test_min_gru_by_hand():
+    # One unit, carry 2: the input alone opens the gate, here to σ(1), and gives the candidate, -0.5.
+    y, carry = MinGRU.step(gates([1.0, -0.5], 1), (), jnp.array([2.0]))
+    expected = (1 - sigmoid(1)) * 2 + sigmoid(1) * -0.5
+    np.testing.assert_allclose(y, [expected], rtol=1e-6)
+    np.testing.assert_allclose(carry, [expected], rtol=1e-6)
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 7, 26])
+def test_min_gru_of_a_sequence_is_step_after_step(length, waiting):
+    """Values and gradients of the pairwise form are those of a loop, across episodes and over those who wait."""
+    keys = jax.random.split(jax.random.key(length), 6)
+    x = [3 * jax.random.normal(key, (length, 4)) for key in keys[:2]]
+    carry, aim = jax.random.normal(keys[2], (4,)), jax.random.normal(keys[3], (2, length, 4))
+    first = jax.random.bernoulli(keys[4], 0.3, (length,))
+    active = jax.random.bernoulli(keys[5], 0.5, (length,)) if waiting else None
+
+    def at_once(x, carry):
+        return jnp.stack(MinGRU.unroll(x, carry, first, active))
+
+    def step_by_step(x, carry):
+        outputs, carries = [], []
+        for t in range(length):
+            carry = jnp.where(first[t], 0.0, carry)
+            y, after = MinGRU.step([part[t] for part in x], (), carry)
+            carry = after if active is None else jnp.where(active[t], after, carry)
+            outputs.append(y)
+            carries.append(carry)
+        return jnp.stack([jnp.stack(outputs), jnp.stack(carries)])
+
+    np.testing.assert_allclose(jax.jit(at_once)(x, carry), jax.jit(step_by_step)(x, carry), atol=1e-5)
+    slopes = [
+        jax.jit(jax.grad(lambda x, carry, form=form: jnp.sum(form(x, carry) * aim), (0, 1)))(x, carry)
+        for form in (at_once, step_by_step)
+    ]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *slopes)
+
+
+def test_min_gru_of_half_precision_keeps_its_memory_whole():
+    torso = Torso(Network(hidden=(4,), recurrent="min_gru", recurrent_size=3, dtype="bfloat16"))
+    weights = jax.jit(torso.init)(jax.random.key(0), jnp.zeros(2), initial_carry(torso.config))
+    views, first = jnp.ones((5, 2)), jnp.zeros(5, bool)
+    y, carry = torso.apply(weights, views, initial_carry(torso.config), first, None, method="unroll")
+    assert y.dtype == carry.dtype == jnp.float32
+    assert jax.tree.map(jnp.shape, weights["params"]["cell"]) == {"inputs": {"kernel": (4, 6), "bias": (6,)}}
 
 
 def test_mlp_by_hand():

@@ -37,7 +37,7 @@ _GROUPS = {
     "critic": "centralised-critic centralized-critic share-critic use-centralized-v",
     "network.hidden": "hidden-sizes hidden-size hidden-dim hidden-layers hiddens net-arch fcnet-hiddens layers mlp",
     "network.activation": "act-fn activation-fn fcnet-activation nonlinearity",
-    "network.recurrent": "rnn lstm gru use-rnn use-lstm use-recurrent-policy recurrence recurrent-policy",
+    "network.recurrent": "rnn lstm gru mingru use-rnn use-lstm use-recurrent-policy recurrence recurrent-policy",
     "network.recurrent-size": "rnn-hidden-dim gru-hidden-dim lstm-cell-size rnn-hidden-size recurrent-hidden-size",
     "num-envs": "n-envs nenvs envs num-env-runners num-workers parallel-envs batch-size-run n-rollout-threads copies",
     "num-steps": "n-steps nsteps rollout-length rollout-steps unroll-length rollout-fragment-length horizon",

@@ -169,7 +169,7 @@ def _cell(graph: _Graph, policy: NumpyPolicy, x: str) -> str:
     memory = [graph.declare(f"memory{i}", kind, part.shape) for i, part in enumerate(initial)]
     if not memory:
         return x
-    x, kept = (_gru if policy.recurrent == "gru" else _lstm)(graph, policy, x, memory)
+    x, kept = {"gru": _gru, "lstm": _lstm, "min_gru": _min_gru}[policy.recurrent](graph, policy, x, memory)
     for i, (value, part) in enumerate(zip(kept, initial, strict=True)):
         graph.result(f"next_memory{i}", value, kind, part.shape)
     return x
@@ -199,6 +199,14 @@ def _lstm(graph: _Graph, policy: NumpyPolicy, x: str, memory: list[str]) -> tupl
     c = graph.add("Add", kept, graph.add("Mul", graph.add("Sigmoid", enter), graph.add("Tanh", new)))
     h = graph.add("Mul", graph.add("Sigmoid", out), graph.add("Tanh", c))
     return h, [c, h]
+
+
+def _min_gru(graph: _Graph, policy: NumpyPolicy, x: str, memory: list[str]) -> tuple[str, list[str]]:
+    (h,) = memory
+    sizes = graph.constant(np.full(2, policy.initial_memory()[0].size, np.int64))
+    update, new = graph.split("Split", 2, _dense(graph, policy, "cell/inputs", x), sizes, axis=-1)
+    h = graph.add("Add", h, graph.add("Mul", graph.add("Sigmoid", update), graph.add("Sub", new, h)))
+    return h, [h]
 
 
 def _head(graph: _Graph, policy: NumpyPolicy, x: str) -> str:

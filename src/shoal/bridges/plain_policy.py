@@ -20,6 +20,7 @@ VERSION = 1
 ILLEGAL = -1e9
 _SMALL_SIDE = 8
 NORM_EPS = 1e-6
+GATES = {"gru": 3, "lstm": 4, "min_gru": 2}  # of recurrent cells: numbers that the input adds for each unit
 
 
 class PolicyOutput(NamedTuple):
@@ -69,7 +70,7 @@ class NumpyPolicy:
         """Memory at the start of an episode, for views with these leading axes; empty without a recurrent cell."""
         if self.recurrent == "none":
             return ()
-        size = self.arrays["cell/kernel"].shape[0]
+        size = self.arrays["cell/inputs/bias"].size // GATES[self.recurrent]
         return tuple(np.zeros((*leading, size), np.float32) for _ in range(2 if self.recurrent == "lstm" else 1))
 
     def __call__(
@@ -94,7 +95,8 @@ class NumpyPolicy:
             count += 1
         if self.recurrent != "none":
             memory = memory or self.initial_memory(*x.shape[:-1])
-            x, memory = (self._gru if self.recurrent == "gru" else self._lstm)(x, memory)
+            cell = {"gru": self._gru, "lstm": self._lstm, "min_gru": self._min_gru}[self.recurrent]
+            x, memory = cell(x, memory)
         numbers = self._head(x)
         if self.actions.kind == "box":
             return PolicyOutput(self._point(numbers, generator), numbers, memory)
@@ -209,6 +211,12 @@ class NumpyPolicy:
         c = _sigmoid(forget) * c + _sigmoid(enter) * np.tanh(new)
         h = _sigmoid(out) * np.tanh(c)
         return h, (c, h)
+
+    def _min_gru(self, x: np.ndarray, memory: tuple[np.ndarray, ...]) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+        (h,) = memory
+        update, new = np.split(self._dense("cell/inputs", x), 2, -1)
+        h = h + _sigmoid(update) * (new - h)
+        return h, (h,)
 
     def _head(self, x: np.ndarray) -> np.ndarray:
         out = self._dense("head", x)

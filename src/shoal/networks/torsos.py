@@ -27,7 +27,7 @@ from shoal.networks.own_torsos import MLP, TORSOS, MemoryTorso, check_options, e
 from shoal.ops.mlp import Layer
 
 Activation = Literal["tanh", "relu", "gelu", "silu"]
-Recurrent = Literal["none", "gru", "lstm"]
+Recurrent = Literal["none", "gru", "lstm", "min_gru"]
 ComputeDtype = Literal["float32", "bfloat16"]
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -138,6 +138,9 @@ class Torso(nn.Module):
         x = self._features(seen, 1)
         if self.config.recurrent == "none":
             return x, carry
+        if isinstance(self.cell, MinGRU):
+            y, carries = self.cell.unroll(self.cell.project(x), carry, first, active)
+            return y, carries if every else carries[-1]
         weights, initial = self.cell.weights(), initial_carry(self.config)
 
         def forward(carry: PyTree, step: tuple[jax.Array, jax.Array, jax.Array | None]) -> tuple[PyTree, PyTree]:
@@ -271,7 +274,59 @@ class LSTM(nn.Module):
         return h, (c, h)
 
 
-_CELLS = {"gru": GRU, "lstm": LSTM}
+class MinGRU(nn.Module):
+    """Minimal GRU (Feng et al. 2024): h' = (1 - z) h + z g, both z and g of the input alone. Carry: h, `[size]`.
+
+    What a step does to h is a factor and a summand, which are known for a whole sequence at once: `unroll` joins them
+    in pairs, in log T rounds.
+    """
+
+    size: int
+    dtype: Any
+
+    def setup(self):
+        self.inputs = nn.Dense(2 * self.size, kernel_init=_per_gate(2), dtype=self.dtype)
+
+    def project(self, x: jax.Array) -> list[jax.Array]:
+        return jnp.split(self.inputs(x), 2, axis=-1)
+
+    def weights(self) -> PyTree:
+        return ()
+
+    @staticmethod
+    def step(x: list[jax.Array], weights: PyTree, carry: PyTree) -> tuple[jax.Array, PyTree]:
+        del weights
+        keep, add = MinGRU.affine(x)
+        h = keep * carry + add
+        return h, h
+
+    @staticmethod
+    def affine(x: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """Of what inputs do to a carry h, keep * h + add: (keep, add)."""
+        update, new = (part.astype(jnp.float32) for part in x)
+        return nn.sigmoid(-update), nn.sigmoid(update) * new
+
+    @staticmethod
+    def unroll(
+        x: list[jax.Array], carry: jax.Array, first: jax.Array, active: jax.Array | None
+    ) -> tuple[jax.Array, jax.Array]:
+        """Outputs `[T, size]`, and the carries after each step: see `Torso.unroll`."""
+        keep, add = MinGRU.affine(x)
+        moved, given = (keep, add) if active is None else _select(active[:, None], (keep, add), (1.0, 0.0))
+        moved = jnp.where(first[:, None], 0.0, moved)  # an episode begins with a carry of zeros
+
+        def join(before: PyTree, after: PyTree) -> PyTree:
+            return before[0] * after[0], before[1] * after[0] + after[1]
+
+        moved, given = lax.associative_scan(join, (moved, given))
+        carries = moved * carry + given
+        if active is None:
+            return carries, carries
+        before = jnp.concatenate([carry[None], carries[:-1]])
+        return keep * jnp.where(first[:, None], 0.0, before) + add, carries
+
+
+_CELLS = {"gru": GRU, "lstm": LSTM, "min_gru": MinGRU}
 
 
 def initial_carry(config: Network) -> PyTree:
@@ -281,7 +336,7 @@ def initial_carry(config: Network) -> PyTree:
     match config.recurrent:
         case "none":
             return ()
-        case "gru":
+        case "gru" | "min_gru":
             return jnp.zeros(config.recurrent_size, jnp.float32)
         case "lstm":
             return tuple(jnp.zeros(config.recurrent_size, jnp.float32) for _ in range(2))

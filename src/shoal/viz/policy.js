@@ -152,6 +152,12 @@ export function makePolicy(about) {
     return [next, [kept, next]];
   }
 
+  function minGru(x, [h]) {
+    const [size, given] = [h.length, dense("cell/inputs", x)];
+    const next = h.map((old, i) => old + sigmoid(given[i]) * (given[size + i] - old));
+    return [next, [next]];
+  }
+
   function head(x) {
     const out = Array.from(dense("head", x));
     if ("log_std" in arrays) out.push(...arrays.log_std.values);
@@ -178,8 +184,9 @@ export function makePolicy(about) {
   }
 
   function initialMemory() {
-    const count = { none: 0, gru: 1, lstm: 2 }[about.recurrent];
-    return Array.from({ length: count }, () => Array(arrays["cell/kernel"].shape[0]).fill(0));
+    if (about.recurrent === "none") return [];
+    const [count, gates] = { gru: [1, 3], lstm: [2, 4], min_gru: [1, 2] }[about.recurrent];
+    return Array.from({ length: count }, () => Array(arrays["cell/inputs/bias"].values.length / gates).fill(0));
   }
 
   function checked(memory) {
@@ -205,7 +212,7 @@ export function makePolicy(about) {
     let x = encoded(observation);
     let kept = checked(memory);
     for (let layer = 0; `layer${layer}/kernel` in arrays; layer++) x = activate(normed(layer, dense(`layer${layer}`, x)));
-    if (kept.length) [x, kept] = (about.recurrent === "gru" ? gru : lstm)(x, kept);
+    if (kept.length) [x, kept] = { gru, lstm, min_gru: minGru }[about.recurrent](x, kept);
     const numbers = isBox ? head(x) : masked(head(x), legal);
     kept = kept.map((part) => Array.from(part));
     if (isBox) return { action: point(numbers), numbers, probabilities: null, memory: kept };
