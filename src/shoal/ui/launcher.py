@@ -10,15 +10,15 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import OptionError, RunError, require, shell_command, unknown_name
 from shoal.core.files import open_file
+from shoal.core.processes import module_command
 from shoal.ui.inventory import read_index
 
 MOST_RUNNING = 16
@@ -129,7 +129,7 @@ class Launcher:
 
     def __init__(self, root: Path):
         self.root = root
-        self.program: tuple[str, ...] = (sys.executable, "-P", "-m", "shoal")  # -P: nothing of this folder is imported
+        self.program: Sequence[str] = module_command("shoal")
         self._started: dict[str, Started] = {}
         self._lock = threading.Lock()
 
