@@ -1,6 +1,7 @@
 """The screens in a real browser: what they show, and what a click or a key does."""
 
 import json
+import shlex
 import shutil
 import sys
 
@@ -302,6 +303,30 @@ def test_runs_are_compared(page):
     shown.click(".chip.removable button")
     shown.wait("document.querySelectorAll('.final tbody tr').length === 2")
     assert shown.js("location.hash").count("run=spread") == 2
+
+
+def test_a_comparison_is_judged_where_it_is_asked_and_its_command_copied(page, root):
+    shown = page(COMPARED)
+    ends = "document.querySelector('.final').closest('.card').textContent"
+    shown.wait(f"{ends}.includes('of each run')")
+    shown.js(
+        "const at = document.querySelector('input[type=number]'); at.value = '32e3'; "
+        "at.dispatchEvent(new Event('change'))"
+    )
+    shown.wait(f"{ends}.includes('up to 32,000')")
+    assert "at=32000" in shown.js("location.hash")
+    shown.js("window.kept = []; navigator.clipboard.writeText = (text) => kept.push(text); undefined")
+    copy = "[...document.querySelectorAll('.controls .button')].find((each) => each.textContent === 'Copy command')"
+    shown.js(f"{copy}.click()")
+    paths = [str(root / name) for name in ("spread_ippo_1", "spread_ippo_2", "spread_mappo_1")]
+    assert shlex.split(shown.js("kept[0]")) == ["shoal", "compare", *paths, "--at=32000"]
+
+
+def test_a_comparison_that_is_refused_has_no_command(browser, site):
+    browser.visit(f"{site.address}{COMPARED}&by=%24(reboot)", "Boolean(window.shoalReady)", 1280, 800)
+    browser.wait("document.querySelector('.empty')?.textContent.includes('compared like this')")
+    assert browser.js("document.querySelectorAll('.controls .button, .controls .menu-home').length") == 0
+    assert browser.js("document.querySelector('select[aria-label=\"Group by\"]').value") == "$(reboot)"
 
 
 def test_from_the_list_to_a_comparison(page):
