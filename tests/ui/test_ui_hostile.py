@@ -21,9 +21,10 @@ _SECRET = "a secret that lies outside"
 _SECONDS = 20
 _NO_RUN = {
     *("/api/command", "/api/start", "/api/stop"),
-    *("/api/environments", "/api/targets", "/api/form", "/api/started"),
+    *("/api/environments", "/api/targets", "/api/form", "/api/started", "/match"),
 }
 """Addresses that read no run."""
+_WRITES = {"/api/annotate", "/api/match"}
 
 
 def _addresses(name: str) -> list[tuple[str, dict[str, object]]]:
@@ -39,7 +40,7 @@ def _addresses(name: str) -> list[tuple[str, dict[str, object]]]:
         "/page": [{}, {"name": "population.html"}],
         "/api/events": [{"after": 0}, {"after": 10**30, "list": 0}],
     }
-    paths = [route.path for group in GROUPS for route in group.ROUTES if route.path not in {*_NO_RUN, "/api/annotate"}]
+    paths = [route.path for group in GROUPS for route in group.ROUTES if route.path not in _NO_RUN | _WRITES]
     return [(path, {"run": name, **query}) for path in paths for query in more.get(path, [{}])]
 
 
@@ -83,9 +84,12 @@ def _try(tmp_path: Path, numbers) -> None:
             signal.alarm(_SECONDS)
             answer = client.get(path, params=query)  # an error that nobody foresaw is raised here
             _check(answer, path, number)
-        noted = {"run": "run", "tags": ["<b>"], "note": "a note"}
-        signal.alarm(_SECONDS)
-        _check(client.post("/api/annotate", json=noted, headers={"origin": "http://127.0.0.1"}), "annotate", number)
+        app.state.matches.program = ("false",)
+        writes = {"/api/annotate": {"tags": ["<b>"], "note": "a note"}, "/api/match": {"lineup": [0, 0]}}
+        for path, body in writes.items():
+            signal.alarm(_SECONDS)
+            answer = client.post(path, json={"run": "run", **body}, headers={"origin": "http://127.0.0.1"})
+            _check(answer, path, number)
         assert [one.read_text() for one in outside.iterdir()] == [_SECRET], (number, "something outside was written")
         shutil.rmtree(root)
 

@@ -2,10 +2,11 @@
 
 import { h, s, fill } from "../lib/dom.js";
 import { NONE, number, plural } from "../lib/format.js";
+import { post } from "../lib/api.js";
 import { Chart, ticks } from "../lib/chart.js";
 import { NumberMap } from "../lib/maps.js";
 import { icon } from "../lib/icons.js";
-import { choice, command, scroller } from "../lib/parts.js";
+import { button, choice, command, scroller } from "../lib/parts.js";
 import { drawnWidth, headOf, liveScreen } from "../lib/screens.js";
 
 const HOW = "Populations are grown by `shoal psro`; start one, and it is shown here while it grows.";
@@ -28,6 +29,7 @@ class Population {
     this.descent = h("div.whole");
     this.table = h("div.tables");
     this.match = h("div.match");
+    this.stage = h("div.match");
     this.distance = new Chart({ title: "Distance from equilibrium", unit: "iteration", height: 360, file: "nash_conv" });
     fill(this.lines, h("h2.unseen", {}, "Over the iterations"), this.distance.element);
     fill(body, this.head, this.maps, this.table);
@@ -79,11 +81,11 @@ class Population {
   }
 
   payoffCard([first, second, ...others]) {
-    const precision = this.data.exact ? "Exact." : "Choose an entry to see its match and how to watch it.";
+    const precision = this.data.exact ? "Exact." : "Choose an entry to see its match, and to play it.";
     return h("div.card.map-card", {},
       h("div.head", {}, h("h2", {}, "Payoffs"), choice("Payoff of", this.found.players.map((player, p) => [String(p), `of ${player}`]), String(this.whose), (whose) => { this.whose = Number(whose); this.fillPayoffs(); })),
       h("p.muted", {}, `${others.length ? `${first} against ${second}; the others play their mixtures. ` : ""}Blue earns, red loses. ${precision}`),
-      this.payoffs.element, this.match);
+      this.payoffs.element, this.match, this.stage);
   }
 
   payoffMap([first, second]) {
@@ -114,13 +116,36 @@ class Population {
   showMatch(i, j) {
     const { table, players } = this.found;
     if (i >= table.mean[0].length || j >= table.mean[0][0].length) return;
+    if (String(this.chosen) !== String([i, j])) {
+      this.playing = null; // what is still played belongs to another match
+      fill(this.stage);
+    }
     this.chosen = [i, j];
     const lineup = [i, j, ...players.slice(2).map((player) => argmax(this.found.mixtures[player]))];
     const commands = this.data.commands;
     const earned = players.map((player, p) => `${player} ${lineup[p]}${table.mean[p] ? ` earns ${number(table.mean[p][i][j])}` : ""}`).join(", ");
     fill(this.match, h("h3", {}, `Match ${lineup.join(" – ")}`), h("p", {}, `${earned}.`),
-      commands ? [command(`${commands.watch} ${lineup.join(",")}`), command(`${commands.match} ${commands.seats.map((seat, p) => `${seat}${lineup[p]}`).join(" ")}`)]
+      commands ? [h("div.head", {}, button("Play it", () => this.play(lineup, 0), { look: "main", icon: "play", disabled: Boolean(this.playing) })),
+        command(`${commands.watch} ${lineup.join(",")}`), command(`${commands.match} ${commands.seats.map((seat, p) => `${seat}${lineup[p]}`).join(" ")}`)]
         : h("p.muted", {}, this.data.exact ? "Its policies are tables of probabilities, not networks: the payoff is exact, and there is nothing to watch." : "There is no command for this match: a name in it cannot be typed."));
+  }
+
+  // Another process plays the match, which takes some seconds; what it wrote is shown like any other replay.
+  async play(lineup, seed) {
+    const turn = this.playing = {};
+    this.match.querySelector(".button")?.setAttribute("disabled", "");
+    fill(this.stage, h("p.muted.reading", { role: "status" }, "Playing the match: JAX has to start, and to compile the world …"));
+    let shown;
+    try {
+      const { page } = await post("/api/match", { run: this.data.entry.name, lineup, seed });
+      shown = [h("iframe.replay", { src: page, title: `Match ${lineup.join(" – ")}`, sandbox: "allow-scripts" }), h("div.head", {}, button("Another episode", () => this.play(lineup, seed + 1), { icon: "play" }))];
+    } catch (error) {
+      shown = h("p.notice.bad", { role: "status" }, icon("bad"), error.message);
+    }
+    if (this.playing !== turn) return;
+    this.playing = null;
+    this.match.querySelector(".button")?.removeAttribute("disabled");
+    fill(this.stage, shown);
   }
 
   mixtureMap(player) {
