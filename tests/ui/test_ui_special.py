@@ -6,10 +6,12 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from shoal.core.processes import module_command
+from shoal.games.ratings import elo
 from shoal.training.sweep import _score
 from shoal.ui.app import STATIC, make_app
 from shoal.ui.cluster import history_of
@@ -90,6 +92,28 @@ def test_a_population_has_payoffs_mixtures_and_ratings(client):
     assert len(inner["elo"]["player_0"]) == 2
     assert found["history"][1]["mixtures"] == [[1.0, 0.0], [1.0, 0.0]]
     assert found["commands"]["watch"].startswith("shoal population ")
+
+
+def test_ratings_have_intervals_that_hold_what_other_episodes_would_say(client, root):
+    """95 % of those of tables that are played anew, here of a game of zero sum."""
+    inner = _get(client, "/api/population", "pong_psro")["found"]
+    ratings, margins = (np.array(inner[name]["left"] + inner[name]["right"]) for name in ("elo", "elo_margin"))
+    mean, error = np.array(inner["table"]["mean"]), np.array(inner["table"]["error"])[0]
+    size, reach, draws = len(error), mean.max() - mean.min(), np.random.default_rng(0)
+    played = np.zeros((2 * size, 2 * size))
+    spread = []
+    for _ in range(400):
+        off = error * draws.normal(size=error.shape)
+        share = np.clip(0.5 + (mean[0] - mean[1] + 2 * off) / (2 * reach), 0, 1)
+        played[:size, size:], played[size:, :size] = share, 1 - share.T
+        spread.append(elo(played))
+    assert ratings == pytest.approx(np.mean(spread, axis=0), abs=10)
+    assert margins == pytest.approx(1.96 * np.std(spread, axis=0), rel=0.2)
+
+
+def test_ratings_of_exact_tables_are_exact_and_those_of_few_results_not_known(client):
+    assert set(_get(client, "/api/population", "psro_exact")["found"]["elo_margin"]["player_0"]) == {0.0}
+    assert _get(client, "/api/population", "league")["found"]["elo_margin"]["player_0"] == [None]
 
 
 def test_exact_populations_offer_nothing_to_watch(client):

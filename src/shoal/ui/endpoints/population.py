@@ -62,8 +62,8 @@ def _play(request: Request, body: dict[str, Any]) -> str:
     name, lineup, seed = body.get("run"), body.get("lineup"), body.get("seed", 0)
     if not isinstance(name, str):
         raise OptionError("the body must name a run")
-    sound = isinstance(lineup, list) and 0 < len(lineup) <= MOST_PLAYERS and all(map(_is_number, lineup))
-    require(sound, "body", "lineup", lineup, "the number of a policy for each player")
+    if not (isinstance(lineup, list) and 0 < len(lineup) <= MOST_PLAYERS and all(map(_is_number, lineup))):
+        raise OptionError("body: lineup must be the number of a policy for each player")
     require(_is_number(seed), "body", "seed", seed, f"a whole number below {MOST_NUMBER}")
     folder = entry_of_kind(catalogue_of(request), name, GROWN, "a population").path
     newest = max((one["update"] for one in list_checkpoints(folder) if not one["best"]), default=-1)
