@@ -1,6 +1,7 @@
 """The screens in a real browser: what they show, and what a click or a key does."""
 
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -72,6 +73,21 @@ def test_keys_move_choose_and_open(page):
     shown.js("document.querySelector('dialog').close()")
     shown.key("Enter")
     shown.wait("location.hash === '#/run/spread_ippo_1'")
+
+
+def test_every_screen_of_the_navigation_has_a_key(page):
+    shown = page("#/runs")
+    screens = shown.js("[...document.querySelectorAll('#screens a')].map((each) => [each.dataset.screen, each.title])")
+    assert len(screens) == 7
+    for screen, title in screens:
+        first, second = re.search(r"\((\w) (\w)\)", title).groups()
+        shown.key(first)
+        shown.key(second)
+        shown.wait(f"document.querySelector('#screens [aria-current]')?.dataset.screen === {json.dumps(screen)}")
+        shown.wait(f"Boolean(document.querySelector('#screen-{screen}'))")
+    shown.key("?")
+    told = shown.js("[...document.querySelectorAll('dialog dt')].map((each) => each.textContent)")
+    assert {"gr", "gc", "gp", "gs", "gl", "ge", "gn"} <= set(told)
 
 
 def test_tags_and_notes_are_kept(page, root):
