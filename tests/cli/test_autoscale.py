@@ -80,7 +80,7 @@ def test_the_command_recommends_an_option(shoal, monkeypatch):
     assert shown.code == 0
     assert "fastest here: --num-envs 128, as in: shoal train tag/grid --algo a2c --num-envs 128" in shown.out
     assert asked[0][1:] == [
-        *("-m", "shoal", "bench", "train", "tag/grid", "--algo", "a2c"),
+        *("-P", "-m", "shoal", "bench", "train", "tag/grid", "--algo", "a2c"),
         *("--num-envs", "64", "--seconds", "1.0", "--json"),
     ]
     found = shoal("bench", "autoscale", *words, "--json").json

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import OptionError
-from shoal.games.ratings import cross_play, elo, expected_cardinality, results
+from shoal.games.ratings import cross_play, elo, elo_error, expected_cardinality, results
 
 
 def expected_scores(ratings):
@@ -53,6 +53,30 @@ def test_elo_with_a_prior_stands_clean_sheets():
     # The more drawn games are added, the closer together.
     assert np.ptp(elo(wins, prior=10.0)) < np.ptp(ratings)
     np.testing.assert_array_equal(ratings, elo(wins))
+
+
+def test_the_error_of_two_by_hand():
+    # Of shares p and 1 - p, the difference is 400 log10(p / (1 - p)), whose slope is 400 / ln 10 / (p (1 - p)).
+    wins, error = [[0, 0.8], [0.2, 0]], [[0, 0.03], [0.03, 0]]
+    slope = 400 / np.log(10) / (0.8 * 0.2)
+    np.testing.assert_allclose(elo_error(wins, error, prior=0.0), [slope * 0.03 / 2] * 2, rtol=1e-6)
+
+
+def test_errors_are_those_that_ratings_spread_by():
+    """Ratings of many matrices of results, each off at random; some pairs have never met."""
+    draws = np.random.default_rng(0)
+    wins = expected_scores(np.array([-200.0, -50, 0, 250])) - np.eye(4) / 2
+    error = np.array([[0, 0.02, 0.01, 0], [0.02, 0, 0.03, 0.01], [0.01, 0.03, 0, 0.02], [0, 0.01, 0.02, 0]])
+    wins[[0, 3], [3, 0]] = 0.0
+    noise = np.triu(draws.normal(size=(4000, 4, 4)), 1) * error
+    spread = np.std([elo(wins + off - off.T) for off in noise], axis=0)
+    np.testing.assert_allclose(elo_error(wins, error), spread, rtol=0.05)
+
+
+@pytest.mark.parametrize("error", [np.full((3, 3), 0.1), -np.ones((2, 2)), [[0, 0.1], [0.2, 0]]])
+def test_errors_must_fit(error):
+    with pytest.raises(OptionError, match="elo_error: error"):
+        elo_error([[0, 1], [1, 0]], error)
 
 
 def test_elo_equals_openspiel():

@@ -19,8 +19,9 @@ NASTY = "<img src=x onerror=window.hacked=1>"
 
 @pytest.fixture(autouse=True, scope="session")
 def _cache_elsewhere(tmp_path_factory):
-    """What the catalogue remembers between processes is not left behind in the user's folder."""
+    """What is remembered between processes is not left behind in the user's folders."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 

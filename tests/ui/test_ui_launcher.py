@@ -3,6 +3,7 @@
 import json
 import shlex
 import signal
+import subprocess
 import sys
 import time
 
@@ -12,6 +13,7 @@ from starlette.testclient import TestClient
 from shoal.ui.app import make_app
 from shoal.ui.inventory import read_index
 from shoal.ui.launcher import MOST_RUNNING, Launcher, arguments, choices
+from shoal.ui.started import UNKNOWN, FoundProcess, began_at
 from tests.ui.conftest import TOKEN
 
 _BASE = "http://127.0.0.1:8000"
@@ -167,6 +169,79 @@ def test_a_training_that_fails_says_so(app, client):
     _post(client, "/api/start", {"target": "demo", "options": {}})
     found = _wait(client, lambda one: one["status"] != "running")
     assert (found["status"], found["code"], found["tail"].strip()) == ("failed", 1, "no such world")
+
+
+def test_a_later_server_stops_what_an_earlier_one_started(app, client, tmp_path):
+    _post(client, "/api/start", {"target": "demo", "options": {"--seed": "3"}, "name": "mine"})
+    before = _wait(client, lambda one: one["tail"])
+    later = make_app(tmp_path / "runs", TOKEN)
+    there = TestClient(later, _BASE, headers={"authorization": f"Bearer {TOKEN}"})
+    assert there.get("/api/started").json()["started"] == [before]
+    found = later.state.launcher._started["mine"].process
+    process = app.state.launcher._started["mine"].process
+    assert (type(found), found.pid) == (FoundProcess, process.pid)
+    assert there.post("/api/stop", json={"name": "mine"}, headers=_OWN).status_code == 200
+    assert process.wait(20) == -signal.SIGINT
+    ended = _wait(there, lambda one: one["status"] != "running")
+    assert (ended["status"], ended["code"]) == ("stopped", None)
+    assert make_app(tmp_path / "runs", TOKEN).state.launcher.plain() == [], "it has ended: there is nothing to stop"
+    assert make_app(tmp_path / "others", TOKEN).state.launcher.plain() == []
+
+
+def test_who_was_asked_to_end_by_an_earlier_server_is_ended_by_a_later_one(app, client, tmp_path):
+    app.state.launcher.program = _DEAF
+    _post(client, "/api/start", {"target": "demo", "name": "mine"})
+    _wait(client, lambda one: one["tail"])
+    _post(client, "/api/stop", {"name": "mine"})
+    later = Launcher(tmp_path / "runs")
+    assert later.plain()[0]["stopping"] is True
+    later.stop("mine")
+    assert app.state.launcher._started["mine"].process.wait(20) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"began": 12345},  # the number belongs to another process by now
+        {"boot": "another"},
+        {"pid": 1},
+        {"pid": -1},
+        {"pid": "all"},
+        {"words": "reboot"},
+        {"since": None},
+        None,
+    ],
+)
+def test_no_other_process_is_taken_for_a_training(app, client, tmp_path, change):
+    """And what lies in the folder of the runs has no say in it."""
+    _post(client, "/api/start", {"target": "demo", "name": "mine"})
+    launcher = app.state.launcher
+    file = launcher._memory._file("mine")
+    facts = json.loads(file.read_text())
+    assert not file.is_relative_to(tmp_path / "runs")
+    assert file.parent.stat().st_mode & 0o077 == 0
+    for place in (tmp_path / "runs", tmp_path / "runs" / "mine"):
+        place.mkdir(exist_ok=True)
+        (place / "mine.json").write_text(json.dumps(facts))
+    file.write_text("{" if change is None else json.dumps(facts | change))
+    assert Launcher(tmp_path / "runs").plain() == []
+    assert not file.exists()
+    assert launcher.plain()[0]["status"] == "running"
+
+
+def test_a_process_that_ends_is_not_signalled(tmp_path):
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
+        began = began_at(process.pid)
+        assert began is not None
+        found = FoundProcess(process.pid, began)
+        assert found.poll() is None
+        with pytest.raises(ProcessLookupError):
+            FoundProcess(process.pid, began + 1)
+    found.send_signal(signal.SIGTERM)
+    assert found.poll() == UNKNOWN
+    assert began_at(process.pid) is None
+    with pytest.raises(ProcessLookupError):
+        FoundProcess(process.pid, began)
 
 
 def test_names_are_free_and_logs_are_not_overwritten(tmp_path):

@@ -1,6 +1,8 @@
 """The screens in a real browser: what they show, and what a click or a key does."""
 
 import json
+import re
+import shlex
 import shutil
 import sys
 
@@ -71,6 +73,21 @@ def test_keys_move_choose_and_open(page):
     shown.js("document.querySelector('dialog').close()")
     shown.key("Enter")
     shown.wait("location.hash === '#/run/spread_ippo_1'")
+
+
+def test_every_screen_of_the_navigation_has_a_key(page):
+    shown = page("#/runs")
+    screens = shown.js("[...document.querySelectorAll('#screens a')].map((each) => [each.dataset.screen, each.title])")
+    assert len(screens) == 7
+    for screen, title in screens:
+        first, second = re.search(r"\((\w) (\w)\)", title).groups()
+        shown.key(first)
+        shown.key(second)
+        shown.wait(f"document.querySelector('#screens [aria-current]')?.dataset.screen === {json.dumps(screen)}")
+        shown.wait(f"Boolean(document.querySelector('#screen-{screen}'))")
+    shown.key("?")
+    told = shown.js("[...document.querySelectorAll('dialog dt')].map((each) => each.textContent)")
+    assert {"gr", "gc", "gp", "gs", "gl", "ge", "gn"} <= set(told)
 
 
 def test_tags_and_notes_are_kept(page, root):
@@ -302,6 +319,30 @@ def test_runs_are_compared(page):
     shown.click(".chip.removable button")
     shown.wait("document.querySelectorAll('.final tbody tr').length === 2")
     assert shown.js("location.hash").count("run=spread") == 2
+
+
+def test_a_comparison_is_judged_where_it_is_asked_and_its_command_copied(page, root):
+    shown = page(COMPARED)
+    ends = "document.querySelector('.final').closest('.card').textContent"
+    shown.wait(f"{ends}.includes('of each run')")
+    shown.js(
+        "const at = document.querySelector('input[type=number]'); at.value = '32e3'; "
+        "at.dispatchEvent(new Event('change'))"
+    )
+    shown.wait(f"{ends}.includes('up to 32,000')")
+    assert "at=32000" in shown.js("location.hash")
+    shown.js("window.kept = []; navigator.clipboard.writeText = (text) => kept.push(text); undefined")
+    copy = "[...document.querySelectorAll('.controls .button')].find((each) => each.textContent === 'Copy command')"
+    shown.js(f"{copy}.click()")
+    paths = [str(root / name) for name in ("spread_ippo_1", "spread_ippo_2", "spread_mappo_1")]
+    assert shlex.split(shown.js("kept[0]")) == ["shoal", "compare", *paths, "--at=32000"]
+
+
+def test_a_comparison_that_is_refused_has_no_command(browser, site):
+    browser.visit(f"{site.address}{COMPARED}&by=%24(reboot)", "Boolean(window.shoalReady)", 1280, 800)
+    browser.wait("document.querySelector('.empty')?.textContent.includes('compared like this')")
+    assert browser.js("document.querySelectorAll('.controls .button, .controls .menu-home').length") == 0
+    assert browser.js("document.querySelector('select[aria-label=\"Group by\"]').value") == "$(reboot)"
 
 
 def test_from_the_list_to_a_comparison(page):

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from shoal.cli import main
 from shoal.core.errors import OptionError
 from shoal.training.comparison import compare as compare_runs
 from shoal.ui.app import GROUPS, STATIC, make_app
@@ -115,6 +117,39 @@ def test_a_comparison_is_that_of_the_command(client, root, monkeypatch):
     )
     for group, one in some["panels"][0]["final"].items():
         assert one["iqm"] == pytest.approx(final[group].iqm, abs=1.5)
+
+
+def test_the_command_of_a_comparison_says_the_same(client, root, capsys):
+    names = ["spread_ippo_1", "tag_ippo_1"]
+    chosen = {"metric": "return/agent", "by": "gamma", "at": 32_000, "normalise": "1"}
+    shown = _get(client, "/api/compare", run=names, **chosen)
+    words = shlex.split(shown["command"])
+    assert words == [
+        *("shoal", "compare", *(str(root / name) for name in names)),
+        *("--metric=return/agent", "--by=gamma", "--at=32000", "--normalise"),
+    ]
+    assert main([*words[1:], "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    final = {group: one["iqm"] for group, one in printed["panels"]["all environments"]["final"].items()}
+    assert {group: one["iqm"] for group, one in shown["panels"][0]["final"].items()} == pytest.approx(final)
+    plain = _get(client, "/api/compare", run=[*names, "broken"])["command"]
+    assert shlex.split(plain) == words[:4], "what is as usual is not said, and what cannot be compared is not named"
+
+
+def test_a_command_is_quoted_and_nothing_that_a_terminal_would_act_on(root):
+    asked = compare.DEFAULTS | {"by": "env_options.$(touch ran); 'reboot"}
+    command = compare.command_of([root / NASTY], asked)
+    assert shlex.split(command) == ["shoal", "compare", str(root / NASTY), f"--by={asked['by']}"]
+    assert subprocess.run(["sh", "-c", f"set -- {command}; echo $#"], capture_output=True).stdout == b"4\n"
+    assert compare.command_of([root / "a\x1b[201~b"], asked) is None
+
+
+@pytest.mark.parametrize("at", ["0", "-3", "1e6", "much", "9" * 30])
+def test_where_runs_are_judged_must_be_a_number_of_steps(client, at):
+    for path in ("/api/compare", "/api/compare/file"):
+        found = client.get(path, params={"run": "spread_ippo_1", "at": at, "name": "final.csv"})
+        assert found.status_code == 400, found.text
+        assert "at must be a whole number" in found.json()["error"]
 
 
 def test_curves_have_a_column_per_seed(client):

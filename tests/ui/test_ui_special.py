@@ -3,11 +3,15 @@
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from shoal.core.processes import module_command
+from shoal.games.ratings import elo
 from shoal.training.sweep import _score
 from shoal.ui.app import STATIC, make_app
 from shoal.ui.cluster import history_of
@@ -15,6 +19,7 @@ from shoal.ui.replays import fill
 from shoal.viz.palette import BEND, SHADES
 from tests.ui.conftest import NASTY, TOKEN
 from tests.ui.folders import (
+    REPLAY,
     append_lines,
     make_cluster,
     make_pbt,
@@ -29,6 +34,7 @@ from tests.ui.folders import (
 from tests.ui.test_ui_looks import violations
 
 _GOLDEN = Path(__file__).parents[1] / "golden" / "runs"
+_OWN = {"origin": "http://127.0.0.1"}
 _COPIED = ("psro", "psro_exact", "league", "pbt", "sweep", "cluster", "cluster_psro")
 
 
@@ -49,8 +55,13 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def client(root):
-    return TestClient(make_app(root, TOKEN), "http://127.0.0.1", headers={"authorization": f"Bearer {TOKEN}"})
+def app(root):
+    return make_app(root, TOKEN)
+
+
+@pytest.fixture(scope="module")
+def client(app):
+    return TestClient(app, "http://127.0.0.1", headers={"authorization": f"Bearer {TOKEN}"})
 
 
 def _get(client, path: str, run: str, status: int = 200, **query) -> dict:
@@ -82,6 +93,28 @@ def test_a_population_has_payoffs_mixtures_and_ratings(client):
     assert len(inner["elo"]["player_0"]) == 2
     assert found["history"][1]["mixtures"] == [[1.0, 0.0], [1.0, 0.0]]
     assert found["commands"]["watch"].startswith("shoal population ")
+
+
+def test_ratings_have_intervals_that_hold_what_other_episodes_would_say(client, root):
+    """95 % of those of tables that are played anew, here of a game of zero sum."""
+    inner = _get(client, "/api/population", "pong_psro")["found"]
+    ratings, margins = (np.array(inner[name]["left"] + inner[name]["right"]) for name in ("elo", "elo_margin"))
+    mean, error = np.array(inner["table"]["mean"]), np.array(inner["table"]["error"])[0]
+    size, reach, draws = len(error), mean.max() - mean.min(), np.random.default_rng(0)
+    played = np.zeros((2 * size, 2 * size))
+    spread = []
+    for _ in range(400):
+        off = error * draws.normal(size=error.shape)
+        share = np.clip(0.5 + (mean[0] - mean[1] + 2 * off) / (2 * reach), 0, 1)
+        played[:size, size:], played[size:, :size] = share, 1 - share.T
+        spread.append(elo(played))
+    assert ratings == pytest.approx(np.mean(spread, axis=0), abs=10)
+    assert margins == pytest.approx(1.96 * np.std(spread, axis=0), rel=0.2)
+
+
+def test_ratings_of_exact_tables_are_exact_and_those_of_few_results_not_known(client):
+    assert set(_get(client, "/api/population", "psro_exact")["found"]["elo_margin"]["player_0"]) == {0.0}
+    assert _get(client, "/api/population", "league")["found"]["elo_margin"]["player_0"] == [None]
 
 
 def test_exact_populations_offer_nothing_to_watch(client):
@@ -156,6 +189,91 @@ def test_the_population_screen(page, root):
     append_lines(root / "pong_psro", [population_line(6)])
     shown.wait(f"{text}.includes('7 × 7') && document.querySelectorAll('.map-entry').length === 49")
     assert "Match 1 – 2" in shown.js(text)
+
+
+def test_a_match_is_played_from_its_entry(page, site, root, tmp_path, monkeypatch):
+    """The page of the match stands in a frame without an origin; the run folder stays as it is."""
+    (tmp_path / "made.html").write_text(REPLAY)
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import shutil, sys; print(sys.argv); shutil.copy({str(tmp_path / 'made.html')!r}, sys.argv[2])"
+    )
+    monkeypatch.setattr(site.app.state.matches, "program", (sys.executable, "-S", str(program)))
+    before = sorted(root.joinpath("three").rglob("*"))
+    shown = page("#/population/three")
+    shown.wait("Boolean(document.querySelector('.map-entry'))")
+    shown.js("document.querySelector('.map-box canvas').focus()")
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "Enter"):
+        shown.key(key)
+    shown.js("window.said = 0; addEventListener('message', ({ data }) => { said += data.shoal === 'at'; }); undefined")
+    shown.click(".match .button.main")
+    shown.wait("document.querySelector('.match iframe')?.title === 'Match 1 – 2 – 2'")
+    shown.wait("said > 0")
+    assert shown.js("document.querySelector('.match iframe').getAttribute('sandbox')") == "allow-scripts"
+    first = shown.js("document.querySelector('.match iframe').getAttribute('src')")
+    shown.js("[...document.querySelectorAll('.match .button')].at(-1).click()")
+    shown.wait(f"(document.querySelector('.match iframe')?.getAttribute('src') ?? {json.dumps(first)}) !== '{first}'")
+    assert sorted(root.joinpath("three").rglob("*")) == before
+    assert [match[2:] for match in site.app.state.matches._kept] == [((1, 2, 2), 0), ((1, 2, 2), 1)]
+    shown.js("document.querySelector('.map-box canvas').focus()")
+    shown.key("ArrowLeft")
+    shown.key("Enter")
+    assert shown.js("document.querySelectorAll('.match iframe').length") == 0, "another match is chosen"
+
+
+def test_why_a_match_cannot_be_shown_is_said(client, app):
+    app.state.matches.program = (sys.executable, "-S", "-c", "import sys; sys.exit('policy 9 of left is not there')")
+    found = client.post("/api/match", json={"run": "three", "lineup": [9, 0, 0]}, headers=_OWN)
+    assert (found.status_code, found.json()["error"]) == (
+        400,
+        "this match cannot be shown: policy 9 of left is not there",
+    )
+    app.state.matches._running = 2
+    again = client.post("/api/match", json={"run": "three", "lineup": [1, 0, 0]}, headers=_OWN)
+    assert "2 matches are played already" in again.json()["error"]
+    app.state.matches._running = 0
+    app.state.closing = True
+    app.state.matches.program = (sys.executable, "-S", "-c", "import time; time.sleep(300)")
+    ended = client.post("/api/match", json={"run": "three", "lineup": [1, 0, 0]}, headers=_OWN)
+    assert ended.json()["error"] == "the server ends"
+    app.state.closing = False
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"run": "plain"}, "is not a population"),
+        ({"run": "../three"}, "run"),
+        ({"run": 3}, "must name a run"),
+        ({"lineup": ["--help"]}, "lineup must be"),
+        ({"lineup": [-1, 0]}, "lineup must be"),
+        ({"lineup": [True, 0]}, "lineup must be"),
+        ({"lineup": []}, "lineup must be"),
+        ({"lineup": [0] * 1000}, "lineup must be"),
+        ({"seed": 2**40}, "seed must be"),
+    ],
+)
+def test_what_is_no_match_starts_nothing(client, app, change, words, monkeypatch):
+    monkeypatch.setattr(app.state.matches, "program", ())
+    body = {"run": "three", "lineup": [0, 0, 0]} | change
+    found = client.post("/api/match", json=body, headers=_OWN)
+    assert found.status_code in (400, 404)
+    assert words in found.json()["error"]
+    assert client.post("/api/match", json=body).status_code == 403, "only the page itself may ask"
+    for key in ("", "../../etc/passwd", "0" * 32):
+        assert client.get("/match", params={"key": key}).status_code == 400
+
+
+@pytest.mark.slow
+def test_a_real_match_is_played(client, app):
+    app.state.matches.program = module_command("shoal.ui.match_page")
+    found = client.post("/api/match", json={"run": "psro", "lineup": [1, 0]}, headers=_OWN)
+    assert found.status_code == 200, found.text
+    page = client.get(found.json()["page"])
+    assert page.headers["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'")
+    assert "player_0: policy 1, player_1: policy 0" in page.text
+    refused = client.post("/api/match", json={"run": "psro", "lineup": [7, 0]}, headers=_OWN)
+    assert "the policy of player_0 must be between 0 and 1" in refused.json()["error"]
 
 
 def test_names_of_players_are_text(page):

@@ -1,11 +1,16 @@
 """One episode as a page that plays it."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from shoal.api.targets import attributed_to
 from shoal.batching.regroup import unwrap_regrouped
 from shoal.core.errors import WorldError
 from shoal.core.host import HostEnvProxy
 from shoal.core.types import PyTree, Scene
+from shoal.populations.inspect_population import load_lineup
+from shoal.populations.population import open_population
 from shoal.training.evaluate import record
 from shoal.training.experiment import Setup
 from shoal.training.film import film
@@ -45,6 +50,17 @@ def record_page(
             f"the world {setup.experiment.env!r} does not define `scene`, so there is nothing to draw"
         )
     return replay_page(frames, series=_series(recording.returns), **look)
+
+
+def lineup_page(folder: Path, lineup: Sequence[int], seed: int = 0) -> bytes:
+    """Records one episode of a line-up of a population, given by the number of each player's policy, as a page."""
+    env = open_population(folder).experiment.env
+    with attributed_to(env, "the episode"):
+        setup, policies, explore = load_lineup(folder, lineup)
+        recording = record(setup, policies, seed=seed, explore=explore)
+    numbered = zip(policies, lineup, strict=True)
+    subtitle = ", ".join(f"{player}: policy {number}" for player, number in numbered)
+    return replay_page(recording.frames, title=env, subtitle=subtitle, series=_series(recording.returns))
 
 
 def is_empty(frames: Scene) -> bool:

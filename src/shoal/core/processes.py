@@ -5,9 +5,15 @@ That folder may be a run folder from anyone: `cd RUN; shoal resume .` must not i
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 
 SAFE = "PYTHONSAFEPATH"
+
+
+def module_command(module: str, *words: str) -> list[str]:
+    """The command that runs a module of this package with this Python; nothing of the current folder is imported."""
+    return [sys.executable, "-P", "-m", module, *words]
 
 
 @contextlib.contextmanager

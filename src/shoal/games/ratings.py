@@ -54,6 +54,26 @@ def elo(wins: ArrayLike, mean: float = 1500.0, scale: float = 400.0, prior: floa
     return mean + scale / np.log(10) * _most_likely_strengths(wins, prior)
 
 
+def elo_error(wins: ArrayLike, error: ArrayLike, scale: float = 400.0, prior: float = 0.01) -> np.ndarray:
+    """Standard errors `[n]` of `elo(wins)` to first order, of ratings that only matrices of results are known for.
+
+    `error[i, j]`: the standard error of `wins[i, j]`, as large as that of `wins[j, i]`, which is off by the opposite: a
+    game that one has not won, the other has. Different pairs are off independently. With H the curvature of the
+    likelihood at the ratings, and C the covariance of what each has won in all its games, that of the ratings is
+    H^-1 C H^-1.
+    """
+    wins, error = _square(wins, "elo_error", "wins"), _square(error, "elo_error", "error")
+    same = error.shape == wins.shape and bool((error >= 0).all()) and np.allclose(error, error.T)
+    require(same, "elo_error", "error", "others", "as many as wins, at least 0, and symmetric")
+    strength = (elo(wins, 0.0, scale, prior)) * np.log(10) / scale
+    wins = wins - np.diag(np.diag(wins))
+    squares = np.square(error - np.diag(np.diag(error)))
+    covariance = np.diag(squares.sum(axis=1)) - squares
+    centred = np.eye(len(wins)) - 1 / len(wins)
+    inverse = centred @ np.linalg.inv(_curvature(strength, wins + wins.T, prior))
+    return scale / np.log(10) * np.sqrt(np.clip(np.diag(inverse @ covariance @ inverse.T), 0.0, None))
+
+
 def elo_interval(
     shares: ArrayLike, prior: float = 0.01, seed: int = 0, resamples: int = 400
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -143,13 +163,9 @@ def _most_likely_strengths(wins: np.ndarray, prior: float) -> np.ndarray:
         return float(pairs - prior / 2 * (np.logaddexp(0.0, x) + np.logaddexp(0.0, -x)).sum())
 
     for _ in range(200):
-        chance = 1 / (1 + np.exp(np.clip(strength[None] - strength[:, None], -700, 700)))
         own = 1 / (1 + np.exp(-strength))
-        gradient = won - (games * chance).sum(axis=1) + prior * (0.5 - own)
-        curve = games * chance * (1 - chance)
-        # The ones fix the mean, which the games leave open; they change nothing else, as the gradient sums to 0.
-        hessian = np.diag(curve.sum(axis=1) + prior * own * (1 - own)) - curve + np.full((n, n), 1e-3 * (prior == 0))
-        step = np.linalg.solve(hessian, gradient)
+        gradient = won - (games * _chances(strength)).sum(axis=1) + prior * (0.5 - own)
+        step = np.linalg.solve(_curvature(strength, games, prior), gradient)
         size = min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-300))
         now = likelihood(strength)
         while size > 1e-12 and likelihood(strength + size * step) < now - 1e-12 * abs(now):
@@ -158,6 +174,20 @@ def _most_likely_strengths(wins: np.ndarray, prior: float) -> np.ndarray:
         if np.abs(step).max() < 1e-12:
             break
     return strength - strength.mean()
+
+
+def _chances(strength: np.ndarray) -> np.ndarray:
+    """How likely each beats each other."""
+    return 1 / (1 + np.exp(np.clip(strength[None] - strength[:, None], -700, 700)))
+
+
+def _curvature(strength: np.ndarray, games: np.ndarray, prior: float) -> np.ndarray:
+    """Minus the second derivatives of the likelihood."""
+    chance, own = _chances(strength), 1 / (1 + np.exp(-strength))
+    curve = games * chance * (1 - chance)
+    # The ones fix the mean, which the games leave open; they change nothing else, as the gradient sums to 0.
+    open_mean = np.full(games.shape, 1e-3 * (prior == 0))
+    return np.diag(curve.sum(axis=1) + prior * own * (1 - own)) - curve + open_mean
 
 
 def _square(matrix: ArrayLike, owner: str, option: str) -> np.ndarray:

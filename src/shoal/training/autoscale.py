@@ -9,12 +9,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from shoal.core.errors import require
-from shoal.core.processes import away_from_current_folder
+from shoal.core.processes import module_command
 
 GROWTH = 1.05
 """A size is worth its memory if it is this many times as fast as the best smaller one."""
@@ -80,8 +79,7 @@ def fastest(trials: Sequence[Trial]) -> Trial | None:
 
 def measure_apart(command: Sequence[str], num_envs: int, timeout: float = TIMEOUT) -> Trial:
     """Runs a command that prints the JSON of `bench_train`, in a process of its own, and reads what it says."""
-    with away_from_current_folder():
-        child = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         out, err = child.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -114,7 +112,7 @@ def _reason(code: int, err: str) -> str:
 def bench_command(arguments: Sequence[str], num_envs: int, seconds: float) -> list[str]:
     """`shoal bench train` in another process, with the target and options of `arguments`."""
     sized = ["--num-envs", str(num_envs), "--seconds", str(seconds), "--json"]
-    return [sys.executable, "-m", "shoal", "bench", "train", *arguments, *sized]
+    return module_command("shoal", "bench", "train", *arguments, *sized)
 
 
 def keep_off_devices() -> None:

@@ -29,6 +29,7 @@ from shoal.ui.endpoints import (
 )
 from shoal.ui.kept_lines import KeptLines
 from shoal.ui.launcher import Launcher
+from shoal.ui.matches import Matches
 from shoal.ui.population import COLUMNS as POPULATION_COLUMNS
 from shoal.ui.security import LOOPBACK, Guard
 from shoal.ui.shelf import Shelf
@@ -59,6 +60,7 @@ def make_app(root: str | Path, token: str, hosts: Iterable[str] = LOOPBACK) -> S
     app.state.root = Path(root).absolute()
     app.state.launcher = Launcher(app.state.root)
     app.state.closing = False
+    app.state.matches = Matches(lambda: app.state.closing)
     return app
 
 

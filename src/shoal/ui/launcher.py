@@ -1,4 +1,4 @@
-"""Trainings that the page starts: processes of their own, which go on when the server ends.
+"""Trainings that the page starts: processes of their own, which go on when the server ends; the next one finds them.
 
 A form may only say what the index of the package knows: a target that ships, options by their names, one value each.
 Nothing goes through a shell, and options that run or read other files (`--import`, `--weights`), send metrics elsewhere
@@ -8,32 +8,29 @@ or need other machines are left to the terminal.
 import dataclasses
 import os
 import re
-import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import OptionError, RunError, require, shell_command, unknown_name
+from shoal.core.errors import OptionError, RunError, require, unknown_name
 from shoal.core.files import open_file
+from shoal.core.processes import module_command
 from shoal.ui.inventory import read_index
+from shoal.ui.started import NAME, Memory, Started
 
 MOST_RUNNING = 16
 """Trainings at a time."""
 MOST_LETTERS = 400
 """Of a value."""
-TAIL = 4000
-"""Bytes of its output that are shown of a training."""
 OF_A_RUN = ("--scenes", "--devices", "--checkpoint-minutes", "--checkpoint-every", "--eval-every", "--eval-episodes")
 """Options of the section Run that the form has."""
 WITHHELD = frozenset({"--weights", "--freeze", "--wrap", "--algo.network.torso", "--algo.network.torso-options"})
 """Options of other sections that it has not."""
 SECTIONS = ("Common options", "Environment", "Algorithm", "Network", "Run")
 """As `--help` orders them."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 _NUMBERS = re.compile(r"[-+]?[0-9][0-9.eE+-]*( +[-+]?[0-9][0-9.eE+-]*)+")
 
 
@@ -105,32 +102,14 @@ def _words(flag: str, choice: Choice, value: Any) -> list[str]:
     return [flag, *value.split()] if _NUMBERS.fullmatch(value) else [f"{flag}={value}"]
 
 
-class Started:
-    """A training that was started, and its process."""
-
-    def __init__(self, name: str, words: list[str], log: Path, process: subprocess.Popen[bytes]):
-        self.name = name
-        self.command = shell_command(*words)
-        self.log = log
-        self.process = process
-        self.since = time.time()
-        self.stopped = False
-
-    def plain(self) -> dict[str, Any]:
-        """What the page shows of it."""
-        code = self.process.poll()
-        status = "running" if code is None else "stopped" if self.stopped else "finished" if code == 0 else "failed"
-        facts = {"name": self.name, "command": self.command, "since": self.since, "status": status, "code": code}
-        return facts | {"stopping": self.stopped and code is None, "log": self.log.name, "tail": _tail(self.log)}
-
-
 class Launcher:
-    """Starts trainings below a folder, and stops those that it started."""
+    """Starts trainings below a folder, and stops those that it started, or that a server before it did."""
 
     def __init__(self, root: Path):
         self.root = root
-        self.program: tuple[str, ...] = (sys.executable, "-P", "-m", "shoal")  # -P: nothing of this folder is imported
-        self._started: dict[str, Started] = {}
+        self.program: Sequence[str] = module_command("shoal")
+        self._memory = Memory(root)
+        self._started = {one.name: one for one in self._memory.find()}
         self._lock = threading.Lock()
 
     def words(self, body: Mapping[str, Any]) -> list[str]:
@@ -161,6 +140,7 @@ class Launcher:
                     start_new_session=True,
                 )
             self._started[name] = Started(name, words, log, process)
+            self._memory.keep(self._started[name])
             return self._started[name].plain()
 
     def plain(self) -> list[dict[str, Any]]:
@@ -173,18 +153,16 @@ class Launcher:
         with self._lock:
             if not isinstance(name, str) or name not in self._started:
                 raise unknown_name("training", str(name), self._started)
-            one = self._started[name]
-            if one.process.poll() is None:
-                one.process.send_signal(signal.SIGTERM if one.stopped else signal.SIGINT)
-                one.stopped = True
-            return one.plain()
+            self._started[name].stop()
+            self._memory.keep(self._started[name])
+            return self._started[name].plain()
 
     def _name(self, target: str, given: Any) -> str:
         """The folder of the run: the name that was given, or one made of the target that is free."""
         require(isinstance(given, str), "form", "name", given, "a text")
         if given:
             require(
-                _NAME.fullmatch(given) is not None, "form", "name", given, "made of letters, digits, and _ . - inside"
+                NAME.fullmatch(given) is not None, "form", "name", given, "made of letters, digits, and _ . - inside"
             )
             if self._is_taken(given):
                 raise OptionError(f"there is a run or a log named {given} already: choose another name")
@@ -195,13 +173,3 @@ class Launcher:
 
     def _is_taken(self, name: str) -> bool:
         return any(os.path.lexists(self.root / each) for each in (name, f"{name}.log"))
-
-
-def _tail(path: Path) -> str:
-    """The last lines of a log."""
-    try:
-        with open_file(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
-            return file.read(TAIL).decode("utf-8", "replace")
-    except (OSError, RunError):
-        return ""

@@ -24,6 +24,10 @@ MOST_SHOWN = 1 << 18
 """Entries of a map, and weights of a history of mixtures."""
 MOST_RATED = 300
 """Policies whose ratings are computed while someone waits."""
+NORMAL = 1.96
+"""Standard errors on each side of a 95 % interval."""
+MOST_MARGIN = 400.0
+"""Of a rating; what is less certain is told as such, since errors to first order say nothing there."""
 MEMBER = {
     "name": str,
     "parent": Maybe(Whole()),
@@ -94,10 +98,10 @@ def _read(path: Path, updated: float, size: int) -> dict[str, Any]:
     if not all(np.isfinite(array).all() for array in stored.values()):
         raise RunError(f"the checkpoint {path} is damaged: its payoffs are not finite")
     with np.errstate(all="ignore"):
-        table = PayoffTable(stored["count"], stored["total"], stored["squares"])
+        table = PayoffTable(**stored)
         shown = _shown_table(table, list(mixtures.values()))
         rated = _ratings(table, list(members))
-    return {"players": list(members), "members": members, "mixtures": mixtures, "table": shown, "elo": rated}
+    return {"players": list(members), "members": members, "mixtures": mixtures, "table": shown, **rated}
 
 
 def _members(meta: Mapping[str, Any]) -> tuple[dict[str, list[dict[str, Any]]], dict[str, np.ndarray]]:
@@ -125,19 +129,47 @@ def _shown_table(table: PayoffTable, mixtures: list[np.ndarray]) -> dict[str, An
     return {"mean": mean, "error": np.sqrt(square), "episodes": np.clip(count, 0, 2**53).astype(np.int64)}
 
 
-def _ratings(table: PayoffTable, players: list[str]) -> dict[str, np.ndarray] | None:
-    """Elo by player; None unless there are two, whose policies have all met."""
+def _ratings(table: PayoffTable, players: list[str]) -> dict[str, dict[str, np.ndarray] | None]:
+    """Elo by player, and what is to be added and subtracted for 95 % intervals.
+
+    No ratings unless there are two players whose policies have all met, no intervals unless all met more than once.
+    """
+    found: dict[str, dict[str, np.ndarray] | None] = {"elo": None, "elo_margin": None}
     if len(players) != 2 or sum(table.sizes) > MOST_RATED or not np.isfinite(table.mean).all():
-        return None
-    from shoal.games.ratings import elo, results  # which imports scipy: the server starts without it
+        return found
+    from shoal.games.ratings import elo, elo_error, results  # which imports scipy: the server starts without it
 
     try:
-        both = elo(results(table.mean))
+        wins, error = results(table.mean), _share_errors(table)
+        both = elo(wins)
+        if not np.isfinite(both).all():
+            return found
+        found["elo"] = _by_player(both, table, players)
+        if np.isfinite(error).all():
+            margin = NORMAL * elo_error(wins, error)
+            margin[margin > MOST_MARGIN] = np.nan
+            found["elo_margin"] = _by_player(margin, table, players)
     except (ShoalError, ArithmeticError, np.linalg.LinAlgError):  # payoffs so large that their differences overflow
-        return None
-    if not np.isfinite(both).all():
-        return None
+        pass
+    return found
+
+
+def _by_player(both: np.ndarray, table: PayoffTable, players: list[str]) -> dict[str, np.ndarray]:
     return {players[0]: both[: table.sizes[0]], players[1]: both[table.sizes[0] :]}
+
+
+def _share_errors(table: PayoffTable) -> np.ndarray:
+    """Standard errors of `results`, which maps payoffs from their range to shares of games won.
+
+    What one player earns too much, the other is taken to earn too little, as in a game of zero sum: in any other, the
+    errors are smaller. The least and the greatest payoff are taken as known.
+    """
+    rows, columns = table.sizes
+    reach = table.mean.max() - table.mean.min()
+    share = table.standard_error.sum(axis=0) / (2 * reach) if reach > 0 else np.full(table.sizes, np.inf)
+    both = np.zeros((rows + columns, rows + columns))
+    both[:rows, rows:], both[rows:, :rows] = share, share.T
+    return both
 
 
 def _thinned(history: list[dict[str, Any]]) -> list[dict[str, Any]]:

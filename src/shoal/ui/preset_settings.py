@@ -1,7 +1,7 @@
-"""The presets of an environment, printed as JSON: `python -m shoal.ui.preset_settings mpe/simple_spread`.
+"""All presets, printed as JSON: `python -P -m shoal.ui.preset_settings`.
 
-Presets are built from classes that need JAX, which the server never imports: it runs this in another process, once per
-environment that someone asks about.
+Presets are built from classes that need JAX, which the server never imports: it runs this in another process, once,
+when someone first asks. Nothing that a run folder says is handed to it.
 """
 
 import json
@@ -9,11 +9,11 @@ import sys
 
 
 def main() -> None:
-    """Prints name and settings of each preset."""
+    """Prints name, environment and settings of each preset."""
     from shoal import presets
 
     made = {name: presets.get(name) for name in presets.names()}
-    found = [{"name": name, "experiment": one.to_dict()} for name, one in made.items() if one.env == sys.argv[1]]
+    found = [{"name": name, "env": one.env, "experiment": one.to_dict()} for name, one in made.items()]
     sys.stdout.write(json.dumps(found))
 
 

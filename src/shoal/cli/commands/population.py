@@ -10,6 +10,7 @@ from rich.table import Table
 from tyro.conf import DisallowNone, arg
 
 from shoal.api.pictures import player_colours
+from shoal.api.replay import lineup_page
 from shoal.api.targets import attributed_to
 from shoal.cli.arguments import Count, Flag, Folder
 from shoal.cli.runs import StoredRunOptions, check_devices, parse_stored
@@ -22,14 +23,13 @@ from shoal.populations.inspect_population import (
     PopulationView,
     describe_population,
     exploit,
-    load_lineup,
     read_population_view,
     require_networks,
 )
-from shoal.training.evaluate import record
 from shoal.training.experiment import make_world
 from shoal.training.run_kinds import is_slim
-from shoal.viz import MissingMatplotlibError, draw_population, write_population, write_replay
+from shoal.viz import MissingMatplotlibError, draw_population, write_population
+from shoal.viz.replay import write_file
 
 SHOWN = 8
 """Members of each player that are listed."""
@@ -70,7 +70,7 @@ def run(args: Sequence[str]) -> int:
     target.mkdir(parents=True, exist_ok=True)
     files = {}
     if options.watch is not None:
-        files["replay"] = _watch(folder, target, options.watch, options.seed or 0, data["env"])
+        files["replay"] = _watch(folder, target, options.watch, options.seed or 0)
     data["behaviour"] = _behaviour(folder, view, out)
     files |= _pictures(folder, target, data, out)
     result = {"run": str(folder)} | data | {name: str(path) for name, path in files.items()}
@@ -119,23 +119,14 @@ def _pictures(folder: Path, target: Path, data: Mapping[str, Any], out: Console)
     return files | {"picture": picture}
 
 
-def _watch(folder: Path, target: Path, text: str, seed: int, env: str) -> Path:
+def _watch(folder: Path, target: Path, text: str, seed: int) -> Path:
     """Records an episode of a line-up."""
     try:
         lineup = [int(part) for part in text.split(",")]
     except ValueError:
         raise OptionError(f"--watch must be policies' numbers, one per player, such as 3,5, got {text!r}") from None
     path = target / f"replay-{'-'.join(map(str, lineup))}.html"
-    with attributed_to(env, "the episode"):
-        setup, policies, explore = load_lineup(folder, lineup)
-        recording = record(setup, policies, seed=seed, explore=explore)
-    write_replay(
-        path,
-        recording.frames,
-        title=env,
-        subtitle=", ".join(f"{player}: policy {number}" for player, number in zip(policies, lineup, strict=True)),
-        series={f"return of {name}": values for name, values in recording.returns.items()},
-    )
+    write_file(path, lineup_page(folder, lineup, seed))
     return path
 
 

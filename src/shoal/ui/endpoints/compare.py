@@ -10,17 +10,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from shoal.core.errors import RunError, ShoalError, require
+from shoal.core.errors import RunError, ShoalError, require, shell_command
 from shoal.training.catalogue import Catalogue, Entry
 from shoal.training.compared_runs import SPECIAL, flatten
-from shoal.training.comparison import Comparison, Panel, compare
+from shoal.training.comparison import END, Comparison, Panel, compare
 from shoal.training.run_kinds import EVOLUTION, PBT, TRAINING
-from shoal.ui.endpoints.answers import answer, catalogue_of, runs_of
+from shoal.ui.endpoints.answers import answer, catalogue_of, runs_of, whole_of
 from shoal.ui.folder import METRICS, pages_of
 
 WHOLE_BYTES = 1 << 20
 """Metrics up to this size are compared line by line; of larger ones, means of neighbouring lines are."""
 SAMPLED_POINTS = 400
+DEFAULTS: Mapping[str, Any] = {"metric": "return", "by": "algorithm", "at": END, "normalise": False}
+"""What `shoal compare` does unless it is told otherwise."""
 COMPARED = frozenset({TRAINING, EVOLUTION, PBT})
 TABLES = {
     "final.csv": lambda found: found.to_csv("final"),
@@ -64,14 +66,19 @@ def show_comparison(request: Request) -> Response:
     """Curves, final performance, profiles and probabilities of improvement, by environment and group."""
     catalogue = catalogue_of(request)
     entries, notes = comparable(catalogue, runs_of(request))
-    return answer(describe(catalogue, entries, _compare(request, entries), notes))
+    options = _options(request)
+    found = compare_entries(catalogue, entries, **options)
+    command = command_of([entry.path for entry in entries], options)
+    return answer(describe(catalogue, entries, found, notes) | {"command": command})
 
 
 def save_comparison(request: Request) -> Response:
     """One of `TABLES`, to be saved."""
     name = request.query_params.get("name", "")
     require(name in TABLES, "address", "name", name, f"one of {', '.join(TABLES)}")
-    content = TABLES[name](_compare(request, comparable(catalogue_of(request), runs_of(request))[0]))
+    catalogue = catalogue_of(request)
+    entries, _ = comparable(catalogue, runs_of(request))
+    content = TABLES[name](compare_entries(catalogue, entries, **_options(request)))
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response(content, media_type="text/plain; charset=utf-8", headers=headers)
 
@@ -121,11 +128,20 @@ def comparable(catalogue: Catalogue, names: Sequence[str]) -> tuple[list[Entry],
     return found, notes
 
 
-def _compare(request: Request, entries: Sequence[Entry]) -> Comparison:
+def _options(request: Request) -> dict[str, Any]:
+    """What the address asks `compare` for; what it leaves open is as `DEFAULTS` has it."""
     query = request.query_params
-    options: dict[str, Any] = {"at": int(at)} if (at := query.get("at", "")).isdigit() and len(at) < 19 else {}
-    options |= {"by": query.get("by") or "algorithm", "normalise": "normalise" in query}
-    return compare_entries(catalogue_of(request), entries, query.get("metric") or "return", **options)
+    at = whole_of(request, "at", 0, 1, 10**18) if query.get("at", END) != END else END
+    named = {name: query.get(name) or DEFAULTS[name] for name in ("metric", "by")}
+    return named | {"at": at, "normalise": "normalise" in query}
+
+
+def command_of(folders: Sequence[Path], options: Mapping[str, Any]) -> str | None:
+    """The `shoal compare` that prints the same; None if its words have letters that a terminal would act on."""
+    words = [f"--{name}={value}" for name, value in options.items() if value is not True and value != DEFAULTS[name]]
+    words += ["--normalise"] * options["normalise"]
+    command = shell_command("compare", *folders, *words)
+    return command if command.isprintable() else None
 
 
 def compare_entries(catalogue: Catalogue, entries: Sequence[Entry], metric: str, **options: Any) -> Comparison:

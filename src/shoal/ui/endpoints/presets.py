@@ -4,7 +4,6 @@ import functools
 import json
 import os
 import subprocess
-import sys
 from typing import Any
 
 from starlette.requests import Request
@@ -12,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from shoal.core.errors import ShoalError
+from shoal.core.processes import module_command
 from shoal.ui.endpoints.answers import answer, catalogue_of, run_of
 
 SECONDS = 60
@@ -20,14 +20,17 @@ SECONDS = 60
 
 def show_presets(request: Request) -> Response:
     """Name and settings of each preset of the environment of a run."""
-    return answer({"presets": _presets(catalogue_of(request).entry(run_of(request)).env)})
+    env = catalogue_of(request).entry(run_of(request)).env
+    found = [{key: one[key] for key in ("name", "experiment")} for one in read_presets() if one["env"] == env]
+    return answer({"presets": found})
 
 
-@functools.lru_cache(64)
-def _presets(env: str) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "shoal.ui.preset_settings", env]
+@functools.cache
+def read_presets() -> list[dict[str, Any]]:
+    """All presets, from another process, since the classes that they are built from need JAX."""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}  # no accelerator is touched for a list of settings
     try:
+        command = module_command("shoal.ui.preset_settings")
         done = subprocess.run(command, capture_output=True, timeout=SECONDS, env=environment, check=True)
     except (subprocess.SubprocessError, OSError) as error:
         raise ShoalError("the presets could not be read: run `shoal presets` to see why") from error

@@ -4,19 +4,22 @@ import { h, fill } from "./lib/dom.js";
 import { icon } from "./lib/icons.js";
 import { dialog, empty, signButton, toast } from "./lib/parts.js";
 
-// Screens in the order of the navigation; those without words are opened from elsewhere.
+// Screens in the order of the navigation; those without words are opened from elsewhere. key: opens it, after a g.
 const SCREENS = [
-  { name: "runs", words: "Runs", icon: "runs" },
+  { name: "runs", words: "Runs", key: "r", icon: "runs" },
   { name: "run", words: "" },
-  { name: "compare", words: "Compare", icon: "compare" },
-  { name: "population", words: "Population", icon: "population" },
-  { name: "tuning", words: "Sweep and PBT", icon: "sweep" },
-  { name: "cluster", words: "Cluster", icon: "cluster" },
-  { name: "environments", words: "Environments", icon: "environments" },
-  { name: "new", words: "New run", icon: "new" },
+  { name: "compare", words: "Compare", key: "c", icon: "compare" },
+  { name: "population", words: "Population", key: "p", icon: "population" },
+  { name: "tuning", words: "Sweep and PBT", key: "s", icon: "sweep" },
+  { name: "cluster", words: "Cluster", key: "l", icon: "cluster" },
+  { name: "environments", words: "Environments", key: "e", icon: "environments" },
+  { name: "new", words: "New run", key: "n", icon: "new" },
 ];
 
-const KEYS = { "?": ["this help", showKeys], "g r": ["all runs", () => go("#/runs")], "g c": ["compare", () => go("#/compare")], "g e": ["environments", () => go("#/environments")], "g n": ["new run", () => go("#/new")], t: ["light or dark", turnTheme] };
+const KEYS = {
+  "?": ["this help", showKeys], t: ["light or dark", turnTheme],
+  ...Object.fromEntries(SCREENS.filter(({ key }) => key).map(({ name, words, key }) => [`g ${key}`, [words, () => go(`#/${name}`)]])),
+};
 
 const main = document.getElementById("main");
 let current = null; // { name, path, close, keys, update }
@@ -90,8 +93,8 @@ function markCurrent(name) {
 }
 
 function buildRail() {
-  const links = SCREENS.filter(({ words }) => words).map(({ name, words, icon: sign }) =>
-    h("li", {}, h("a", { href: `#/${name}`, title: words, dataset: { screen: name } }, icon(sign), h("span", {}, words))));
+  const links = SCREENS.filter(({ words }) => words).map(({ name, words, key, icon: sign }) =>
+    h("li", {}, h("a", { href: `#/${name}`, title: `${words} (g ${key})`, dataset: { screen: name } }, icon(sign), h("span", {}, words))));
   fill(document.getElementById("screens"), links);
   fill(document.getElementById("tools"),
     signButton("sun", "Light or dark (t)", turnTheme, { id: "theme" }),

@@ -61,7 +61,7 @@ class CompareScreen {
     } catch (error) {
       if (turn !== this.asked) return undefined;
       this.clear();
-      this.drawControls({ metrics: [this.query.get("metric") ?? "return"], choices: ["algorithm", "env", "run", "seed"], runs: [], by: this.query.get("by") ?? "algorithm", metric: this.query.get("metric") ?? "return" });
+      this.drawControls();
       this.drawChips();
       fill(this.results, empty("These runs cannot be compared like this", error.message));
     }
@@ -111,30 +111,27 @@ class CompareScreen {
       found.panels.map((panel) => comparisonPanel(panel, look)), settingsDiffering(found), this.replaySection());
   }
 
-  drawControls({ metrics, choices, runs, by, metric }) {
+  // found: the comparison, or nothing if these runs were refused, of which there is no table and no command.
+  drawControls(found) {
+    const { metrics, choices, runs, by, metric } = found ?? { metrics: [], choices: ["algorithm", "env", "run", "seed"], runs: [], by: this.query.get("by") ?? "algorithm", metric: this.query.get("metric") ?? "return" };
     const known = metrics.includes(metric) ? metrics : [metric, ...metrics];
     const envs = new Set(runs.map((run) => run.env)).size;
+    const at = h("input", { type: "number", min: 1, step: 1, "aria-label": "Judged at, in env steps", placeholder: "their end", value: this.query.get("at") ?? "", onchange: () => this.ask({ at: at.value && String(Math.round(Number(at.value))) }) });
     const together = h("input", { type: "checkbox", checked: this.query.has("normalise"), onchange: () => this.ask({ normalise: together.checked ? "1" : "" }) });
     fill(this.controls,
       field("Metric", choice("Metric", known, metric, (value) => this.ask({ metric: value }))),
       field("Group by", choice("Group by", [...new Set([...choices, by])].map((each) => [each, WORDS[each] ?? shortName(each, choices)]), by, (value) => this.ask({ by: value }))),
+      field("Judged at", at),
       envs > 1 || this.query.has("normalise") ? h("label.field", {}, together, "All environments together, normalised") : null,
       h("span.grow"),
-      menu("save", "Save tables", FILES.map(([words, name]) => [words, () => this.saveTable(name)])),
-      button("Copy command", () => this.copyCommand(), { icon: "copy" }));
+      found ? menu("save", "Save tables", FILES.map(([words, name]) => [words, () => this.saveTable(name)])) : null,
+      found?.command ? button("Copy command", () => copy(found.command), { icon: "copy", title: found.command }) : null);
   }
 
   async saveTable(name) {
     const response = await fetch(`/api/compare/file?${this.query}&name=${name}`);
     if (response.ok) save(name, await response.blob());
     else this.shell.toast((await response.json()).error, "bad");
-  }
-
-  async copyCommand() {
-    const { entries } = await get("/api/runs");
-    const paths = this.runs.map((name) => entries.find((run) => run.name === name)?.path).filter(Boolean);
-    const by = this.query.get("by");
-    copy(["shoal compare", ...paths.map((path) => (/^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll("'", `'"'"'`)}'`)), ...(by ? [`--by ${by}`] : [])].join(" "));
   }
 
   drawChips() {

@@ -156,7 +156,7 @@ class NewScreen {
     if (this.closed || text === this.seen) return;
     this.seen = text;
     const focused = document.activeElement?.dataset?.stop;
-    fill(this.list, started.length ? started.map((one) => this.entry(one)) : h("li.none", {}, empty("Nothing yet", "Trainings that you start here go on when this page or its server is closed.")));
+    fill(this.list, started.length ? started.map((one) => this.entry(one)) : h("li.none", {}, empty("Nothing yet", "Trainings that you start here go on when this page or its server is closed, and can be stopped here later.")));
     if (focused) this.list.querySelector(`[data-stop="${CSS.escape(focused)}"]`)?.focus();
   }
 

@@ -2,10 +2,11 @@
 
 import { h, s, fill } from "../lib/dom.js";
 import { NONE, number, plural } from "../lib/format.js";
+import { post } from "../lib/api.js";
 import { Chart, ticks } from "../lib/chart.js";
 import { NumberMap } from "../lib/maps.js";
 import { icon } from "../lib/icons.js";
-import { choice, command, scroller } from "../lib/parts.js";
+import { button, choice, command, scroller } from "../lib/parts.js";
 import { drawnWidth, headOf, liveScreen } from "../lib/screens.js";
 
 const HOW = "Populations are grown by `shoal psro`; start one, and it is shown here while it grows.";
@@ -28,6 +29,7 @@ class Population {
     this.descent = h("div.whole");
     this.table = h("div.tables");
     this.match = h("div.match");
+    this.stage = h("div.match");
     this.distance = new Chart({ title: "Distance from equilibrium", unit: "iteration", height: 360, file: "nash_conv" });
     fill(this.lines, h("h2.unseen", {}, "Over the iterations"), this.distance.element);
     fill(body, this.head, this.maps, this.table);
@@ -79,11 +81,11 @@ class Population {
   }
 
   payoffCard([first, second, ...others]) {
-    const precision = this.data.exact ? "Exact." : "Choose an entry to see its match and how to watch it.";
+    const precision = this.data.exact ? "Exact." : "Choose an entry to see its match, and to play it.";
     return h("div.card.map-card", {},
       h("div.head", {}, h("h2", {}, "Payoffs"), choice("Payoff of", this.found.players.map((player, p) => [String(p), `of ${player}`]), String(this.whose), (whose) => { this.whose = Number(whose); this.fillPayoffs(); })),
       h("p.muted", {}, `${others.length ? `${first} against ${second}; the others play their mixtures. ` : ""}Blue earns, red loses. ${precision}`),
-      this.payoffs.element, this.match);
+      this.payoffs.element, this.match, this.stage);
   }
 
   payoffMap([first, second]) {
@@ -114,13 +116,36 @@ class Population {
   showMatch(i, j) {
     const { table, players } = this.found;
     if (i >= table.mean[0].length || j >= table.mean[0][0].length) return;
+    if (String(this.chosen) !== String([i, j])) {
+      this.playing = null; // what is still played belongs to another match
+      fill(this.stage);
+    }
     this.chosen = [i, j];
     const lineup = [i, j, ...players.slice(2).map((player) => argmax(this.found.mixtures[player]))];
     const commands = this.data.commands;
     const earned = players.map((player, p) => `${player} ${lineup[p]}${table.mean[p] ? ` earns ${number(table.mean[p][i][j])}` : ""}`).join(", ");
     fill(this.match, h("h3", {}, `Match ${lineup.join(" – ")}`), h("p", {}, `${earned}.`),
-      commands ? [command(`${commands.watch} ${lineup.join(",")}`), command(`${commands.match} ${commands.seats.map((seat, p) => `${seat}${lineup[p]}`).join(" ")}`)]
+      commands ? [h("div.head", {}, button("Play it", () => this.play(lineup, 0), { look: "main", icon: "play", disabled: Boolean(this.playing) })),
+        command(`${commands.watch} ${lineup.join(",")}`), command(`${commands.match} ${commands.seats.map((seat, p) => `${seat}${lineup[p]}`).join(" ")}`)]
         : h("p.muted", {}, this.data.exact ? "Its policies are tables of probabilities, not networks: the payoff is exact, and there is nothing to watch." : "There is no command for this match: a name in it cannot be typed."));
+  }
+
+  // Another process plays the match, which takes some seconds; what it wrote is shown like any other replay.
+  async play(lineup, seed) {
+    const turn = this.playing = {};
+    this.match.querySelector(".button")?.setAttribute("disabled", "");
+    fill(this.stage, h("p.muted.reading", { role: "status" }, "Playing the match: JAX has to start, and to compile the world …"));
+    let shown;
+    try {
+      const { page } = await post("/api/match", { run: this.data.entry.name, lineup, seed });
+      shown = [h("iframe.replay", { src: page, title: `Match ${lineup.join(" – ")}`, sandbox: "allow-scripts" }), h("div.head", {}, button("Another episode", () => this.play(lineup, seed + 1), { icon: "play" }))];
+    } catch (error) {
+      shown = h("p.notice.bad", { role: "status" }, icon("bad"), error.message);
+    }
+    if (this.playing !== turn) return;
+    this.playing = null;
+    this.match.querySelector(".button")?.removeAttribute("disabled");
+    fill(this.stage, shown);
   }
 
   mixtureMap(player) {
@@ -151,15 +176,16 @@ class Population {
 
   // Each policy at its birth and rating, joined to the one it started from; large ones have weight.
   lineage() {
-    const { players, members, mixtures, elo } = this.found;
+    const { players, members, mixtures, elo, elo_margin } = this.found;
     const [width, height, left, right, top, bottom] = [drawnWidth(this.body), 280, 46, 14, 14, 30];
     const level = (player, i) => (elo ? elo[player][i] : i);
     const born = players.flatMap((player) => members[player].map((member) => member.born));
-    const levels = players.flatMap((player) => members[player].map((_, i) => level(player, i)));
+    const margin = (player, i) => elo_margin?.[player][i] ?? 0;
+    const levels = players.flatMap((player) => members[player].flatMap((_, i) => [level(player, i) - margin(player, i), level(player, i) + margin(player, i)]));
     const [x1, y0, y1] = [Math.max(1, ...born), Math.min(...levels), Math.max(...levels)];
     const toX = (value) => left + 12 + (value / x1) * (width - left - right - 24);
     const toY = (value) => height - bottom - 12 - ((value - y0) / (y1 - y0 || 1)) * (height - top - bottom - 24);
-    const drawn = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${elo ? "Elo ratings and lineage" : "Lineage"} of ${plural(levels.length, "policy", "policies")}` });
+    const drawn = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${elo ? "Elo ratings and lineage" : "Lineage"} of ${plural(born.length, "policy", "policies")}` });
     for (const value of y1 > y0 ? ticks(y0, y1, 5) : [y0]) drawn.append(s("path", { class: "grid", d: `M${left} ${toY(value)}H${width - right}` }), s("text", { class: "axis", x: left - 6, y: toY(value) + 4, "text-anchor": "end" }, String(Math.round(value))));
     for (const value of ticks(0, x1, 8).filter(Number.isInteger)) drawn.append(s("text", { class: "axis", x: toX(value), y: height - 18, "text-anchor": "middle" }, String(value)));
     drawn.append(s("text", { class: "axis", x: width / 2, y: height - 4, "text-anchor": "middle" }, "born in iteration"));
@@ -168,28 +194,30 @@ class Population {
       const ink = `var(--c${colourOf(p)})`;
       members[player].forEach(({ parent }, i) => { if (parent !== null) drawn.append(s("path", { class: "descent", d: `M${place(parent).join(" ")}L${place(i).join(" ")}`, style: { stroke: ink } })); });
       members[player].forEach((member, i) => {
-        const words = `${player} ${i}: ${elo ? `Elo ${Math.round(elo[player][i])}, ` : ""}weight ${percent(mixtures[player][i])}, born in iteration ${member.born}, ${member.parent === null ? "started afresh" : `started from ${member.parent}`}`;
+        const words = `${player} ${i}: ${elo ? `Elo ${rating(elo[player][i], elo_margin?.[player][i])}, ` : ""}weight ${percent(mixtures[player][i])}, born in iteration ${member.born}, ${member.parent === null ? "started afresh" : `started from ${member.parent}`}`;
+        if (margin(player, i)) drawn.append(s("path", { class: "interval", d: `M${place(i)[0]} ${toY(level(player, i) - margin(player, i))}V${toY(level(player, i) + margin(player, i))}`, style: { stroke: ink } }));
         drawn.append(s("circle", { class: "member", cx: place(i)[0], cy: place(i)[1], r: 3 + 12 * Math.sqrt(Math.max(0, mixtures[player][i])), style: { fill: ink } }, s("title", {}, words)));
       });
     });
     return h("div.card.map-card", {}, h("h2", {}, elo ? "Elo ratings and lineage" : "Lineage"),
-      h("p.muted", {}, "Large ones have weight; lines lead from what a policy started from."),
+      h("p.muted", {}, `Large ones have weight; lines lead from what a policy started from${elo_margin ? "; upright ones are 95 % intervals" : ""}.`),
       h("div.legend", {}, players.map((player, p) => h("span.key", { style: { color: `var(--c${colourOf(p)})` } }, h("i.swatch"), h("span", {}, player)))),
       scroller("Lineage", ".plot.still", drawn));
   }
 
   members(player) {
-    const { members, mixtures, elo } = this.found;
+    const { members, mixtures, elo, elo_margin } = this.found;
     const order = mixtures[player].map((_, i) => i).sort((a, b) => mixtures[player][b] - mixtures[player][a] || b - a);
     const words = (member, i) => [i, member.name === String(i) ? "" : member.name, member.info?.role ?? "", member.frozen ? "frozen" : ""].filter((part) => part !== "").join(" · ");
     return scroller(`Policies of ${player}`, ".card", h("table.table", {},
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, player), ["Weight", "Elo", "Born", "From", "Earned"].map((each) => h("th.right", { scope: "col" }, each)))),
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, player), ["Weight", "Elo", "Born", "From", "Earned"].map((each) => h("th.right", { scope: "col", title: each === "Elo" && elo_margin ? "± is half of the 95 % interval" : null }, each)))),
       h("tbody", {}, order.slice(0, MOST_MEMBERS).map((i) => {
         const member = members[player][i];
-        return h("tr", {}, h("td", {}, words(member, i)), [percent(mixtures[player][i]), elo ? String(Math.round(elo[player][i])) : NONE, String(member.born), member.parent === null ? "afresh" : String(member.parent), number(member.info?.earned)].map((each) => h("td.right", {}, each)));
+        return h("tr", {}, h("td", {}, words(member, i)), [percent(mixtures[player][i]), elo ? rating(elo[player][i], elo_margin?.[player][i]) : NONE, String(member.born), member.parent === null ? "afresh" : String(member.parent), number(member.info?.earned)].map((each) => h("td.right", {}, each)));
       }))), order.length > MOST_MEMBERS ? h("p.muted.cut", {}, `and ${order.length - MOST_MEMBERS} more of less weight`) : null);
   }
 }
 
+const rating = (value, margin) => `${Math.round(value)}${margin === null ? " ± 400 or more" : margin >= 0.5 ? ` ± ${Math.round(margin)}` : ""}`;
 const colourOf = (p) => [1, 2, 3, 4, 5, 6, 7, 0][p % 8];
 const argmax = (values) => values.indexOf(Math.max(...values));
