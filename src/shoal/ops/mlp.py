@@ -24,10 +24,12 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from shoal.ops import kernels
-from shoal.ops.kernels import trust
+from shoal.ops.kernels import choices, trust
 
 Layer = tuple[jax.Array, jax.Array]
 """Kernel `[i, o]` and bias `[o]`."""
+Tower = tuple[jax.Array, Sequence[Layer]]
+"""The input of a network, and its layers."""
 Widths = tuple[int, ...]
 """Inputs, hidden units, outputs of one tower."""
 
@@ -38,6 +40,10 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
 }
 MOST_TOWERS = 2
+CAPABILITY = 8.0
+"""The least of a device for the kernels: from there on it has products in TF32."""
+TOLERANCE = 1e-2
+"""Relative error of outputs and gradients that is accepted; TF32 gives about 1e-3."""
 _HIDDEN, _LAYERS = 64, 3  # the most that the kernels take
 _TILE = 64  # rows of a block at once
 _SMALL_BLOCKS, _LARGE_BLOCKS, _BACKWARD_BLOCKS = 396, 264, 264  # that an H200 holds at once; more wait, fewer idle
@@ -45,25 +51,43 @@ _SMALL_BLOCKS, _LARGE_BLOCKS, _BACKWARD_BLOCKS = 396, 264, 264  # that an H200 h
 
 def can_fuse(towers: Sequence[Widths]) -> bool:
     """Whether the kernels take networks of these widths together."""
-
-    def fits(widths: Widths) -> bool:
-        inputs, *hidden, outputs = widths
-        small = inputs <= kernels.MLP_INPUTS[-1] and outputs <= kernels.MLP_OUTPUTS[-1]
-        return small and 0 < len(hidden) < _LAYERS and max(hidden) <= _HIDDEN
-
-    return 0 < len(towers) <= MOST_TOWERS and all(map(fits, towers))
+    return find_misfit(towers) is None
 
 
-def fuse(towers: Sequence[tuple[jax.Array, Sequence[Layer]] | None], activation: str) -> list[jax.Array] | None:
-    """The outputs of towers by one kernel; None where it is not to be used.
+def find_misfit(towers: Sequence[Widths]) -> str | None:
+    """The reason why the kernels do not take networks of these widths together; None if they do."""
+    if not 0 < len(towers) <= MOST_TOWERS:
+        return f"{len(towers)} networks together: the kernel holds 1 or {MOST_TOWERS}"
+    for inputs, *hidden, outputs in towers:
+        if not 0 < len(hidden) < _LAYERS:
+            return f"{len(hidden)} hidden layers: the kernel holds 1 or {_LAYERS - 1}"
+        sizes = ("inputs", inputs, kernels.MLP_INPUTS[-1]), ("units", max(hidden), _HIDDEN)
+        for what, size, most in (*sizes, ("outputs", outputs, kernels.MLP_OUTPUTS[-1])):
+            if size > most:
+                return f"{size} {what}: the kernel holds up to {most}"
+    return None
 
-    A tower is its input and its layers, or None if it has other parts. Whether there is a kernel is known when a
-    program is traced, not when it runs: where there is none, nothing about the program changes.
+
+def fuse(towers: Sequence[Tower | str | None], activation: str) -> list[jax.Array] | None:
+    """The outputs of towers by one kernel; None where it is not to be used, which is reported to `kernels.choices`.
+
+    A tower may also be the reason why it has none, if it has other parts than layers, or None while its weights are
+    being made. Whether there is a kernel is known when a program is traced, not when it runs: where there is none,
+    nothing about the program changes.
     """
-    known = [tower for tower in towers if tower is not None]
-    if len(known) < len(towers) or not can_fuse([widths_of(layers) for _, layers in known]) or trust.find_problem():
+    if any(tower is None for tower in towers):
         return None
-    return mlp([x for x, _ in known], [layers for _, layers in known], activation)
+    known = [tower for tower in towers if isinstance(tower, tuple)]
+    widths = [widths_of(layers) for _, layers in known]
+    problem = next((tower for tower in towers if isinstance(tower, str)), None) or find_misfit(widths)
+    problem = problem or trust.find_problem(make_trial(widths, activation))
+    choices.report("networks", problem)
+    return None if problem else mlp([x for x, _ in known], [layers for _, layers in known], activation)
+
+
+def takes_kernel(equation: Any) -> bool:
+    """Whether an operation of a traced program is compiled to a kernel on CUDA."""
+    return equation.primitive in (_forward, _backward)
 
 
 def mlp(inputs: Sequence[jax.Array], towers: Sequence[Sequence[Layer]], activation: str) -> list[jax.Array]:
@@ -281,6 +305,57 @@ def _as_rows(arg: jax.Array, dim: int | None, size: int) -> jax.Array:
     """`[size, groups, rows, n]` to `[groups, size * rows, n]`."""
     mapped = jnp.moveaxis(_lead(arg, dim, size), 0, 1)
     return mapped.reshape(mapped.shape[0], -1, mapped.shape[-1])
+
+
+# The kernels are tried before they are trusted.
+
+
+def make_trial(towers: Sequence[Widths], activation: str) -> trust.Trial:
+    """The trial of the kernels that networks of these widths need: forward and backward, in one padded size."""
+    inputs, outputs = _padded(tuple(towers))
+    measure = functools.partial(_measure_error, inputs, outputs, activation)
+    name = f"{inputs} inputs, {outputs} outputs, {activation}"
+    return trust.Trial("mlp", name, CAPABILITY, "small networks are computed layer by layer", measure, TOLERANCE)
+
+
+def _measure_error(inputs: int, outputs: int, activation: str) -> float:
+    """The largest relative error of outputs and gradients beside the plain form."""
+
+    def plain(inputs: Any, towers: Any, activation: str) -> list[jax.Array]:
+        return [plain_mlp(x, layers, activation) for x, layers in zip(inputs, towers, strict=True)]
+
+    drawn = _draw_trial(inputs, outputs)
+    with jax.default_matmul_precision("highest"):
+        both = (jax.jit(functools.partial(_try_all, way, activation))(*drawn) for way in (mlp, plain))
+        pairs = zip(*map(jax.tree.leaves, both), strict=True)
+        return float(jnp.max(jnp.array([jnp.linalg.norm(a - b) / jnp.linalg.norm(b) for a, b in pairs])))
+
+
+def _draw_trial(inputs: int, outputs: int) -> tuple[Any, Any, jax.Array]:
+    """Two towers of a size, rows for them, and weights of their outputs in a loss.
+
+    All are quarters, which TF32 holds exactly: else rounding would carry some numbers over the kink of a relu.
+    """
+    widths = (inputs - 3, 64, 48, outputs - 1), (inputs - 9, 40, outputs)
+    keys = iter(jax.random.split(jax.random.key(0), 16))
+
+    def draw(*shape: int, scale: float = 1.0) -> jax.Array:
+        return jnp.round(4 * scale * jax.random.normal(next(keys), shape)) / 4
+
+    towers = [[(draw(i, o, scale=i**-0.5), draw(o)) for i, o in itertools.pairwise(sizes)] for sizes in widths]
+    count = 2 * _TILE * _LARGE_BLOCKS // MOST_TOWERS + 100
+    return towers, [draw(count, sizes[0]) for sizes in widths], draw(count, sum(sizes[-1] for sizes in widths))
+
+
+def _try_all(compute: Callable[..., list[jax.Array]], activation: str, towers: Any, rows: Any, of_loss: Any) -> Any:
+    """Few rows without, and many with gradients of the inputs: these are all four kernels of a size."""
+
+    def loss(towers: Any, rows: Any) -> tuple[jax.Array, jax.Array]:
+        y = jax.vmap(lambda *x: jnp.concatenate(compute(x, towers, activation)))(*rows)
+        return jnp.sum(y * of_loss[: len(y)]), y
+
+    few = jax.grad(loss, has_aux=True)(towers, [x[:200] for x in rows])
+    return few, jax.grad(loss, (0, 1), has_aux=True)(towers, rows)
 
 
 _forward.def_impl(_plain_forward)
