@@ -159,6 +159,11 @@ class Program(abc.ABC, Generic[C]):
         """The shape of a metric: empty, or the number of trainings side by side."""
         return ()
 
+    @property
+    def kernels(self) -> str:
+        """One line: which of its parts run as hand-written kernels here (`kernel_use`); empty if none could."""
+        return ""
+
     @abc.abstractmethod
     def begin(self) -> C:
         """The carry before the first update, with the weights of other runs for learners with `weights`."""
