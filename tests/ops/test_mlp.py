@@ -195,6 +195,23 @@ def test_cuda_gets_kernels_and_a_cpu_the_plain_form():
     assert "__gpu$xla.gpu.ptx" not in traced.lower(lowering_platforms=("cpu",)).as_text()
 
 
+@pytest.mark.parametrize(
+    ("groups", "rows", "kernels_used"), [(3, 5, 2), (65_535, 1, 2), (65_536, 1, 0), (0, 5, 0), (3, 0, 0)]
+)
+def test_what_a_grid_cannot_hold_is_plain(groups, rows, kernels_used):
+    towers = [make_layers(0, (6, 16, 3))]
+    bank = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((groups, *leaf.shape), jnp.float32), towers)
+    x = jax.ShapeDtypeStruct((groups, rows, 6), jnp.float32)
+
+    def loss(towers, x):
+        return jnp.sum(jnp.sin(jax.vmap(lambda x: fused([x], towers))(x)))
+
+    traced = jax.jit(jax.vmap(jax.grad(loss))).trace(bank, x)
+    assert mlp.fits_grid(groups, rows) == bool(kernels_used)
+    assert sum(map(mlp.takes_kernel, traced.jaxpr.eqns)) == kernels_used
+    assert traced.lower(lowering_platforms=("cuda",)).as_text().count("__gpu$xla.gpu.ptx") == kernels_used
+
+
 @pytest.mark.parametrize("name", [name for name in build.kernels() if "_mlp_" in name])
 def test_built_kernels_are_those_of_the_source(name):
     """If this fails, run `python -m shoal.ops.kernels.build` where CUDA's compiler is."""

@@ -40,6 +40,8 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
 }
 MOST_TOWERS = 2
+MOST_GROUPS = 65_535
+"""The most along the axis of a grid that groups are: CUDA's limit for the second and the third."""
 CAPABILITY = 8.0
 """The least of a device for the kernels: from there on it has products in TF32."""
 TOLERANCE = 1e-2
@@ -87,7 +89,12 @@ def fuse(towers: Sequence[Tower | str | None], activation: str) -> list[jax.Arra
 
 def takes_kernel(equation: Any) -> bool:
     """Whether an operation of a traced program is compiled to a kernel on CUDA."""
-    return equation.primitive in (_forward, _backward)
+    return equation.primitive in (_forward, _backward) and fits_grid(*equation.invars[0].aval.shape[:2])
+
+
+def fits_grid(groups: int, rows: int) -> bool:
+    """Whether a kernel can be launched for so many groups and rows of each; else the plain form is compiled."""
+    return 0 < groups <= MOST_GROUPS and rows > 0
 
 
 def mlp(inputs: Sequence[jax.Array], towers: Sequence[Sequence[Layer]], activation: str) -> list[jax.Array]:
@@ -200,6 +207,15 @@ def _kernel_backward(
     return [gradient for gradient, wanted in zip(gradients, wrt, strict=True) if wanted]
 
 
+def _where_it_fits(kernel: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What is compiled on CUDA."""
+
+    def lower(*operands: jax.Array, **params: Any) -> Any:
+        return (kernel if fits_grid(*operands[0].shape[:2]) else plain)(*operands, **params)
+
+    return lower
+
+
 def _padded(towers: tuple[Widths, ...]) -> tuple[int, int]:
     most_in, most_out = max(widths[0] for widths in towers), max(widths[-1] for widths in towers)
     return next(n for n in kernels.MLP_INPUTS if n >= most_in), next(n for n in kernels.MLP_OUTPUTS if n >= most_out)
@@ -273,23 +289,30 @@ def _batch_backward(args: Any, dims: Any, **params: Any) -> Any:
     size = _mapped_size(args, dims)
     groups = [_as_groups(arg, dim, size) for arg, dim in zip(args, dims, strict=True)]
     results = _backward.bind(*groups, **params)
-    return [leaf.reshape(size, -1, *leaf.shape[1:]) for leaf in results], [0] * len(results)
+    own = _shape(args[0], dims[0])[0]
+    return [leaf.reshape(size, own, *leaf.shape[1:]) for leaf in results], [0] * len(results)
 
 
 def _batch(primitive: Primitive, rows: list[bool], args: Any, dims: Any, params: dict[str, Any]) -> Any:
     """Mapped samples become rows where no weights are mapped, and groups where some are. rows: operands with rows."""
     size = _mapped_size(args, dims)
     operands = list(zip(args, dims, rows, strict=True))
+    own_groups, own_rows, _ = _shape(args[0], dims[0])  # -1 would not do: any of them may be 0
     if any(dim is not None for _, dim, has_rows in operands if not has_rows):
         result = primitive.bind(*(_as_groups(arg, dim, size) for arg, dim, _ in operands), **params)
-        return result.reshape(size, -1, *result.shape[1:]), 0
+        return result.reshape(size, own_groups, *result.shape[1:]), 0
     merged = (_as_rows(arg, dim, size) if has_rows else arg for arg, dim, has_rows in operands)
     result = primitive.bind(*merged, **params)
-    return result.reshape(result.shape[0], size, -1, result.shape[-1]), 1
+    return result.reshape(own_groups, size, own_rows, result.shape[-1]), 1
 
 
 def _mapped_size(args: Any, dims: Any) -> int:
     return next(arg.shape[dim] for arg, dim in zip(args, dims, strict=True) if dim is not None)
+
+
+def _shape(arg: jax.Array, dim: int | None) -> tuple[int, ...]:
+    """The shape of one mapped sample."""
+    return arg.shape if dim is None else (*arg.shape[:dim], *arg.shape[dim + 1 :])
 
 
 def _lead(arg: jax.Array, dim: int | None, size: int) -> jax.Array:
@@ -298,13 +321,13 @@ def _lead(arg: jax.Array, dim: int | None, size: int) -> jax.Array:
 
 def _as_groups(arg: jax.Array, dim: int | None, size: int) -> jax.Array:
     mapped = _lead(arg, dim, size)
-    return mapped.reshape(-1, *mapped.shape[2:])
+    return mapped.reshape(size * mapped.shape[1], *mapped.shape[2:])
 
 
 def _as_rows(arg: jax.Array, dim: int | None, size: int) -> jax.Array:
     """`[size, groups, rows, n]` to `[groups, size * rows, n]`."""
     mapped = jnp.moveaxis(_lead(arg, dim, size), 0, 1)
-    return mapped.reshape(mapped.shape[0], -1, mapped.shape[-1])
+    return mapped.reshape(mapped.shape[0], size * mapped.shape[2], mapped.shape[-1])
 
 
 # The kernels are tried before they are trusted.
@@ -374,5 +397,8 @@ batching.primitive_batchers[_backward] = _batch_backward
 mlir.register_lowering(_forward, mlir.lower_fun(_plain_forward, multiple_results=False))
 mlir.register_lowering(_tangent, mlir.lower_fun(_plain_tangent, multiple_results=False))
 mlir.register_lowering(_backward, mlir.lower_fun(_plain_backward, multiple_results=True))
-mlir.register_lowering(_forward, mlir.lower_fun(_kernel_forward, multiple_results=False), platform="cuda")
-mlir.register_lowering(_backward, mlir.lower_fun(_kernel_backward, multiple_results=True), platform="cuda")
+_cuda_forward, _cuda_backward = (
+    _where_it_fits(*both) for both in ((_kernel_forward, _plain_forward), (_kernel_backward, _plain_backward))
+)
+mlir.register_lowering(_forward, mlir.lower_fun(_cuda_forward, multiple_results=False), platform="cuda")
+mlir.register_lowering(_backward, mlir.lower_fun(_cuda_backward, multiple_results=True), platform="cuda")
