@@ -3,8 +3,8 @@
 `k_nearest` is written for one world and batched by its own `vmap` rule. On CUDA it is a hand-written kernel
 (`kernels/`), everywhere else plain JAX; `plain_k_nearest` is the plain form, and the reference.
 
-On an H200 the kernel takes 0.60 ms for 2,000 worlds of 1,000 agents, k = 10 (`lax.top_k`: 100 ms), and 29 µs for 1,000
-of 110 (the plain form: 414 µs). On a CPU, in milliseconds of one core:
+What the kernel takes on an H200 is in `benchmarks/results/neighbours.json`. The plain form on a CPU, in milliseconds of
+one core:
 
 | worlds x agents, k | rounds | `top_k` | two-level rounds | cells, not exact |
 |---|---|---|---|---|
