@@ -22,7 +22,6 @@ import jax
 from shoal import presets
 from shoal.core.errors import ShoalError
 from shoal.core.files import write_atomically
-from shoal.ops.kernels import trust
 from shoal.training.bench import bench_env, bench_train, versions
 from shoal.training.devices import use_all_cores
 
@@ -51,7 +50,6 @@ def main() -> None:
     use_all_cores()
     record: dict[str, Any] = {"command": "python benchmarks/growth.py FILE", "commit": args.commit, "rows": []}
     record |= {
-        "kernels": trust.find_problem() or "used",
         "device": jax.devices()[0].device_kind,
         "versions": versions(),
     }

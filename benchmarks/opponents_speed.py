@@ -17,7 +17,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 
-from shoal.batching.grouped import apply_all, apply_grouped_by_policy, apply_in_blocks
+from shoal.batching.grouped import apply_all, apply_gathered, apply_grouped_by_policy, apply_in_blocks
 from shoal.core.files import write_atomically
 from shoal.ops.mlp import fuse, plain_mlp
 from shoal.training.bench import versions
@@ -75,7 +75,7 @@ def blocks(bank, index, seen):
 
 
 def gather(bank, index, seen):
-    return jax.vmap(forward)([leaf[index] for leaf in bank], seen[:, None])[:, 0]
+    return apply_gathered(forward, bank, index, seen)
 
 
 def everything(bank, index, seen):

@@ -5,7 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.batching.grouped import BLOCK, WASTED, apply_all, apply_grouped_by_policy, apply_in_blocks, lay_out_blocks
+from shoal.batching import grouped
+from shoal.batching.grouped import (
+    BLOCK,
+    WASTED,
+    apply_all,
+    apply_gathered,
+    apply_grouped_by_policy,
+    apply_in_blocks,
+    lay_out_blocks,
+)
 
 
 def linear(policy, rows):
@@ -18,7 +27,7 @@ def bank(policies):
 
 @pytest.mark.parametrize("index", ["random", "one", "last", "skewed", "each"])
 @pytest.mark.parametrize(("copies", "policies"), [(40, 5), (7, 12), (64, 2), (33, 1)])
-@pytest.mark.parametrize("apply", [apply_grouped_by_policy, apply_in_blocks, apply_all])
+@pytest.mark.parametrize("apply", [apply_grouped_by_policy, apply_in_blocks, apply_all, apply_gathered])
 def test_every_copy_meets_its_policy(apply, index, copies, policies):
     draws = {
         "random": jax.random.randint(jax.random.key(0), (copies,), 0, policies),
@@ -41,11 +50,23 @@ def test_never_more_work_than_a_block_for_each_policy():
 
 
 @pytest.mark.parametrize(
-    ("backend", "copies", "sorted"), [("gpu", WASTED // 8, False), ("gpu", WASTED // 8 + 1, True), ("cpu", 16, True)]
+    ("backend", "copies", "policies", "way"),
+    [
+        ("gpu", WASTED // 8, 8, "apply_all"),
+        ("gpu", WASTED // 8 + 1, 8, "apply_in_blocks"),
+        ("gpu", 32_768, 64, "apply_in_blocks"),
+        ("gpu", 4096, 10_000, "apply_gathered"),
+        ("gpu", 4096, 4096, "apply_gathered"),
+        ("gpu", 4096, 4095, "apply_in_blocks"),
+        ("cpu", 16, 8, "apply_in_blocks"),
+        ("cpu", 4096, 10_000, "apply_in_blocks"),
+    ],
 )
-def test_a_gpu_does_not_sort_small_batches(monkeypatch, backend, copies, sorted):
+def test_the_way_that_is_fastest_is_taken(monkeypatch, backend, copies, policies, way):
+    """By `benchmarks/results/opponents_h200.json`."""
+    taken = []
+    for name in ("apply_all", "apply_gathered", "apply_in_blocks"):
+        monkeypatch.setattr(grouped, name, lambda *args, name=name: taken.append(name))
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    rows = {"x": jax.ShapeDtypeStruct((copies, 3), jnp.float32)}
-    index = jax.ShapeDtypeStruct((copies,), jnp.int32)
-    traced = jax.make_jaxpr(lambda *args: apply_grouped_by_policy(linear, *args))(bank(8), index, rows)
-    assert ("sort[" in str(traced)) == sorted
+    apply_grouped_by_policy(linear, {"w": jnp.zeros((policies, 3, 2))}, jnp.zeros(copies, jnp.int32), {})
+    assert taken == [way]

@@ -22,6 +22,7 @@ from shoal.cli.runs import TrainOptions
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, pluralise
 from shoal.core.registry import import_file
+from shoal.ops.kernels import trust
 from shoal.presets import names, share
 from shoal.training import checkpoint
 from shoal.training.evaluate import evaluate
@@ -121,6 +122,17 @@ def test_doctor(shoal):
     assert report["devices"][0]["platform"] == "cpu"
     assert {"shoal", "jax", "python"} <= set(report["versions"])
     assert report["cache"]["folder"]
+    assert {report[name] for name in ("mlp_kernels", "neighbours_kernels")} == {"no CUDA device"}
+
+
+def test_doctor_says_which_kernels_are_not_used_and_why(shoal, monkeypatch):
+    told = {"mlp": None, "neighbours": "compute capability 7.0, it needs 7.5"}
+    monkeypatch.setattr(trust, "find_problem", lambda trial: told[trial.source])
+    monkeypatch.setattr(trust, "find_kept_problems", lambda: {"mlp 01ab, 64 inputs": "it disagrees"})
+    lines = [" ".join(line.split()) for line in shoal("doctor").out.splitlines()]
+    assert "kernels of small networks used" in lines
+    assert "kernels of the neighbour search not used: compute capability 7.0, it needs 7.5" in lines
+    assert "not used: mlp 01ab, 64 inputs it disagrees" in lines
 
 
 def test_help_with_another_algorithm_is_about_it(shoal):
@@ -136,6 +148,7 @@ def test_the_devices_that_are_named_are_those_in_use(shoal, world, tmp_path):
     """There are two, but four copies are not worth a second one."""
     outcome = shoal("train", "test/tiny", "--import", world, "--run-dir", tmp_path / "run", *SMALL)
     assert "compiling for 1 device ..." in outcome.out
+    assert outcome.out.count("networks: plain XLA (no CUDA device)\n") == 1
     assert len(jax.local_devices()) == 2
     assert checkpoint.read_meta(checkpoint.latest(tmp_path / "run" / "checkpoints"))["devices"] == 1
 

@@ -47,6 +47,7 @@ def test_a_row_is_complete_and_its_rate_the_median():
     assert row["env_steps_per_s"] == statistics.median(row["repeats"])
     assert row["spread"] == [min(row["repeats"]), max(row["repeats"])]
     assert row["precision"] == "float32"
+    assert row["kernels"] == ""  # no networks play
     assert row["command"] == "shoal bench env tag/grid --num-envs 4 --num-steps 2 --seconds 0.01"
     assert jax.config.values["jax_enable_compilation_cache"]  # again
 
@@ -60,7 +61,13 @@ def test_what_does_not_fit_is_a_row_without_figures(monkeypatch):
 
 
 def test_a_peers_rate_is_compared(monkeypatch):
-    found = {"repeats": [30.0, 10.0, 20.0], "agent_steps_per_s": 1.0, "env_steps_per_cpu_s": 1.0, "compile_s": 0.5}
+    found = {
+        "repeats": [30.0, 10.0, 20.0],
+        "kernels": "",
+        "agent_steps_per_s": 1.0,
+        "env_steps_per_cpu_s": 1.0,
+        "compile_s": 0.5,
+    }
     monkeypatch.setattr(Work, "run", lambda *args: found)
     row = measure(Work("mine", "tag/grid", peer="another", peer_rate=5.0))
     assert (row["env_steps_per_s"], row["ratio"], row["peer"]) == (20.0, 4.0, "another")
@@ -75,13 +82,20 @@ def test_a_cpu_gets_small_rows():
 def test_the_table_is_printed_and_kept(shoal, tmp_path, monkeypatch):
     slow = Work("slow", "tag/grid", long=True)
     monkeypatch.setattr(bench, "suite_for", lambda platform: (TINY, slow))
-    rates = {"repeats": [2e6, 1e6, 3e6], "agent_steps_per_s": 1e7, "env_steps_per_cpu_s": 5e5, "compile_s": 0.5}
+    rates = {
+        "repeats": [2e6, 1e6, 3e6],
+        "kernels": "networks: told",
+        "agent_steps_per_s": 1e7,
+        "env_steps_per_cpu_s": 5e5,
+        "compile_s": 0.5,
+    }
     monkeypatch.setattr(Work, "run", lambda self, seconds, repeats: rates)
     shown = shoal("bench", "suite", "--quick", "--out", tmp_path / "rows.json")
     assert shown.code == 0
     assert "2M " in shown.out
     assert "1M to 3M" in shown.out
     assert "slow" not in shown.out
+    assert "networks: told" in shown.out
     assert [row["work"] for row in json.loads((tmp_path / "rows.json").read_text())] == ["tiny"]
     both = shoal("bench", "suite", "--json").json["rows"]
     assert [row["work"] for row in both] == ["tiny", "slow"]

@@ -6,6 +6,7 @@ On a CPU the primitive is lowered to the twin, and its rules are tested; the ker
 
 import functools
 import itertools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -149,9 +150,9 @@ def test_networks_give_the_same_either_way(monkeypatch, config, action):
         return jax.vmap(lambda v: module.apply(weights, v, *([()] if method == "actor" else [None, ()]), method=method))
 
     for method in (None, "actor", "critic"):
-        monkeypatch.setattr(trust, "find_problem", lambda: "tested without")
+        monkeypatch.setattr(trust, "find_problem", lambda trial: "tested without")
         expected = compute(method)(view)
-        monkeypatch.setattr(trust, "find_problem", lambda: None)
+        monkeypatch.setattr(trust, "find_problem", lambda trial: None)
         assert "mlp[" in str(jax.make_jaxpr(compute(method))(view))
         assert_close(jax.jit(compute(method))(view), expected)
 
@@ -171,16 +172,16 @@ def test_action_values_and_actors_are_the_same_either_way(monkeypatch, module):
     def compute():
         return jax.vmap(lambda v: module.apply(weights, v, ())[0])
 
-    monkeypatch.setattr(trust, "find_problem", lambda: "tested without")
+    monkeypatch.setattr(trust, "find_problem", lambda trial: "tested without")
     expected = compute()(view)
-    monkeypatch.setattr(trust, "find_problem", lambda: None)
+    monkeypatch.setattr(trust, "find_problem", lambda trial: None)
     assert "mlp[" in str(jax.make_jaxpr(compute())(view))
     assert_close(jax.jit(compute())(view), expected)
 
 
 @pytest.mark.parametrize("config", [Network(layer_norm=True), Network(recurrent="gru"), Network(hidden=(128,))])
 def test_other_networks_go_the_plain_way(monkeypatch, config):
-    monkeypatch.setattr(trust, "find_problem", lambda: None)
+    monkeypatch.setattr(trust, "find_problem", lambda trial: None)
     module = make_actor_critic(config, Discrete(5))
     weights = init_weights(module, jax.random.key(0), jnp.zeros(18))
     text = str(jax.make_jaxpr(lambda v: module.apply(weights, v, None, module.initial_memory()))(jnp.zeros(18)))
@@ -194,6 +195,23 @@ def test_cuda_gets_kernels_and_a_cpu_the_plain_form():
     assert "__gpu$xla.gpu.ptx" not in traced.lower(lowering_platforms=("cpu",)).as_text()
 
 
+@pytest.mark.parametrize(
+    ("groups", "rows", "kernels_used"), [(3, 5, 2), (65_535, 1, 2), (65_536, 1, 0), (0, 5, 0), (3, 0, 0)]
+)
+def test_what_a_grid_cannot_hold_is_plain(groups, rows, kernels_used):
+    towers = [make_layers(0, (6, 16, 3))]
+    bank = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((groups, *leaf.shape), jnp.float32), towers)
+    x = jax.ShapeDtypeStruct((groups, rows, 6), jnp.float32)
+
+    def loss(towers, x):
+        return jnp.sum(jnp.sin(jax.vmap(lambda x: fused([x], towers))(x)))
+
+    traced = jax.jit(jax.vmap(jax.grad(loss))).trace(bank, x)
+    assert mlp.fits_grid(groups, rows) == bool(kernels_used)
+    assert sum(map(mlp.takes_kernel, traced.jaxpr.eqns)) == kernels_used
+    assert traced.lower(lowering_platforms=("cuda",)).as_text().count("__gpu$xla.gpu.ptx") == kernels_used
+
+
 @pytest.mark.parametrize("name", [name for name in build.kernels() if "_mlp_" in name])
 def test_built_kernels_are_those_of_the_source(name):
     """If this fails, run `python -m shoal.ops.kernels.build` where CUDA's compiler is."""
@@ -202,25 +220,23 @@ def test_built_kernels_are_those_of_the_source(name):
     assert f".entry {name}(" in text
 
 
-class TestTrust:
-    def test_kernels_that_disagree_are_not_used(self, monkeypatch, tmp_path):
-        assert trust.keep_verdict("right", str(tmp_path)) is None
-        monkeypatch.setattr(trust, "TOLERANCE", -1.0)
-        assert "disagree" in trust.keep_verdict("wrong", str(tmp_path))
-        assert trust.keep_verdict("right", str(tmp_path)) is None  # kept, not tried again
-        monkeypatch.setattr(trust, "_try", lambda: pytest.fail("tried again"))
-        assert "disagree" in trust.keep_verdict("wrong", str(tmp_path))
+@pytest.mark.parametrize(("widths", "size"), [((18, 64, 64, 5), "32_16"), ((40, 64, 20), "64_32")])
+def test_a_trial_runs_all_kernels_of_its_size(widths, size):
+    trial = mlp.make_trial([widths], "relu")
+    assert trial.name == "{} inputs, {} outputs, relu".format(*size.split("_"))
+    drawn = mlp._draw_trial(*map(int, size.split("_")))
+    text = jax.jit(functools.partial(mlp._try_all, mlp.mlp, "relu")).trace(*drawn).lower(lowering_platforms=("cuda",))
+    found = set(re.findall(r'name = "shoal_mlp_(\w+)"', text.as_text()))
+    assert found == {f"{form}_{size}" for form in ("forward1", "forward2", "backward", "backward_inputs")}
 
-    def test_the_trial_may_be_asked_for_while_a_program_is_traced(self, tmp_path):
-        verdicts = []
-        jax.jit(lambda x: verdicts.append(trust.keep_verdict("traced", str(tmp_path))) or x)(1.0)
-        assert verdicts == [None]
 
-    def test_damaged_verdicts_are_made_anew(self, tmp_path):
-        for content in ("", "[1]", '{"key": 3}'):
-            (tmp_path / "shoal_kernels.json").write_text(content)
-            assert trust.keep_verdict("key", str(tmp_path)) is None
+def test_a_trial_sees_a_wrong_kernel(monkeypatch):
+    trial, right = mlp.make_trial([(6, 16, 3)], "relu"), mlp.mlp
+    assert trial.measure() < trial.tolerance
+    monkeypatch.setattr(mlp, "mlp", lambda *args: [1.02 * y for y in right(*args)])
+    assert trial.measure() == pytest.approx(0.02, rel=0.01)
 
-    @pytest.mark.skipif(jax.default_backend() != "cpu", reason="needs a machine without a GPU")
-    def test_a_cpu_has_none(self):
-        assert trust.find_problem() == "no CUDA device"
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="needs a machine without a GPU")
+def test_a_cpu_has_none():
+    assert trust.find_problem(mlp.make_trial([(6, 16, 3)], "tanh")) == "no CUDA device"

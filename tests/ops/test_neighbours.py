@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from shoal.core.errors import OptionError
-from shoal.ops import kernels
+from shoal.ops import kernels, neighbours
+from shoal.ops.kernels import trust
 from shoal.ops.neighbours import k_nearest
 
 nearest = jax.jit(k_nearest, static_argnums=2)
@@ -149,3 +150,41 @@ def test_the_kernels_are_built_from_the_source_that_is_here(form, slots):
     text = kernels.ptx(f"shoal_nearest_{form}_{slots}")
     assert text.startswith(f"// built from {kernels.fingerprint('neighbours')}\n")
     assert f".visible .entry shoal_nearest_{form}_{slots}(" in text
+
+
+@pytest.mark.parametrize(("n", "k", "name"), [(110, 10, "brute, 10 slots"), (1000, 5, "cells, 6 slots")])
+def test_the_kernel_that_is_to_be_used_is_tried(monkeypatch, n, k, name):
+    """If it is not trusted, the plain form is used even where there is a GPU."""
+    tried = []
+    monkeypatch.setattr(trust, "find_problem", lambda trial: tried.append(trial.name) or "it disagrees")
+    shapes = jax.ShapeDtypeStruct((2, n, 2), jnp.float32), jax.ShapeDtypeStruct((2, n), bool)
+    neighbours._batched.cache_clear()
+    traced = jax.jit(jax.vmap(lambda p, a: k_nearest(p, a, k))).trace(*shapes)
+    assert set(tried) == {name}
+    assert "__gpu$xla.gpu.ptx" not in traced.lower(lowering_platforms=("cuda",)).as_text()
+
+
+@pytest.mark.parametrize("form", ["brute", "cells"])
+def test_a_trial_sees_a_wrong_kernel(monkeypatch, form):
+    trial, plain = neighbours.make_trial(form, 6), neighbours.plain_k_nearest
+    assert trial.measure() == 0.0
+    calls = []
+
+    def wrong(position, alive, k):
+        calls.append(k)
+        index = plain(position, alive, k)
+        return index if len(calls) > 1 else index.at[7, 0].add(1)
+
+    monkeypatch.setattr(neighbours, "plain_k_nearest", wrong)
+    assert 0.0 < trial.measure() < 0.01
+
+
+def test_a_trial_runs_the_kernel_it_names(monkeypatch):
+    asked = []
+    monkeypatch.setattr(neighbours, "_kernel", lambda position, alive, k: asked.append((position.shape[1], k)))
+    for form in ("brute", "cells"):
+        for slots in kernels.SLOTS:
+            asked.clear()
+            with pytest.raises((TypeError, ValueError)):  # the stand-in has no result
+                neighbours.make_trial(form, slots).measure()
+            assert neighbours._kernel_of(*asked[0]) == (form, slots)

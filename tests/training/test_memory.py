@@ -202,7 +202,7 @@ def test_more_environments_than_fit_are_not_opened(eight, monkeypatch):
 @pytest.mark.parametrize(("platform", "pairs"), [("cpu", True), ("cuda", False)])
 def test_the_form_for_this_platform_counts(monkeypatch, platform, pairs):
     """The kernel of the neighbour search takes no room for all pairs of agents; the plain form does."""
-    monkeypatch.setattr(liveness, "_platform", lambda: platform)
+    monkeypatch.setattr(liveness, "platform_name", lambda: platform)
     position, alive = jax.ShapeDtypeStruct((4, 3000, 2), jnp.float32), jax.ShapeDtypeStruct((4, 3000), jnp.bool_)
     search = jax.make_jaxpr(jax.vmap(lambda p, a: k_nearest(p, a, 3)))(position, alive)
     assert (peak_bytes(search) >= 4 * 3000 * 3000 * 4) == pairs

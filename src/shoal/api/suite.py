@@ -22,7 +22,6 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from shoal import presets
 from shoal.core.errors import OptionError, shell_command
-from shoal.ops.kernels import trust
 from shoal.training.bench import bench_env, bench_train, versions
 
 PRECISIONS = {"cpu": "float32", "gpu": "float32, products in TF32", "tpu": "float32, products in bfloat16"}
@@ -165,7 +164,7 @@ def measure(work: Work, seconds: float = SECONDS, repeats: int = REPEATS, comman
     rate = statistics.median(rates)
     figures = {"env_steps_per_s": rate, "spread": [rates[0], rates[-1]], "precision": precision(), "repeats": rates}
     figures |= {"agent_steps_per_s": found["agent_steps_per_s"], "env_steps_per_cpu_s": found["env_steps_per_cpu_s"]}
-    figures |= {"compile_s": found["compile_s"], "kernels": trust.find_problem() or "used"}
+    figures |= {"compile_s": found["compile_s"], "kernels": found["kernels"]}
     if work.peer_rate is not None:
         figures |= {"peer": work.peer, "peer_env_steps_per_s": work.peer_rate, "ratio": rate / work.peer_rate}
     return row | figures

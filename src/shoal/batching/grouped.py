@@ -6,7 +6,9 @@ sorted by their policy, each policy's share is filled up to whole blocks, and a 
 batched matrix product, at most `policies - 1` blocks larger than for a single policy.
 
 Sorting takes a dozen small kernels, which on a GPU last longer than a small batch does. There, up to `WASTED` rows,
-every policy runs on every copy after all, and each copy's own answer is kept: `benchmarks/opponents_speed.py`.
+every policy runs on every copy after all, and each copy's own answer is kept. And with no fewer policies than copies,
+where blocks have hardly two copies each, every copy is given its policy's weights: less is moved, and nothing is
+sorted. `benchmarks/opponents_speed.py` measures all three.
 """
 
 from collections.abc import Callable
@@ -54,7 +56,6 @@ def apply_grouped_by_policy(
     bank: PyTree,
     index: jax.Array,
     rows: PyTree,
-    layout: BlockLayout | None = None,
 ) -> Any:
     """`function(policy, rows)` with the policy `index` `[E]` of the bank `[K, ...]` for every row `[E, ...]`.
 
@@ -64,9 +65,12 @@ def apply_grouped_by_policy(
     policies = jax.tree.leaves(bank)[0].shape[0]
     if policies == 1:
         return function(trees.row(bank), rows)
-    if layout is None and policies * len(index) <= WASTED and jax.default_backend() == "gpu":
-        return apply_all(function, bank, index, rows)
-    return apply_in_blocks(function, bank, index, rows, layout)
+    if jax.default_backend() == "gpu":
+        if policies * len(index) <= WASTED:
+            return apply_all(function, bank, index, rows)
+        if policies >= len(index):
+            return apply_gathered(function, bank, index, rows)
+    return apply_in_blocks(function, bank, index, rows)
 
 
 def apply_all(function: Callable[[PyTree, PyTree], Any], bank: PyTree, index: jax.Array, rows: PyTree) -> Any:
@@ -75,16 +79,17 @@ def apply_all(function: Callable[[PyTree, PyTree], Any], bank: PyTree, index: ja
     return jax.tree.map(lambda leaf: leaf[index, jnp.arange(len(index))], out)
 
 
-def apply_in_blocks(
-    function: Callable[[PyTree, PyTree], Any],
-    bank: PyTree,
-    index: jax.Array,
-    rows: PyTree,
-    layout: BlockLayout | None = None,
-) -> Any:
+def apply_gathered(function: Callable[[PyTree, PyTree], Any], bank: PyTree, index: jax.Array, rows: PyTree) -> Any:
+    """`apply_grouped_by_policy` with a copy of its policy's weights for each row."""
+    weights = jax.tree.map(lambda leaf: leaf[index], bank)
+    out = jax.vmap(function)(weights, jax.tree.map(lambda leaf: leaf[:, None], rows))
+    return jax.tree.map(lambda leaf: leaf[:, 0], out)
+
+
+def apply_in_blocks(function: Callable[[PyTree, PyTree], Any], bank: PyTree, index: jax.Array, rows: PyTree) -> Any:
     """`apply_grouped_by_policy` by one policy on `BLOCK` rows at a time."""
     policies = jax.tree.leaves(bank)[0].shape[0]
-    where = lay_out_blocks(index, policies) if layout is None else layout
+    where = lay_out_blocks(index, policies)
     weights = jax.tree.map(lambda leaf: leaf[where.owner], bank)
     blocks = jax.tree.map(lambda leaf: leaf[where.row].reshape(-1, BLOCK, *leaf.shape[1:]), rows)
     out = jax.vmap(function)(weights, blocks)

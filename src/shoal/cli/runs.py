@@ -360,6 +360,11 @@ class RunView(abc.ABC, Generic[Plan]):
         return f"on {self.on.launcher.where}{workers}"
 
     @property
+    def kernels(self) -> str:
+        """Which parts of its program run as kernels on this machine; empty if none could, and on a cluster."""
+        return self.on.program.kernels if isinstance(self.on, Local) and self.on.program else ""
+
+    @property
     def saving(self) -> dict[str, Any]:
         """When checkpoints are saved, as `runner.run` takes it."""
         typed = {name: vars(self.options).get(name) for name in SAVING}
@@ -407,7 +412,7 @@ class PolicyRunView(RunView[Plan]):
             for word, command in zip(("next:", "     "), [*seen, self.hints("eval")], strict=False):
                 say(out, f"{word} {command}")
         if self.options.json:
-            emit(self.summary(result) | pictures)
+            emit(self.summary(result) | {"kernels": self.kernels} | pictures)
         return INTERRUPTED if result.interrupted else 0
 
 
@@ -513,6 +518,8 @@ def run_and_report(view: RunView[Any]) -> int:
     out, path = console(view.options.json), view.run.path
     title, detail = view.opening()
     say(out, title, style="bold")
+    if view.kernels:
+        say(out, view.kernels)
     if view.over:
         say(out, detail)
     try:

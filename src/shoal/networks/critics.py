@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from shoal.core.types import PyTree
 from shoal.networks.attention import attend_to_others, dense
 from shoal.networks.torsos import ACTIVATIONS, Network, Torso
+from shoal.ops.kernels.choices import report
 
 CriticKind = Literal["own", "global", "attention"]
 
@@ -74,6 +75,8 @@ class CriticHead(nn.Module):
         features: `[..., n, f]`. own: `[..., n, action_width]`, the actions to be valued. others: the same shape, each
         agent's action as input for the others. present: bool `[..., n]` or None, by group; read by `attention` only.
         """
+        if not self.is_initializing():
+            report("networks", "critics of actions")
         own = {g.name: own[g.name] if g.num_values == 1 else jnp.zeros_like(own[g.name]) for g in self.groups}
         parts = {name: [feature, own[name]] for name, feature in features.items()}
         if self.kind == "global":

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from shoal.core import trees
 from shoal.core.types import PyTree
+from shoal.ops.kernels.choices import report
 
 MixerKind = Literal["none", "sum", "monotonic"]
 
@@ -29,6 +30,8 @@ class MonotonicMixer(nn.Module):
     @nn.compact
     def __call__(self, values: jax.Array, state: PyTree) -> jax.Array:
         """values: `[n]`, those of absent agents 0. state: the global state, any pytree of arrays."""
+        if not self.is_initializing():
+            report("networks", "the mixer")
         seen = jnp.concatenate([leaf.astype(jnp.float32).reshape(-1) for leaf in jax.tree.leaves(state)])
         n = values.shape[0]
         hidden = nn.relu(_dense(self.hyper, 1.0, name="hidden")(seen))

@@ -24,7 +24,7 @@ from shoal.core.errors import require
 from shoal.core.types import PyTree
 from shoal.networks.convolution import Conv
 from shoal.networks.own_torsos import MLP, TORSOS, MemoryTorso, check_options, encode, encode_sequence
-from shoal.ops.mlp import Layer
+from shoal.ops.mlp import Layer, Tower
 
 Activation = Literal["tanh", "relu", "gelu", "silu"]
 Recurrent = Literal["none", "gru", "lstm", "min_gru"]
@@ -111,16 +111,15 @@ class Torso(nn.Module):
             return x, carry
         return self.cell.step(self.cell.project(x), self.cell.weights(), carry)
 
-    def tower(self, seen: PyTree, heads: list[nn.Dense]) -> tuple[jax.Array, list[Layer]] | None:
+    def tower(self, seen: PyTree, heads: list[nn.Dense]) -> Tower | str | None:
         """The encoded view, and the layers from there to the outputs of the heads, for `ops.mlp`.
 
-        None if there is more in this network than layers, or while its weights are being made.
+        The reason why not if there is more in this network than layers; None while its weights are being made.
         """
-        config = self.config
-        simple = config.torso == MLP and config.recurrent == "none" and not config.layer_norm
-        images = any(jnp.ndim(leaf) == 3 for leaf in jax.tree.leaves(seen))
-        if self.is_initializing() or not simple or images or config.dtype != "float32":
+        if self.is_initializing():
             return None
+        if problem := find_parts_besides_layers(self.config, seen):
+            return problem
         kernels, biases = zip(*map(_layer, heads), strict=True)
         head = jnp.concatenate(kernels, axis=1), jnp.concatenate(biases)
         return self.encoder(seen, 0), [*map(_layer, self.layers), head]
@@ -180,6 +179,19 @@ class Torso(nn.Module):
             x = layer(x)
             x = ACTIVATIONS[self.config.activation](self.norms[i](x) if self.norms else x)
         return x
+
+
+def find_parts_besides_layers(config: Network, seen: PyTree) -> str | None:
+    """What a network has besides plain layers in float32, which no kernel of `ops.mlp` computes; None if nothing."""
+    if config.torso != MLP:
+        return f"torso {config.torso}"
+    if config.recurrent != "none":
+        return f"recurrent: {config.recurrent}"
+    if any(jnp.ndim(leaf) == 3 for leaf in jax.tree.leaves(seen)):
+        return "convolutions"
+    if config.layer_norm:
+        return "layer normalisation"
+    return None if config.dtype == "float32" else config.dtype
 
 
 def _layer(dense: nn.Dense) -> Layer:

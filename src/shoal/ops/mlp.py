@@ -24,10 +24,12 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from shoal.ops import kernels
-from shoal.ops.kernels import trust
+from shoal.ops.kernels import choices, trust
 
 Layer = tuple[jax.Array, jax.Array]
 """Kernel `[i, o]` and bias `[o]`."""
+Tower = tuple[jax.Array, Sequence[Layer]]
+"""The input of a network, and its layers."""
 Widths = tuple[int, ...]
 """Inputs, hidden units, outputs of one tower."""
 
@@ -38,6 +40,12 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "silu": jax.nn.silu,
 }
 MOST_TOWERS = 2
+MOST_GROUPS = 65_535
+"""The most along the axis of a grid that groups are: CUDA's limit for the second and the third."""
+CAPABILITY = 8.0
+"""The least of a device for the kernels: from there on it has products in TF32."""
+TOLERANCE = 1e-2
+"""Relative error of outputs and gradients that is accepted; TF32 gives about 1e-3."""
 _HIDDEN, _LAYERS = 64, 3  # the most that the kernels take
 _TILE = 64  # rows of a block at once
 _SMALL_BLOCKS, _LARGE_BLOCKS, _BACKWARD_BLOCKS = 396, 264, 264  # that an H200 holds at once; more wait, fewer idle
@@ -45,25 +53,48 @@ _SMALL_BLOCKS, _LARGE_BLOCKS, _BACKWARD_BLOCKS = 396, 264, 264  # that an H200 h
 
 def can_fuse(towers: Sequence[Widths]) -> bool:
     """Whether the kernels take networks of these widths together."""
-
-    def fits(widths: Widths) -> bool:
-        inputs, *hidden, outputs = widths
-        small = inputs <= kernels.MLP_INPUTS[-1] and outputs <= kernels.MLP_OUTPUTS[-1]
-        return small and 0 < len(hidden) < _LAYERS and max(hidden) <= _HIDDEN
-
-    return 0 < len(towers) <= MOST_TOWERS and all(map(fits, towers))
+    return find_misfit(towers) is None
 
 
-def fuse(towers: Sequence[tuple[jax.Array, Sequence[Layer]] | None], activation: str) -> list[jax.Array] | None:
-    """The outputs of towers by one kernel; None where it is not to be used.
+def find_misfit(towers: Sequence[Widths]) -> str | None:
+    """The reason why the kernels do not take networks of these widths together; None if they do."""
+    if not 0 < len(towers) <= MOST_TOWERS:
+        return f"{len(towers)} networks together: the kernel holds 1 or {MOST_TOWERS}"
+    for inputs, *hidden, outputs in towers:
+        if not 0 < len(hidden) < _LAYERS:
+            return f"{len(hidden)} hidden layers: the kernel holds 1 or {_LAYERS - 1}"
+        sizes = ("inputs", inputs, kernels.MLP_INPUTS[-1]), ("units", max(hidden), _HIDDEN)
+        for what, size, most in (*sizes, ("outputs", outputs, kernels.MLP_OUTPUTS[-1])):
+            if size > most:
+                return f"{size} {what}: the kernel holds up to {most}"
+    return None
 
-    A tower is its input and its layers, or None if it has other parts. Whether there is a kernel is known when a
-    program is traced, not when it runs: where there is none, nothing about the program changes.
+
+def fuse(towers: Sequence[Tower | str | None], activation: str) -> list[jax.Array] | None:
+    """The outputs of towers by one kernel; None where it is not to be used, which is reported to `kernels.choices`.
+
+    A tower may also be the reason why it has none, if it has other parts than layers, or None while its weights are
+    being made. Whether there is a kernel is known when a program is traced, not when it runs: where there is none,
+    nothing about the program changes.
     """
-    known = [tower for tower in towers if tower is not None]
-    if len(known) < len(towers) or not can_fuse([widths_of(layers) for _, layers in known]) or trust.find_problem():
+    if any(tower is None for tower in towers):
         return None
-    return mlp([x for x, _ in known], [layers for _, layers in known], activation)
+    known = [tower for tower in towers if isinstance(tower, tuple)]
+    widths = [widths_of(layers) for _, layers in known]
+    problem = next((tower for tower in towers if isinstance(tower, str)), None) or find_misfit(widths)
+    problem = problem or trust.find_problem(make_trial(widths, activation))
+    choices.report("networks", problem)
+    return None if problem else mlp([x for x, _ in known], [layers for _, layers in known], activation)
+
+
+def takes_kernel(equation: Any) -> bool:
+    """Whether an operation of a traced program is compiled to a kernel on CUDA."""
+    return equation.primitive in (_forward, _backward) and fits_grid(*equation.invars[0].aval.shape[:2])
+
+
+def fits_grid(groups: int, rows: int) -> bool:
+    """Whether a kernel can be launched for so many groups and rows of each; else the plain form is compiled."""
+    return 0 < groups <= MOST_GROUPS and rows > 0
 
 
 def mlp(inputs: Sequence[jax.Array], towers: Sequence[Sequence[Layer]], activation: str) -> list[jax.Array]:
@@ -176,6 +207,15 @@ def _kernel_backward(
     return [gradient for gradient, wanted in zip(gradients, wrt, strict=True) if wanted]
 
 
+def _where_it_fits(kernel: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+    """What is compiled on CUDA."""
+
+    def lower(*operands: jax.Array, **params: Any) -> Any:
+        return (kernel if fits_grid(*operands[0].shape[:2]) else plain)(*operands, **params)
+
+    return lower
+
+
 def _padded(towers: tuple[Widths, ...]) -> tuple[int, int]:
     most_in, most_out = max(widths[0] for widths in towers), max(widths[-1] for widths in towers)
     return next(n for n in kernels.MLP_INPUTS if n >= most_in), next(n for n in kernels.MLP_OUTPUTS if n >= most_out)
@@ -249,23 +289,30 @@ def _batch_backward(args: Any, dims: Any, **params: Any) -> Any:
     size = _mapped_size(args, dims)
     groups = [_as_groups(arg, dim, size) for arg, dim in zip(args, dims, strict=True)]
     results = _backward.bind(*groups, **params)
-    return [leaf.reshape(size, -1, *leaf.shape[1:]) for leaf in results], [0] * len(results)
+    own = _shape(args[0], dims[0])[0]
+    return [leaf.reshape(size, own, *leaf.shape[1:]) for leaf in results], [0] * len(results)
 
 
 def _batch(primitive: Primitive, rows: list[bool], args: Any, dims: Any, params: dict[str, Any]) -> Any:
     """Mapped samples become rows where no weights are mapped, and groups where some are. rows: operands with rows."""
     size = _mapped_size(args, dims)
     operands = list(zip(args, dims, rows, strict=True))
+    own_groups, own_rows, _ = _shape(args[0], dims[0])  # -1 would not do: any of them may be 0
     if any(dim is not None for _, dim, has_rows in operands if not has_rows):
         result = primitive.bind(*(_as_groups(arg, dim, size) for arg, dim, _ in operands), **params)
-        return result.reshape(size, -1, *result.shape[1:]), 0
+        return result.reshape(size, own_groups, *result.shape[1:]), 0
     merged = (_as_rows(arg, dim, size) if has_rows else arg for arg, dim, has_rows in operands)
     result = primitive.bind(*merged, **params)
-    return result.reshape(result.shape[0], size, -1, result.shape[-1]), 1
+    return result.reshape(own_groups, size, own_rows, result.shape[-1]), 1
 
 
 def _mapped_size(args: Any, dims: Any) -> int:
     return next(arg.shape[dim] for arg, dim in zip(args, dims, strict=True) if dim is not None)
+
+
+def _shape(arg: jax.Array, dim: int | None) -> tuple[int, ...]:
+    """The shape of one mapped sample."""
+    return arg.shape if dim is None else (*arg.shape[:dim], *arg.shape[dim + 1 :])
 
 
 def _lead(arg: jax.Array, dim: int | None, size: int) -> jax.Array:
@@ -274,13 +321,64 @@ def _lead(arg: jax.Array, dim: int | None, size: int) -> jax.Array:
 
 def _as_groups(arg: jax.Array, dim: int | None, size: int) -> jax.Array:
     mapped = _lead(arg, dim, size)
-    return mapped.reshape(-1, *mapped.shape[2:])
+    return mapped.reshape(size * mapped.shape[1], *mapped.shape[2:])
 
 
 def _as_rows(arg: jax.Array, dim: int | None, size: int) -> jax.Array:
     """`[size, groups, rows, n]` to `[groups, size * rows, n]`."""
     mapped = jnp.moveaxis(_lead(arg, dim, size), 0, 1)
-    return mapped.reshape(mapped.shape[0], -1, mapped.shape[-1])
+    return mapped.reshape(mapped.shape[0], size * mapped.shape[2], mapped.shape[-1])
+
+
+# The kernels are tried before they are trusted.
+
+
+def make_trial(towers: Sequence[Widths], activation: str) -> trust.Trial:
+    """The trial of the kernels that networks of these widths need: forward and backward, in one padded size."""
+    inputs, outputs = _padded(tuple(towers))
+    measure = functools.partial(_measure_error, inputs, outputs, activation)
+    name = f"{inputs} inputs, {outputs} outputs, {activation}"
+    return trust.Trial("mlp", name, CAPABILITY, "small networks are computed layer by layer", measure, TOLERANCE)
+
+
+def _measure_error(inputs: int, outputs: int, activation: str) -> float:
+    """The largest relative error of outputs and gradients beside the plain form."""
+
+    def plain(inputs: Any, towers: Any, activation: str) -> list[jax.Array]:
+        return [plain_mlp(x, layers, activation) for x, layers in zip(inputs, towers, strict=True)]
+
+    drawn = _draw_trial(inputs, outputs)
+    with jax.default_matmul_precision("highest"):
+        both = (jax.jit(functools.partial(_try_all, way, activation))(*drawn) for way in (mlp, plain))
+        pairs = zip(*map(jax.tree.leaves, both), strict=True)
+        return float(jnp.max(jnp.array([jnp.linalg.norm(a - b) / jnp.linalg.norm(b) for a, b in pairs])))
+
+
+def _draw_trial(inputs: int, outputs: int) -> tuple[Any, Any, jax.Array]:
+    """Two towers of a size, rows for them, and weights of their outputs in a loss.
+
+    All are quarters, which TF32 holds exactly: else rounding would carry some numbers over the kink of a relu.
+    """
+    widths = (inputs - 3, 64, 48, outputs - 1), (inputs - 9, 40, outputs)
+    keys = iter(jax.random.split(jax.random.key(0), 16))
+
+    def draw(*shape: int, scale: float = 1.0) -> jax.Array:
+        return jnp.round(4 * scale * jax.random.normal(next(keys), shape)) / 4
+
+    towers = [[(draw(i, o, scale=i**-0.5), draw(o)) for i, o in itertools.pairwise(sizes)] for sizes in widths]
+    count = 2 * _TILE * _LARGE_BLOCKS // MOST_TOWERS + 100
+    return towers, [draw(count, sizes[0]) for sizes in widths], draw(count, sum(sizes[-1] for sizes in widths))
+
+
+def _try_all(compute: Callable[..., list[jax.Array]], activation: str, towers: Any, rows: Any, of_loss: Any) -> Any:
+    """Few rows without, and many with gradients of the inputs: these are all four kernels of a size."""
+
+    def loss(towers: Any, rows: Any) -> tuple[jax.Array, jax.Array]:
+        y = jax.vmap(lambda *x: jnp.concatenate(compute(x, towers, activation)))(*rows)
+        return jnp.sum(y * of_loss[: len(y)]), y
+
+    few = jax.grad(loss, has_aux=True)(towers, [x[:200] for x in rows])
+    return few, jax.grad(loss, (0, 1), has_aux=True)(towers, rows)
 
 
 _forward.def_impl(_plain_forward)
@@ -299,5 +397,8 @@ batching.primitive_batchers[_backward] = _batch_backward
 mlir.register_lowering(_forward, mlir.lower_fun(_plain_forward, multiple_results=False))
 mlir.register_lowering(_tangent, mlir.lower_fun(_plain_tangent, multiple_results=False))
 mlir.register_lowering(_backward, mlir.lower_fun(_plain_backward, multiple_results=True))
-mlir.register_lowering(_forward, mlir.lower_fun(_kernel_forward, multiple_results=False), platform="cuda")
-mlir.register_lowering(_backward, mlir.lower_fun(_kernel_backward, multiple_results=True), platform="cuda")
+_cuda_forward, _cuda_backward = (
+    _where_it_fits(*both) for both in ((_kernel_forward, _plain_forward), (_kernel_backward, _plain_backward))
+)
+mlir.register_lowering(_forward, mlir.lower_fun(_cuda_forward, multiple_results=False), platform="cuda")
+mlir.register_lowering(_backward, mlir.lower_fun(_cuda_backward, multiple_results=True), platform="cuda")

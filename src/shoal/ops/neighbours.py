@@ -3,8 +3,8 @@
 `k_nearest` is written for one world and batched by its own `vmap` rule. On CUDA it is a hand-written kernel
 (`kernels/`), everywhere else plain JAX; `plain_k_nearest` is the plain form, and the reference.
 
-On an H200 the kernel takes 0.60 ms for 2,000 worlds of 1,000 agents, k = 10 (`lax.top_k`: 100 ms), and 29 µs for 1,000
-of 110 (the plain form: 414 µs). On a CPU, in milliseconds of one core:
+What the kernel takes on an H200 is in `benchmarks/results/neighbours.json`. The plain form on a CPU, in milliseconds of
+one core:
 
 | worlds x agents, k | rounds | `top_k` | two-level rounds | cells, not exact |
 |---|---|---|---|---|
@@ -20,15 +20,21 @@ a form that may miss neighbours where agents crowd.
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.custom_batching import custom_vmap
 
 from shoal.core.errors import require, require_positive
 from shoal.ops import kernels
+from shoal.ops.kernels import choices, trust
 
+PREFIX = "shoal_nearest_"
+CAPABILITY = 7.5
+"""The least of a device for the kernels: that of the code that they ship as."""
 _SHARED_BYTES = 47 * 1024  # available to a block on any CUDA device, less the kernel's own use
 _WAITING = 24  # two bytes each: the kernel's WAITING
 _MANY = 180  # agents, from which on sorting them into cells pays
@@ -50,6 +56,7 @@ def k_nearest(position: jax.Array, alive: jax.Array, k: int) -> tuple[jax.Array,
     require_positive("k_nearest", k=k)
     require(position.ndim == 2 and position.shape[1] == 2, "k_nearest", "position", position.shape, "shape [n, 2]")
     require(alive.shape == position.shape[:1], "k_nearest", "alive", alive.shape, f"shape {position.shape[:1]}")
+    choices.report("neighbour search", find_problem(position.shape[0], k))
     index = _batched(k)(lax.stop_gradient(position)[None].astype(jnp.float32), alive[None])[0]
     return jnp.maximum(index, 0), index >= 0
 
@@ -60,12 +67,10 @@ def _batched(k: int):
 
     @custom_vmap
     def search(position: jax.Array, alive: jax.Array) -> jax.Array:
-        return lax.platform_dependent(
-            position,
-            alive,
-            cuda=functools.partial(_kernel, k=k),
-            default=jax.vmap(functools.partial(plain_k_nearest, k=k)),
-        )
+        plain = jax.vmap(functools.partial(plain_k_nearest, k=k))
+        if find_problem(position.shape[1], k) not in (None, trust.NO_DEVICE):
+            return plain(position, alive)
+        return lax.platform_dependent(position, alive, cuda=functools.partial(_kernel, k=k), default=plain)
 
     @search.def_vmap
     def _(axis_size: int, in_batched: list[bool], position: jax.Array, alive: jax.Array) -> tuple[jax.Array, bool]:
@@ -79,22 +84,77 @@ def _batched(k: int):
     return search
 
 
+def find_problem(n: int, k: int) -> str | None:
+    """The reason why worlds of `n` agents are searched by the plain form on this machine; None if by a kernel."""
+    return trust.find_problem(make_trial(*_kernel_of(n, k)))
+
+
+def make_trial(form: str, slots: int) -> trust.Trial:
+    """The trial of one kernel of the search."""
+    measure = functools.partial(_measure_difference, form, slots)
+    name, instead = f"{form}, {slots} slots", "neighbours are searched in plain XLA"
+    return trust.Trial("neighbours", name, CAPABILITY, instead, measure, 0.0)
+
+
+def is_kernel(equation: Any) -> bool:
+    """Whether an operation of a traced program is the kernel."""
+    name = dict(equation.params.get("attributes", ())).get("name", "") if equation.primitive.name == "ffi_call" else ""
+    return str(name).startswith(PREFIX)
+
+
+def _measure_difference(form: str, slots: int) -> float:
+    """The share of neighbours that the kernel finds otherwise than the plain form, among agents on a grid.
+
+    All distances are whole numbers, and many are equal: there is one right answer.
+    """
+    n = _MANY // 2 if form == "brute" else 2 * _MANY
+    random = np.random.default_rng(0)
+    position = jnp.asarray(random.integers(0, 30, (5, n, 2)), jnp.float32)
+    alive = jnp.asarray(random.random((5, n)) < 0.7)
+    plain = jax.vmap(functools.partial(plain_k_nearest, k=slots))
+    kernel = functools.partial(lax.platform_dependent, cuda=functools.partial(_kernel, k=slots), default=plain)
+    found, expected = (np.asarray(jax.jit(way)(position, alive)) for way in (kernel, plain))
+    return float(np.mean(found != expected))
+
+
+def _kernel_of(n: int, k: int) -> tuple[str, int]:
+    """The kernel that searches worlds of `n` agents: its form, and how many neighbours it keeps in registers."""
+    slots = next((slots for slots in kernels.SLOTS if slots >= k), kernels.SLOTS[-1])
+    fits = _shared_bytes(n, slots) <= _SHARED_BYTES
+    return ("cells" if n >= _MANY and fits else "brute"), slots
+
+
+def _threads(n: int) -> int:
+    return min(128 if n <= 128 else 256, 32 * math.ceil(n / 32))
+
+
+def _side(n: int, slots: int) -> int:
+    """Cells along one side of a world."""
+    return max(1, round(math.sqrt(n * _CELLS_FOR_SLOTS / slots)))
+
+
+def _shared_bytes(n: int, slots: int) -> int:
+    """What sorting a whole world into cells takes of a block's memory."""
+    return 12 * n + 4 * (_side(n, slots) ** 2 + 1) + 2 * _WAITING * _threads(n)
+
+
 def _kernel(position: jax.Array, alive: jax.Array, k: int) -> jax.Array:
     """The search as a CUDA kernel. Small worlds and those too large for shared memory are searched by brute force."""
     worlds, n, _ = position.shape
-    slots = next((slots for slots in kernels.SLOTS if slots >= k), kernels.SLOTS[-1])
-    result = jax.ShapeDtypeStruct((worlds, n, k), jnp.int32)
-    threads = min(128 if n <= 128 else 256, 32 * math.ceil(n / 32))
-    side = max(1, round(math.sqrt(n * _CELLS_FOR_SLOTS / slots)))
-    waiting = 2 * _WAITING * threads
-    shared = 12 * n + 4 * (side * side + 1) + waiting
-    sizes = jnp.array([n, k, side], jnp.int32)
-    if n < _MANY or shared > _SHARED_BYTES:
-        name, grid, shared = "brute", (worlds, math.ceil(n / threads)), waiting
-    else:
-        name, grid = "cells", (worlds, 1)
-    name = f"shoal_nearest_{name}_{slots}"
-    return kernels.call(name, result, position, alive, sizes, grid=grid, threads=threads, shared=shared)
+    form, slots = _kernel_of(n, k)
+    threads = _threads(n)
+    sizes = jnp.array([n, k, _side(n, slots)], jnp.int32)
+    brute = form == "brute"
+    return kernels.call(
+        f"{PREFIX}{form}_{slots}",
+        jax.ShapeDtypeStruct((worlds, n, k), jnp.int32),
+        position,
+        alive,
+        sizes,
+        grid=(worlds, math.ceil(n / threads) if brute else 1),
+        threads=threads,
+        shared=2 * _WAITING * threads if brute else _shared_bytes(n, slots),
+    )
 
 
 def plain_k_nearest(position: jax.Array, alive: jax.Array, k: int) -> jax.Array:

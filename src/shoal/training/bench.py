@@ -23,9 +23,11 @@ from shoal.core.errors import require_positive
 from shoal.core.types import PyTree
 from shoal.core.version import VERSION
 from shoal.envs.wrappers import Wrapper
+from shoal.ops.kernels.choices import record_choices
 from shoal.training.devices import AXIS, make_mesh
 from shoal.training.experiment import Experiment, make_world
 from shoal.training.fused import make_fused_program
+from shoal.training.kernel_use import describe_kernels
 from shoal.training.memory import SMALLER, Need, largest, need_of, require_room
 from shoal.training.program import MAX_UPDATES
 
@@ -81,7 +83,7 @@ def bench_env(
     experiment = Experiment(env=id, env_options=options or {}, wrappers=wrappers)
     env = make_world(experiment)
     mesh = make_mesh(num_envs, 1, devices)
-    _check_memory(experiment, num_envs, num_steps, mesh.size)
+    kernels = _check_memory(experiment, num_envs, num_steps, mesh.size)
     program, specs = _spread_rollout(Vectorised(env, num_envs // mesh.size), num_steps, mesh)
     placed = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
     worlds = jax.jit(Vectorised(env, num_envs).reset, out_shardings=placed)(jax.random.key(seed))
@@ -100,7 +102,7 @@ def bench_env(
     sums = {name: float(value) for name, value in vars(timings[-1]["last"]).items()}
     return (
         {"env": id, "options": options or {}, "wrappers": experiment.to_dict()["wrappers"]}
-        | {"num_envs": num_envs, "num_steps": num_steps}
+        | {"num_envs": num_envs, "num_steps": num_steps, "kernels": kernels}
         | result
         | {"checksum": sums}
     )
@@ -120,22 +122,31 @@ def _spread_rollout(share: Vectorised, num_steps: int, mesh: jax.sharding.Mesh) 
     return jax.jit(spread, donate_argnums=0), specs
 
 
-def _check_memory(experiment: Experiment, num_envs: int, num_steps: int, devices: int) -> None:
-    """Raises if the copies do not fit into memory; the error gives the largest number that does."""
+def _check_memory(experiment: Experiment, num_envs: int, num_steps: int, devices: int) -> str:
+    """Raises if the copies do not fit into memory; the error gives the largest number that does.
+
+    What comes back are the parts of the program that run as kernels, see `kernel_use`.
+    """
     require_counts("bench", num_envs=num_envs, num_steps=num_steps)
     env = make_world(experiment)
 
     @functools.cache
-    def need(copies: int) -> Need:
+    def trace(copies: int) -> tuple[Need, str]:
         all_of_them = Vectorised(env, copies)
         shapes = jax.eval_shape(all_of_them.reset, jax.random.key(0))
-        return need_of(shapes, jax.make_jaxpr(lambda worlds: random_rollout(all_of_them, worlds, num_steps))(shapes))
+        with record_choices() as choices:
+            jaxpr = jax.make_jaxpr(lambda worlds: random_rollout(all_of_them, worlds, num_steps))(shapes)
+        return need_of(shapes, jaxpr), describe_kernels(jaxpr, choices)
+
+    def need(copies: int) -> Need:
+        return trace(copies)[0]
 
     def advice() -> str:
         most = largest(need, num_envs, devices, devices)
         return SMALLER if most is None else f"The largest num_envs that fits is {most:,}."
 
     require_room(f"{experiment.env} with {num_envs:,} copies", need(num_envs), advice, devices)
+    return trace(num_envs)[1]
 
 
 def bench_train(
@@ -164,7 +175,8 @@ def bench_train(
     agents = sum(group.size for group in program.setup.spec.groups.values())
     steps = count * experiment.num_envs * experiment.num_steps * experiment.num_seeds
     result = _result(timings, steps, agents, compile_s, program.mesh)
-    return {"experiment": experiment.to_dict()} | result | {"updates": count * sum(t["calls"] for t in timings)}
+    updates = count * sum(timing["calls"] for timing in timings)
+    return {"experiment": experiment.to_dict(), "kernels": program.kernels} | result | {"updates": updates}
 
 
 def versions() -> dict[str, str]:

@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -33,10 +33,12 @@ from shoal.core.extensions import is_own
 from shoal.core.host import HostEnvProxy
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
+from shoal.ops.kernels.choices import record_choices
 from shoal.ops.replay import is_replay, num_bytes
 from shoal.training import checkpoint, nan_guard, records
 from shoal.training.devices import AXIS, make_mesh, make_mesh_of_hosts, place
 from shoal.training.experiment import Experiment, Setup
+from shoal.training.kernel_use import describe_kernels
 from shoal.training.local_program import LocalProgram
 from shoal.training.memory import Need, device_bytes, largest, need_of, on_host, require_room, size
 from shoal.training.program import MAX_UPDATES, CompiledProgram, Tally
@@ -62,6 +64,14 @@ class Carry(struct.PyTreeNode):
     latch: nan_guard.Latch
 
 
+class Traced(NamedTuple):
+    """One update, traced. metrics: their shapes. kernels: the parts of it that run as kernels, see `kernel_use`."""
+
+    local: LocalProgram
+    metrics: dict[str, Any]
+    kernels: str
+
+
 @dataclasses.dataclass(frozen=True)
 class FusedProgram(CompiledProgram[Carry]):
     """An experiment, compiled: `init` makes the carry, `advance` makes updates. Built by `build`.
@@ -80,18 +90,24 @@ class FusedProgram(CompiledProgram[Carry]):
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return tuple(self.traced[1])
+        return tuple(self.traced.metrics)
 
     @functools.cached_property
-    def traced(self) -> tuple[LocalProgram, dict[str, Any]]:
-        """One update as every device makes it, and its metrics' shapes; nothing is computed.
+    def traced(self) -> Traced:
+        """One update as every device makes it; nothing is computed.
 
         The code of worlds and learners is traced here alone: what is compiled repeats the operations found.
         """
         update = functools.partial(self.update, axis=self.axis)
         spread = self.spread(jax.vmap(update) if self.stacked else update, self.specs())
-        whole, (_, metrics) = jax.make_jaxpr(spread, return_shape=True)(self.shapes())
-        return LocalProgram.of(whole), metrics
+        with record_choices() as choices:
+            whole, (_, metrics) = jax.make_jaxpr(spread, return_shape=True)(self.shapes())
+        local = LocalProgram.of(whole)
+        return Traced(local, metrics, describe_kernels(local.jaxpr, choices))
+
+    @property
+    def kernels(self) -> str:
+        return self.traced.kernels
 
     @property
     def trainings(self) -> int:
@@ -101,7 +117,7 @@ class FusedProgram(CompiledProgram[Carry]):
     @functools.cached_property
     def need(self) -> Need:
         """The memory it needs, from its trace."""
-        carry, (local, metrics) = self.shapes(), self.traced
+        carry, (local, metrics, _) = self.shapes(), self.traced
         whole = () if on_host() else carry.learners  # without replays, which are split
         whole = jax.tree.map(lambda leaf: () if is_replay(leaf) else leaf, whole, is_leaf=is_replay)
         table = 2 * 4 * MAX_UPDATES * len(metrics) * self.trainings  # of the running call and of the one being read
@@ -144,7 +160,7 @@ class FusedProgram(CompiledProgram[Carry]):
 
     def step(self, carry: Carry, axis: str | None) -> tuple[Carry, jax.Array]:
         del axis  # the program was traced with it
-        local, metrics = self.traced
+        local, metrics, _ = self.traced
         carry, made = jax.tree.unflatten(jax.tree.structure((carry, metrics)), local(*jax.tree.leaves(carry)))
         return carry, self.row(made, axis=-1)
 

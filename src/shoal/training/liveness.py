@@ -75,14 +75,14 @@ class _Program:
         """Values that must be materialised because of the operations that read them."""
         forced = {var for var in self.jaxpr.outvars if not isinstance(var, jax_core.Literal)}
         for equation in self.jaxpr.eqns:
-            if equation.primitive.name in WHOLE or _programs(equation):
+            if equation.primitive.name in WHOLE or programs_of(equation):
                 forced |= {var for var in equation.invars if not isinstance(var, jax_core.Literal)}
         return forced
 
     def _results(self, number: int, equation: Any, forced: set) -> None:
         name = equation.primitive.name
         carried = _carried(equation)
-        whole = name in WHOLE or bool(_programs(equation)) or name.startswith(REDUCING)
+        whole = name in WHOLE or bool(programs_of(equation)) or name.startswith(REDUCING)
         for i, var in enumerate(equation.outvars):
             if name in IN_PLACE:
                 self.roots[var] = self._of(equation.invars[:1])
@@ -107,7 +107,7 @@ class _Program:
         return most
 
 
-def _programs(equation: Any) -> list[Any]:
+def programs_of(equation: Any) -> list[Any]:
     """The programs inside an operation: of a loop, a branch, a function."""
     found = []
     for value in equation.params.values():
@@ -120,11 +120,11 @@ def _programs(equation: Any) -> list[Any]:
 
 def _branch(platforms: Sequence[Sequence[str] | None]) -> int:
     """Which of the branches of `jax.lax.platform_dependent` this machine compiles; None is the one for all others."""
-    return next(i for i, names in enumerate(platforms) if names is None or _platform() in names)
+    return next(i for i, names in enumerate(platforms) if names is None or platform_name() in names)
 
 
 @functools.cache
-def _platform() -> str:
+def platform_name() -> str:
     """The platform of this machine, by the name that programs are lowered for."""
     device = jax.local_devices()[0]
     if device.platform != "gpu":
@@ -134,7 +134,7 @@ def _platform() -> str:
 
 def _inner(equation: Any) -> int:
     """Memory that an operation needs while it runs, besides its results."""
-    programs = _programs(equation)
+    programs = programs_of(equation)
     if not programs:
         return 0
     most = max(peak_bytes(program) for program in programs)
@@ -148,7 +148,7 @@ def _carried(equation: Any) -> dict[int, int]:
     params = equation.params
     if equation.primitive.name == "scan":
         # By their axes, because versions of jax differ in their parameters: scanned arrays have one more axis outside.
-        (body,) = _programs(equation)
+        (body,) = programs_of(equation)
         count = sum(_rank(out) == _rank(new) for out, new in zip(equation.outvars, body.outvars, strict=True))
         scanned = sum(_rank(given) > _rank(one) for given, one in zip(equation.invars, body.invars, strict=True))
         first = len(equation.invars) - scanned - count

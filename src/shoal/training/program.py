@@ -162,6 +162,11 @@ class Program(abc.ABC, Generic[C]):
     def check(self) -> None:
         """Refuses what can be known to fail before anything is compiled, such as too little memory."""
 
+    @property
+    def kernels(self) -> str:
+        """One line: which of its parts run as hand-written kernels here (`kernel_use`); empty if none could."""
+        return ""
+
     @abc.abstractmethod
     def begin(self) -> C:
         """The carry before the first update, with the weights of other runs for learners with `weights`."""

@@ -255,7 +255,8 @@ def _chosen(works: Sequence[Work], part: str) -> list[Work]:
 def _brief(row: Mapping[str, Any]) -> str:
     if "refused" in row:
         return f"{row['work']}: left out: {row['refused']}"
-    return f"{row['work']}: {format_count(row['env_steps_per_s'])} env steps/s"
+    kernels = f"; {row['kernels']}" if row["kernels"] else ""
+    return f"{row['work']}: {format_count(row['env_steps_per_s'])} env steps/s{kernels}"
 
 
 def _suite_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -289,4 +290,6 @@ def _finish(result: dict[str, Any], json: bool) -> None:
     table.add_row(f"{format_count(result['env_steps_per_cpu_s'])}", "env steps per CPU second")
     table.add_row(f"{result['compile_s']:.2f} s", "to compile")
     table.add_row(str(result["devices"]), f"x {result['device']}")
+    if result["kernels"]:
+        table.add_row("", result["kernels"])
     console().print(table)

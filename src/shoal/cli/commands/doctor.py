@@ -20,6 +20,7 @@ from shoal.core.errors import install_command
 from shoal.core.extensions import problems
 from shoal.core.version import DISTRIBUTION
 from shoal.networks.own_torsos import TORSOS as TORSOS  # what packages declare is looked at too
+from shoal.ops import mlp, neighbours
 from shoal.ops.kernels import trust
 from shoal.training.bench import versions
 from shoal.training.devices import num_cores, use_compilation_cache
@@ -51,6 +52,11 @@ PURPOSES = {
     "wandb": "Weights & Biases: --log wandb",
 }
 """What Shoal can do with packages that it can do without."""
+KERNELS = {
+    "small networks": mlp.make_trial([(32, 64, 64, 16)], "tanh"),
+    "the neighbour search": neighbours.make_trial("brute", 10),
+}
+"""What is tried here for each of those that there are kernels for; others are tried when a program needs them."""
 FOR_OTHERS = ("all", "viz", "cuda", "cuda12", "cuda13")
 """Extras that are not looked for: sums of others, and GPUs, with their own advice."""
 
@@ -81,7 +87,8 @@ def _examine() -> dict[str, Any]:
         "devices": [_device(device) for device in jax.local_devices()],
         "cores": num_cores(),
         "versions": versions(),
-        "mlp_kernels": trust.find_problem() or "used",
+        **{f"{trial.source}_kernels": trust.find_problem(trial) or "used" for trial in KERNELS.values()},
+        "distrusted_kernels": trust.find_kept_problems(),
         "cache": _cache(Path(use_compilation_cache())),
         "packages": packages,
         "browser": browser,
@@ -164,8 +171,11 @@ def _show(report: dict[str, Any]) -> None:
     table.add_row("versions", ", ".join(f"{name} {version}" for name, version in report["versions"].items()))
     cache = report["cache"]
     table.add_row("compilation cache", f"{cache['folder']} ({cache['programs']} files, {format_size(cache['bytes'])})")
-    kernels = report["mlp_kernels"]
-    table.add_row("kernels of small networks", kernels if kernels == "used" else f"not used: {kernels}")
+    for name, trial in KERNELS.items():
+        verdict = report[f"{trial.source}_kernels"]
+        table.add_row(f"kernels of {name}", verdict if verdict == "used" else f"not used: {verdict}")
+    for name, problem in report["distrusted_kernels"].items():
+        table.add_row(f"not used: {name}", problem)
     table.add_row("browser", report["browser"] or "none found")
     for extra in dict.fromkeys(package["extra"] for package in report["packages"]):
         own = [package for package in report["packages"] if package["extra"] == extra]

@@ -1,57 +1,132 @@
-"""Whether the kernels of `ops.mlp` are used here: they are tried once per device and version, and the verdict is kept.
+"""Whether the hand-written kernels are used here: each is tried once per device and version, and the verdict is kept.
 
 A device may be too old for them, a driver may refuse their code, or they may disagree with their plain twin. Then the
-plain form is used; that is said once, and `shoal doctor` shows it.
+plain form is used; that is said once, and `shoal doctor` shows it. `ops.mlp` and `ops.neighbours` name what is tried:
+the kernels that a program is about to use, and no others.
 """
 
+import dataclasses
 import functools
-import itertools
 import json
+import re
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from shoal.core.errors import ShoalError
 from shoal.core.files import read_json, write_atomically
 from shoal.ops.kernels import fingerprint
 
-LEAST_CAPABILITY = 8.0
-TOLERANCE = 1e-2
-"""Relative error of outputs and gradients that is accepted; TF32 gives about 1e-3."""
+NO_DEVICE = "no CUDA device"
+FILE = "shoal_kernels.json"
+"""Where verdicts are kept, in the folder of compiled programs; None stands for a kernel that is right."""
+TRANSIENT = re.compile(
+    "RESOURCE_EXHAUSTED|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED|out of memory|OUT_OF_MEMORY", re.IGNORECASE
+)
+"""Errors that say nothing about a kernel: the next process tries again."""
+DRIVER = Path("/proc/driver/nvidia/version")
 
 
-@functools.cache
-def find_problem() -> str | None:
-    """The reason why the kernels are not used on this machine; None if they are."""
-    device = jax.local_devices()[0]
-    if device.platform != "gpu":
-        return "no CUDA device"
-    capability = float(getattr(device, "compute_capability", 0))
-    if capability < LEAST_CAPABILITY:
-        return f"compute capability {capability}, they need {LEAST_CAPABILITY}"
-    versions = f"{device.client.platform_version}, jax {jax.__version__}, {fingerprint('mlp')}"
-    problem = keep_verdict(f"{device.device_kind}, {versions}", jax.config.values["jax_compilation_cache_dir"])
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """Kernels that are compared with their plain twin.
+
+    source: the `.cu` file that they are made from. name: which of them. capability: the least of a device that has
+    them. instead: the plain form, as the beginning of a sentence. measure: computes both; how far apart they are, of
+    which `tolerance` is accepted.
+    """
+
+    source: str
+    name: str
+    capability: float
+    instead: str
+    measure: Callable[[], float] = dataclasses.field(compare=False)
+    tolerance: float
+
+
+def find_problem(trial: Trial) -> str | None:
+    """The reason why these kernels are not used on this machine; None if they are. It is said once."""
+    limit = find_limit(trial.capability)
+    if limit == NO_DEVICE:
+        return limit
+    problem = limit or _find_verdict(trial, device_key())
     if problem:
-        warnings.warn(f"small networks are computed layer by layer, without the kernels: {problem}", stacklevel=2)
+        _say_once(f"{trial.instead}, without the kernel: {problem}")
     return problem
 
 
-def keep_verdict(key: str, folder: str | None) -> str | None:
-    """The verdict of an earlier trial, else that of a new one, which is kept in the folder of compiled programs."""
-    file = Path(folder) / "shoal_kernels.json" if folder else None
+def find_limit(capability: float) -> str | None:
+    """The reason why this machine's device has no kernels at all that need this capability; None if it may."""
+    device = jax.local_devices()[0]
+    if device.platform != "gpu" or "rocm" in device.client.platform_version.lower():
+        return NO_DEVICE
+    found = float(getattr(device, "compute_capability", 0))
+    return f"compute capability {found}, it needs {capability}" if found < capability else None
+
+
+def device_key() -> str:
+    """What verdicts depend on, besides the kernels: the device, the driver, and what compiles them."""
+    device = jax.local_devices()[0]
+    compiler = " ".join(device.client.platform_version.split())
+    return f"{device.device_kind}, driver {find_driver()}, {compiler}, jax {jax.__version__}"
+
+
+def find_driver() -> str:
+    """The version of NVIDIA's driver, as Linux gives it."""
+    try:
+        found = re.search(r"\b\d+\.\d+(\.\d+)?\b", DRIVER.read_text())
+    except OSError:
+        found = None
+    return found[0] if found else "unknown"
+
+
+@functools.cache  # within a process the answer stays, whatever it was: a program should not change half-way
+def _find_verdict(trial: Trial, device: str) -> str | None:
+    key = f"{device}, {trial.source} {fingerprint(trial.source)}, {trial.name}"
+    return keep_verdict(trial, key, jax.config.values["jax_compilation_cache_dir"])
+
+
+def keep_verdict(trial: Trial, key: str, folder: str | None) -> str | None:
+    """The verdict of an earlier trial, else that of a new one, which is kept in the folder unless it may pass."""
+    file = Path(folder) / FILE if folder else None
     verdicts = _read(file) if file else {}
-    if key not in verdicts:
-        with ThreadPoolExecutor(1) as thread:  # this one may be tracing a program, where nothing can be computed
-            verdicts[key] = thread.submit(_try).result()
-        if file:
-            _write(file, verdicts)
-    return verdicts[key]
+    if key in verdicts:
+        return verdicts[key]
+    with ThreadPoolExecutor(1) as thread:  # this one may be tracing a program, where nothing can be computed
+        problem, lasts = thread.submit(_try, trial).result()
+    if file and lasts:
+        _write(file, _read(file) | {key: problem})  # read again: others may have tried something in the meantime
+    return problem
 
 
-def _read(file: Path) -> dict[str, str | None]:
+def find_kept_problems() -> dict[str, str]:
+    """What earlier trials on this device found wrong, by kernel."""
+    folder, device = jax.config.values["jax_compilation_cache_dir"], f"{device_key()}, "
+    kept = _read(Path(folder) / FILE) if folder else {}
+    return {key.removeprefix(device): problem for key, problem in kept.items() if problem and key.startswith(device)}
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    warnings.warn(text, stacklevel=4)
+
+
+def _try(trial: Trial) -> tuple[str | None, bool]:
+    """The verdict, and whether it will be the same next time."""
+    try:
+        error = trial.measure()
+    except jax.errors.JaxRuntimeError as refusal:
+        return f"the device refused it: {str(refusal).splitlines()[0]}", not TRANSIENT.search(str(refusal))
+    if error <= trial.tolerance:  # not so for NaN either
+        return None, True
+    return f"it disagrees with the plain form by {error:.1e}, at most {trial.tolerance:g} is right", True
+
+
+def _read(file: Path) -> dict[str, Any]:
     try:
         found = read_json(file)
     except (OSError, ValueError, ShoalError):
@@ -60,41 +135,9 @@ def _read(file: Path) -> dict[str, str | None]:
     return found if sound else {}
 
 
-def _write(file: Path, verdicts: dict[str, str | None]) -> None:
+def _write(file: Path, verdicts: dict[str, Any]) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps(verdicts))
     except (OSError, ShoalError):
         pass  # it is tried again next time
-
-
-def _try() -> str | None:
-    """Compares the kernels with their plain twin on a small network."""
-    from shoal.ops.mlp import mlp, plain_mlp
-
-    widths = (20, 64, 48, 7)
-    keys = jax.random.split(jax.random.key(0), 8)
-    with jax.default_matmul_precision("highest"):
-        layers = [
-            (jax.random.normal(keys[i], shape) / shape[0] ** 0.5, jax.random.normal(keys[i + 3], shape[1:]))
-            for i, shape in enumerate(itertools.pairwise(widths))
-        ]
-        x = jax.random.normal(keys[6], (300, widths[0]))
-
-        def loss(layers, x, compute):
-            y = jax.vmap(compute, (None, 0))(layers, x)
-            return jnp.sum(jnp.sin(y)), y
-
-        def results(compute):
-            return jax.jit(jax.grad(lambda layers, x: loss(layers, x, compute), (0, 1), has_aux=True))(layers, x)
-
-        try:
-            fast = results(lambda layers, x: mlp([x], [layers], "tanh")[0])
-        except jax.errors.JaxRuntimeError as error:
-            return f"the device refused them: {str(error).splitlines()[0]}"
-        plain = results(lambda layers, x: plain_mlp(x, layers, "tanh"))
-        pairs = zip(jax.tree.leaves(fast), jax.tree.leaves(plain), strict=True)
-        error = max(float(jnp.linalg.norm(a - b) / jnp.linalg.norm(b)) for a, b in pairs)
-    if error <= TOLERANCE:
-        return None
-    return f"they disagree with the plain form by {error:.1e}, at most {TOLERANCE} is right"

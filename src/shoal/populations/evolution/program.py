@@ -22,6 +22,7 @@ from shoal.batching.rollout import Policies, Uniform
 from shoal.core.checks import require_counts
 from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.types import PyTree
+from shoal.ops.kernels.choices import record_choices
 from shoal.populations.evolution.genome import Genome, genome_of
 from shoal.populations.evolution.hybrid import Hybrid
 from shoal.populations.evolution.members import EpisodeStats, PopulationActor, copy_ids, play, with_stats
@@ -31,6 +32,7 @@ from shoal.training import checkpoint, records
 from shoal.training.devices import make_mesh
 from shoal.training.experiment import Experiment, Setup
 from shoal.training.fused import check_compiled, policies_of
+from shoal.training.kernel_use import describe_kernels
 from shoal.training.memory import SMALLER, Need, largest, need_of, on_host, require_room
 from shoal.training.program import CompiledProgram, Tally
 from shoal.training.run import check_weights, weights_from
@@ -105,11 +107,16 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
         return tuple(self._traced[1])
 
     @functools.cached_property
-    def _traced(self) -> tuple[Any, dict[str, Any]]:
-        """One generation as a jaxpr, and its metrics' shapes; nothing is computed."""
+    def _traced(self) -> tuple[Any, dict[str, Any], str]:
+        """One generation as a jaxpr, its metrics' shapes, and the parts that run as kernels; nothing is computed."""
         generation = functools.partial(self._generation, axis=None)
-        jaxpr, (_, metrics) = jax.make_jaxpr(generation, return_shape=True)(self.shapes())
-        return jaxpr, metrics
+        with record_choices() as choices:
+            jaxpr, (_, metrics) = jax.make_jaxpr(generation, return_shape=True)(self.shapes())
+        return jaxpr, metrics, describe_kernels(jaxpr, choices)
+
+    @property
+    def kernels(self) -> str:
+        return self._traced[2]
 
     @functools.cached_property
     def need(self) -> Need:

@@ -117,6 +117,10 @@ class PBTProgram(CompiledProgram[PBTState]):
     def metric_shape(self) -> tuple[int, ...]:
         return (self.plan.members,)
 
+    @property
+    def kernels(self) -> str:
+        return self.inner.kernels
+
     @functools.cached_property
     def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return (*self.inner.names, SCORE, *(f"pbt/{name}" for name in self.plan.over), SOURCE)
