@@ -95,15 +95,19 @@ class Population:
             mixtures[player] = np.ones(1) if number is not None else np.asarray(self.mixtures[player], np.float64)
         return Contender(name, self.setup, rows, mixtures, samples=not self.config.greedy)
 
-    def plot(self, metric: str = "nash_conv", axes: Any = None) -> Any:
-        """Draws a figure of the history over iterations; as `Run.plot`."""
+    def plot(self, metric: str = "nash_conv", axes: Any = None, label: str | None = None) -> Any:
+        """Draws a figure of the history over iterations; as `Run.plot`.
+
+        axes: those of another population, to draw both; label: what a legend then calls this one.
+        """
         known = dict.fromkeys(name for line in self.history for name, value in line.items() if _is_number(value))
         if metric not in known:
             raise unknown_name("metric", metric, known)
         lines = [line for line in self.history if metric in line]
         iterations, values = (np.array([line[name] for line in lines], float) for name in ("iteration", metric))
         env = self.config.experiment.env
-        return plot_curves({metric: Band(iterations, values)}, title=env, label=metric, axes=axes, over="iterations")
+        curves = {label or metric: Band(iterations, values)}
+        return plot_curves(curves, title=env, label=metric, axes=axes, over="iterations")
 
     def __repr__(self) -> str:
         line = self.history[-1]
