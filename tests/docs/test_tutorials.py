@@ -133,6 +133,7 @@ def test_a_cell_shows_what_it_prints_and_its_last_value():
     ("code", "said"),
     [("1 / 0", "ZeroDivisionError"), ("import warnings\nwarnings.warn('careful')", "it warns: UserWarning: careful")],
 )
+@pytest.mark.filterwarnings("default")
 def test_a_cell_that_fails_or_warns_is_an_error(code, said):
     with pytest.raises(builder.CellError, match=said):
         builder.run_cell(code, {}, 1)

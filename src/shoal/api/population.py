@@ -13,6 +13,7 @@ from shoal.api.figures import describe_iteration
 from shoal.api.seats import Side
 from shoal.core.errors import unknown_name
 from shoal.core.types import PyTree
+from shoal.populations.bank import Member, PolicyBank
 from shoal.populations.crossplay import Contender
 from shoal.populations.game import Game
 from shoal.populations.inspect_population import require_networks
@@ -59,10 +60,17 @@ class Population:
 
     def policies(self, player: str) -> list[PyTree]:
         """The weights of a player's policies, oldest first."""
+        bank = self._bank(player)
+        return [bank[i] for i in range(len(bank.members))]
+
+    def members(self, player: str) -> list[Member]:
+        """Where a player's policies come from, oldest first: `parent`, `born` and, in a league, `info["role"]`."""
+        return list(self._bank(player).members)
+
+    def _bank(self, player: str) -> PolicyBank:
         if player not in self.state.banks:
             raise unknown_name("player", player, self.state.banks)
-        bank = self.state.banks[player]
-        return [bank[i] for i in range(len(bank.members))]
+        return self.state.banks[player]
 
     def side(self, number: int | None = None) -> Side:
         """What plays for it in a match: every player's mixture or, by its number, one policy of each."""
