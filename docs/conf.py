@@ -13,8 +13,9 @@ author = "The Shoal authors"
 copyright = "the Shoal authors; Apache-2.0"
 version = release = VERSION
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_design", "sphinx_copybutton", "repository", "docstrings"]
-exclude_patterns = ["_*", "**/.ipynb_checkpoints"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_design", "sphinx_copybutton", "repository", "docstrings"]
+exclude_patterns = ["_*", "**/.ipynb_checkpoints", "tutorials/*.md"]  # their notebooks are shown: build_tutorials.py
+nb_execution_mode = "off"
 nitpicky = False  # types in signatures are not all documented; links in the pages are checked anyway
 
 myst_enable_extensions = ["html_image", "deflist", "colon_fence"]

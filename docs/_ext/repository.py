@@ -3,9 +3,10 @@
 A page named in `BORROWED` has one line in this folder, which links to a file of the root; the site shows that file in
 its place. Links from any page to a borrowed file lead to that page. Other files of the repository are linked to
 `project.urls.Repository` of `pyproject.toml` if that is set; otherwise files are offered as downloads, and folders,
-which cannot be, lead to the page about benchmarks.
+which cannot be, lead to the page about benchmarks. Notebooks offer themselves as downloads, too.
 """
 
+import json
 import os
 import re
 import tomllib
@@ -58,13 +59,28 @@ def rewrite_links(text: str, base: Path, page: Path, url: str | None) -> str:
 
 def read_source(app, name: str, source: list[str]) -> None:
     """Called by Sphinx with every page before it is parsed."""
-    page = DOCS / f"{name}.md"
-    if page.exists():
+    page = Path(app.env.doc2path(name))
+    if page.suffix == ".ipynb":
+        source[0] = rewrite_notebook(source[0], page, app.config.repository_url)
+    elif page.exists():
         borrowed = ROOT / BORROWED[name] if name in BORROWED else page
         text = borrowed.read_text() if borrowed.exists() else page.read_text()
         if not text.startswith("# "):
             text = page.read_text().partition("\n")[0] + "\n\n" + text  # a table alone: the page's own title
         source[0] = rewrite_links(text, borrowed.parent, page, app.config.repository_url)
+
+
+def rewrite_notebook(text: str, page: Path, url: str | None) -> str:
+    """A notebook with links as the site needs them, and one to its own file below the title."""
+    notebook = json.loads(text)
+    for number, cell in enumerate(notebook["cells"]):
+        if cell["cell_type"] == "markdown":
+            written = rewrite_links("".join(cell["source"]), page.parent, page, url)
+            if number == 0:
+                title, _, rest = written.partition("\n")
+                written = f"{title}\n\n{{download}}`This page as a notebook <{page.name}>`\n{rest}"
+            cell["source"] = written
+    return json.dumps(notebook)
 
 
 def note_dependency(app, env, names) -> list[str]:

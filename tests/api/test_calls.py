@@ -172,7 +172,11 @@ def test_exact_psro_knows_its_nash_conv(tmp_path):
     loaded = shoal.load(tmp_path / "kuhn")
     assert loaded.nash_conv == grown.nash_conv
     assert shoal.resume(loaded, progress=False).history == grown.history
-    assert grown.plot().get_lines()[0].get_ydata()[-1] == grown.nash_conv
+    axes = grown.plot(label="first")
+    assert grown.plot(axes=axes, label="second") is axes
+    assert axes.get_lines()[0].get_ydata()[-1] == grown.nash_conv
+    assert len({line.get_color() for line in axes.get_lines()}) == 2
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["first", "second"]
     with pytest.raises(OptionError, match="is a population, whose policies"):
         shoal.evaluate(tmp_path / "kuhn")
 

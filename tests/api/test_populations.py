@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import shoal
-from shoal.core.errors import OptionError
+from shoal.core.errors import OptionError, UnknownNameError
 
 FAST = {"algorithm": "a2c", "learning_rate": 0.1}  # policies that differ after two updates
 TINY = {"num_envs": 8, "num_steps": 4, "total_env_steps": 64, "hidden": (4,), "episodes": 16} | FAST
@@ -49,7 +49,19 @@ def test_a_population_that_is_grown_further_is_one_that_was_grown_at_once(grown)
 def test_so_is_a_league(tmp_path):
     options = {"exploit_every": 2, **TINY, **QUIET}
     few = shoal.league("cards/kuhn", tmp_path / "kuhn", iterations=1, **options)
-    assert_same(shoal.resume(few, iterations=2, **QUIET), shoal.league("cards/kuhn", iterations=2, **options))
+    more = shoal.resume(few, iterations=2, **QUIET)
+    assert_same(more, shoal.league("cards/kuhn", iterations=2, **options))
+    roles = sorted((member.born, member.info["role"]) for member in more.members("player_1")[1:])
+    assert roles == [(1, "main"), (2, "league_exploiter"), (2, "main"), (2, "main_exploiter")]
+
+
+def test_members_say_where_policies_come_from(grown):
+    _, more, _ = grown
+    members = more.members("player_0")
+    assert [member.born for member in members] == [0, 1, 2, 3, 4]
+    assert len(members) == len(more.policies("player_0"))
+    with pytest.raises(UnknownNameError, match="unknown player 'player_2'"):
+        more.members("player_2")
 
 
 def test_what_cannot_be_grown_further(grown, tmp_path):

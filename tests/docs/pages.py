@@ -20,7 +20,7 @@ from shoal.cli import main
 from shoal.cli.app import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("get-started", "concepts", "how-to", "coming-from", "tutorials", "reference")
+FOLDERS = ("get-started", "concepts", "how-to", "coming-from", "reference")
 PAGES = sorted(
     path.relative_to(ROOT / "docs").as_posix() for name in FOLDERS for path in (ROOT / "docs" / name).glob("*.md")
 )

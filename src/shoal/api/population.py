@@ -14,6 +14,7 @@ from shoal.api.seats import Side
 from shoal.core.checks import is_number
 from shoal.core.errors import unknown_name
 from shoal.core.types import PyTree
+from shoal.populations.bank import Member, PolicyBank
 from shoal.populations.crossplay import Contender
 from shoal.populations.game import Game
 from shoal.populations.inspect_population import require_networks
@@ -60,10 +61,17 @@ class Population:
 
     def policies(self, player: str) -> list[PyTree]:
         """The weights of a player's policies, oldest first."""
+        bank = self._bank(player)
+        return [bank[i] for i in range(len(bank.members))]
+
+    def members(self, player: str) -> list[Member]:
+        """Where a player's policies come from, oldest first: `parent`, `born` and, in a league, `info["role"]`."""
+        return list(self._bank(player).members)
+
+    def _bank(self, player: str) -> PolicyBank:
         if player not in self.state.banks:
             raise unknown_name("player", player, self.state.banks)
-        bank = self.state.banks[player]
-        return [bank[i] for i in range(len(bank.members))]
+        return self.state.banks[player]
 
     def side(self, number: int | None = None) -> Side:
         """What plays for it in a match: every player's mixture or, by its number, one policy of each."""
@@ -96,15 +104,19 @@ class Population:
             mixtures[player] = np.ones(1) if number is not None else np.asarray(self.mixtures[player], np.float64)
         return Contender(name, self.setup, rows, mixtures, samples=not self.config.greedy)
 
-    def plot(self, metric: str = "nash_conv", axes: Any = None) -> Any:
-        """Draws a figure of the history over iterations; as `Run.plot`."""
+    def plot(self, metric: str = "nash_conv", axes: Any = None, label: str | None = None) -> Any:
+        """Draws a figure of the history over iterations; as `Run.plot`.
+
+        axes: those of another population, to draw both; label: what a legend then calls this one.
+        """
         known = dict.fromkeys(name for line in self.history for name, value in line.items() if is_number(value))
         if metric not in known:
             raise unknown_name("metric", metric, known)
         lines = [line for line in self.history if metric in line]
         iterations, values = (np.array([line[name] for line in lines], float) for name in ("iteration", metric))
         env = self.config.experiment.env
-        return plot_curves({metric: Band(iterations, values)}, title=env, label=metric, axes=axes, over="iterations")
+        curves = {label or metric: Band(iterations, values)}
+        return plot_curves(curves, title=env, label=metric, axes=axes, over="iterations")
 
     def __repr__(self) -> str:
         line = self.history[-1]

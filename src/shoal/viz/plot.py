@@ -29,10 +29,11 @@ def plot_curves(
 ) -> Any:
     """Draws curves by name into new axes, or into those given; pyplot is not touched. over: what their steps are.
 
-    New axes show themselves in a notebook; `axes.figure.savefig(path)` keeps them.
+    New axes show themselves in a notebook; `axes.figure.savefig(path)` keeps them. In axes that have curves already,
+    colours go on.
     """
     axes = shown_axes(1, 1, 1, (7.0, 4.0))[0] if axes is None else axes
-    for number, (name, curve) in enumerate(curves.items()):
+    for number, (name, curve) in enumerate(curves.items(), start=len(axes.lines)):
         colour = PALETTE[(number + 1) % len(PALETTE)]
         mark = "o" if len(curve.steps) == 1 else None
         axes.plot(curve.steps, curve.middle, color=colour, label=name, linewidth=1.8, marker=mark)
@@ -42,7 +43,7 @@ def plot_curves(
     axes.set_xlabel(over)
     axes.set_ylabel(label, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
-    if len(curves) > 1:
+    if len(axes.lines) > 1:
         axes.legend(frameon=False)
     return axes
 
