@@ -458,6 +458,8 @@ def resume_and_report(kind: type[PolicyRunView[Any]], run: RunFolder, options: R
     pictures: dict[str, str | None] = {name: str(file) for name, file in files.items()}
     if not all(file.exists() for file in files.values()):
         pictures = _pictures(out, run, policies, meta["update"])
+    with mirroring(run.path, options.mirror, resumed=True):
+        pass
     if view.options.json:
         standing = meta.get(run.config.kind, {})
         result = TrainingResult(policies, meta["update"], [], meta["seconds"], 0.0, standing=standing)
