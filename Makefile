@@ -20,7 +20,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 
 $(VENV)/.dev: $(VENV)/.installed
 	$(PIP) 'pip>=25.1' # the first that knows dependency groups
-	$(PIP) -e '.[plot,tensorboard,video,evolution,bridges,cluster,ui,onnx]' --group dev
+	$(PIP) -e '.[plot,tensorboard,video,evolution,bridges,cluster,storage,ui,onnx]' --group dev
 	@touch $@
 
 setup: $(VENV)/.dev ## Install everything that development needs

@@ -28,8 +28,9 @@ BLOCK = re.compile(
     r"(?:<!-- (?P<mark>refused|needs: \w+|not run: [^>]+?) -->\n\n?)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
-SMALL = {"total_env_steps": 2048, "num_envs": 16, "num_steps": 8, "num_seeds": 2, "episodes": 16, "eval_every": 1024,
-         "iterations": 1, "generations": 2, "population": 16, "members": 2, "interval": 1, "seconds": 0.2}  # fmt: skip
+SMALL = {"total_env_steps": 2048, "total_timesteps": 512, "num_envs": 16, "num_steps": 8, "num_seeds": 2,
+         "episodes": 16, "eval_every": 1024, "iterations": 1, "generations": 2, "population": 16, "members": 2,
+         "interval": 1, "seconds": 0.2}  # fmt: skip
 """The most of each that is run, on the command line and in Python."""
 TRAINS = ("train", "sweep", "pbt")
 MOST_WORDS = 900

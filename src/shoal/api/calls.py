@@ -57,6 +57,7 @@ from shoal.training.experiment import Config, Experiment, Learner, Setup
 from shoal.training.host_stages import TIMEOUT
 from shoal.training.loggers import Loggers
 from shoal.training.loop import Saving, TrainingResult
+from shoal.training.mirror import check_url, is_url, locate_run, mirroring
 from shoal.training.roll import Hosts
 from shoal.training.run import RunFolder, default_path, load_policies
 from shoal.training.runner import Local
@@ -91,6 +92,7 @@ class Work:
     env_workers: int = 0
     env_timeout: float = TIMEOUT
     scenes: int | None = None
+    mirror: str | None = None
 
     def __post_init__(self):
         places = "a folder, or 'auto' for one below runs/"
@@ -105,6 +107,8 @@ class Work:
         require(self.listener is None or callable(self.listener), "shoal", "listener", self.listener, "a function")
         seconds = isinstance(self.checkpoint_seconds, int | float) and self.checkpoint_seconds > 0
         require(seconds, "shoal", "checkpoint_seconds", self.checkpoint_seconds, "a number greater than 0")
+        if self.mirror is not None:
+            check_url(self.mirror)
         Observers((), self.callbacks, self.loggers or ())  # what is missing is said before anything else is done
 
     def folder(self, config: Config, by: str | None = None) -> Path | None:
@@ -183,6 +187,7 @@ def train(
     env_workers: int = 0,
     env_timeout: float = TIMEOUT,
     scenes: int | None = None,
+    mirror: str | None = None,
     **options: Any,
 ) -> Run:
     """Trains: `shoal.train("mappo/simple_spread", total_env_steps=2e6, num_seeds=5, learning_rate=3e-4)`.
@@ -210,7 +215,8 @@ def train(
     `keep_checkpoints` of them are kept. env_workers, env_timeout: processes that step environments of other libraries
     (0: this one), and the seconds after which one counts as hung. scenes: points along the learning curve at which an
     episode is kept in the folder, to be watched by `shoal watch RUN --history`; by default 20 in runs that take longer
-    than 20 s, 0: none.
+    than 20 s, 0: none. mirror: a URL such as "s3://bucket/runs", to which the run folder is copied while it is trained;
+    `shoal.load` and `shoal.resume` take that of the run, "s3://bucket/runs/NAME".
     """
     names = {name: value for name, value in locals().items() if name not in ("target", "options")}
     experiment, work = _read("shoal.train", target, {**names, **options})
@@ -345,7 +351,8 @@ def make_population(experiment: Experiment, options: Mapping[str, Any], oracle: 
 def load(path: str | Path, checkpoint: str | int | None = None) -> Run | Population:
     """A run by its folder; of a population, the `Population`.
 
-    checkpoint: "best" in evaluation, or the one of that update; by default the newest.
+    path: also the URL of a run that is mirrored, which is fetched to `runs/`. checkpoint: "best" in evaluation, or the
+    one of that update; by default the newest.
     """
     return load_folder(path, checkpoint)
 
@@ -354,7 +361,7 @@ def load_folder(path: str | Path, checkpoint: str | int | None = None) -> Run | 
     """As `load`; errors name options as the command line does."""
     prepare()
     require(isinstance(path, str | Path), "shoal.load", "path", path, "the folder of a run")
-    path = find_run(path)
+    path = locate_run(path)
     if run_kinds.kind_of(path) == run_kinds.PSRO:
         require(checkpoint is None, "shoal.load", "checkpoint", checkpoint, "left out: a population keeps its newest")
         config = open_population(path)
@@ -379,7 +386,7 @@ def resume(
 
     total_env_steps: a larger total than before, to train a run further, also one that is finished; iterations: the same
     of a population. loggers: by default those that it had by name. Other options: devices, cluster, hosts, callbacks,
-    progress, listener, checkpoint_seconds, checkpoint_every, env_workers, env_timeout, scenes.
+    progress, listener, checkpoint_seconds, checkpoint_every, env_workers, env_timeout, scenes, mirror.
     """
     prepare()
     kinds = "a run, a population, or the folder of one"
@@ -387,7 +394,7 @@ def resume(
     path = run if isinstance(run, str | Path) else run.path
     if path is None:
         raise OptionError("shoal.resume: this run is in memory alone. Train it with a run_dir to go on with it later.")
-    path = find_run(path)
+    path = locate_run(path)
     work = Work(**take(Work, options, leave=("run_dir",)))
     for name in options:
         known = [field.name for field in dataclasses.fields(Work) if field.name != "run_dir"]
@@ -400,9 +407,11 @@ def resume(
             f"shoal.resume: this run was loaded as it was after {run.update} updates, but a run goes on from its "
             f"newest checkpoint. To do that, give its folder: shoal.resume({str(path)!r})."
         )
-    with work.told(opened.config, fresh=False) as told:
-        result = runner.resume(path, on=work.on(opened.config, path), **longer, **told)
-    return _give(opened.config, result, None if work.hosts and not work.hosts.leads else path)
+    kept = None if work.hosts and not work.hosts.leads else path
+    with mirroring(path, work.mirror if kept else None, resumed=True):
+        with work.told(opened.config, fresh=False) as told:
+            result = runner.resume(path, on=work.on(opened.config, path), **longer, **told)
+        return _give(opened.config, result, kept)
 
 
 @names_arguments
@@ -426,7 +435,7 @@ def evaluate(
     """
     prepare()
     episodes, stepping = as_whole(int, episodes), {"env_workers": env_workers, "env_timeout": env_timeout}
-    if isinstance(what, str | Path) and is_run(what):
+    if isinstance(what, str | Path) and (is_url(what) or is_run(what)):
         what, checkpoint = _load_run(what, "shoal.evaluate", checkpoint), None
     if isinstance(what, Run):
         allowed = "left out for a run that is loaded already: see shoal.load(path, checkpoint=...)"
@@ -522,9 +531,11 @@ def _read_ranges(
 def _run(config: Config, work: Work, by: str | None = None) -> Any:
     """Runs a config to its end, and shows how far it is. by: what it is trained by, for the name of a folder."""
     path, on = work.folder(config, by), work.on(config)
-    with work.told(config) as told:
-        result = runner.run(config, path, on=on, **told)
-    return _give(config, result, path)
+    leads = work.hosts is None or work.hosts.leads
+    with mirroring(path, work.mirror if leads else None):
+        with work.told(config) as told:
+            result = runner.run(config, path, on=on, **told)
+        return _give(config, result, path)
 
 
 def _give(config: Config, result: TrainingResult, path: Path | None) -> Run | Population | SweepResult:

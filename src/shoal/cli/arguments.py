@@ -37,6 +37,7 @@ Folder = Annotated[DisallowNone[str | None], arg(metavar="DIR")]
 """A folder to be made. Its path goes through `resolve_path`."""
 File = Annotated[DisallowNone[str | None], arg(metavar="FILE")]
 """A file to be written. Its path goes through `resolve_path`."""
+Url = Annotated[DisallowNone[str | None], arg(metavar="URL")]
 ClusterAddress = Annotated[DisallowNone[str | None], arg(metavar="auto|ADDRESS")]
 
 HELP, HELP_ALL, DESCRIBE = ("-h", "--help"), "--help-all", "--describe-options"

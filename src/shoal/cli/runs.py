@@ -25,6 +25,7 @@ from shoal.cli.arguments import (
     Logs,
     RunArgument,
     Section,
+    Url,
     options_from,
     parse,
     scan,
@@ -56,6 +57,7 @@ from shoal.training.experiment import Config, Experiment
 from shoal.training.loggers import Logger, make_loggers, recorded_loggers
 from shoal.training.loop import TrainingResult
 from shoal.training.metrics import read_metrics
+from shoal.training.mirror import check_url, mirroring
 from shoal.training.roll import Hosts
 from shoal.training.run import RunFolder, default_path, load_policies, weights_sha256
 from shoal.training.run_kinds import EVOLUTION, KINDS, TRAINING, check_new, is_slim, kind_of
@@ -79,6 +81,7 @@ class WorkOptions:
     devices: Count = None  # use only the first N devices (on a CPU, cores); by default as many as speed it up
     imports: Imports = ()  # a Python file that registers worlds, algorithms, torsos or presets
     log: Logs = ()  # send metrics elsewhere too: csv, tensorboard, wandb, as wandb:project=mine; none: nowhere else
+    mirror: Url = None  # copy the run there while it is made, for example to s3://bucket/runs; by default nowhere
     json: Flag = False  # one JSON object on stdout, everything else on stderr
 
 
@@ -222,6 +225,8 @@ def check_options(options: WorkOptions, prog: str) -> None:
     """Refuses numbers that mean nothing."""
     check_devices(options.devices)
     require_positive(prog, **{name: value for name in SAVING if (value := vars(options).get(name)) is not None})
+    if options.mirror is not None:
+        check_url(options.mirror)
     if names := _loggers(options):
         make_loggers(names)  # what is missing is said before anything else is done
 
@@ -467,6 +472,8 @@ def resume_and_report(kind: type[PolicyRunView[Any]], run: RunFolder, options: R
     pictures: dict[str, str | None] = {name: str(file) for name, file in files.items()}
     if not all(file.exists() for file in files.values()):
         pictures = _pictures(out, run, policies, meta["update"])
+    with mirroring(run.path, options.mirror, resumed=True):
+        pass
     if view.options.json:
         standing = meta.get(run.config.kind, {})
         result = TrainingResult(policies, meta["update"], [], meta["seconds"], 0.0, standing=standing)
@@ -522,6 +529,12 @@ def run_and_report(view: RunView[Any]) -> int:
         say(out, view.kernels)
     if view.over:
         say(out, detail)
+    with mirroring(path, view.options.mirror, resumed=not view.fresh):
+        return view.finish(out, _make(view, out, detail))
+
+
+def _make(view: RunView[Any], out: Console, detail: str) -> TrainingResult:
+    path = view.run.path
     try:
         with view.showing(out) as listener:
             names = _loggers(view.options)
@@ -529,15 +542,13 @@ def run_and_report(view: RunView[Any]) -> int:
                 names = () if view.fresh else recorded_loggers(path)
             more = {"listener": listener, "loggers": [*names, _Announcement(out, detail)], **view.saving}
             if view.fresh:
-                told = runner.run(view.run.config, path, on=view.on, **more)
-            else:
-                longer = {"total_env_steps": view.total_env_steps, "iterations": view.iterations}
-                told = runner.resume(path, on=view.on, **longer, **more)
+                return runner.run(view.run.config, path, on=view.on, **more)
+            longer = {"total_env_steps": view.total_env_steps, "iterations": view.iterations}
+            return runner.resume(path, on=view.on, **longer, **more)
     except KeyboardInterrupt:  # while compiling, or twice: what was saved last is what there is
         if (path / "config.json").exists():
             say(out, f"stopped. Go on with: {view.hints('resume')}", style="bold yellow")
         raise
-    return view.finish(out, told)
 
 
 def _pictures(out: Console, run: RunFolder, policies: dict[str, PyTree], update: int) -> dict[str, str | None]:

@@ -18,7 +18,7 @@ from shoal.api.figures import format_count as format_count
 from shoal.api.figures import format_duration as format_duration
 from shoal.api.figures import format_size as format_size
 from shoal.api.figures import pluralise as pluralise
-from shoal.core.zoo import find_run
+from shoal.training.mirror import locate_run
 
 GUTTER = 2
 """Columns between those of a list."""
@@ -59,8 +59,8 @@ def resolve_path(path: str) -> Path:
 
 
 def resolve_run(path: str) -> Path:
-    """The folder of a run that was meant by what was typed, which may be `zoo/NAME`."""
-    return find_run(path, _began_in)
+    """The folder of a run that was meant by what was typed, which may be `zoo/NAME`, or a URL: then it is fetched."""
+    return locate_run(path, _began_in)
 
 
 def display_path(path: Path) -> str:

@@ -29,6 +29,7 @@ PURPOSES = {
     "ale-py": "Atari games of one player",
     "dm-env": "environments with DeepMind's interface: dm_env:my.module:make",
     "evosax": "more strategies for shoal evolve",
+    "fsspec": "runs in shared or object storage: --mirror file:///shared/runs",
     "gymnasium": "Gymnasium's environments: gymnasium:CartPole-v1",
     "gymnax": "gymnax's environments: gymnax:CartPole-v1",
     "imageio-ffmpeg": "films as MP4: shoal watch RUN --mp4",

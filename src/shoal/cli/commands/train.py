@@ -38,6 +38,7 @@ FURTHER = {
     "--checkpoint-minutes",
     "--checkpoint-every",
     "--scenes",
+    "--mirror",
     "--log",
     "--hosts",
     "--host-index",
