@@ -12,6 +12,7 @@ from shoal.ui.endpoints import live
 from shoal.ui.server import Site, _Server
 from tests.chromium import Browser, find_browser
 from tests.ui.folders import make_run
+from tests.ui.gallery import make_runs
 
 TOKEN = "a-token-for-tests"
 NASTY = "<img src=x onerror=window.hacked=1>"
@@ -30,14 +31,8 @@ def _cache_elsewhere(tmp_path_factory):
 def root(tmp_path_factory):
     """Six runs: of two algorithms, one stopped, one with markup in its name, one that cannot be read."""
     root = tmp_path_factory.mktemp("runs")
-    make_run(root / "spread_ippo_1", level=-32, seed=1, notes={"tags": ["baseline"], "note": "the first"})
-    make_run(root / "spread_ippo_2", level=-31, seed=2, num_seeds=5)
-    make_run(root / "spread_mappo_1", algorithm="mappo", level=-24, seed=3, learning_rate=1e-3)
-    make_run(root / "tag_ippo_1", env="mpe/simple_tag", level=-10, lines=30, total_lines=60, num_seeds=1)
+    make_runs(root)
     make_run(root / NASTY, notes={"tags": ["<b>bold</b>"], "note": "</script><script>window.hacked=1</script>"})
-    broken = root / "broken"
-    broken.mkdir()
-    (broken / "config.json").write_text('{"format": 1, "shoal"')
     return root
 
 

@@ -4,24 +4,7 @@ import json
 
 import pytest
 
-from tests.ui.test_ui_screens import COMPARED
-
-SCREENS = {
-    "runs": "#/runs",
-    "grouped": "#/runs?group=env",
-    "nothing": "#/runs?q=nothing-has-this-name",
-    "run": "#/run/spread_ippo_1",
-    "settings": "#/run/spread_ippo_1?tab=settings",
-    "files": "#/run/spread_ippo_1?tab=files",
-    "commands": "#/run/spread_ippo_1?tab=commands",
-    "unreadable": "#/run/broken",
-    "compare": COMPARED,
-    "to-compare": "#/compare",
-    "new": "#/new?target=mpe%2Fsimple_tag&--env.num-good=2",
-    "environments": "#/environments",
-    "environment": "#/environments/mpe/simple_tag",
-}
-"""Addresses that every rule is tried on."""
+from tests.ui.gallery import SCREENS
 
 
 def violations(page, axe: str) -> list[str]:

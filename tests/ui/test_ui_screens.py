@@ -11,8 +11,8 @@ import pytest
 from shoal.ui.export import write_export
 from tests.ui.conftest import NASTY
 from tests.ui.folders import REPLAY, append_lines, keep_scene, make_lines, make_run
+from tests.ui.gallery import COMPARED
 
-COMPARED = "#/compare?run=spread_ippo_1&run=spread_ippo_2&run=spread_mappo_1"
 _NAMES = "[...document.querySelectorAll('tr[data-name]')].map((row) => row.dataset.name)"
 
 
