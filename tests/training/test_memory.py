@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from shoal import presets
+from shoal.algorithms import PPO
 from shoal.core.errors import OptionError
 from shoal.core.host import SerialHostBatch
 from shoal.ops.neighbours import k_nearest
@@ -19,7 +20,7 @@ from shoal.training import evaluate as evaluating
 from shoal.training import host, liveness, memory
 from shoal.training.bench import bench_env
 from shoal.training.evaluate import evaluate
-from shoal.training.experiment import Experiment
+from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import make_fused_program
 from shoal.training.liveness import num_bytes, peak_bytes
 from shoal.training.memory import Need
@@ -96,6 +97,21 @@ def test_too_many_copies_are_refused_with_the_number_that_fits(eight):
     assert (
         memory.find_shortage(make_fused_program(dataclasses.replace(asked, num_envs=fits), 1).need.times(2)) is not None
     )
+
+
+@pytest.mark.parametrize(("num_envs", "minibatches"), [(1000, 4), (4, 4)])
+def test_too_many_steps_are_refused_with_the_number_that_fits(eight, num_envs, minibatches):
+    """It is the experience that does not fit; fewer copies would do as well, where there can be fewer."""
+    learners = {"team": Learner(PPO(minibatches=minibatches))}
+    asked = Experiment("control/cartpole", learners=learners, num_envs=num_envs, num_steps=2_000_000_000 // num_envs)
+    with pytest.raises(OptionError) as refused:
+        make_fused_program(asked, 1)
+    words = str(refused.value)
+    assert ("The largest num_envs that fits is" in words) == (num_envs > minibatches)
+    fits = int(re.search(r"With all copies, the largest num_steps that fits is ([\d,]+)\.", words)[1].replace(",", ""))
+    need = make_fused_program(asked.replace(num_steps=fits), 1).need
+    assert memory.find_shortage(need) is None
+    assert memory.find_shortage(need.times(2)) is not None
 
 
 def test_worlds_of_too_many_agents_are_refused_at_once(eight):

@@ -371,10 +371,10 @@ def check_memory(program: FusedProgram, whole: Need) -> None:
     experiment, devices = program.experiment, program.mesh.size
 
     @functools.cache
-    def need(num_envs: int) -> Need:
-        if num_envs == experiment.num_envs:
+    def need(num_envs: int, num_steps: int = experiment.num_steps) -> Need:
+        if (num_envs, num_steps) == (experiment.num_envs, experiment.num_steps):
             return whole
-        smaller = experiment.replace(num_envs=num_envs).setup
+        smaller = experiment.replace(num_envs=num_envs, num_steps=num_steps).setup
         return dataclasses.replace(program, setup=smaller).need
 
     def advice() -> str:
@@ -383,9 +383,13 @@ def check_memory(program: FusedProgram, whole: Need) -> None:
         if most is not None:
             return f"At most {most:,} trainings side by side fit (num_seeds x points)."
         most = largest(need, experiment.num_envs, copies_unit(experiment) * devices, devices)
+        fewer = largest(functools.partial(need, experiment.num_envs), experiment.num_steps, devices=devices)
+        alone = "" if program.trainings == 1 else " in one training"
+        steps = "" if fewer is None else f"With all copies, the largest num_steps that fits{alone} is {fewer:,}."
         if most is not None:
-            alone = "" if program.trainings == 1 else " in one training"
-            return f"The largest num_envs that fits{alone} is {most:,}."
+            return f"The largest num_envs that fits{alone} is {most:,}. {steps}".rstrip()
+        if steps:
+            return steps
         least = copies_unit(experiment) * devices
         few = f"Not even {least} cop{'ies' if least > 1 else 'y'} would" if experiment.num_envs > least else "It cannot"
         return f"{few} fit: use a smaller world (fewer agents), fewer steps (num_steps) or a smaller network."
