@@ -19,6 +19,7 @@ WANTED = [
     "ui",
     "video",
     "cluster",
+    "storage",
     "evolution",
     "bridges",
     "torch",
