@@ -20,6 +20,7 @@ WANTED = [
     "ui",
     "video",
     "cluster",
+    "storage",
     "evolution",
     "bridges",
     "torch",

@@ -26,7 +26,7 @@ import uuid
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from shoal.core.errors import OptionError, RunError, ShoalError, require, shell_command
 from shoal.core.files import LEFTOVER, check_folder, make_folder, open_file, sync_folder
@@ -65,7 +65,7 @@ class Mirror:
             run_kinds.check_new(self.folder)
         try:
             self._written = self._admitted()
-        except OptionError:
+        except ShoalError:
             raise
         except Exception as error:
             self._warn(error)
@@ -95,8 +95,12 @@ class Mirror:
             self._written = self._admitted()
         present, found = self.store.sizes(), {}
         for name in self._names():
-            with contextlib.suppress(FileNotFoundError):  # an old checkpoint, removed meanwhile
-                found[name] = self._copy_file(name, present)
+            try:
+                file = open_file(self.folder / name, "rb")
+            except FileNotFoundError:  # an old checkpoint, removed meanwhile
+                continue
+            with file:
+                found[name] = self._copy_file(name, file, present)
         before, index = self._written, Index(origin_of(self.folder), found)
         if index == before or run_kinds.CONFIG not in found:
             return
@@ -136,16 +140,15 @@ class Mirror:
                 names = [f"{part}/{entry.name}".lstrip("/") for entry in os.scandir(self.folder / part)]
                 yield from sorted(name for name in names if NAME.fullmatch(name))
 
-    def _copy_file(self, name: str, present: dict[str, int]) -> Stored:
-        with open_file(self.folder / name, "rb") as file:
-            now = os.fstat(file.fileno())
-            mark = (now.st_ino, now.st_size, now.st_mtime_ns)
-            known = self._known.get(name)
-            stored = known[1] if known and known[0] == mark else Stored(now.st_size, hash_of(file, now.st_size))
-            if present.get(stored.path(name)) != stored.bytes:
-                file.seek(0)
-                self.store.upload(stored.path(name), file, stored.bytes)
-            self._known[name] = mark, stored
+    def _copy_file(self, name: str, file: IO[bytes], present: dict[str, int]) -> Stored:
+        now = os.fstat(file.fileno())
+        mark = (now.st_ino, now.st_size, now.st_mtime_ns)
+        known = self._known.get(name)
+        stored = known[1] if known and known[0] == mark else Stored(now.st_size, hash_of(file, now.st_size))
+        if present.get(stored.path(name)) != stored.bytes:
+            file.seek(0)
+            self.store.upload(stored.path(name), file, stored.bytes)
+        self._known[name] = mark, stored
         return stored
 
     def _warn(self, error: Exception, what: str = "") -> None:
