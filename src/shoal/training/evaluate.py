@@ -85,7 +85,7 @@ class Evaluation:
 
     def metrics(self) -> dict[str, Any]:
         """Its entries in a line of metrics."""
-        means = {f"eval/return/{side}": value for side, value in self.mean_return.items()}
+        means = {f"eval/return/{group}": value for group, value in self.mean_return.items()}
         length = np.mean(self.lengths, axis=-1).tolist()
         return means | {"eval/return": self.total_mean_return, "eval/length": length}
 

@@ -1,6 +1,6 @@
 """`shoal sweep TARGET --over OPTION=VALUES`: a grid or a random search over float hyper-parameters, in one program.
 
-`shoal sweep SWEEP` goes on with one that was stopped.
+`shoal sweep SWEEP` resumes one that was stopped.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ class SweepOptions(SteppedRunOptions):
 
 
 def run(args: Sequence[str]) -> int:
-    """Trains all points and shows which did best, or goes on with a sweep."""
+    """Trains all points and shows which did best, or resumes a sweep."""
     prepare()
     if runs.names_run(args, SWEEP):
         return runs.resume(args, "shoal sweep")
@@ -76,7 +76,7 @@ def _plan(experiment: Experiment, options: SweepOptions) -> Sweep:
 
 
 class SweepView(RunView[Sweep]):
-    """What is told of a sweep; what came of it is written down and drawn beside the run. command: as it was typed."""
+    """How a sweep is reported; its results are written down and drawn beside the run. command: as it was typed."""
 
     def __init__(
         self, run: RunFolder, on: Local, options: SweepOptions | ResumeOptions, command: str, fresh: bool = True

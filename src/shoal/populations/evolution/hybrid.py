@@ -174,7 +174,7 @@ class Hybrid:
 def return_group_rewards(vectorised: Vectorised, worlds: Worlds, record: Step) -> dict[str, jax.Array]:
     """Returns by return group of the current episodes, including a step's rewards."""
     gained = sum_rewards(vectorised.env, record.reward)
-    return {side: worlds.returns[side] + gained[side] for side in gained}
+    return {group: worlds.returns[group] + gained[group] for group in gained}
 
 
 def close_trajectory(whole: Experience, last: jax.Array, learning: dict[str, Any]) -> Experience:
