@@ -18,7 +18,8 @@ import jax
 
 import shoal
 import shoal.envs
-from shoal.batching.rollout import random_policies, rollout
+from shoal.batching.policies import random_policies
+from shoal.batching.rollout import rollout
 from shoal.batching.vectorise import Vectorised
 from shoal.cli.commands.listings import shapes_text
 from shoal.cli.inventory import action_text, view_shapes

@@ -12,8 +12,9 @@ import numpy as np
 from flax.errors import FlaxError
 from jax import lax
 
+from shoal.batching.policies import Actor, Policies, Uniform
 from shoal.batching.regroup import return_groups, sum_rewards, unwrap_regrouped
-from shoal.batching.rollout import Actor, Policies, Uniform, step
+from shoal.batching.rollout import step
 from shoal.core import trees
 from shoal.core.checks import require_counts
 from shoal.core.env import Env

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
+from shoal.batching.policies import ActorOutput, Policies
 from shoal.batching.regroup import sum_rewards
-from shoal.batching.rollout import ActorOutput, Policies, Step, make_experience, step
+from shoal.batching.rollout import Step, make_experience, step
 from shoal.batching.vectorise import Ended, Vectorised, Worlds
 from shoal.core import trees
 from shoal.core.algorithm import Experience

@@ -18,7 +18,7 @@ from flax import struct
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from shoal.batching.rollout import Policies, Uniform
+from shoal.batching.policies import Policies, Uniform
 from shoal.core.checks import require_counts
 from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.types import PyTree
