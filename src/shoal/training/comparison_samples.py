@@ -1,4 +1,4 @@
-"""From runs to the panels of a comparison: where seeds are judged, by what they are grouped, and what to know of them."""
+"""From runs to the panels of a comparison: where seeds are judged, how they are grouped, and notes for the reader."""
 
 import contextlib
 import dataclasses
