@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.algorithms.names import name_of
+from shoal.api.changes import as_whole
 from shoal.api.films import Cast, film_runs
 from shoal.api.replay import record_page
 from shoal.api.seats import seat_policies
-from shoal.api.targets import as_whole, attributed_to
+from shoal.api.targets import attributed_to
 from shoal.api.words import names_arguments
 from shoal.bridges.export_formats import save_policies
 from shoal.bridges.numpy_policy import export

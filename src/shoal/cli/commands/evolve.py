@@ -9,8 +9,8 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, arg
 
 from shoal.api.calls import OFF_POLICY, UNUSED, shrink_networks
+from shoal.api.changes import take
 from shoal.api.progress import summary
-from shoal.api.targets import take
 from shoal.cli import runs
 from shoal.cli.arguments import option_field, options_from, parse_pairs, repeated, scan
 from shoal.cli.runs import PolicyRunView, PoolOptions, ResumeOptions, SavedRunOptions, prepare

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import UseAppendAction, arg
 
-from shoal.api.targets import take
+from shoal.api.changes import take
 from shoal.cli import runs
 from shoal.cli.arguments import options_from
 from shoal.cli.commands.sweep import parse_over, parse_values

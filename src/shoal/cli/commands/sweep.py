@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import UseAppendAction, arg
 
+from shoal.api.changes import take
 from shoal.api.pictures import keep_sweep
-from shoal.api.targets import check_world, take
+from shoal.api.targets import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import options_from, parse_pairs, whole_number
 from shoal.cli.leaving import INTERRUPTED
