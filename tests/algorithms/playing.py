@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from shoal import Discrete, Group, Observation
-from shoal.batching.rollout import Policies, make_experience, rollout
+from shoal.batching.policies import Policies
+from shoal.batching.rollout import make_experience, rollout
 from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import Experience, LearnerSpec, Trajectory
 from shoal.core.env import describe

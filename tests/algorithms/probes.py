@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.algorithms import A2C, DDPG, DQN, PPO, PQN, SAC, Impala
-from shoal.batching.rollout import Policies
+from shoal.batching.policies import Policies
 from shoal.core.registry import register
 from shoal.networks.torsos import Network
 from shoal.testing.probes import Memory

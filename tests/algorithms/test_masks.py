@@ -9,7 +9,7 @@ import pytest
 
 from shoal import Discrete, Group, MultiDiscrete, Observation
 from shoal.algorithms import DDPG, DQN, PPO, SAC
-from shoal.batching.rollout import Uniform
+from shoal.batching.policies import Uniform
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.spaces import Box, num_logits
 from shoal.networks.torsos import Network

@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 from shoal import presets
-from shoal.api.targets import change_algorithm
+from shoal.api.changes import change_algorithm
 from shoal.core.errors import OptionError, RunError, UnknownNameError
 from shoal.training.metrics import read_metrics
 from shoal.training.run import weights_sha256

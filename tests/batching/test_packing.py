@@ -9,7 +9,8 @@ from jax import lax
 from shoal.algorithms import A2C
 from shoal.batching import step_loop
 from shoal.batching.packing import Packer
-from shoal.batching.rollout import Policies, random_policies, rollout
+from shoal.batching.policies import Policies, random_policies
+from shoal.batching.rollout import rollout
 from shoal.batching.vectorise import Vectorised, vectorise
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe

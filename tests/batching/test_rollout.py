@@ -11,7 +11,8 @@ import pytest
 from flax import struct
 
 from shoal import Discrete, Env, Group, Observation, Outcome
-from shoal.batching.rollout import Policies, make_experience, rollout
+from shoal.batching.policies import Policies
+from shoal.batching.rollout import make_experience, rollout
 from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import ActOutput, Algorithm, Traits
 from shoal.core.env import describe

@@ -13,7 +13,8 @@ import pytest
 import shoal
 from shoal.algorithms import PPO
 from shoal.batching.agents import AGENT_AXES
-from shoal.batching.rollout import ActorOutput, Policies, make_experience, rollout
+from shoal.batching.policies import ActorOutput, Policies
+from shoal.batching.rollout import make_experience, rollout
 from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe

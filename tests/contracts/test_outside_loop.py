@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from shoal.algorithms import PPO
-from shoal.batching.rollout import Policies, Step, make_experience, step
+from shoal.batching.policies import Policies
+from shoal.batching.rollout import Step, make_experience, step
 from shoal.networks.torsos import Network
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import make_fused_program

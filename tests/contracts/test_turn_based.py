@@ -6,7 +6,8 @@ import pytest
 
 from shoal import Observation
 from shoal.algorithms import PPO
-from shoal.batching.rollout import Policies, make_experience, rollout
+from shoal.batching.policies import Policies
+from shoal.batching.rollout import make_experience, rollout
 from shoal.batching.vectorise import Vectorised
 from shoal.core.algorithm import LearnerSpec
 from shoal.core.env import describe

@@ -185,6 +185,7 @@ def test_a_torso_that_knows_of_no_global_state_is_told_what_it_saw(seen):
         ({"torso": "double", "torso_options": {"width": "3"}}, "torso 'double': width must be a whole number, got '3'"),
         ({"torso": "double", "torso_options": {"shift": object()}}, "torso 'double': shift must be a tuple"),
         ({"torso_options": {"width": 3}}, "torso_options must be empty for the torso 'mlp'"),
+        ({"torso": "double", "width": 3}, r"unknown option 'width'.*go into torso_options={'width': 3}"),
         ({"torso": "counter", "recurrent": "gru"}, "recurrent must be 'none' with the torso 'counter'"),
     ],
 )

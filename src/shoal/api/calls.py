@@ -13,23 +13,13 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
+from shoal.api.changes import as_whole, change_options, take
 from shoal.api.pictures import keep_pictures, keep_sweep
 from shoal.api.places import AUTO, among_hosts, choose_place
 from shoal.api.population import Population
 from shoal.api.progress import show_progress
 from shoal.api.run import Policy, Run, read_lines, weights_of
-from shoal.api.targets import (
-    Changes,
-    Target,
-    as_whole,
-    change_options,
-    check_known,
-    is_run,
-    make_experiment,
-    open_known,
-    open_to_resume,
-    take,
-)
+from shoal.api.targets import Changes, Target, check_known, is_run, make_experiment, open_known, open_to_resume
 from shoal.api.words import names_arguments
 from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster

@@ -18,7 +18,7 @@ MOST_EPISODES = 100
 
 
 @dataclasses.dataclass(frozen=True)
-class Cast:
+class FilmedRun:
     """Who plays in a panel of a film: a setup, its policies by name, and after how many updates. name: of the run."""
 
     setup: Setup
@@ -35,14 +35,14 @@ class Cast:
 
 def film_runs(
     paths: Iterable[str | Path],
-    casts: Sequence[Cast],
+    runs: Sequence[FilmedRun],
     look: Look | None = None,
     *,
     episodes: int = 1,
     seed: int = 0,
     explore: bool = False,
 ) -> None:
-    """Records episodes of each cast and writes them side by side as a film, once for each file: its name says how.
+    """Records episodes of each run and writes them side by side as a film, once for each file: its name says how.
 
     The episodes have the seeds `seed`, `seed + 1`, ..., the same for all.
     """
@@ -52,21 +52,21 @@ def film_runs(
     for path in paths:
         check_format(path)  # what is missing is said before anything is played
     seeds = range(seed, seed + episodes)
-    panels = [Panel(cast.setup.experiment.env, cast.subtitle, record_takes(cast, seeds, explore)) for cast in casts]
+    panels = [Panel(run.setup.experiment.env, run.subtitle, record_takes(run, seeds, explore)) for run in runs]
     for path in paths:
         make_film(path, panels, look)
 
 
-def record_takes(cast: Cast, seeds: Sequence[int], explore: bool = False) -> list[Take]:
+def record_takes(run: FilmedRun, seeds: Sequence[int], explore: bool = False) -> list[Take]:
     """An episode for each seed; an environment of another library draws itself."""
-    setup = cast.setup
+    setup = run.setup
     if isinstance(unwrap_regrouped(setup.env), HostEnvProxy):
-        films = [film(setup, cast.policies, seed=seed, explore=explore) for seed in seeds]
+        films = [film(setup, run.policies, seed=seed, explore=explore) for seed in seeds]
         return [Take(shown.frames, shown.returns) for shown in films]
     recorder = recorder_of(setup, explore)
     takes = []
     for seed in seeds:
-        played = recorder(cast.policies, seed)
+        played = recorder(run.policies, seed)
         if is_empty(played.frames):
             raise NothingToSeeError(
                 f"the world {setup.experiment.env!r} does not define `scene`, so there is nothing to draw"

@@ -8,9 +8,10 @@ import jax
 import numpy as np
 
 from shoal.api.calls import prepare
+from shoal.api.changes import as_whole
 from shoal.api.entrants import Entrant, Given, check_same_world, find_entrant
 from shoal.api.seats import seat_sides
-from shoal.api.targets import as_whole, attributed_to
+from shoal.api.targets import attributed_to
 from shoal.api.words import names_arguments
 from shoal.batching.regroup import dealt_seats, seat_rewards, sum_rewards, unwrap_regrouped
 from shoal.core.env import Env

@@ -34,11 +34,11 @@ def choose_place(
     spell: Callable[[str], str] = str,
     owner: str = "",
 ) -> Local | Cluster:
-    """The machine that calls, or a cluster: the one that was named, or for a run that goes on the kind it was on.
+    """The machine that calls, or a cluster: the one that was named, or for a resumed run the kind it was on.
 
     given: what was said about the plan of a training, or else about the pool of workers. stepping: how environments of
-    other libraries are stepped. saving: options of when to save that were given. resumed: the folder of a run that goes
-    on. spell, owner: options and who takes them, as the user knows them.
+    other libraries are stepped. saving: options of when to save that were given. resumed: the folder of a resumed
+    run. spell, owner: options and who takes them, as the user knows them.
     """
     given, stepping, said = dict(given or {}), dict(stepping or {}), f"{owner}: " if owner else ""
     training, known = isinstance(config, Experiment), None

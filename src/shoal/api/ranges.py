@@ -1,6 +1,6 @@
 """Ranges of hyper-parameters: `shoal.sweep("ippo/simple_spread", learning_rate=shoal.log(1e-4, 1e-2, 8))`."""
 
-from shoal.api.targets import as_whole
+from shoal.api.changes import as_whole
 from shoal.training.sweep_plan import Range
 
 

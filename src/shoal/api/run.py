@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.algorithms.names import name_of
-from shoal.api.films import Cast, film_runs
+from shoal.api.changes import as_whole
+from shoal.api.films import FilmedRun, film_runs
 from shoal.api.replay import record_page
 from shoal.api.seats import seat_policies
-from shoal.api.targets import as_whole, attributed_to
+from shoal.api.targets import attributed_to
 from shoal.api.words import names_arguments
 from shoal.bridges.export_formats import save_policies
 from shoal.bridges.numpy_policy import export
@@ -147,15 +148,15 @@ class Run:
             if name not in Look.__dataclass_fields__:
                 raise unknown_name("argument of film", name, Look.__dataclass_fields__)
         shape = Look(**look)
-        casts = []
+        filmed = []
         for run in (self, *([beside] if isinstance(beside, Run) else beside)):
             require(isinstance(run, Run), "run.film", "beside", run, "a run, or a list of runs")
             setup, policies = run.experiment.setup, run.of_seed(seed_index)
             if opponents:
                 setup, policies = seat_policies(setup, policies, _opponents(opponents, setup), "opponents")
-            casts.append(Cast(setup, policies, run.update, run.path.name if run.path else ""))
+            filmed.append(FilmedRun(setup, policies, run.update, run.path.name if run.path else ""))
         with attributed_to(self.experiment.env, "the film"):
-            film_runs([path], casts, shape, episodes=as_whole(int, episodes), seed=seed, explore=explore)
+            film_runs([path], filmed, shape, episodes=as_whole(int, episodes), seed=seed, explore=explore)
         return Path(path)
 
     def export(

@@ -11,9 +11,10 @@ from typing import Any, Literal
 import numpy as np
 
 from shoal.api.calls import prepare
+from shoal.api.changes import as_whole
 from shoal.api.entrants import Entrant, Given, check_same_world, find_entrant
 from shoal.api.seats import find_seats
-from shoal.api.targets import as_whole, attributed_to
+from shoal.api.targets import attributed_to
 from shoal.api.words import names_arguments
 from shoal.batching.regroup import unwrap_regrouped
 from shoal.core.checks import require_counts

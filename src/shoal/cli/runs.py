@@ -1,4 +1,4 @@
-"""What all commands that train in a run folder share: options, how a run is carried out and told of, `shoal resume`."""
+"""What all commands that train in a run folder share: options, how a run is made and reported, `shoal resume`."""
 
 import abc
 import dataclasses
@@ -344,7 +344,7 @@ class Hints:
 
 
 class RunView(abc.ABC, Generic[Plan]):
-    """What is told of a run of one kind, and where it is made. Each command has its own."""
+    """How a run of one kind is reported, and where it is made. Each command has its own."""
 
     total_env_steps: int | None = None  # of a run that is trained further
     iterations: int | None = None  # of a population that is grown further
@@ -422,7 +422,7 @@ class PolicyRunView(RunView[Plan]):
 
 
 def start_and_report(kind: type["RunView[Any]"], config: Any, options: Any, prog: str, by: str | None = None) -> int:
-    """Makes a new run of a population of any kind, and tells of it. by: what trains it, for the name of the folder."""
+    """Makes a new run of a population of any kind, and reports it. by: what trains it, for the name of the folder."""
     check_options(options, prog)
     on = place_of(config, options, prog)
     check_world(config.played)

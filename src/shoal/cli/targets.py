@@ -19,16 +19,13 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 from tyro.conf import DisallowNone, OmitArgPrefixes, UseAppendAction, arg
 
 from shoal.algorithms.names import name_of, with_options
+from shoal.api.changes import NOT_OPTIONS, change_algorithm, freeze_learners, give_weights
 from shoal.api.targets import (
-    NOT_OPTIONS,
     OWN_FILE,
     attributed_to,
     build_world,
-    change_algorithm,
     changed_options,
     find_experiment,
-    freeze_learners,
-    give_weights,
     import_files,
     option_values,
 )
@@ -193,7 +190,6 @@ def _apply_options(experiment: Experiment, options: Any, args: Sequence[str], co
         experiment = freeze_learners(experiment, options.freeze, "--freeze")
         experiment = give_weights(experiment, _parse_weights(options.weights, experiment), "--weights")
         check_weights(experiment)
-    experiment.to_dict()  # refuses what a run folder could not give back
     return experiment
 
 

@@ -42,7 +42,7 @@ TASKS = {
 class Cluster:
     """A Ray cluster: the one that runs here or else a new one on this machine (`auto`), or one at an address.
 
-    plan, pool: see above; None: as the run that goes on had it, or the default. imports: files that workers import.
+    plan, pool: see above; None: as the resumed run had it, or the default. imports: files that workers import.
     launcher: what starts workers there; None: made when it is needed, see `prepare`.
     """
 
@@ -53,7 +53,7 @@ class Cluster:
     launcher: Launcher | None = None
 
     def prepare(self, config: Config, resumed: Path | None = None) -> Self:
-        """Itself, joined, with what a run needs; what it cannot do is refused. resumed: the folder that goes on."""
+        """Itself, joined, with what a run needs; what it cannot do is refused. resumed: the folder of a resumed run."""
         if isinstance(config, Experiment):
             return self._join_training(config, resumed)
         tasks = _tasks_of(config)

@@ -62,7 +62,7 @@ def default_plan(experiment: Experiment) -> ClusterPlan:
 
 
 def plan_of(folder: Path) -> ClusterPlan | None:
-    """The plan that a run was begun with; None if it was not begun on a cluster."""
+    """The plan that a run was started with; None if it was not started on a cluster."""
     try:
         data = read_json(folder / "config.json").get("cluster")
     except (OSError, ValueError, AttributeError):

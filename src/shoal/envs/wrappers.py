@@ -323,6 +323,13 @@ def wrap(env: Env, wrappers: Iterable[Wrapper]) -> Env:
     return env
 
 
+def innermost(world: Env) -> Env:
+    """A world without its wrappers."""
+    while isinstance(world, Wrapper):
+        world = world.env
+    return world
+
+
 def _with_other_views(groups: Mapping[str, Group]) -> dict[str, Group]:
     """The same groups; what they see is derived again, from what `observe` returns."""
     return {name: dataclasses.replace(group, observation=None) for name, group in groups.items()}

@@ -9,9 +9,11 @@ none) and the recurrent cell.
 """
 
 import dataclasses
+import functools
+import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import flax.linen as nn
 import jax
@@ -20,7 +22,7 @@ from flax.core import FrozenDict
 from jax import lax
 
 from shoal.core.checks import check_types
-from shoal.core.errors import require
+from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.types import PyTree
 from shoal.networks.convolution import Conv
 from shoal.networks.own_torsos import MLP, TORSOS, MemoryTorso, check_options, encode, encode_sequence
@@ -29,6 +31,8 @@ from shoal.ops.mlp import Layer, Tower
 Activation = Literal["tanh", "relu", "gelu", "silu"]
 Recurrent = Literal["none", "gru", "lstm", "min_gru"]
 ComputeDtype = Literal["float32", "bfloat16"]
+
+C = TypeVar("C")
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
@@ -41,6 +45,23 @@ _SMALL_SIDE = 8
 _MOST_LAYERS = 64
 
 
+def _explain_unknown_options(cls: type[C]) -> type[C]:
+    """`Network(torso="own", heads=4)` says that `heads` is one of `torso_options`, not only that it is unknown."""
+    make, known = cls.__init__, list(inspect.signature(cls).parameters)
+
+    @functools.wraps(make)
+    def made(self: Any, *args: Any, **options: Any) -> None:
+        unknown = {name: value for name, value in options.items() if name not in known}
+        if unknown:
+            wrong = unknown_name("option", next(iter(unknown)), known)
+            raise OptionError(f"Network: {wrong} Options of a torso of your own go into torso_options={unknown!r}")
+        make(self, *args, **options)
+
+    cls.__init__ = made
+    return cls
+
+
+@_explain_unknown_options
 @dataclasses.dataclass(frozen=True)
 class Network:
     """The architecture of a policy's networks."""

@@ -22,8 +22,8 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from shoal.batching.agents import over_agents
+from shoal.batching.policies import Policies, Situation, Uniform
 from shoal.batching.regroup import dealt_seats, unwrap_regrouped
-from shoal.batching.rollout import Policies, Situation, Uniform
 from shoal.core import trees
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env

@@ -14,7 +14,8 @@ import numpy as np
 from jax import lax
 
 from shoal.batching.agents import over_agents
-from shoal.batching.rollout import Policies, rollout
+from shoal.batching.policies import Policies
+from shoal.batching.rollout import rollout
 from shoal.core import trees
 from shoal.core.spaces import Discrete
 from shoal.core.types import Observation, PyTree

@@ -17,7 +17,7 @@ from jax import lax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from shoal.batching.rollout import Policies
+from shoal.batching.policies import Policies
 from shoal.core.env import Env
 from shoal.core.errors import WorldError
 from shoal.core.types import PyTree

@@ -14,7 +14,7 @@ from flax import struct
 
 from shoal.batching.agents import over_agents
 from shoal.batching.grouped import apply_grouped_by_policy
-from shoal.batching.rollout import PlaysBatches, Situation
+from shoal.batching.policies import PlaysBatches, Situation
 from shoal.core import trees
 from shoal.core.algorithm import ActOutput, Algorithm, Experience, LearnerSpec
 from shoal.core.keys import Use, use_key

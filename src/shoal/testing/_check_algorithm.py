@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.algorithms.registry import check_class, check_registered
-from shoal.batching.rollout import Policies, make_experience, rollout
+from shoal.batching.policies import Policies
+from shoal.batching.rollout import make_experience, rollout
 from shoal.core.algorithm import Algorithm, Experience, LearnerSpec, float_options
 from shoal.core.contract import TRACED, contract_problems
 from shoal.core.env import Env

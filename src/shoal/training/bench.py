@@ -15,7 +15,8 @@ from flax import struct
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from shoal.batching.rollout import Step, random_policies, rollout
+from shoal.batching.policies import random_policies
+from shoal.batching.rollout import Step, rollout
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.core.checks import require_counts
 from shoal.core.env import describe

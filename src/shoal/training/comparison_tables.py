@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shoal.core.errors import OptionError, require, unknown_name
+from shoal.training.comparison_panels import common_steps, on_steps
 
 if TYPE_CHECKING:
-    from shoal.training.comparison import Comparison, Panel, Sample
+    from shoal.training.comparison import Comparison
+    from shoal.training.comparison_panels import Panel, Sample
 
 TABLES = ("final", "scores", "curves", "profile", "improvement")
 """The tables there are as CSV."""
@@ -155,8 +157,6 @@ def to_marl_eval(comparison: "Comparison") -> dict[str, Any]:
     final performance. marl-eval needs the same runs and steps of all algorithms in a task, so runs are numbered, and
     the curves are taken at steps that all groups have.
     """
-    from shoal.training.comparison import common_steps, on_steps
-
     metric, found = comparison.metric.lower(), {}
     for panel in comparison.panels.values():
         for name, groups in _tasks(panel).items():

@@ -12,8 +12,9 @@ import numpy as np
 from flax.errors import FlaxError
 from jax import lax
 
+from shoal.batching.policies import Actor, Policies, Uniform
 from shoal.batching.regroup import return_groups, sum_rewards, unwrap_regrouped
-from shoal.batching.rollout import Actor, Policies, Uniform, step
+from shoal.batching.rollout import step
 from shoal.core import trees
 from shoal.core.checks import require_counts
 from shoal.core.env import Env
@@ -85,7 +86,7 @@ class Evaluation:
 
     def metrics(self) -> dict[str, Any]:
         """Its entries in a line of metrics."""
-        means = {f"eval/return/{side}": value for side, value in self.mean_return.items()}
+        means = {f"eval/return/{group}": value for group, value in self.mean_return.items()}
         length = np.mean(self.lengths, axis=-1).tolist()
         return means | {"eval/return": self.total_mean_return, "eval/length": length}
 

@@ -21,8 +21,9 @@ from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from jax.sharding import PartitionSpec as P
 
+from shoal.batching.policies import Policies
 from shoal.batching.regroup import unwrap_regrouped
-from shoal.batching.rollout import Episodes, Policies, Rollout, make_experience, rollout
+from shoal.batching.rollout import Episodes, Rollout, make_experience, rollout
 from shoal.batching.vectorise import Worlds
 from shoal.core import trees
 from shoal.core.algorithm import Replays, require_protocol

@@ -21,8 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.batching.policies import Actor, ActorOutput
 from shoal.batching.regroup import sum_rewards, to_env_actions, unwrap_regrouped
-from shoal.batching.rollout import Actor, ActorOutput, Rollout, Step, step_envs
+from shoal.batching.rollout import Rollout, Step, step_envs
 from shoal.batching.vectorise import Ended, Vectorised, Worlds
 from shoal.core.checks import require_counts
 from shoal.core.errors import NonFiniteWorldError, OptionError, WorldError, require_positive

@@ -1,4 +1,4 @@
-"""How a run ended, if an error ended it: `outcome.json` in its folder, until it goes on. Needs no JAX."""
+"""How a run ended, if an error ended it: `outcome.json` in its folder, until it is resumed. Needs no JAX."""
 
 import contextlib
 import json

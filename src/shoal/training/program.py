@@ -159,9 +159,6 @@ class Program(abc.ABC, Generic[C]):
         """The shape of a metric: empty, or the number of trainings side by side."""
         return ()
 
-    def check(self) -> None:
-        """Refuses what can be known to fail before anything is compiled, such as too little memory."""
-
     @property
     def kernels(self) -> str:
         """One line: which of its parts run as hand-written kernels here (`kernel_use`); empty if none could."""
@@ -170,6 +167,9 @@ class Program(abc.ABC, Generic[C]):
     @abc.abstractmethod
     def begin(self) -> C:
         """The carry before the first update, with the weights of other runs for learners with `weights`."""
+
+    def check(self) -> None:
+        """Refuses what can be known to fail before anything is compiled, such as too little memory."""
 
     @abc.abstractmethod
     def compiled(self, carry: C) -> Callable[[C, Any], tuple[C, Any]]:

@@ -77,7 +77,7 @@ def check_begun(folder: Path) -> None:
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint of a run folder; None if it has not begun yet. A run that lost all of them is refused."""
+    """The newest checkpoint of a run folder; None if it has not started yet. A run that lost all of them is refused."""
     check_folder(folder / "checkpoints")
     newest = checkpoint.latest(folder / "checkpoints")
     if newest is None:

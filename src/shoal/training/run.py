@@ -94,7 +94,7 @@ def open_run(path: Path, kind: str | None = TRAINING) -> RunFolder:
 
 
 def extend(run: RunFolder, **totals: int | None) -> RunFolder:
-    """The run with a larger total, which its folder has once it goes on (`keep_total`); refuses a smaller one.
+    """The run with a larger total, which its folder has once it is resumed (`keep_total`); refuses a smaller one.
 
     totals: `total_env_steps` of a training, or `iterations` of a population; None: as before.
     """

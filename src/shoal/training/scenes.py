@@ -38,7 +38,7 @@ from shoal.viz.film import encoded_frames
 from shoal.viz.replay import replay_data
 
 POINTS = 20
-"""Points that a run keeps unless told otherwise."""
+"""Points that a run keeps by default."""
 LATE = 20.0
 """Seconds of training after which a run that was not asked for scenes plays its first."""
 SHARE = 0.02

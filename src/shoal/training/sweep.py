@@ -215,13 +215,13 @@ def summarise(plan: Sweep, result: TrainingResult) -> SweepResult:
 def _measure(plan: Sweep, program: FusedProgram) -> tuple[str, ...]:
     """The columns whose sum is the return that counts."""
     env, learners = program.setup.env, program.setup.learners
-    all_sides = return_groups(env)
-    known = tuple(f"return/{side}" for side in all_sides)
+    paid = return_groups(env)
+    known = tuple(f"return/{group}" for group in paid)
     if plan.measure is None:
         swept = {
             seat for name in program.overrides for policy in learners[name][1].groups for seat in _seats(env, policy)
         }
-        return tuple(f"return/{side}" for side, own in all_sides.items() if swept & set(own))
+        return tuple(f"return/{group}" for group, own in paid.items() if swept & set(own))
     if plan.measure not in ("return", *known):
         raise OptionError(f"sweep: {unknown_name('measure', plan.measure, ['return', *known])}")
     return known if plan.measure == "return" else (plan.measure,)

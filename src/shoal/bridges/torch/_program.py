@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from shoal.batching.masked import masked_map
-from shoal.batching.rollout import Policies
+from shoal.batching.policies import Policies
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.core.algorithm import Algorithm
 from shoal.core.types import Observation, PyTree

@@ -18,7 +18,7 @@ from shoal.training.catalogue import STATUSES, Catalogue, Entry
 from shoal.training.run_kinds import CONFIG, EVOLUTION
 
 ROOTS = ("runs", "sweeps")
-"""Folders that commands make runs in, unless told otherwise."""
+"""Folders that commands make runs in, by default."""
 CURVE = 12
 """Letters of a curve."""
 MOST_SIDES_LETTERS = 32

@@ -1,4 +1,4 @@
-"""`shoal evolve TARGET --strategy NAME`: a population of policies, bred by returns. `shoal evolve RUN` goes on."""
+"""`shoal evolve TARGET --strategy NAME`: a population of policies, bred by returns. `shoal evolve RUN` resumes one."""
 
 import dataclasses
 import json
@@ -9,8 +9,8 @@ from rich.console import Console
 from tyro.conf import OmitArgPrefixes, arg
 
 from shoal.api.calls import OFF_POLICY, UNUSED, shrink_networks
+from shoal.api.changes import take
 from shoal.api.progress import summary
-from shoal.api.targets import take
 from shoal.cli import runs
 from shoal.cli.arguments import option_field, options_from, parse_pairs, repeated, scan
 from shoal.cli.runs import PolicyRunView, PoolOptions, ResumeOptions, SavedRunOptions, prepare
@@ -39,7 +39,7 @@ class EvolveOptions(SavedRunOptions, PoolOptions):
 
 
 def run(args: Sequence[str]) -> int:
-    """Evolves the policies of a world or a preset in a new run folder, or goes on with a run."""
+    """Evolves the policies of a world or a preset in a new run folder, or resumes a run."""
     prepare()
     if runs.names_run(args, EVOLUTION):
         return runs.resume(args, "shoal evolve")
@@ -89,7 +89,7 @@ def _value(key: str, text: str) -> Any:
 
 
 class EvolutionView(PolicyRunView[Evolution]):
-    """What is told of an evolution."""
+    """How an evolution is reported."""
 
     done: ClassVar[str] = "generations are bred"
 

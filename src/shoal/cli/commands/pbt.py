@@ -1,4 +1,4 @@
-"""`shoal pbt TARGET --over OPTION=RANGE`: trainings that copy the best of them and vary it. `shoal pbt RUN` goes on."""
+"""`shoal pbt TARGET --over OPTION=RANGE`: trainings that copy the best and vary it. `shoal pbt RUN` resumes one."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import UseAppendAction, arg
 
-from shoal.api.targets import take
+from shoal.api.changes import take
 from shoal.cli import runs
 from shoal.cli.arguments import options_from
 from shoal.cli.commands.sweep import parse_over, parse_values
@@ -39,7 +39,7 @@ class PbtOptions(SteppedRunOptions, PoolOptions):
 
 
 def run(args: Sequence[str]) -> int:
-    """Trains a population on a world or a preset in a new run folder, or goes on with a run."""
+    """Trains a population on a world or a preset in a new run folder, or resumes a run."""
     prepare()
     if runs.names_run(args, KIND):
         return runs.resume(args, "shoal pbt")
@@ -67,7 +67,7 @@ def _range(name: str, text: str) -> Range:
 
 
 class PBTView(PolicyRunView[PBT]):
-    """What is told of a population that is tuned."""
+    """How a population that is tuned is reported."""
 
     def opening(self) -> tuple[str, str]:
         plan = self.plan

@@ -137,7 +137,7 @@ def _check_oracle(oracle: str, options: PsroOptions | ResumeOptions) -> None:
 
 
 class PopulationView(RunView[PopulationConfig]):
-    """What is told of a population. over: whether nothing is left to be done."""
+    """How a population is reported. over: whether nothing is left to be done."""
 
     def __init__(
         self, run: RunFolder, on: Local | Cluster, options: WorkOptions, fresh: bool = True, over: bool = False

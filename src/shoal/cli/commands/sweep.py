@@ -1,6 +1,6 @@
 """`shoal sweep TARGET --over OPTION=VALUES`: a grid or a random search over float hyper-parameters, in one program.
 
-`shoal sweep SWEEP` goes on with one that was stopped.
+`shoal sweep SWEEP` resumes one that was stopped.
 """
 
 import dataclasses
@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import UseAppendAction, arg
 
+from shoal.api.changes import take
 from shoal.api.pictures import keep_sweep
-from shoal.api.targets import check_world, take
+from shoal.api.targets import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import options_from, parse_pairs, whole_number
 from shoal.cli.leaving import INTERRUPTED
@@ -44,7 +45,7 @@ class SweepOptions(SteppedRunOptions):
 
 
 def run(args: Sequence[str]) -> int:
-    """Trains all points and shows which did best, or goes on with a sweep."""
+    """Trains all points and shows which did best, or resumes a sweep."""
     prepare()
     if runs.names_run(args, SWEEP):
         return runs.resume(args, "shoal sweep")
@@ -76,7 +77,7 @@ def _plan(experiment: Experiment, options: SweepOptions) -> Sweep:
 
 
 class SweepView(RunView[Sweep]):
-    """What is told of a sweep; what came of it is written down and drawn beside the run. command: as it was typed."""
+    """How a sweep is reported; its results are written down and drawn beside the run. command: as it was typed."""
 
     def __init__(
         self, run: RunFolder, on: Local, options: SweepOptions | ResumeOptions, command: str, fresh: bool = True

@@ -1,4 +1,4 @@
-"""`shoal train TARGET`, and how a run of it goes on."""
+"""`shoal train TARGET`, and how a run of it is resumed."""
 
 import shlex
 import sys
@@ -153,7 +153,7 @@ def _warn(out: Console, run: RunFolder) -> None:
 
 
 class TrainingView(PolicyRunView[Experiment]):
-    """What is told of a training."""
+    """How a training is reported."""
 
     def opening(self) -> tuple[str, str]:
         run, where = self.run, display_path(self.run.path)

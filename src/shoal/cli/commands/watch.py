@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from rich.console import Console
 from tyro.conf import DisallowNone, Positional, arg
 
-from shoal.api.films import Cast, film_runs
+from shoal.api.films import FilmedRun, film_runs
 from shoal.api.pictures import replay, write_history
 from shoal.api.targets import attributed_to
 from shoal.cli.arguments import Checkpoint, Count, Flag, Folder
@@ -170,13 +170,13 @@ def _film(options: WatchOptions) -> int:
         ends = path.suffix.lower() == f".{kind}"
         require(ends, "shoal watch", f"--{kind}", str(path), f"the name of a file that ends with .{kind}")
         check_format(path)
-    casts, metas = [], []
+    filmed, metas = [], []
     with attributed_to(folders[0].experiment.env, "the film"):
         for folder in folders:
             setup, policies, meta = load_with(folder, options.seed_index, opponents, options.checkpoint)
-            casts.append(Cast(setup, policies, meta["update"], folder.path.name))
+            filmed.append(FilmedRun(setup, policies, meta["update"], folder.path.name))
             metas.append(meta)
-        film_runs(paths.values(), casts, look, episodes=episodes, seed=options.seed, explore=options.explore)
+        film_runs(paths.values(), filmed, look, episodes=episodes, seed=options.seed, explore=options.explore)
     if options.json:
         known = {name: [meta[name] for meta in metas] for name in ("update", "env_steps")}
         if len(metas) == 1:

@@ -46,6 +46,11 @@ class DDPPO(Recipe):
                 f"cluster: num_envs must be a multiple of {plan.learners * parts} ({plan.learners} learners x {parts} "
                 f"minibatches), got {experiment.num_envs}. Try {least}."
             )
+        if experiment.eval_every:
+            raise OptionError(
+                "cluster: learners of the recipe ddppo wait for each other in every update, also for one that "
+                f"evaluates, got eval_every {experiment.eval_every}: leave it out, or choose the recipe sync"
+            )
         if plan.backups >= plan.learners:
             raise OptionError(
                 f"cluster: backups must be less than the number of learners, {plan.learners}, got {plan.backups}"

@@ -185,7 +185,7 @@ class Coordinator:
             self.journal.write({"committed": update})
 
     def stop(self) -> None:
-        """Every worker is told to stop when it asks next."""
+        """Every worker gets the task to stop when it asks next."""
         with self._changed:
             self.stopping = True
             self._changed.notify_all()

@@ -106,7 +106,7 @@ class Replica:
         rows = self.size * plan.episodes
         each = jnp.mean(episode_stats.fitness.reshape(-1, plan.episodes), axis=1)
         sums = {"episodes": jnp.float32(rows), "length": jnp.sum(episode_stats.length[:rows])}
-        sums |= {f"return/{side}": jnp.sum(value[:rows]) for side, value in episode_stats.returns.items()}
+        sums |= {f"return/{group}": jnp.sum(value[:rows]) for group, value in episode_stats.returns.items()}
         views = jax.tree.leaves(episode_stats.stats)
         return {"returns": each[: self.size], "centre": each[self.size :], "sums": sums, "views": views}
 

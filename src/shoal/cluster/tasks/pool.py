@@ -72,7 +72,7 @@ class TaskHandler(Protocol):
 
 
 class TaskWorker:
-    """Fetches tasks and runs them. `run` returns when it is told to stop.
+    """Fetches tasks and runs them. `run` returns when it is asked to stop.
 
     most: tasks that it fetches at once, if they are short.
     """
@@ -94,7 +94,7 @@ class TaskWorker:
         self.dead.set()
 
     def run(self) -> str:
-        """Works until told to stop; returns why."""
+        """Works until it is asked to stop; returns why."""
         if self.handler is None:
             self.handler = self.make(*self.args)
         ticket, results, count, kind = uuid.uuid4().hex, [], 1, ""
@@ -211,7 +211,7 @@ class WorkerPool(Supervisor):
         self.board.retry.release(f"worker-{number}")  # its tasks are leased to others
 
     def on_return(self, name: str, value: Any) -> None:
-        """It was told to stop."""
+        """It was asked to stop."""
 
     def on_death(self, name: str, watched: WatchedWorker) -> None:
         # A board that dies loses the counts of its workers' restarts, so these do not identify a death.

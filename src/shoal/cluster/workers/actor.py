@@ -18,7 +18,7 @@ from shoal.training.experiment import Experiment
 
 
 class ActorWorker:
-    """One share of the copies. `run` works until it is told to stop. Other kinds of actors `pack` something else.
+    """One share of the copies. `run` works until it is asked to stop. Other kinds of actors `pack` something else.
 
     number: which share; shares beyond those of the experiment have copies of their own, for recipes that take rollouts
     from any actor.
@@ -44,14 +44,14 @@ class ActorWorker:
         self.make, self.copies = make, copies
         self.policies: Any = None
         self.sick: set[int] = set()  # copies whose part of the last rollout was not learnt from
-        self.resets = 0  # of copies that gave NaN, as far as the coordinator was told
+        self.resets = 0  # of copies that gave NaN, as far as the coordinator knows
         self.dead = threading.Event()
 
     def die(self) -> None:
         self.dead.set()
 
     def run(self) -> str:
-        """Works until told to stop; returns why."""
+        """Works until it is asked to stop; returns why."""
         restarts = self.services.coordinator.retry.hello(self.name)
         share = Share(self.number * self.copies, self.copies, restarts)
         envs, self.resets = self.open_envs(share), 0

@@ -60,7 +60,7 @@ class GradientWorker:
         self.dead.set()
 
     def run(self) -> str:
-        """Works until told to stop; returns why."""
+        """Works until it is asked to stop; returns why."""
         number = self.services.coordinator.retry.hello(self.name) * LIFE
         looked = time.monotonic()
         while not self.dead.is_set():

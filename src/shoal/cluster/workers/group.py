@@ -161,7 +161,7 @@ class GroupLearner(LearnerWorker):
         super().__init__(experiment, folder, plan, handles, store)
         self.name, self.rank, self.private = f"learner-{rank}", rank, private
         self.generation = 0
-        self.reported = 0  # copies that gave NaN and were restarted, as far as the coordinator was told
+        self.reported = 0  # copies that gave NaN and were restarted, as far as the coordinator knows
         self.held: Segments | None = None
         self.report: dict[str, Any] = {}
 
@@ -246,7 +246,7 @@ class GroupLearner(LearnerWorker):
     def _task(self) -> dict[str, Any] | None:
         """Reports the last rollout and asks for the next; None if the run is to stop.
 
-        Only the first learner stops when told to. If the others stopped they would keep it waiting, and what they
+        Only the first learner stops when asked to. If the others stopped they would keep it waiting, and what they
         begin in vain does no harm.
         """
         while not self.dead.is_set():

@@ -20,8 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.batching.policies import Policies
 from shoal.batching.regroup import unwrap_regrouped
-from shoal.batching.rollout import Policies, Rollout
+from shoal.batching.rollout import Rollout
 from shoal.batching.vectorise import Worlds
 from shoal.cluster.workers.rollouts import Share, join_rollouts, world_key
 from shoal.core.host import HostEnvProxy, check_observations

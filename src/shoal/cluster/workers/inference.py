@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.batching.rollout import ActorOutput, Episodes, Policies, Rollout, Step
+from shoal.batching.policies import ActorOutput, Policies
+from shoal.batching.rollout import Episodes, Rollout, Step
 from shoal.cluster.services.dataset import Item
 from shoal.cluster.services.directory import Handles, Services
 from shoal.cluster.transport.service import ServiceUnavailable, Store

@@ -1,7 +1,7 @@
 """The learner: takes rollouts from the queue, makes updates, publishes weights, and keeps what it did safe on disk.
 
 The update is the fused runner's, fed from outside. An update counts as committed once a checkpoint that holds it is on
-disk; a restarted learner goes on from there. Only the learner writes checkpoints and metrics.
+disk; a restarted learner continues from there. Only the learner writes checkpoints and metrics.
 """
 
 import functools
@@ -130,7 +130,7 @@ def _specs_of(made: Rollout) -> Rollout:
 
 
 class LearnerWorker:
-    """The one learner of a run. `run` works until all updates are made, or it is told to stop."""
+    """The one learner of a run. `run` works until all updates are made, or it is asked to stop."""
 
     def __init__(self, experiment: dict[str, Any], folder: str, plan: ClusterPlan, handles: Handles, store: Store):
         self.name, self.plan, self.store, self.folder = "learner-0", plan, store, Path(folder)
@@ -142,7 +142,7 @@ class LearnerWorker:
         self.clock = Clock()
         self.newest: dict[str, Any] | None = None
         self.left_out = 0
-        self.resets, self.known_resets = 0, 0  # of copies that gave NaN: all that were told of, and those in metrics
+        self.resets, self.known_resets = 0, 0  # of copies that gave NaN: all that were reported, and those in metrics
 
     @functools.cached_property
     def learning(self) -> Learning:

@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.batching.policies import Policies
 from shoal.batching.regroup import unwrap_regrouped
-from shoal.batching.rollout import Policies, Rollout, rollout
+from shoal.batching.rollout import Rollout, rollout
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.core import trees
 from shoal.core.errors import WorldError

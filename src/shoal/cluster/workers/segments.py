@@ -12,7 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.batching.rollout import Policies, Rollout
+from shoal.batching.policies import Policies
+from shoal.batching.rollout import Rollout
 from shoal.cluster.workers import rollouts
 from shoal.cluster.workers.host_envs import HostEnvShare
 from shoal.cluster.workers.rollouts import EnvShare, Share

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from shoal.batching.policies import Policies
 from shoal.batching.regroup import to_env_actions, unwrap_regrouped
-from shoal.batching.rollout import Episodes, Policies
+from shoal.batching.rollout import Episodes
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.cluster.transport.service import ServiceUnavailable
 from shoal.cluster.workers import rollouts

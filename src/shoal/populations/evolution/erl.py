@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from flax import struct
 
 from shoal.core import trees
-from shoal.core.checks import check_types, check_whole
+from shoal.core.checks import check_floats, check_types, check_whole
 from shoal.core.errors import require
-from shoal.populations.evolution.search import Draw, check_floats, check_size, hyper_of
+from shoal.populations.evolution.search import Draw, check_size, hyper_of
 
 
 class ERLState(struct.PyTreeNode):

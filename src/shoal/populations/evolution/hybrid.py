@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
+from shoal.batching.policies import ActorOutput, Policies
 from shoal.batching.regroup import sum_rewards
-from shoal.batching.rollout import ActorOutput, Policies, Step, make_experience, step
+from shoal.batching.rollout import Step, make_experience, step
 from shoal.batching.vectorise import Ended, Vectorised, Worlds
 from shoal.core import trees
 from shoal.core.algorithm import Experience
@@ -174,7 +175,7 @@ class Hybrid:
 def return_group_rewards(vectorised: Vectorised, worlds: Worlds, record: Step) -> dict[str, jax.Array]:
     """Returns by return group of the current episodes, including a step's rewards."""
     gained = sum_rewards(vectorised.env, record.reward)
-    return {side: worlds.returns[side] + gained[side] for side in gained}
+    return {group: worlds.returns[group] + gained[group] for group in gained}
 
 
 def close_trajectory(whole: Experience, last: jax.Array, learning: dict[str, Any]) -> Experience:

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from flax import struct
 from jax import lax
 
+from shoal.batching.policies import ActorOutput, Policies
 from shoal.batching.regroup import return_groups
-from shoal.batching.rollout import ActorOutput, Policies
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.core.types import PyTree
 from shoal.ops import normalisation

@@ -18,7 +18,7 @@ from flax import struct
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from shoal.batching.rollout import Policies, Uniform
+from shoal.batching.policies import Policies, Uniform
 from shoal.core.checks import require_counts
 from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.types import PyTree
@@ -251,7 +251,7 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
         rows = share * episodes
         each = jnp.mean(episode_stats.fitness.reshape(-1, episodes), axis=1)
         sums = {"episodes": jnp.float32(rows), "length": jnp.sum(episode_stats.length[:rows])}
-        sums |= {f"return/{side}": jnp.sum(value[:rows]) for side, value in episode_stats.returns.items()}
+        sums |= {f"return/{group}": jnp.sum(value[:rows]) for group, value in episode_stats.returns.items()}
         fitness = each[:share]
         if axis:
             sums, fitness = lax.psum(sums, axis), lax.all_gather(fitness, axis, tiled=True)

@@ -56,17 +56,6 @@ def check_size(owner: str, population: int, even: bool = False) -> None:
         )
 
 
-def check_floats(strategy: Any, **limits: tuple[float, float | None]) -> None:
-    """Each named option must be a number within its limits, from the first to the second (None: no limit)."""
-    for option, (low, high) in limits.items():
-        got = getattr(strategy, option)
-        number = isinstance(got, int | float) and not isinstance(got, bool)
-        if number or not isinstance(got, jax.Array):  # a traced number must not be inspected
-            fits = number and low <= got and (high is None or got <= high)
-            bounds = f"at least {low}" + ("" if high is None else f" and at most {high}")
-            require(fits, type(strategy).__name__, option, got, bounds)
-
-
 def hyper_of(strategy: Any) -> dict[str, jax.Array]:
     """The floats of a strategy as arrays, so that other values need no recompilation."""
     floats = [field.name for field in dataclasses.fields(strategy) if field.type in (float, "float")]

@@ -21,8 +21,8 @@ from flax import struct
 from jax import lax
 
 from shoal.core import trees
-from shoal.core.checks import check_types, check_whole
-from shoal.populations.evolution.search import Draw, check_floats, check_size, hyper_of
+from shoal.core.checks import check_floats, check_types, check_whole
+from shoal.populations.evolution.search import Draw, check_size, hyper_of
 
 
 class GAState(struct.PyTreeNode):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from shoal.core.checks import check_types
+from shoal.core.checks import check_floats, check_types
 from shoal.core.errors import OptionError, unknown_name
 from shoal.populations.evolution.erl import ERL
 from shoal.populations.evolution.evosax_strategy import Evosax
@@ -21,7 +21,6 @@ from shoal.populations.evolution.search import (
     Draw,
     Strategy,
     centred_ranks,
-    check_floats,
     check_size,
     hyper_of,
     sample_mirrored,
