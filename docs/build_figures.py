@@ -429,6 +429,24 @@ def pettingzoo_speed() -> str:
     return f"{ours:,.0f} steps/s on one core of a shared machine, where `mpe2` does {theirs:,.0f}"
 
 
+# Versions.
+
+
+@figure
+def versions_tried() -> str:
+    """Pythons and versions of JAX that the package was installed with, and what came of it."""
+    rows = []
+    for row in read("versions")["rows"].values():
+        if "versions" not in row:
+            continue
+        counts, found = row["tests"], row["versions"]
+        verdict = "all pass" if row["tests_pass"] else f"{counts.get('failed', 0) + counts.get('error', 0)} fail"
+        demo = "trains" if row["demo_trains"] else "fails"
+        numbers = [found[name] for name in ("jax", "flax", "numpy")]
+        rows.append([row["python"], *numbers, f"{counts.get('passed', 0)}: {verdict}", demo])
+    return table(["Python", "jax", "flax", "numpy", "tests", "`shoal train demo`"], rows)
+
+
 # The zoo.
 
 
