@@ -405,7 +405,7 @@ def torch_speeds() -> str:
             for part, both in found["steps_per_second"].items()
         ]
         lines.append((words, *cells))
-    return table(("", "world alone", "rollout, policy included", "rollout and update"), lines)
+    return table(("", "environment alone", "rollout, policy included", "rollout and update"), lines)
 
 
 @figure
