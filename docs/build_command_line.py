@@ -4,12 +4,14 @@ A test checks that it was run.
 """
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.cli import inventory
 from shoal.cli.app import COMMANDS
 from shoal.cli.arguments import Section
-from shoal.cli.help import common_options
+from shoal.cli.help import Option, common_options
 from shoal.cli.index import FILE
 
 ROOT = Path(__file__).parents[1]
@@ -21,7 +23,7 @@ TEXT = """# The command line
 
 `shoal COMMAND --help` shows the common options first, on one screen; `--help-all` shows all of them: those of the
 environment, the algorithm, its network, each learner, the run and the cluster. The options of `shoal train TARGET`
-follow from the target: `--env.NAME` are its world's, `--algo.NAME` its algorithm's, with its values as defaults.
+follow from the target: `--env.NAME` are its environment's, `--algo.NAME` its algorithm's, with its values as defaults.
 
 | command | what it does | common options |
 |---|---|---|
@@ -34,7 +36,8 @@ spelt with `-ise` may be typed with `-ize`: `--algo.normalize-views`.
 
 ## Completion
 
-Tab completes commands, worlds and presets, run folders, and the options of the target that is typed, with their values:
+Tab completes commands, environments, presets, run folders, and the options of the target that is typed, with their
+values:
 
 ```console
 $ eval "$(shoal completion bash)"                 # in ~/.bashrc
@@ -42,8 +45,19 @@ $ eval "$(shoal completion zsh)"                  # in ~/.zshrc, below compinit
 $ shoal completion fish > ~/.config/fish/completions/shoal.fish
 ```
 
-Worlds of your own, which `--import` names, are not completed: that would mean running the file at every Tab.
+Environments of your own, which `--import` names, are not completed: that would mean running the file at every Tab.
+
+## Every option
+
+What a preset says takes the place of the defaults of a training below; `shoal train TARGET --help` shows its own.
+Options `--env.NAME` are on the page of each [environment](worlds/README.md), `--algo.NAME` on those of the
+[algorithms](algorithms/index.md), and `--algo.network.NAME` are [options of the
+network](algorithms/index.md#options-of-the-network).
+
+{options}
 """
+SHARED = "train"
+"""The command whose options are not repeated for others."""
 
 
 def page() -> str:
@@ -55,7 +69,34 @@ def page() -> str:
         first = [option for option in shown if option.section is Section.COMMON] or shown
         flags = ", ".join(f"`{option.flags[0]}`" for option in first[:MOST])
         rows.append(f"| `shoal {f'{name} {command.arguments}'.strip()}` | {command.what} | {flags} |")
-    return TEXT.replace("{rows}", "\n".join(rows))
+    return TEXT.replace("{rows}", "\n".join(rows)).replace("{options}", "\n\n".join(all_options(options)))
+
+
+def all_options(options: dict[str, list[Option]]) -> list[str]:
+    """A section for each command, with every option that is typed with a flag."""
+    shared = {(option.flags, option.text) for option in options[SHARED]}
+    sections = []
+    for name, found in options.items():
+        flagged = [option for option in found if option.flags]
+        repeated = [o for o in flagged if name != SHARED and (o.flags, o.text) in shared]
+        own = [option for option in flagged if option not in repeated]
+        parts = [f"### shoal {name}"] + [options_table(own)] * bool(own)
+        if repeated:
+            names = ", ".join(f"`{option.flags[0]}`" for option in repeated)
+            parts.append(f"As for [`shoal {SHARED}`](#shoal-{SHARED}): {names}.")
+        sections += parts if len(parts) > 1 else []
+    return sections
+
+
+def options_table(options: Sequence[Option]) -> str:
+    rows = ["| option | default | meaning |", "|---|---|---|"]
+    for option in options:
+        text, _, default = option.text.removesuffix(")").rpartition(" (default: ")
+        text, default = (text, f"`{default}`") if text else (option.text, "")
+        others = "".join(f", `{flag}`" for flag in option.flags[1:] if "[no-]" not in option.form)
+        cells = (f"`{option.form}`{others}", default, text)
+        rows.append(f"| {' | '.join(re.sub(r'[|]', chr(92) + '|', cell) for cell in cells)} |")
+    return "\n".join(rows)
 
 
 def index() -> str:

@@ -582,7 +582,7 @@ def torch_speeds() -> str:
             for part, both in found["steps_per_second"].items()
         ]
         lines.append((words, *cells))
-    return table(("", "world alone", "rollout, policy included", "rollout and update"), lines)
+    return table(("", "environment alone", "rollout, policy included", "rollout and update"), lines)
 
 
 @figure
@@ -604,6 +604,24 @@ def pettingzoo_speed() -> str:
     found = read("pettingzoo_speed")
     ours, theirs = (found["rows"][name]["steps_per_second"] for name in ("shoal", "mpe2"))
     return f"{ours:,.0f} steps/s on one core of a shared machine, where `mpe2` does {theirs:,.0f}"
+
+
+# Versions.
+
+
+@figure
+def versions_tried() -> str:
+    """Pythons and versions of JAX that the package was installed with, and what came of it."""
+    rows = []
+    for row in read("versions")["rows"].values():
+        if "versions" not in row:
+            continue
+        counts, found = row["tests"], row["versions"]
+        verdict = "all pass" if row["tests_pass"] else f"{counts.get('failed', 0) + counts.get('error', 0)} fail"
+        demo = "trains" if row["demo_trains"] else "fails"
+        numbers = [found[name] for name in ("jax", "flax", "numpy")]
+        rows.append([row["python"], *numbers, f"{counts.get('passed', 0)}: {verdict}", demo])
+    return table(["Python", "jax", "flax", "numpy", "tests", "`shoal train demo`"], rows)
 
 
 # The zoo.

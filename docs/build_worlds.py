@@ -147,7 +147,7 @@ def index() -> str:
         world = shoal.make(id)
         groups = describe(world).groups.items()
         cells = [
-            f'<img src="images/{slug(id)}.webp" alt="" height="72">',
+            f'<img src="images/{slug(id)}.webp" alt="" height="96">',
             f"[{id}]({slug(id)}.md)",
             world.kind,
             "<br>".join(f"{group.size} {name}" for name, group in groups),

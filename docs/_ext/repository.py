@@ -3,12 +3,14 @@
 A page named in `BORROWED` has one line in this folder, which links to a file of the root; the site shows that file in
 its place. Links from any page to a borrowed file lead to that page. Other files of the repository are linked to
 `project.urls.Repository` of `pyproject.toml` if that is set; otherwise files are offered as downloads, and folders,
-which cannot be, lead to the page about benchmarks. Notebooks offer themselves as downloads, too.
+which cannot be, lead to the page about benchmarks. Notebooks offer themselves as downloads, too. Pages that play an
+episode of the zoo are copied into the site.
 """
 
 import json
 import os
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -21,6 +23,7 @@ BORROWED = {
     "benchmarks/algorithms": "benchmarks/results/algorithms/table.md",
 }
 INSTEAD = {"README.md": "index.md"}
+REPLAYS = sorted((ROOT / "zoo").rglob("replay.html"))
 LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 
@@ -44,6 +47,8 @@ def rewrite_links(text: str, base: Path, page: Path, url: str | None) -> str:
         found = homes.get(found, found)
         if not found.is_relative_to(DOCS):
             inside = found.relative_to(ROOT)
+            if found in REPLAYS:
+                return f'<a href="{os.path.relpath(DOCS / inside, page.parent)}">{before[1:-2]}</a>'
             if url:
                 return f"{before}{url}/{'tree' if found.is_dir() else 'blob'}/main/{inside}{after}"
             if found.is_dir():
@@ -88,8 +93,18 @@ def note_dependency(app, env, names) -> list[str]:
     return [name for name in BORROWED if name in env.found_docs]
 
 
+def copy_replays(app, error) -> None:
+    """Called by Sphinx at the end: the pages of the zoo that play an episode, at the places that links lead to."""
+    if error is None and app.builder.format == "html":
+        for replay in REPLAYS:
+            target = Path(app.outdir) / replay.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(replay, target)
+
+
 def setup(app) -> dict:
     app.add_config_value("repository_url", repository_url(), "env")
     app.connect("source-read", read_source)
+    app.connect("build-finished", copy_replays)
     app.connect("env-get-outdated", lambda app, env, added, changed, removed: note_dependency(app, env, changed))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

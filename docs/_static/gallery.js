@@ -25,7 +25,9 @@ document.addEventListener("DOMContentLoaded", () => {
       bar.className = "gallery-filter";
       bar.setAttribute("role", "group");
       bar.setAttribute("aria-label", name);
-      for (const value of ["all", ...new Set(rows.map((row) => row.values[name]))]) {
+      const values = [...new Set(rows.map((row) => row.values[name]))];
+      values.sort((a, b) => parseInt(a) - parseInt(b) || 0); // numbers of agents; others stay in their order
+      for (const value of ["all", ...values]) {
         const button = document.createElement("button");
         button.textContent = value;
         button.setAttribute("aria-pressed", value === "all");

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,20 @@ def test_the_page(builder):
     assert text == builder.page(), AGAIN
     for name in COMMANDS:
         assert f"| `shoal {name}" in text
-    assert len(text.splitlines()) < 80
+
+
+def test_every_option_is_there_with_its_meaning(builder):
+    """Also those that are shared, which stand under `shoal train` and are named where they apply."""
+    text = builder.PAGE.read_text().split("## Every option")[1].replace("[no-]", "")
+    sections = dict(part.split("\n", 1) for part in text.split("### shoal ")[1:])
+    for name, options in builder.inventory.command_options().items():
+        for option in options:
+            for flag in option.flags[:1]:
+                assert re.search(rf"[` /]{flag}[ `,/|]", sections[name]), (name, flag)
+    assert "| `--seed INT` | `0` | seed of everything random |" in sections["train"]
+    assert re.search(
+        r"^\| `--cluster auto\\\|ADDRESS` \| {2}\| train on a Ray cluster", sections["train"], re.MULTILINE
+    )
 
 
 def test_the_index_agrees_with_the_worlds_presets_algorithms_and_commands(builder):

@@ -39,6 +39,8 @@ def test_buttons_show_some_environments(tmp_path):
             "[...document.querySelectorAll('.gallery-filter')].map((bar) => bar.getAttribute('aria-label'))"
         )
         assert labels == ["kind", "agents", "action"]
+        order = browser.js("[...document.querySelectorAll('[aria-label=agents] button')].map((b) => b.textContent)")
+        assert order == ["all", "1 agent", "2 agents", "3 to 9 agents", "10 or more agents"]
         assert len(browser.js(shown)) == 31
         cooperative = press("cooperative")
         assert "mpe/simple_spread" in cooperative
