@@ -346,7 +346,7 @@ class Columns:
         seconds = _table([line.get("seconds") for line in lines], np.full(len(lines), np.nan))
         for name, values in (("env_steps", steps), ("seconds", seconds)):
             self._into(self.position[name], buckets, place, steps, seconds, values[:, None])
-        for name in dict.fromkeys(name for line in lines for name in line):
+        for name in dict.fromkeys(itertools.chain.from_iterable(lines)):
             values = None if name in POSITION else _values([line.get(name) for line in lines])
             if values is None or len(name) > MOST_LETTERS or not name.isprintable():
                 continue
@@ -419,13 +419,17 @@ def _values(values: list[Any]) -> np.ndarray | None:
             return _tamed(np.array(values, np.float64)[:, None])
         if not kinds <= {int, float, type(None), list}:
             return None
-        lists = [value if type(value) is list else [value] for value in values]
-        if not {type(one) for value in lists for one in value} <= {int, float, type(None)}:
+        lists = values if kinds == {list} else [value if type(value) is list else [value] for value in values]
+        if not set(map(type, itertools.chain.from_iterable(lists))) <= {int, float, type(None)}:
             return None
-        width = max(map(len, lists))
+        widths = set(map(len, lists))
+        width = max(widths)
         if len(lists) * width > MOST_CELLS:
             return None
-        return _tamed(np.array([value + [None] * (width - len(value)) for value in lists], np.float64))
+        even = lists if len(widths) == 1 else [value + [None] * (width - len(value)) for value in lists]
+        return _tamed(
+            np.fromiter(itertools.chain.from_iterable(even), np.float64, len(even) * width).reshape(-1, width)
+        )
     except OverflowError:  # whole numbers of any length
         return None
 

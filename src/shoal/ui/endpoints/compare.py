@@ -1,6 +1,5 @@
 """Runs side by side: the statistics of `shoal compare`, and its tables to be saved."""
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from starlette.routing import Route
 
 from shoal.core.errors import RunError, ShoalError, require, shell_command
 from shoal.training.catalogue import Catalogue, Entry
-from shoal.training.compared_runs import SPECIAL, flatten
+from shoal.training.compared_runs import SPECIAL, ComparedRun, flatten, read_folder
 from shoal.training.comparison import END, Comparison, Panel, compare
 from shoal.training.run_kinds import EVOLUTION, PBT, TRAINING
 from shoal.ui.endpoints.answers import answer, catalogue_of, runs_of, whole_of
@@ -35,31 +34,6 @@ TABLES = {
     "marl_eval.json": lambda found: json.dumps(found.to_marl_eval(), indent=2),
 }
 """Files that a comparison can be saved as."""
-
-
-@dataclasses.dataclass(frozen=True)
-class SampledRun:
-    """A long run as `compare` takes it from memory: its settings, and one metric at some points along it."""
-
-    path: Path
-    settings: Mapping[str, Any]
-    lines: Sequence[Mapping[str, Any]]
-    members: bool
-
-    @property
-    def experiment(self) -> "SampledRun":
-        return self
-
-    @property
-    def env(self) -> str:
-        return str(self.settings.get("env", ""))
-
-    @property
-    def standing(self) -> Mapping[str, Any]:
-        return {"scores": ()} if self.members else {}
-
-    def to_dict(self) -> Mapping[str, Any]:
-        return self.settings
 
 
 def show_comparison(request: Request) -> Response:
@@ -149,15 +123,15 @@ def compare_entries(catalogue: Catalogue, entries: Sequence[Entry], metric: str,
     return compare([_source(catalogue, entry, metric) for entry in entries], metric, **options)
 
 
-def _source(catalogue: Catalogue, entry: Entry, metric: str) -> Path | SampledRun:
-    """What `compare` reads: the folder of a run or, if it is long, one metric of it."""
+def _source(catalogue: Catalogue, entry: Entry, metric: str) -> Path | ComparedRun:
+    """What `compare` reads: the folder of a run or, if it is long, means of one metric, which the catalogue keeps."""
     if _size(entry) <= WHOLE_BYTES:
         return entry.path
     series = catalogue.series(entry.name, metric, SAMPLED_POINTS)
     steps = [round(step) for step in series.env_steps]
     rows = zip(steps, series.values.tolist(), strict=True)
     lines = [{"update": i, "env_steps": step, metric: list(values)} for i, (step, values) in enumerate(rows)]
-    return SampledRun(entry.path, catalogue.config(entry.name)["experiment"], lines, entry.kind == PBT)
+    return read_folder(entry.path, lines)
 
 
 def _size(entry: Entry) -> int:
