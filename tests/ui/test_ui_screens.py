@@ -397,6 +397,40 @@ def test_replays_play_in_step(page, root):
         (root / name / "replay.html").unlink()
 
 
+def test_the_page_gives_the_exported_page(browser, page, root, tmp_path):
+    """What the button hands to be saved is caught, and opened without the server."""
+    for update in (0, 20):
+        keep_scene(root / "spread_mappo_1", update)
+    shown = page(f"{COMPARED}&by=run&at=64000")
+    shown.wait("document.querySelectorAll('.final tbody tr').length === 3")
+    shown.js(
+        "window.kept = null; const make = URL.createObjectURL; URL.createObjectURL = (blob) => { window.last = blob; "
+        "return make(blob); }; HTMLAnchorElement.prototype.click = function () { const name = this.download; "
+        "last.text().then((text) => { window.kept = [name, text]; }); }; "
+        "[...document.querySelectorAll('.controls .button')].find((one) => one.textContent === 'Export page').click()"
+    )
+    shown.wait("Boolean(window.kept)")
+    name, text = shown.js("kept")
+    shutil.rmtree(root / "spread_mappo_1" / "scenes")
+    assert name == "report.html"
+    assert str(root) not in text
+    assert browser.complaints() == []
+    (tmp_path / name).write_text(text)
+    browser.visit(f"file://{tmp_path / name}", "Boolean(window.shoalReady)", 1280, 900)
+    before, browser.local = browser.local, ("file:", "data:", "about:", "blob:")
+    assert browser.js("document.querySelectorAll('.final tbody tr').length") == 3
+    assert "up to 64,000" in browser.js("document.querySelector('.final').closest('.card').textContent")
+    browser.js(
+        "window.said = 0; addEventListener('message', ({ data }) => { said += data.shoal === 'at'; }); undefined"
+    )
+    browser.choose("select[aria-label='Episode of spread_mappo_1']", "0")
+    browser.js("document.querySelector('iframe').scrollIntoView()")
+    browser.wait("said > 0")
+    assert browser.complaints() == []
+    browser.local = before
+    page("#/runs")
+
+
 def test_an_exported_page_stands_alone(browser, root, tmp_path):
     (root / "spread_ippo_1" / "replay.html").write_text(REPLAY)
     page = tmp_path / "report.html"
