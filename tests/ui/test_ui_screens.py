@@ -5,9 +5,12 @@ import re
 import shlex
 import shutil
 import sys
+import threading
 
 import pytest
 
+from shoal.training.catalogue import Catalogue, catalogue
+from shoal.training.catalogue.lines import Columns
 from shoal.ui.export import write_export
 from tests.ui.conftest import NASTY
 from tests.ui.folders import REPLAY, append_lines, keep_scene, make_lines, make_run
@@ -221,6 +224,29 @@ def test_episodes_along_the_curve_are_played(page, root):
     shown.wait("document.querySelectorAll('.stage iframe:not(.behind)').length === 1")
     page("#/runs")
     shutil.rmtree(run)
+
+
+def test_a_long_run_is_shown_by_some_lines_until_all_are_read(page, root, monkeypatch):
+    """A metric that one line alone has appears when that line is read."""
+    run = make_run(root / "endless", lines=399)
+    rare = make_lines(1, 400, 3, -30.0, 0, first=201)[0] | {"rare": 1.0}
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join([*lines[:200], json.dumps(rare), *lines[201:]]) + "\n")
+    monkeypatch.setattr(catalogue, "LONG", 1 << 10)
+    monkeypatch.setattr(Catalogue.glance, "__defaults__", (9,))
+    read, go = Columns.advance, threading.Event()
+    monkeypatch.setattr(Columns, "advance", lambda columns: go.wait(20) and read(columns))
+    shown = page("#/run/endless")
+    corners = "document.querySelector('.charts.large .curve')?.getAttribute('d').split('L').length"
+    shown.wait(f"{corners} > 5")
+    assert shown.js(corners) < 12
+    assert "rare" not in shown.js("document.querySelector('.tab-body').textContent")
+    go.set()
+    shown.wait(f"{corners} === 399")
+    shown.wait("document.querySelector('.tab-body').textContent.includes('rare')")
+    shown.wait(f"{corners} === 399")
+    shutil.rmtree(run)
+    page("#/runs")
 
 
 def test_environments_are_found_and_described(page):

@@ -80,7 +80,7 @@ def read_digest(path: Path, newest: int = 1, before: Digest | None = None) -> Di
             lines = last = _parse(file.read(SMALL))
             return _digest(lines, last[-max(newest, 1) :])
         last = _last_lines(file, size)
-        lines = [*_sample(file, size), *last[-1:]]
+        lines = [*_sample(file, size, CURVE), *last[-1:]]
     found = _digest(lines, last[-max(newest, 1) :])
     if found.sides:
         return found
@@ -193,8 +193,8 @@ def _shorten(values: Sequence[float], count: int) -> tuple[float, ...]:
     return tuple(float(f"{sum(part) / len(part):.6g}") for part in parts)
 
 
-def _sample(file: IO[bytes], size: int) -> list[Line]:
-    """Lines at even distances, the first one included. The system is told that what lies between is not wanted."""
+def _sample(file: IO[bytes], size: int, count: int) -> list[Line]:
+    """So many lines at even distances, with the first. The system is told that what lies between is not wanted."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
     head = os.pread(file.fileno(), WINDOW, 0)
@@ -202,8 +202,8 @@ def _sample(file: IO[bytes], size: int) -> list[Line]:
         head = os.pread(file.fileno(), TAIL, 0)
     first = head[: head.find(b"\n") + 1]
     found, window = _parse(first), max(WINDOW, 3 * len(first))
-    for number in range(1, CURVE):
-        text = os.pread(file.fileno(), window, size * number // CURVE)
+    for number in range(1, count):
+        text = os.pread(file.fileno(), window, size * number // count)
         begin = text.find(b"\n") + 1
         end = text.find(b"\n", begin)
         if begin and end > 0:
@@ -336,6 +336,15 @@ class Columns:
                 self.offset += len(whole)
                 if found:
                     self._add(found)
+
+    def sample(self, count: int) -> None:
+        """Takes about so many lines at even distances, the first and the last among them, for all that there are."""
+        with open_file(self.path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            found = [*_sample(file, size, count), *_last_lines(file, size)[-1:]]
+        different = [line for line, before in zip(found, [None, *found], strict=False) if line != before]
+        if different:
+            self._add(different)
 
     def _add(self, lines: Sequence[Line]) -> None:
         place = (self.lines + np.arange(len(lines))) // self.size
