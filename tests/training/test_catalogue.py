@@ -268,6 +268,21 @@ def test_series_of_many_lines_are_means_between_the_first_and_the_last(root, bla
     np.testing.assert_allclose(series.seconds, series.env_steps / 128)
 
 
+def test_a_glance_at_a_long_run_is_some_of_its_lines(root, blank, monkeypatch):
+    rows = [{"update": i, "env_steps": 10 * i, "return": [float(i), 2.0 * i]} for i in range(1, 2001)]
+    make_run(blank, root / "long", rows)
+    runs = Catalogue(root)
+    assert runs.glance("long") is None, "it is short enough to be read"
+    monkeypatch.setattr("shoal.training.catalogue.catalogue.LONG", 1 << 10)
+    found = runs.glance("long", 20)["return"]
+    assert 15 <= len(found.env_steps) <= 21
+    assert (found.env_steps[0], found.env_steps[-1]) == (10, 20_000)
+    assert (np.diff(found.env_steps) > 500).all()
+    np.testing.assert_array_equal(found.values, found.env_steps[:, None] * [0.1, 0.2])
+    runs.series("long", "return")
+    assert runs.glance("long", 20) is None, "all of its lines are known"
+
+
 def test_series_follow_a_file_that_grows_and_one_that_is_written_anew(root, blank):
     path = make_run(blank, root / "run", [row(i, float(i)) for i in range(6000)]) / "metrics.jsonl"
     runs, fresh = Catalogue(root), Catalogue(root)

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,12 @@ from pathlib import Path
 import pytest
 
 from shoal.cli import main
+from shoal.training.catalogue import lines
+from shoal.training.comparison import compare as compare_runs
 from shoal.ui.app import STATIC
+from shoal.ui.endpoints import compare
+from shoal.ui.export import Chosen, write_export
+from tests.ui.folders import REPLAY, keep_scene
 
 _VIZ = Path(__file__).parents[2] / "src" / "shoal" / "viz"
 
@@ -34,6 +40,53 @@ def test_a_page_is_exported(root, tmp_path, capsys):
     assert "@import" not in text
 
 
+def _report(page: Path) -> dict:
+    return json.loads(page.read_text().split('id="data">')[1].split("</script>")[0])
+
+
+def test_curves_replays_and_kept_episodes_are_chosen(root, tmp_path, capsys):
+    runs = [root / name for name in ("spread_ippo_1", "spread_mappo_1")]
+    for run in runs:
+        (run / "replay.html").write_text(REPLAY)
+        for update in (0, 20):
+            keep_scene(run, update)
+    curves = ("--curve", "entropy/agent", "--curve", "return/agent")
+    asked = ("--export", str(tmp_path / "report.html"), *map(str, runs), *curves, "--replay", str(runs[1]))
+    try:
+        assert main(["ui", *asked]) == 0
+        without = _report(tmp_path / "report.html")
+        assert main(["ui", *asked, "--scenes"]) == 0
+    finally:
+        for run in runs:
+            (run / "replay.html").unlink()
+            shutil.rmtree(run / "scenes")
+    found = _report(tmp_path / "report.html")
+    assert found["metrics"] == ["entropy/agent", "return/agent"]
+    assert [list(run["curves"]) for run in found["runs"]] == [["entropy/agent", "return/agent"]] * 2
+    assert [run["replay"] is not None for run in found["runs"]] == [False, True]
+    assert [[scene["update"] for scene in run["scenes"]] for run in found["runs"]] == [[], [0, 20]]
+    assert [run["scenes"] for run in without["runs"]] == [[], []]
+
+
+def test_a_page_is_made_of_every_line_of_a_long_run(root, tmp_path, monkeypatch):
+    """To the digit what `shoal.compare` finds; the live page is content with points of it, and says so."""
+    runs = [root / name for name in ("spread_ippo_1", "spread_mappo_1")]
+    monkeypatch.setattr(compare, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(compare, "SAMPLED_POINTS", 7)
+    monkeypatch.setattr(lines, "CHUNK", 1 << 12)  # many chunks
+    write_export(tmp_path / "report.html", runs, Chosen(at=64_000))
+    found = _report(tmp_path / "report.html")
+    known = compare_runs(runs, at=64_000)
+    [panel] = found["comparison"]["panels"]
+    assert {group: one["iqm"] for group, one in panel["final"].items()} == {
+        group: one.iqm for group, one in known.final.items()
+    }
+    for group, curve in known.curves.items():
+        assert panel["curves"][group]["env_steps"] == curve.env_steps.tolist()
+        assert panel["curves"][group]["iqm"] == pytest.approx(curve.iqm, abs=1e-5)
+    assert not [note for note in found["notes"] if "is long" in note]
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
@@ -45,6 +98,10 @@ def test_a_page_is_exported(root, tmp_path, capsys):
         (["--export", "x.html", "GOOD", "--by", "colour"], "colour"),
         (["--export", "x.html", "GOOD", "--metric", "retrun"], "return"),
         (["--export", "FOLDER", "GOOD"], "name a file"),
+        (["--export", "x.html", "GOOD", "--curve", "entropy/agnet"], "entropy/agent"),
+        (["--export", "x.html", "GOOD", "--replay", "BROKEN"], "is not in the page"),
+        (["--curve", "return"], "--curve is for the page of --export"),
+        (["--scenes"], "--scenes is for the page of --export"),
         (["FILE"], "is not a folder"),
     ],
 )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from shoal.training.catalogue import catalogue
 from shoal.ui.app import GROUPS, make_app
 from shoal.ui.endpoints import live, presets
 from tests.hostile import corpus
@@ -30,7 +31,7 @@ _WRITES = {"/api/annotate", "/api/match"}
 def _addresses(name: str) -> list[tuple[str, dict[str, object]]]:
     """Every address that reads a run, with what it needs."""
     more: dict[str, list[dict[str, object]]] = {
-        "/api/series": [{"metric": "return"}, {"metric": "no such metric"}],
+        "/api/series": [{"metric": "return", "rough": 1}, {"metric": "return"}, {"metric": "no such metric"}],
         "/api/file": [{"name": "config.json"}, {"name": "metrics.jsonl"}, {"name": "checkpoints"}],
         "/api/compare": [{}, {"by": "run", "metric": "return/agent"}],
         "/api/compare/file": [{"name": "final.csv"}, {"name": "final.tex"}],
@@ -111,6 +112,7 @@ def _alarm():
 @pytest.fixture
 def _impatient(monkeypatch):
     monkeypatch.setattr(live, "SECONDS", 0.0)
+    monkeypatch.setattr(catalogue, "LONG", 0)  # runs as small as these are glanced at, too
 
 
 @pytest.mark.usefixtures("_alarm", "_impatient")

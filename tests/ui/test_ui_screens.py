@@ -5,9 +5,12 @@ import re
 import shlex
 import shutil
 import sys
+import threading
 
 import pytest
 
+from shoal.training.catalogue import Catalogue, catalogue
+from shoal.training.catalogue.lines import Columns
 from shoal.ui.export import write_export
 from tests.ui.conftest import NASTY
 from tests.ui.folders import REPLAY, append_lines, keep_scene, make_lines, make_run
@@ -80,7 +83,7 @@ def test_every_screen_of_the_navigation_has_a_key(page):
     screens = shown.js("[...document.querySelectorAll('#screens a')].map((each) => [each.dataset.screen, each.title])")
     assert len(screens) == 7
     for screen, title in screens:
-        first, second = re.search(r"\((\w) (\w)\)", title).groups()
+        [(first, second)] = re.findall(r"\((\w) (\w)\)", title)
         shown.key(first)
         shown.key(second)
         shown.wait(f"document.querySelector('#screens [aria-current]')?.dataset.screen === {json.dumps(screen)}")
@@ -221,6 +224,29 @@ def test_episodes_along_the_curve_are_played(page, root):
     shown.wait("document.querySelectorAll('.stage iframe:not(.behind)').length === 1")
     page("#/runs")
     shutil.rmtree(run)
+
+
+def test_a_long_run_is_shown_by_some_lines_until_all_are_read(page, root, monkeypatch):
+    """A metric that one line alone has appears when that line is read."""
+    run = make_run(root / "endless", lines=399)
+    rare = make_lines(1, 400, 3, -30.0, 0, first=201)[0] | {"rare": 1.0}
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join([*lines[:200], json.dumps(rare), *lines[201:]]) + "\n")
+    monkeypatch.setattr(catalogue, "LONG", 1 << 10)
+    monkeypatch.setattr(Catalogue.glance, "__defaults__", (9,))
+    read, go = Columns.advance, threading.Event()
+    monkeypatch.setattr(Columns, "advance", lambda columns: go.wait(20) and read(columns))
+    shown = page("#/run/endless")
+    corners = "document.querySelector('.charts.large .curve')?.getAttribute('d').split('L').length"
+    shown.wait(f"{corners} > 5")
+    assert shown.js(corners) < 12
+    assert "rare" not in shown.js("document.querySelector('.tab-body').textContent")
+    go.set()
+    shown.wait(f"{corners} === 399")
+    shown.wait("document.querySelector('.tab-body').textContent.includes('rare')")
+    shown.wait(f"{corners} === 399")
+    shutil.rmtree(run)
+    page("#/runs")
 
 
 def test_environments_are_found_and_described(page):
@@ -395,6 +421,40 @@ def test_replays_play_in_step(page, root):
     shown.wait("document.querySelector('.transport output').textContent === '2 / 3'")
     for name in ("spread_ippo_1", "spread_ippo_2"):
         (root / name / "replay.html").unlink()
+
+
+def test_the_page_gives_the_exported_page(browser, page, root, tmp_path):
+    """What the button hands to be saved is caught, and opened without the server."""
+    for update in (0, 20):
+        keep_scene(root / "spread_mappo_1", update)
+    shown = page(f"{COMPARED}&by=run&at=64000")
+    shown.wait("document.querySelectorAll('.final tbody tr').length === 3")
+    shown.js(
+        "window.kept = null; const make = URL.createObjectURL; URL.createObjectURL = (blob) => { window.last = blob; "
+        "return make(blob); }; HTMLAnchorElement.prototype.click = function () { const name = this.download; "
+        "last.text().then((text) => { window.kept = [name, text]; }); }; "
+        "[...document.querySelectorAll('.controls .button')].find((one) => one.textContent === 'Export page').click()"
+    )
+    shown.wait("Boolean(window.kept)")
+    name, text = shown.js("kept")
+    shutil.rmtree(root / "spread_mappo_1" / "scenes")
+    assert name == "report.html"
+    assert str(root) not in text
+    assert browser.complaints() == []
+    (tmp_path / name).write_text(text)
+    browser.visit(f"file://{tmp_path / name}", "Boolean(window.shoalReady)", 1280, 900)
+    before, browser.local = browser.local, ("file:", "data:", "about:", "blob:")
+    assert browser.js("document.querySelectorAll('.final tbody tr').length") == 3
+    assert "up to 64,000" in browser.js("document.querySelector('.final').closest('.card').textContent")
+    browser.js(
+        "window.said = 0; addEventListener('message', ({ data }) => { said += data.shoal === 'at'; }); undefined"
+    )
+    browser.choose("select[aria-label='Episode of spread_mappo_1']", "0")
+    browser.js("document.querySelector('iframe').scrollIntoView()")
+    browser.wait("said > 0")
+    assert browser.complaints() == []
+    browser.local = before
+    page("#/runs")
 
 
 def test_an_exported_page_stands_alone(browser, root, tmp_path):

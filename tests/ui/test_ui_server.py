@@ -19,6 +19,7 @@ from starlette.testclient import TestClient
 
 from shoal.cli import main
 from shoal.core.errors import OptionError
+from shoal.training import compared_runs
 from shoal.training.comparison import compare as compare_runs
 from shoal.ui.app import GROUPS, STATIC, make_app
 from shoal.ui.commands import recorded_command
@@ -111,6 +112,7 @@ def test_a_comparison_is_that_of_the_command(client, root, monkeypatch):
     }
     monkeypatch.setattr(compare, "WHOLE_BYTES", 0)
     monkeypatch.setattr(compare, "SAMPLED_POINTS", 30)
+    monkeypatch.setattr(compared_runs, "read_metrics", None)  # which takes seconds for each long run
     some = _get(client, "/api/compare", run=names)
     assert [note for note in some["notes"] if "is compared at 30 points" in note][1].startswith(
         "spread_mappo_1 is long"
@@ -137,7 +139,7 @@ def test_the_command_of_a_comparison_says_the_same(client, root, capsys):
 
 
 def test_a_command_is_quoted_and_nothing_that_a_terminal_would_act_on(root):
-    asked = compare.DEFAULTS | {"by": "env_options.$(touch ran); 'reboot"}
+    asked = {**compare.DEFAULTS, "by": "env_options.$(touch ran); 'reboot"}
     command = compare.command_of([root / NASTY], asked)
     assert shlex.split(command) == ["shoal", "compare", str(root / NASTY), f"--by={asked['by']}"]
     assert subprocess.run(["sh", "-c", f"set -- {command}; echo $#"], capture_output=True).stdout == b"4\n"

@@ -145,7 +145,7 @@ def read_compared(source: Any) -> ComparedRun:
     path = Path(source)
     if path.suffix == ".json" and not path.is_dir():
         return _read_kept(path)
-    return _read_folder(path)
+    return read_folder(path)
 
 
 def show_value(value: Any) -> str:
@@ -173,8 +173,8 @@ def _listed(entry: Any) -> str:
     return str(entry.get("name", "?")) if isinstance(entry, Mapping) else show_value(entry)
 
 
-def _read_folder(path: Path) -> ComparedRun:
-    """A run folder: swap this function for a catalogue's, and nothing else changes."""
+def read_folder(path: Path, lines: Sequence[Mapping[str, Any]] | None = None) -> ComparedRun:
+    """A run folder. lines: its metrics, if they are at hand: reading them takes long."""
     inside = sorted(config.parent for config in path.glob(f"*/{CONFIG}")) if path.is_dir() else []
     if inside and not (path / CONFIG).exists():
         some = shell_command("compare", *inside[:2])
@@ -189,7 +189,8 @@ def _read_folder(path: Path) -> ComparedRun:
     if not isinstance(experiment, Mapping) or not all(isinstance(entry, Mapping) for entry in own.values()):
         raise RunError(f"{path / CONFIG} is damaged: its settings must be a mapping")
     metrics = path / "metrics.jsonl"
-    lines = read_metrics(metrics) if metrics.is_file() else []
+    if lines is None:
+        lines = read_metrics(metrics) if metrics.is_file() else []
     settings = flatten(experiment) | flatten(own) | {"kind": kind}
     return ComparedRun(str(path), settings, _seeds(settings), lines, members=kind == PBT)
 
@@ -202,7 +203,7 @@ def _from_memory(run: Any) -> ComparedRun:
             f"shoal.compare: runs must be run folders, or runs as shoal.train and shoal.load return, got {run!r:.80}"
         )
     if run.path:
-        return dataclasses.replace(_read_folder(Path(run.path)), lines=lines)
+        return read_folder(Path(run.path), lines)
     kind = PBT if "scores" in run.standing else EVOLUTION if any("fitness/mean" in line for line in lines) else TRAINING
     settings = flatten(experiment.to_dict()) | {"kind": kind}
     name = f"{experiment.env} in memory"

@@ -18,6 +18,7 @@ from shoal.ui.endpoints import (
     cluster,
     compare,
     environments,
+    export,
     files,
     live,
     population,
@@ -27,6 +28,7 @@ from shoal.ui.endpoints import (
     start,
     tuning,
 )
+from shoal.ui.inventory import STATIC
 from shoal.ui.kept_lines import KeptLines
 from shoal.ui.launcher import Launcher
 from shoal.ui.matches import Matches
@@ -35,9 +37,8 @@ from shoal.ui.security import LOOPBACK, Guard
 from shoal.ui.shelf import Shelf
 from shoal.ui.tuning import is_wanted
 
-GROUPS = (runs, live, files, compare, presets, population, tuning, cluster, scenes, environments, start)
+GROUPS = (runs, live, files, compare, presets, population, tuning, cluster, scenes, environments, start, export)
 """Modules of `endpoints`, each with its `ROUTES`."""
-STATIC = Path(__file__).parent / "static"
 
 
 def make_app(root: str | Path, token: str, hosts: Iterable[str] = LOOPBACK) -> Starlette:

@@ -1,10 +1,13 @@
 """One self-contained page of chosen runs: curves, tables and replays, for a paper's supplement or a colleague.
 
+What is compared is read from every line of a run, however long; curves of single runs are means of neighbouring lines.
+
 The page has the same look and the same charts as the user interface. Its modules are joined into one script, which its
 policy names by hash; it needs no server and no network.
 """
 
 import base64
+import dataclasses
 import html
 import os
 import re
@@ -13,15 +16,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.core.errors import OptionError, RunError, ShoalError
+from shoal.core.errors import OptionError, RunError, ShoalError, unknown_name
 from shoal.core.files import write_atomically
 from shoal.core.version import VERSION
 from shoal.training.catalogue import Catalogue, Entry
-from shoal.ui.app import STATIC
+from shoal.training.comparison import END
+from shoal.training.scene_files import read_scene, read_scenes
 from shoal.ui.endpoints.answers import to_json
 from shoal.ui.endpoints.compare import comparable, compare_entries, describe
 from shoal.ui.folder import inner_path, pages_of
-from shoal.ui.replays import digest, shown_page
+from shoal.ui.inventory import STATIC
+from shoal.ui.replays import digest, fill, shown_page
 
 MODULES = ("dom", "format", "icons", "parts", "chart", "comparison", "seeds")
 """Modules of `static/lib` that the page needs, each after those it imports."""
@@ -33,19 +38,41 @@ _IMPORT = re.compile(r"^import [^;]*;\n", re.M)
 _EXPORT = re.compile(r"^export ", re.M)
 
 
-def write_export(path: Path, folders: Sequence[Path], metric: str = "return", by: str = "algorithm") -> None:
-    """Writes the page of these runs; metric and by: what is compared, and how runs are grouped, see `shoal compare`."""
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """What a page shows. metric, by, at, normalise: of the comparison, see `compare`.
+
+    curves: metrics of which every run is shown; by default the first ones that all of them have. replays: the names of
+    the runs whose replays are shown; by default all. scenes: whether the episodes kept along their curves are, too.
+    """
+
+    metric: str = "return"
+    by: str = "algorithm"
+    at: int | str = END
+    normalise: bool = False
+    curves: tuple[str, ...] = ()
+    replays: tuple[str, ...] | None = None
+    scenes: bool = False
+
+
+def write_export(
+    path: Path, folders: Sequence[Path], chosen: Chosen = Chosen(), replays: Sequence[Path] | None = None
+) -> None:
+    """Writes the page of these runs. replays: the folders of those whose replays are shown, by default of all."""
     if path.exists() and not path.is_file():
         raise OptionError(f"--export {path}: there is a folder of that name; name a file, such as report.html")
+    catalogue, names = _open(folders)
+    if replays is not None:
+        chosen = dataclasses.replace(chosen, replays=tuple(_name_of(run, catalogue, names) for run in replays))
     try:
-        write_atomically(path, export_page(folders, metric, by))
+        write_atomically(path, export_page(catalogue, names, chosen))
     except OSError as error:
         raise OptionError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def export_page(folders: Sequence[Path], metric: str = "return", by: str = "algorithm") -> str:
+def export_page(catalogue: Catalogue, names: Sequence[str], chosen: Chosen) -> str:
     """The page of these runs."""
-    report, policies = _report(folders, metric, by)
+    report, policies = _report(catalogue, names, chosen)
     script = bundle("report.js")
     scripts = " ".join(dict.fromkeys([f"'sha256-{digest(script)}'", *policies]))
     policy = f"default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {scripts}"
@@ -76,29 +103,27 @@ def bundle(name: str) -> str:
     return f"\n(() => {{\n{joined}}})();\n"
 
 
-def _report(folders: Sequence[Path], metric: str, by: str) -> tuple[dict[str, Any], list[str]]:
+def _report(catalogue: Catalogue, names: Sequence[str], chosen: Chosen) -> tuple[dict[str, Any], list[str]]:
     """What the page shows, and the hashes of the scripts of its replays."""
-    catalogue, names = _open(folders)
     entries = [catalogue.entry(name) for name in names]
     unreadable = [entry for entry in entries if entry.status == "unreadable"]
     if unreadable:
         raise RunError(f"{unreadable[0].path} cannot be read: {unreadable[0].problem}")
-    compared, notes = comparable(catalogue, names)
-    comparison = None
-    if compared:
-        try:
-            found = compare_entries(catalogue, compared, metric, by=by)
-            comparison = describe(catalogue, compared, found, notes)
-        except ShoalError as error:
-            raise OptionError(f"these runs cannot be compared: {error}") from error
+    compared, notes = comparable(catalogue, names, exact=True)
+    asked = {name: getattr(chosen, name) for name in ("metric", "by", "at", "normalise")}
+    try:
+        comparison = describe(catalogue, compared, compare_entries(catalogue, compared, exact=True, **asked), notes)
+    except ShoalError as error:
+        raise OptionError(f"these runs cannot be compared: {error}") from error
     runs, policies = [], []
-    metrics = [metric, *(m for m in (comparison or {}).get("metrics", ()) if m != metric)][:MOST_METRICS]
+    metrics = _metrics(catalogue, names, chosen, comparison["metrics"])
     for entry in entries:
-        run, hashes = _run(catalogue, entry, metrics)
+        run, hashes = _run(catalogue, entry, metrics, chosen)
         runs.append(run)
         policies += hashes
     title = entries[0].name if len(entries) == 1 else f"{len(entries)} runs"
     report = {"title": title, "written": time.time(), "version": VERSION, "notes": notes, "metrics": metrics}
+    report["points"] = POINTS
     return report | {"runs": runs, "comparison": comparison}, policies
 
 
@@ -114,11 +139,40 @@ def _open(folders: Sequence[Path]) -> tuple[Catalogue, list[str]]:
     return Catalogue(root, cache=False), [path.relative_to(root).as_posix() for path in paths]
 
 
-def _run(catalogue: Catalogue, entry: Entry, metrics: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def _name_of(folder: Path, catalogue: Catalogue, names: Sequence[str]) -> str:
+    """The name of a run of the page by its folder."""
+    found = [name for name in names if catalogue.folder(name) == folder.absolute()]
+    if not found:
+        raise OptionError(f"--replay {folder}: this run is not in the page: name it among the runs, too")
+    return found[0]
+
+
+def _metrics(catalogue: Catalogue, names: Sequence[str], chosen: Chosen, shared: Sequence[str]) -> list[str]:
+    """The metrics of which every run is shown."""
+    if not chosen.curves:
+        return [chosen.metric, *(metric for metric in shared if metric != chosen.metric)][:MOST_METRICS]
+    known = dict.fromkeys(metric for name in names for metric in catalogue.metric_names(name))
+    for metric in chosen.curves:
+        if metric not in known:
+            raise unknown_name("metric", metric, known, "None of these runs has it.")
+    return list(dict.fromkeys(chosen.curves))
+
+
+def _run(
+    catalogue: Catalogue, entry: Entry, metrics: Sequence[str], chosen: Chosen
+) -> tuple[dict[str, Any], list[str]]:
+    """A run as the page shows it, and the hashes of the scripts of its replays."""
     known = set(catalogue.metric_names(entry.name))
     curves = {metric: catalogue.series(entry.name, metric, POINTS) for metric in metrics if metric in known}
-    replay, hashes = None, []
-    if any(page["name"] == "replay.html" for page in pages_of(entry.path)):
-        shown = shown_page(inner_path(entry.path, "replay.html"))
-        replay, hashes = shown.content, re.findall(r"'sha256-[^']+'", shown.policy)
-    return {"entry": entry.plain() | {"path": entry.path.name}, "curves": curves, "replay": replay}, hashes
+    replay, scenes, pages = None, [], []
+    if chosen.replays is None or entry.name in chosen.replays:
+        if any(page["name"] == "replay.html" for page in pages_of(entry.path)):
+            pages.append(shown_page(inner_path(entry.path, "replay.html")))
+            replay = pages[0].content
+        for point in read_scenes(entry.path) if chosen.scenes else ():
+            scene = read_scene(point.path)
+            pages.append(fill(scene["page"], scene["data"]))
+            scenes.append({"update": point.update, "env_steps": point.env_steps, "page": pages[-1].content})
+    hashes = [found for page in pages for found in re.findall(r"'sha256-[^']+'", page.policy)]
+    plain = entry.plain() | {"path": entry.path.name}
+    return {"entry": plain, "curves": curves, "replay": replay, "scenes": scenes}, hashes

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = Path(__file__).parent.parent
-_FILMS = Path(__file__).parent / "static" / "worlds"
+STATIC = Path(__file__).parent / "static"
+"""Files of the page."""
+_FILMS = STATIC / "worlds"
 
 
 @functools.cache

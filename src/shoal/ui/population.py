@@ -98,7 +98,7 @@ def _read(path: Path, updated: float, size: int) -> dict[str, Any]:
     if not all(np.isfinite(array).all() for array in stored.values()):
         raise RunError(f"the checkpoint {path} is damaged: its payoffs are not finite")
     with np.errstate(all="ignore"):
-        table = PayoffTable(**stored)
+        table = PayoffTable(stored["count"], stored["total"], stored["squares"])
         shown = _shown_table(table, list(mixtures.values()))
         rated = _ratings(table, list(members))
     return {"players": list(members), "members": members, "mixtures": mixtures, "table": shown, **rated}

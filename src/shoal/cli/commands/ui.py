@@ -6,7 +6,7 @@ import webbrowser
 from collections.abc import Sequence
 from typing import Annotated
 
-from tyro.conf import DisallowNone, Positional, arg
+from tyro.conf import DisallowNone, Positional, UseAppendAction, arg
 
 from shoal.cli.arguments import Flag, parse
 from shoal.cli.terminal import console, display_path, emit, resolve_path, say
@@ -31,6 +31,11 @@ class UIOptions:
     """write a page of these runs and leave; by default serve"""
     metric: str = "return"  # with --export: what is compared
     by: str = "algorithm"  # with --export: what runs are grouped by, a setting such as algorithm, run or learning_rate
+    curve: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="METRIC")] = ()
+    """with --export: a metric of which every run is shown (repeatable); by default the first dozen"""
+    replay: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="RUN")] = ()
+    """with --export: a run whose replay is shown (repeatable); by default all of them"""
+    scenes: Flag = False  # with --export: show the episodes that runs kept along their curves, too
     json: Flag = False  # print one JSON object with the address, or the file
 
 
@@ -38,17 +43,22 @@ def run(args: Sequence[str]) -> int:
     """Serves the page, or writes one."""
     options = parse(UIOptions, args, "shoal ui")
     require(0 <= options.port < 65536, "shoal ui", "port", options.port, "between 0 and 65535")
+    for name in ("curve", "replay", "scenes"):
+        if getattr(options, name) and options.export is None:
+            raise OptionError(f"--{name} is for the page of --export: add --export FILE, or leave it out")
     check_installed()
     return _export(options) if options.export is not None else _serve(options)
 
 
 def _export(options: UIOptions) -> int:
     """Writes the page of chosen runs."""
-    from shoal.ui.export import write_export
+    from shoal.ui.export import Chosen, write_export
 
     assert options.export is not None
     path = resolve_path(options.export)
-    write_export(path, [resolve_path(run) for run in options.where], options.metric, options.by)
+    chosen = Chosen(options.metric, options.by, curves=options.curve, scenes=options.scenes)
+    replays = [resolve_path(run) for run in options.replay] if options.replay else None
+    write_export(path, [resolve_path(run) for run in options.where], chosen, replays)
     if options.json:
         emit({"page": str(path)})
     else:

@@ -45,6 +45,10 @@ READERS = 16
 """Runs that are read at the same time."""
 MOST_TABLES, MOST_CELLS = 64, 1 << 23
 """Runs whose columns of metrics are kept in memory, and how many numbers of them all together."""
+LONG = 1 << 22
+"""Bytes of metrics above which a run is first shown by some of its lines."""
+GLANCED = 240
+"""How many those are."""
 SEARCH_BYTES, ENTRY_BYTES = 1 << 24, 1 << 28
 """What is read for the best returns of long runs: by one listing, and for one run that is asked for by its name."""
 SAVE_SECONDS = 10.0
@@ -124,6 +128,7 @@ class Catalogue:
     def __init__(self, root: str | Path = "runs", cache: bool = True):
         self.root = Path(root).absolute()
         self._lock = threading.RLock()
+        self._reading = threading.Lock()  # of the tables: the list need not wait for a long run that is read
         self._store = Store(self.root) if cache else None
         self._records: dict[str, Record] | None = None
         self._tables: OrderedDict[str, tuple[Signature, Columns]] = OrderedDict()
@@ -198,7 +203,7 @@ class Catalogue:
 
     def metric_names(self, name: str) -> tuple[str, ...]:
         """The metrics of a run; returns come first."""
-        with self._lock:
+        with self._reading:
             return metric_names(self._columns(name).metrics)
 
     def series(self, name: str, metric: str, points: int = 500) -> Series:
@@ -206,8 +211,24 @@ class Catalogue:
 
         Lines without a value of it are left out.
         """
-        with self._lock:
+        with self._reading:
             return Series(*self._columns(name).series(metric, points))
+
+    def glance(self, name: str, points: int = GLANCED) -> dict[str, Series] | None:
+        """All metrics of a long run from some lines of it, at once: something to show while `series` reads the others.
+
+        None if these have been read already, or soon are.
+        """
+        path = self.folder(name) / METRICS
+        try:
+            found = os.lstat(path)
+            if found.st_size <= LONG or self._tables.get(name, (ABSENT,))[0][0] == _signature(found)[0]:
+                return None
+            rough = Columns(path)
+            rough.sample(points)
+        except OSError:
+            return None
+        return {metric: Series(*rough.series(metric, points + 1)) for metric in metric_names(rough.metrics)}
 
     def lines_after(self, name: str, offset: int) -> tuple[list[Line], int]:
         """The lines of metrics behind a byte offset, some megabytes at most, and the offset behind them.

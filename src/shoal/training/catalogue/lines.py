@@ -80,7 +80,7 @@ def read_digest(path: Path, newest: int = 1, before: Digest | None = None) -> Di
             lines = last = _parse(file.read(SMALL))
             return _digest(lines, last[-max(newest, 1) :])
         last = _last_lines(file, size)
-        lines = [*_sample(file, size), *last[-1:]]
+        lines = [*_sample(file, size, CURVE), *last[-1:]]
     found = _digest(lines, last[-max(newest, 1) :])
     if found.sides:
         return found
@@ -193,8 +193,8 @@ def _shorten(values: Sequence[float], count: int) -> tuple[float, ...]:
     return tuple(float(f"{sum(part) / len(part):.6g}") for part in parts)
 
 
-def _sample(file: IO[bytes], size: int) -> list[Line]:
-    """Lines at even distances, the first one included. The system is told that what lies between is not wanted."""
+def _sample(file: IO[bytes], size: int, count: int) -> list[Line]:
+    """So many lines at even distances, with the first. The system is told that what lies between is not wanted."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
     head = os.pread(file.fileno(), WINDOW, 0)
@@ -202,8 +202,8 @@ def _sample(file: IO[bytes], size: int) -> list[Line]:
         head = os.pread(file.fileno(), TAIL, 0)
     first = head[: head.find(b"\n") + 1]
     found, window = _parse(first), max(WINDOW, 3 * len(first))
-    for number in range(1, CURVE):
-        text = os.pread(file.fileno(), window, size * number // CURVE)
+    for number in range(1, count):
+        text = os.pread(file.fileno(), window, size * number // count)
         begin = text.find(b"\n") + 1
         end = text.find(b"\n", begin)
         if begin and end > 0:
@@ -337,6 +337,15 @@ class Columns:
                 if found:
                     self._add(found)
 
+    def sample(self, count: int) -> None:
+        """Takes about so many lines at even distances, the first and the last among them, for all that there are."""
+        with open_file(self.path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            found = [*_sample(file, size, count), *_last_lines(file, size)[-1:]]
+        different = [line for line, before in zip(found, [None, *found], strict=False) if line != before]
+        if different:
+            self._add(different)
+
     def _add(self, lines: Sequence[Line]) -> None:
         place = (self.lines + np.arange(len(lines))) // self.size
         self.lines += len(lines)
@@ -346,7 +355,7 @@ class Columns:
         seconds = _table([line.get("seconds") for line in lines], np.full(len(lines), np.nan))
         for name, values in (("env_steps", steps), ("seconds", seconds)):
             self._into(self.position[name], buckets, place, steps, seconds, values[:, None])
-        for name in dict.fromkeys(name for line in lines for name in line):
+        for name in dict.fromkeys(itertools.chain.from_iterable(lines)):
             values = None if name in POSITION else _values([line.get(name) for line in lines])
             if values is None or len(name) > MOST_LETTERS or not name.isprintable():
                 continue
@@ -419,13 +428,17 @@ def _values(values: list[Any]) -> np.ndarray | None:
             return _tamed(np.array(values, np.float64)[:, None])
         if not kinds <= {int, float, type(None), list}:
             return None
-        lists = [value if type(value) is list else [value] for value in values]
-        if not {type(one) for value in lists for one in value} <= {int, float, type(None)}:
+        lists = values if kinds == {list} else [value if type(value) is list else [value] for value in values]
+        if not set(map(type, itertools.chain.from_iterable(lists))) <= {int, float, type(None)}:
             return None
-        width = max(map(len, lists))
+        widths = set(map(len, lists))
+        width = max(widths)
         if len(lists) * width > MOST_CELLS:
             return None
-        return _tamed(np.array([value + [None] * (width - len(value)) for value in lists], np.float64))
+        even = lists if len(widths) == 1 else [value + [None] * (width - len(value)) for value in lists]
+        return _tamed(
+            np.fromiter(itertools.chain.from_iterable(even), np.float64, len(even) * width).reshape(-1, width)
+        )
     except OverflowError:  # whole numbers of any length
         return None
 

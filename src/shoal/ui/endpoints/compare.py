@@ -1,6 +1,5 @@
 """Runs side by side: the statistics of `shoal compare`, and its tables to be saved."""
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,8 @@ from starlette.routing import Route
 
 from shoal.core.errors import RunError, ShoalError, require, shell_command
 from shoal.training.catalogue import Catalogue, Entry
-from shoal.training.compared_runs import SPECIAL, flatten
+from shoal.training.catalogue.lines import Line
+from shoal.training.compared_runs import SPECIAL, ComparedRun, flatten, read_folder
 from shoal.training.comparison import END, Comparison, Panel, compare
 from shoal.training.run_kinds import EVOLUTION, PBT, TRAINING
 from shoal.ui.endpoints.answers import answer, catalogue_of, runs_of, whole_of
@@ -37,36 +37,11 @@ TABLES = {
 """Files that a comparison can be saved as."""
 
 
-@dataclasses.dataclass(frozen=True)
-class SampledRun:
-    """A long run as `compare` takes it from memory: its settings, and one metric at some points along it."""
-
-    path: Path
-    settings: Mapping[str, Any]
-    lines: Sequence[Mapping[str, Any]]
-    members: bool
-
-    @property
-    def experiment(self) -> "SampledRun":
-        return self
-
-    @property
-    def env(self) -> str:
-        return str(self.settings.get("env", ""))
-
-    @property
-    def standing(self) -> Mapping[str, Any]:
-        return {"scores": ()} if self.members else {}
-
-    def to_dict(self) -> Mapping[str, Any]:
-        return self.settings
-
-
 def show_comparison(request: Request) -> Response:
     """Curves, final performance, profiles and probabilities of improvement, by environment and group."""
     catalogue = catalogue_of(request)
     entries, notes = comparable(catalogue, runs_of(request))
-    options = _options(request)
+    options = options_of(request)
     found = compare_entries(catalogue, entries, **options)
     command = command_of([entry.path for entry in entries], options)
     return answer(describe(catalogue, entries, found, notes) | {"command": command})
@@ -78,7 +53,7 @@ def save_comparison(request: Request) -> Response:
     require(name in TABLES, "address", "name", name, f"one of {', '.join(TABLES)}")
     catalogue = catalogue_of(request)
     entries, _ = comparable(catalogue, runs_of(request))
-    content = TABLES[name](compare_entries(catalogue, entries, **_options(request)))
+    content = TABLES[name](compare_entries(catalogue, entries, **options_of(request)))
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response(content, media_type="text/plain; charset=utf-8", headers=headers)
 
@@ -105,8 +80,8 @@ def describe(
     }
 
 
-def comparable(catalogue: Catalogue, names: Sequence[str]) -> tuple[list[Entry], list[str]]:
-    """The runs that can be compared, and a note for each that cannot."""
+def comparable(catalogue: Catalogue, names: Sequence[str], exact: bool = False) -> tuple[list[Entry], list[str]]:
+    """The runs that can be compared, and a note for each that cannot or, unless exact, not by all of its lines."""
     found, notes = [], []
     for name in names:
         try:
@@ -121,14 +96,15 @@ def comparable(catalogue: Catalogue, names: Sequence[str]) -> tuple[list[Entry],
             notes.append(f"{name} was left out: {why}")
             continue
         found.append(entry)
-        if _size(entry) > WHOLE_BYTES:
-            notes.append(f"{name} is long: it is compared at {SAMPLED_POINTS} points; `shoal compare` reads every line")
+        if not exact and _size(entry) > WHOLE_BYTES:
+            whole = "the command and the exported page use every line"
+            notes.append(f"{name} is long: it is compared at {SAMPLED_POINTS} points; {whole}")
     if not found:
         raise RunError(f"none of these runs can be compared. {' '.join(notes)}")
     return found, notes
 
 
-def _options(request: Request) -> dict[str, Any]:
+def options_of(request: Request) -> dict[str, Any]:
     """What the address asks `compare` for; what it leaves open is as `DEFAULTS` has it."""
     query = request.query_params
     at = whole_of(request, "at", 0, 1, 10**18) if query.get("at", END) != END else END
@@ -144,20 +120,41 @@ def command_of(folders: Sequence[Path], options: Mapping[str, Any]) -> str | Non
     return command if command.isprintable() else None
 
 
-def compare_entries(catalogue: Catalogue, entries: Sequence[Entry], metric: str, **options: Any) -> Comparison:
-    """Compares runs of a catalogue; options: of `compare`."""
-    return compare([_source(catalogue, entry, metric) for entry in entries], metric, **options)
+def compare_entries(
+    catalogue: Catalogue, entries: Sequence[Entry], metric: str, exact: bool = False, **options: Any
+) -> Comparison:
+    """Compares runs of a catalogue. exact: by all lines of long runs, too, in seconds. options: of `compare`."""
+    return compare([_source(catalogue, entry, metric, exact) for entry in entries], metric, **options)
 
 
-def _source(catalogue: Catalogue, entry: Entry, metric: str) -> Path | SampledRun:
-    """What `compare` reads: the folder of a run or, if it is long, one metric of it."""
+def _source(catalogue: Catalogue, entry: Entry, metric: str, exact: bool) -> Path | ComparedRun:
+    """What `compare` reads: the folder of a run or, if it is long, means of one metric, which the catalogue keeps."""
     if _size(entry) <= WHOLE_BYTES:
         return entry.path
+    if exact:
+        return read_folder(entry.path, _all_lines(catalogue, entry.name, metric))
     series = catalogue.series(entry.name, metric, SAMPLED_POINTS)
     steps = [round(step) for step in series.env_steps]
     rows = zip(steps, series.values.tolist(), strict=True)
     lines = [{"update": i, "env_steps": step, metric: list(values)} for i, (step, values) in enumerate(rows)]
-    return SampledRun(entry.path, catalogue.config(entry.name)["experiment"], lines, entry.kind == PBT)
+    return read_folder(entry.path, lines)
+
+
+def _all_lines(catalogue: Catalogue, name: str, metric: str) -> list[Line]:
+    """All lines of a run, with no more of each than one metric and its parts: little memory, unlike whole lines."""
+    found: list[Line] = []
+    offset = 0
+    while True:
+        lines, after = catalogue.lines_after(name, offset)
+        found = [] if after < offset else found  # written anew by a run that goes on
+        found += [{key: line[key] for key in line if _is_about(key, metric)} for line in lines]
+        offset = after
+        if not lines:
+            return found
+
+
+def _is_about(key: str, metric: str) -> bool:
+    return key in ("update", "env_steps", metric) or key.startswith(f"{metric}/")
 
 
 def _size(entry: Entry) -> int:

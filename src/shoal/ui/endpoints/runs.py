@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from shoal.core.errors import OptionError, require
-from shoal.training.catalogue import Catalogue
+from shoal.training.catalogue import Series
 from shoal.ui.commands import commands_of
 from shoal.ui.endpoints.answers import answer, body_of, catalogue_of, run_of, whole_of
 from shoal.ui.folder import METRICS, end_of_lines, list_checkpoints, list_files, pages_of, scenes_of
@@ -26,10 +26,15 @@ def list_runs(request: Request) -> Response:
 
 
 def show_run(request: Request) -> Response:
-    """One run: its entry, settings, metrics, checkpoints, files, pages, kept episodes and the commands that fit it."""
+    """One run: its entry, settings, metrics, checkpoints, files, pages, kept episodes and the commands that fit it.
+
+    rough: the run is long and was not read yet, so that rare metrics may be missing.
+    """
     catalogue, name = catalogue_of(request), run_of(request)
     entry = catalogue.entry(name)
     readable = entry.status != "unreadable"
+    rough = catalogue.glance(name) if readable else None
+    metrics = list(rough or catalogue.metric_names(name)) if readable else []
     config = catalogue.config(name) if readable else {}
     return answer(
         {
@@ -37,7 +42,8 @@ def show_run(request: Request) -> Response:
             "version": request.app.state.shelf.version,
             "config": config,
             "offset": end_of_lines(entry.path / METRICS),
-            "metrics": list(catalogue.metric_names(name)) if readable else [],
+            "metrics": metrics,
+            "rough": rough is not None,
             "checkpoints": list_checkpoints(entry.path),
             "files": list_files(entry.path),
             "pages": pages_of(entry.path),
@@ -53,12 +59,18 @@ def show_config(request: Request) -> Response:
 
 
 def show_series(request: Request) -> Response:
-    """Curves of a run by metric, down-sampled: env steps, seconds, and values by seed."""
+    """Curves of a run by metric, down-sampled: env steps, seconds, and values by seed.
+
+    With `?rough=1`, those of a long run that was not read yet are made of some of its lines, and say so.
+    """
     catalogue, name = catalogue_of(request), run_of(request)
     metrics = request.query_params.getlist("metric")
     require(0 < len(metrics) <= MOST_METRICS, "address", "metric", len(metrics), f"given 1 to {MOST_METRICS} times")
     points = whole_of(request, "points", 500, 2, 20_000)
-    return answer({metric: _curve(catalogue, name, metric, points) for metric in metrics})
+    rough = catalogue.glance(name) if "rough" in request.query_params else None
+    if rough is not None:
+        return answer({metric: _curve(rough[metric]) | {"rough": True} for metric in metrics if metric in rough})
+    return answer({metric: _curve(catalogue.series(name, metric, points)) for metric in metrics})
 
 
 async def annotate(request: Request) -> Response:
@@ -77,8 +89,7 @@ async def annotate(request: Request) -> Response:
     return answer(rows.get(name))
 
 
-def _curve(catalogue: Catalogue, name: str, metric: str, points: int) -> dict[str, Any]:
-    series = catalogue.series(name, metric, points)
+def _curve(series: Series) -> dict[str, Any]:
     return {"env_steps": series.env_steps, "seconds": series.seconds, "values": series.values}
 
 

@@ -3,7 +3,7 @@
 import { h, fill } from "./lib/dom.js";
 import { best, bytes, count, moment, plural, reached } from "./lib/format.js";
 import { Chart } from "./lib/chart.js";
-import { scroller } from "./lib/parts.js";
+import { choice, scroller } from "./lib/parts.js";
 import { comparisonPanel, coloursOf, settingsDiffering } from "./lib/comparison.js";
 import { seedSeries } from "./lib/seeds.js";
 
@@ -30,10 +30,19 @@ function runCurves() {
 }
 
 function replays() {
-  const found = report.runs.filter(({ replay }) => replay);
+  const found = report.runs.filter(({ replay, scenes }) => replay || scenes.length);
   if (!found.length) return null;
-  return h("section.panel-home", { "aria-label": "Replays" }, h("h2", {}, "Replays"), h("div.frames", {}, found.map(({ entry, replay }) =>
-    h("figure.card.frame-home", {}, h("figcaption", {}, entry.name), h("iframe.replay", { srcdoc: replay, title: `Replay of ${entry.name}`, sandbox: "allow-scripts", loading: "lazy" })))));
+  return h("section.panel-home", { "aria-label": "Replays" }, h("h2", {}, "Replays"), h("div.frames", {}, found.map(replayFrame)));
+}
+
+// The replay of a run and, if they were kept, the episodes along its curve: one frame, and a choice of what it plays.
+function replayFrame({ entry, replay, scenes }) {
+  const shown = [...scenes.map(({ update, env_steps, page }) => [`after ${update} updates, ${count(env_steps)} env steps`, page]), ...(replay ? [["replay", replay]] : [])];
+  const home = h("div");
+  const play = (at) => fill(home, h("iframe.replay", { srcdoc: shown[at][1], title: `Replay of ${entry.name}`, sandbox: "allow-scripts", loading: "lazy" }));
+  play(shown.length - 1);
+  const chosen = choice(`Episode of ${entry.name}`, shown.map(([words], i) => [String(i), words]), String(shown.length - 1), (at) => play(Number(at)));
+  return h("figure.card.frame-home", {}, h("figcaption", {}, entry.name, shown.length > 1 ? [" ", chosen] : null), home);
 }
 
 const { comparison } = report;
@@ -43,6 +52,6 @@ fill(document.getElementById("main"), h("div.screen", {},
   runTable(),
   comparison ? comparison.panels.map((panel) => comparisonPanel(panel, { found: comparison, colours: coloursOf(comparison.groups), charts })) : null,
   comparison ? settingsDiffering(comparison) : null,
-  h("section.panel-home", { "aria-label": "Every run" }, h("h2", {}, "Every run"), runCurves()),
+  h("section.panel-home", { "aria-label": "Every run" }, h("div.head", {}, h("h2", {}, "Every run"), h("span.muted", {}, `Runs of more than ${report.points} lines: means of neighbouring ones`)), runCurves()),
   replays()));
 window.shoalReady = true;

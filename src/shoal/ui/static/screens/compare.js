@@ -124,12 +124,21 @@ class CompareScreen {
       field("Judged at", at),
       envs > 1 || this.query.has("normalise") ? h("label.field", {}, together, "All environments together, normalised") : null,
       h("span.grow"),
-      found ? menu("save", "Save tables", FILES.map(([words, name]) => [words, () => this.saveTable(name)])) : null,
-      found?.command ? button("Copy command", () => copy(found.command), { icon: "copy", title: found.command }) : null);
+      found ? h("div.actions", {},
+        menu("save", "Save tables", FILES.map(([words, name]) => [words, () => this.saveTable(name)])),
+        button("Export page", () => this.exportPage(), { icon: "save", title: "One page of this comparison, its runs and replays, which needs no server" }),
+        found.command ? button("Copy command", () => copy(found.command), { icon: "copy", title: found.command }) : null) : null);
   }
 
-  async saveTable(name) {
-    const response = await fetch(`/api/compare/file?${this.query}&name=${name}`);
+  saveTable(name) { return this.fetchFile(`/api/compare/file?${this.query}&name=${name}`, name); }
+
+  exportPage() {
+    this.shell.toast("Writing the page: of long runs, every line is read …");
+    return this.fetchFile(`/api/export?${this.query}&scenes=1`, "report.html");
+  }
+
+  async fetchFile(address, name) {
+    const response = await fetch(address);
     if (response.ok) save(name, await response.blob());
     else this.shell.toast((await response.json()).error, "bad");
   }

@@ -223,8 +223,25 @@ class RunScreen {
   async load(metrics) {
     const wanted = metrics.filter((metric) => !this.curves.has(metric));
     if (!wanted.length) return;
+    await this.fetchCurves({ metric: wanted, rough: 1 });
+    if (wanted.some((metric) => this.curves.get(metric)?.rough)) this.refine(wanted);
+  }
+
+  // Of a long run, some lines are shown at once; when all are read, they take their place, and rare metrics appear.
+  async refine(metrics) {
+    await this.fetchCurves({ metric: metrics });
+    this.redraw();
+    if (!this.found.rough) return;
+    this.found.rough = false;
+    const { metrics: known } = await get("/api/run", { run: this.name });
+    if (String(known) === String(this.found.metrics)) return;
+    this.found.metrics = known;
+    if (this.state.tab === "curves") this.drawTab();
+  }
+
+  async fetchCurves(query) {
     try {
-      for (const [metric, curve] of Object.entries(await get("/api/series", { run: this.name, metric: wanted, points: POINTS }))) this.curves.set(metric, curve);
+      for (const [metric, curve] of Object.entries(await get("/api/series", { run: this.name, points: POINTS, ...query }))) this.curves.set(metric, curve);
     } catch (error) {
       if (error.status === 404) this.vanish(error.message);
       else this.shell.toast(error.message, "bad");
