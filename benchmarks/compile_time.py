@@ -1,6 +1,7 @@
-"""How long the first update takes to compile on a CPU: cold, and warm from the cache of compiled programs.
+"""How long the first update takes to compile: cold, and warm from the cache of compiled programs.
 
     python benchmarks/compile_time.py benchmarks/results/compile_cpu.json [--only PART]
+    python benchmarks/compile_time.py benchmarks/results/h200/compile.json            # where there is a GPU
 
 Each target is started twice in processes of its own that share a new, empty cache: the first compiles, the second
 reads. `first_update_s` is from the experiment to the end of the first update: tracing, compiling and running it. On a
@@ -17,10 +18,15 @@ import tempfile
 import time
 from pathlib import Path
 
-TARGETS = ("demo", "reference/simple_spread_ippo", "reference/tag_grid_a2c", "reference/tag_continuous_a2c")
-COMMAND = "python benchmarks/compile_time.py benchmarks/results/compile_cpu.json"
-COLD_S, WARM_S = 20.0, 2.0
-"""What is wanted of a cold and of a warm start."""
+TARGETS = (
+    "demo",
+    "reference/simple_spread_ippo",
+    "reference/tag_grid_a2c",
+    "reference/tag_continuous_a2c",
+    "psro/leduc",  # a best response by itself
+)
+COLD_S, WARM_S = {"cpu": 20.0, "gpu": 12.0}, 2.0
+"""What is wanted of a cold start, by platform, and of a warm one."""
 
 
 def main() -> None:
@@ -34,11 +40,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as cache:
             row = {"target": target, "cold": start(target, cache), "warm": start(target, cache)}
         rows[target] = row
-        for name, wanted in (("cold", COLD_S), ("warm", WARM_S)):
+        for name in ("cold", "warm"):
             found = row[name]
+            wanted = COLD_S.get(found["device"].partition(":")[0], COLD_S["cpu"]) if name == "cold" else WARM_S
             spans = ", ".join(f"{key} {found[key]['s']:.1f} s ({found[key]['cpu_s']:.1f} CPU)" for key in SPANS)
             print(f"{target}, {name} (wanted {wanted:g} s): {spans}; load {found['load']:.1f}", flush=True)
-        args.output.write_text(json.dumps({"command": COMMAND, "rows": list(rows.values())}, indent=1) + "\n")
+        command = f"python benchmarks/compile_time.py {args.output}"
+        args.output.write_text(json.dumps({"command": command, "rows": list(rows.values())}, indent=1) + "\n")
 
 
 SPANS = ("first_update", "trace", "init", "compile", "run")

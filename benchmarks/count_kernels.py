@@ -146,11 +146,16 @@ def step(id: str, num_envs: int, num_steps: int, **options: Any) -> tuple[str, i
 ROWS: dict[str, Callable[[], tuple[str, int]]] = {
     "simple_spread PPO reference, 1,024 copies": lambda: train("reference/simple_spread_ippo"),
     "simple_spread PPO reference, 4,096 copies": lambda: train("reference/simple_spread_ippo", num_envs=4096),
+    "simple_spread PPO reference, 16,384 copies": lambda: train("reference/simple_spread_ippo", num_envs=16384),
     "tag/grid 2000 x 5, A2C reference": lambda: train("reference/tag_grid_a2c"),
     "tag/continuous 100 x 110, A2C reference": lambda: train("reference/tag_continuous_a2c"),
+    "tag/continuous 900 x 110, A2C, batch 54,000": lambda: train(
+        "reference/tag_continuous_a2c", num_envs=900, num_steps=60
+    ),
     "tag/grid 2000 x 5, random": lambda: step("tag/grid", 2000, 500),
     "tag/grid 2000 x 1000, partial view, random": lambda: step("tag/grid", 2000, 200, num_taggers=999, full_view=False),
     "tag/continuous 1000 x 110, random": lambda: step("tag/continuous", 1000, 100),
+    "tag/continuous 2000 x 1000, random": lambda: step("tag/continuous", 2000, 20, num_taggers=100, num_runners=900),
     "simple_spread random, 262,144 copies": lambda: step("mpe/simple_spread", 262144, 250),
 }
 

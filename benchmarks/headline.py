@@ -2,11 +2,13 @@
 
     python benchmarks/headline.py benchmarks/results/h200/headline.json [--only PART] [--repeats 3]
 
-The rows, and how they are measured, are those of `shoal bench suite`, whatever the device is.
+The rows, and how they are measured, are those of `shoal bench suite`, whatever the device is. Rows that the file has
+already are kept, but for those that are measured again.
 """
 
 import argparse
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -21,15 +23,23 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--commit", default="", help="where the checkout has no git history")
     args = parser.parse_args()
-    command = f"python benchmarks/headline.py {args.output} --repeats {args.repeats}"
-    rows = []
+    only = f" --only {shlex.quote(args.only)}" if args.only else ""
+    command = f"python benchmarks/headline.py {args.output} --repeats {args.repeats}{only}"
+    rows = json.loads(args.output.read_text()) if args.output.exists() else []
     for work in (work for work in HEADLINE if args.only in work.name):
         row = measure(work, args.seconds, args.repeats, command)
         row |= {"commit": args.commit or row["commit"]}
-        rows.append({"peer": None, "peer_env_steps_per_s": None, "ratio": None} | row)
+        rows = merge(rows, {"peer": None, "peer_env_steps_per_s": None, "ratio": None} | row)
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(json.dumps(rows, indent=1) + "\n")
         print(row.get("refused") or line(row), flush=True)
+
+
+def merge(rows: list[dict], row: dict) -> list[dict]:
+    """The rows with a new one, or with it in the place of an older one, in the order of the suite."""
+    found = {one["work"]: one for one in rows} | {row["work"]: row}
+    order = {work.name: number for number, work in enumerate(HEADLINE)}
+    return sorted(found.values(), key=lambda one: order.get(one["work"], len(order)))
 
 
 def line(row: dict) -> str:

@@ -11,6 +11,8 @@ seconds, compilation included, at which each goal was reached. NashConv is exact
 import argparse
 import dataclasses
 import json
+import shlex
+import sys
 import time
 from pathlib import Path
 
@@ -37,6 +39,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=None)
     parser.add_argument("--greedy", action="store_true")
     parser.add_argument("--warm-start", action="store_true")
+    parser.add_argument("--commit", default="", help="where the checkout has no git history")
     parser.add_argument("--draw", action="store_true", help="draw what was measured before, and measure nothing")
     args = parser.parse_args()
     if args.draw:
@@ -46,9 +49,11 @@ def main() -> None:
     use_compilation_cache()
     seeds = [grow(args, seed) for seed in range(args.first_seed, args.first_seed + args.seeds)]
     args.folder.mkdir(parents=True, exist_ok=True)
+    from shoal.api.suite import commit
     from shoal.training.bench import versions
 
-    record = {"seeds": seeds, "device": jax.devices()[0].device_kind, "devices": len(jax.devices())}
+    record = {"command": shlex.join(["python", *sys.argv]), "commit": args.commit or commit(), "seeds": seeds}
+    record |= {"device": jax.devices()[0].device_kind, "devices": len(jax.devices())}
     (args.folder / "result.json").write_text(json.dumps(record | {"versions": versions()}, indent=1) + "\n")
 
 

@@ -20,6 +20,15 @@ def load(name):
     return module
 
 
+def test_headlines_that_are_measured_again_take_their_places():
+    headline = load("headline")
+    first, second, third = (work.name for work in headline.HEADLINE[:3])
+    kept = [{"work": third, "rate": 1}, {"work": "of before", "rate": 2}, {"work": first, "rate": 3}]
+    rows = headline.merge(kept, {"work": first, "rate": 4})
+    assert rows == [{"work": first, "rate": 4}, {"work": third, "rate": 1}, {"work": "of before", "rate": 2}]
+    assert [row["work"] for row in headline.merge(rows, {"work": second})][:3] == [first, second, third]
+
+
 @pytest.fixture(scope="module")
 def roofline():
     return load("roofline")

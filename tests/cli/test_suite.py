@@ -52,6 +52,14 @@ def test_a_row_is_complete_and_its_rate_the_median():
     assert jax.config.values["jax_enable_compilation_cache"]  # again
 
 
+def test_networks_in_bfloat16_are_said_and_used():
+    (work,) = (work for work in HEADLINE if work.name == "simple_spread PPO, 4,096 copies, bfloat16")
+    assert work.experiment.num_envs == 4096
+    assert work.experiment.learners["agent"].algorithm.network.dtype == "bfloat16"
+    assert "--algo.network.dtype bfloat16" in work.command(1.0)
+    assert suite.precision(work.dtype) == "networks in bfloat16, weights in float32"
+
+
 def test_what_does_not_fit_is_a_row_without_figures(monkeypatch):
     monkeypatch.setattr("shoal.training.memory.free_bytes", lambda: 1)
     row = measure(TINY, 0.01)

@@ -11,6 +11,8 @@ from shoal.networks import Network
 from shoal.ops import mlp
 from shoal.ops.kernels import trust
 from shoal.ops.kernels.choices import record_choices, report
+from shoal.populations.pbt.plan import PBT, Range
+from shoal.populations.population import PopulationConfig
 from shoal.training import bench, liveness
 from shoal.training.fused import make_fused_program
 from shoal.training.kernel_use import describe_kernels
@@ -102,3 +104,12 @@ def test_nobody_has_to_listen():
         pass
     report("networks", "too late")
     assert choices == {}
+
+
+def test_populations_and_members_say_it_too(gpu):
+    small = {"num_envs": 16, "num_steps": 4}
+    members = PBT(dataclasses.replace(presets.get("control/cartpole"), **small), {"learning_rate": Range(1e-3, 1e-2)})
+    assert dataclasses.replace(members, members=2).program(1).kernels == "networks: fused kernel"
+    responses = PopulationConfig(dataclasses.replace(presets.resolve("psro/kuhn"), **small))
+    assert responses.program(1).kernels == "networks: fused kernel"
+    assert dataclasses.replace(responses, oracle="exact").program(1).kernels == ""

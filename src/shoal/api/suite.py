@@ -22,7 +22,9 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from shoal import presets
 from shoal.core.errors import OptionError, shell_command
+from shoal.networks.torsos import ComputeDtype
 from shoal.training.bench import bench_env, bench_train, versions
+from shoal.training.experiment import Experiment, Learner
 
 PRECISIONS = {"cpu": "float32", "gpu": "float32, products in TF32", "tpu": "float32, products in bfloat16"}
 """What a platform computes products in unless it is told otherwise."""
@@ -35,8 +37,8 @@ SECONDS, QUICK_SECONDS = 1.0, 0.25
 class Work:
     """A row of the suite: training a preset, or stepping a world with random actions.
 
-    sizes: what differs from the preset, or the copies and steps of a call. peer: who published a rate for it, and
-    peer_rate: which, in env steps/s, measured on an H200 as well (WarpDrive 2.7.1, JaxMARL 0.2.0).
+    sizes: what differs from the preset, or the copies and steps of a call. dtype: of the networks. peer: who published
+    a rate for it, and peer_rate: which, in env steps/s, measured on an H200 as well (WarpDrive 2.7.1, JaxMARL 0.2.0).
     """
 
     name: str
@@ -44,6 +46,7 @@ class Work:
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     trains: bool = False
+    dtype: ComputeDtype = "float32"
     peer: str | None = None
     peer_rate: float | None = None
     long: bool = False  # whether a quick look leaves it out
@@ -51,16 +54,25 @@ class Work:
     def run(self, seconds: float, repeats: int) -> dict[str, Any]:
         """Measures it, see `training.bench`."""
         if self.trains:
-            experiment = dataclasses.replace(presets.get(self.target), **dict(self.sizes))
-            return bench_train(experiment, seconds=seconds, repeats=repeats)
+            return bench_train(self.experiment, seconds=seconds, repeats=repeats)
         sizes: dict[str, Any] = dict(self.sizes)
         return bench_env(self.target, dict(self.options), **sizes, seconds=seconds, repeats=repeats)
+
+    @property
+    def experiment(self) -> Experiment:
+        """What is trained."""
+        experiment = dataclasses.replace(presets.get(self.target), **dict(self.sizes))
+        if self.dtype == "float32":
+            return experiment
+        learners = {name: _with_dtype(learner, self.dtype) for name, learner in experiment.learners.items()}
+        return experiment.replace(learners=learners)
 
     def command(self, seconds: float) -> str:
         """The command that measures this row alone, once."""
         words = ["train" if self.trains else "env", self.target]
         for name, value in self.sizes.items():
             words += [f"--{name.replace('_', '-')}", str(value)]
+        words += [] if self.dtype == "float32" else ["--algo.network.dtype", self.dtype]
         for name, value in self.options.items():
             option = name.replace("_", "-")
             words += (
@@ -75,9 +87,25 @@ SPREAD, GRID, CONTINUOUS = "reference/simple_spread_ippo", "reference/tag_grid_a
 THOUSAND = {"num_taggers": 100, "num_runners": 900}
 
 HEADLINE = (
-    Work("simple_spread PPO reference, 1,024 copies", SPREAD, {}, {}, True, "JaxMARL", 7.8e6),
-    Work("simple_spread PPO reference, 4,096 copies", SPREAD, {"num_envs": 4096}, {}, True, "JaxMARL", 17e6),
-    Work("simple_spread PPO reference, 16,384 copies", SPREAD, {"num_envs": 16384}, {}, True, "JaxMARL", 23.6e6),
+    Work("simple_spread PPO reference, 1,024 copies", SPREAD, {}, {}, True, peer="JaxMARL", peer_rate=7.8e6),
+    Work(
+        "simple_spread PPO reference, 4,096 copies",
+        SPREAD,
+        {"num_envs": 4096},
+        trains=True,
+        peer="JaxMARL",
+        peer_rate=17e6,
+    ),
+    Work(
+        "simple_spread PPO reference, 16,384 copies",
+        SPREAD,
+        {"num_envs": 16384},
+        trains=True,
+        peer="JaxMARL",
+        peer_rate=23.6e6,
+    ),
+    Work("simple_spread PPO, 4,096 copies, bfloat16", SPREAD, {"num_envs": 4096}, trains=True, dtype="bfloat16"),
+    Work("simple_spread PPO, 16,384 copies, bfloat16", SPREAD, {"num_envs": 16384}, trains=True, dtype="bfloat16"),
     Work(
         "tag/grid 2000 x 5, random",
         "tag/grid",
@@ -93,7 +121,7 @@ HEADLINE = (
         peer="WarpDrive",
         peer_rate=3.19e6,
     ),
-    Work("tag/grid 2000 x 5, A2C reference", GRID, {}, {}, True, "WarpDrive", 1.71e6),
+    Work("tag/grid 2000 x 5, A2C reference", GRID, {}, {}, True, peer="WarpDrive", peer_rate=1.71e6),
     Work(
         "tag/continuous 1000 x 110, random",
         "tag/continuous",
@@ -102,15 +130,14 @@ HEADLINE = (
         peer_rate=1.05e6,
     ),
     Work("tag/continuous 2000 x 1000, random", "tag/continuous", {"num_envs": 2000, "num_steps": 20}, THOUSAND),
-    Work("tag/continuous 100 x 110, A2C reference", CONTINUOUS, {}, {}, True, "WarpDrive", 29.4e3),
+    Work("tag/continuous 100 x 110, A2C reference", CONTINUOUS, {}, {}, True, peer="WarpDrive", peer_rate=29.4e3),
     Work(
         "tag/continuous 900 x 110, A2C, batch 54,000",
         CONTINUOUS,
         {"num_envs": 900, "num_steps": 60},
-        {},
-        True,
-        "WarpDrive",
-        123e3,
+        trains=True,
+        peer="WarpDrive",
+        peer_rate=123e3,
     ),
     Work(
         "simple_spread random, 262,144 copies",
@@ -162,12 +189,19 @@ def measure(work: Work, seconds: float = SECONDS, repeats: int = REPEATS, comman
         return row | {"refused": str(error)}
     rates = sorted(found["repeats"])
     rate = statistics.median(rates)
-    figures = {"env_steps_per_s": rate, "spread": [rates[0], rates[-1]], "precision": precision(), "repeats": rates}
+    figures = {"env_steps_per_s": rate, "spread": [rates[0], rates[-1]], "repeats": rates}
+    figures |= {"precision": precision(work.dtype)}
     figures |= {"agent_steps_per_s": found["agent_steps_per_s"], "env_steps_per_cpu_s": found["env_steps_per_cpu_s"]}
     figures |= {"compile_s": found["compile_s"], "kernels": found["kernels"]}
     if work.peer_rate is not None:
         figures |= {"peer": work.peer, "peer_env_steps_per_s": work.peer_rate, "ratio": rate / work.peer_rate}
     return row | figures
+
+
+def _with_dtype(learner: Learner, dtype: ComputeDtype) -> Learner:
+    algorithm: Any = learner.algorithm
+    network = dataclasses.replace(algorithm.network, dtype=dtype)
+    return dataclasses.replace(learner, algorithm=dataclasses.replace(algorithm, network=network))
 
 
 def device() -> str:
@@ -176,8 +210,10 @@ def device() -> str:
     return f"{first.platform}: {first.device_kind}"
 
 
-def precision() -> str:
-    """What products are computed in on this platform."""
+def precision(dtype: ComputeDtype = "float32") -> str:
+    """What products are computed in on this platform. dtype: that of the networks."""
+    if dtype != "float32":
+        return f"networks in {dtype}, weights in float32"
     asked = jax.config.values["jax_default_matmul_precision"]
     if asked is not None:
         return f"float32, products as jax_default_matmul_precision={asked}"

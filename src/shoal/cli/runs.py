@@ -525,10 +525,10 @@ def run_and_report(view: RunView[Any]) -> int:
     out, path = console(view.options.json), view.run.path
     title, detail = view.opening()
     say(out, title, style="bold")
-    if view.kernels:
-        say(out, view.kernels)
     if view.over:
         say(out, detail)
+    elif view.kernels:
+        say(out, view.kernels)
     with mirroring(path, view.options.mirror, resumed=not view.fresh):
         return view.finish(out, _make(view, out, detail))
 

@@ -150,6 +150,13 @@ class LearnedOracle:
             for algorithm, sets in zip(self.game.algorithms.values(), self.game.tables.sets, strict=True)
         ]
 
+    @property
+    def kernels(self) -> str:
+        """Which parts of a best response's training run as kernels here, see `training.kernel_use`."""
+        if self.backend is not None:
+            return ""  # others train
+        return next(iter(self._trainer(1).programs.values())).kernels
+
     def _trainer(self, capacity: int, num_parallel: int = 1) -> Responses:
         if (capacity, num_parallel) not in self._responses:
             self._responses[capacity, num_parallel] = Responses(

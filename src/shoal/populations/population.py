@@ -201,6 +201,10 @@ class PopulationProgram(Program[PSROState]):
     def num_updates(self) -> int:
         return self.config.psro.iterations
 
+    @property
+    def kernels(self) -> str:
+        return self.oracle.kernels if isinstance(self.oracle, LearnedOracle) else ""
+
     def begin(self) -> PSROState:
         return beginning(self.config, self.oracle)
 

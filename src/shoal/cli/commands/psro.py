@@ -178,7 +178,10 @@ class PopulationView(RunView[PopulationConfig]):
             say(out, f"the target, {goal}, was not reached: {more}", style="yellow")
         say(out, f"next: {self.hints('population')}")
         if self.options.json:
-            emit(self.summary(result) | {"run_dir": str(self.run.path), "run": str(self.run.path)})
+            emit(
+                self.summary(result)
+                | {"kernels": self.kernels, "run_dir": str(self.run.path), "run": str(self.run.path)}
+            )
         return 0
 
     def summary(self, result: TrainingResult) -> dict[str, Any]:

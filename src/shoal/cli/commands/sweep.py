@@ -98,7 +98,8 @@ class SweepView(RunView[Sweep]):
         plot, why = keep_sweep(folder, table)
         _report(out, found, folder, f"plot: {display_path(plot)}" if plot else f"no sweep.png: {why}")
         if self.options.json:
-            emit(table | {"run_dir": str(folder), "out": str(folder)})  # `out` goes in the next release
+            where = {"run_dir": str(folder), "out": str(folder)}  # `out` goes in the next release
+            emit(table | {"kernels": self.kernels} | where)
         if found.best is None and not found.interrupted:
             raise _no_result(found)
         if found.interrupted:
