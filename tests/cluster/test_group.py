@@ -184,7 +184,7 @@ def test_what_cannot_work_is_refused(tmp_path):
             tmp_path / "b",
             on=Cluster(plan=ClusterPlan("ddppo", learners=2, backups=2), launcher=ThreadLauncher()),
         )
-    with pytest.raises(OptionError, match="ddppo wait for each other .*, got eval_every 100"):
+    with pytest.raises(OptionError, match=r"ddppo wait for each other .*, got eval_every 100"):
         runner.check(of("control/cartpole").replace(eval_every=100), ClusterPlan("ddppo", learners=1))
     assert runner.needs(ClusterPlan("ddppo", actors=7, learners=3, backups=1)) == {"CPU": 3.0}
 
