@@ -155,6 +155,12 @@ def test_sweeps_that_cannot_be(options, words):
         shoal.sweep(GAME, "auto", **SMALL | {"devices": None} | options)
 
 
+def test_the_old_name_of_an_option_is_understood():
+    with pytest.warns(UserWarning, match="breadth is now uniform_share"):
+        grown = shoal.psro("psro/kuhn", oracle="exact", breadth=0.25, iterations=1, progress=False)
+    assert grown.config.psro.uniform_share == 0.25
+
+
 def test_exact_psro_knows_its_nash_conv(tmp_path):
     told = []
 

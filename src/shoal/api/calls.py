@@ -287,6 +287,9 @@ def psro(target: Target, run_dir: str | Path | None = None, **options: Any) -> P
     if oracle not in (None, "exact"):
         require("algorithm" not in options, "shoal.psro", "algorithm", options.get("algorithm"), "left out with oracle")
         options["algorithm"] = oracle
+    if "breadth" in options:
+        warnings.warn("breadth is now uniform_share; the old name goes in the next release", stacklevel=3)
+        options["uniform_share"] = options.pop("breadth")
     own = take(PSRO, options)
     kind = "exact" if oracle == "exact" else "learned"
     return _population("shoal.psro", target, run_dir, own, options, kind)
