@@ -248,7 +248,8 @@ def test_an_index_that_lies_is_refused_and_leaves_nothing(folder, url, tmp_path,
     data = json.loads(system.cat_file(f"{root}/run.json"))
     for name, (size, digest) in files.items():
         data["files"][name] = {"bytes": size, "sha256": digest}
-        system.pipe_file(f"{root}/files/{digest[:32]}-{name.rpartition('/')[2]}", b"{}")
+        if len(files) == 1:
+            system.pipe_file(f"{root}/files/{digest[:32]}-{name.rpartition('/')[2]}", b"{}")
     system.pipe_file(f"{root}/run.json", json.dumps(data).encode())
     with pytest.raises(RunError, match=why):
         fetch_run(f"{url}/mine", tmp_path / "there")
@@ -331,3 +332,19 @@ def test_a_run_goes_on_elsewhere_to_the_same_bits(tmp_path, monkeypatch):
     assert weights_sha256(policies) == weights_sha256(whole.policies)
     again = shoal.load(f"{url}/run")
     assert not again.interrupted
+
+
+@pytest.mark.slow
+def test_a_population_grows_on_elsewhere(url, tmp_path, monkeypatch):
+    import shoal
+
+    game = {"oracle": "exact", "progress": False}
+    for name in ("here", "there", "third"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    shoal.psro("cards/kuhn", "runs/kuhn", iterations=2, mirror=url, **game)
+    monkeypatch.chdir(tmp_path / "there")
+    shoal.resume(f"{url}/kuhn", iterations=4, mirror=url, progress=False)
+    monkeypatch.chdir(tmp_path / "third")
+    found, whole = shoal.load(f"{url}/kuhn"), shoal.psro("cards/kuhn", iterations=4, **game)
+    np.testing.assert_equal(found.mixtures, whole.mixtures)
