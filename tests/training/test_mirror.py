@@ -302,6 +302,14 @@ def test_runs_are_located_by_url_or_by_path(folder, url, tmp_path):
         locate_run(f"{url}/other", tmp_path)
 
 
+def test_nothing_is_fetched_because_a_run_folder_says_so(monkeypatch):
+    """Learners may start from the weights of other runs; the path of those may come from anyone's `config.json`."""
+    from shoal.cli.terminal import resolve_run
+
+    monkeypatch.setattr(mirror, "fetch_run", lambda *args: pytest.fail("something was fetched"))
+    assert not resolve_run("https://example.org/run").exists()
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_elsewhere_to_the_same_bits(tmp_path, monkeypatch):
     """The second half is trained from the mirror alone, by the command line."""
