@@ -248,7 +248,8 @@ def test_an_index_that_lies_is_refused_and_leaves_nothing(folder, url, tmp_path,
     data = json.loads(system.cat_file(f"{root}/run.json"))
     for name, (size, digest) in files.items():
         data["files"][name] = {"bytes": size, "sha256": digest}
-        system.pipe_file(f"{root}/files/{digest[:32]}-{name.rpartition('/')[2]}", b"{}")
+        if len(files) == 1:
+            system.pipe_file(f"{root}/files/{digest[:32]}-{name.rpartition('/')[2]}", b"{}")
     system.pipe_file(f"{root}/run.json", json.dumps(data).encode())
     with pytest.raises(RunError, match=why):
         fetch_run(f"{url}/mine", tmp_path / "there")
@@ -301,6 +302,14 @@ def test_runs_are_located_by_url_or_by_path(folder, url, tmp_path):
         locate_run(f"{url}/other", tmp_path)
 
 
+def test_nothing_is_fetched_because_a_run_folder_says_so(monkeypatch):
+    """Learners may start from the weights of other runs; the path of those may come from anyone's `config.json`."""
+    from shoal.cli.terminal import resolve_run
+
+    monkeypatch.setattr(mirror, "fetch_run", lambda *args: pytest.fail("something was fetched"))
+    assert not resolve_run("https://example.org/run").exists()
+
+
 @pytest.mark.slow
 def test_a_run_goes_on_elsewhere_to_the_same_bits(tmp_path, monkeypatch):
     """The second half is trained from the mirror alone, by the command line."""
@@ -331,3 +340,19 @@ def test_a_run_goes_on_elsewhere_to_the_same_bits(tmp_path, monkeypatch):
     assert weights_sha256(policies) == weights_sha256(whole.policies)
     again = shoal.load(f"{url}/run")
     assert not again.interrupted
+
+
+@pytest.mark.slow
+def test_a_population_grows_on_elsewhere(url, tmp_path, monkeypatch):
+    import shoal
+
+    game = {"oracle": "exact", "progress": False}
+    for name in ("here", "there", "third"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    shoal.psro("cards/kuhn", "runs/kuhn", iterations=2, mirror=url, **game)
+    monkeypatch.chdir(tmp_path / "there")
+    shoal.resume(f"{url}/kuhn", iterations=4, mirror=url, progress=False)
+    monkeypatch.chdir(tmp_path / "third")
+    found, whole = shoal.load(f"{url}/kuhn"), shoal.psro("cards/kuhn", iterations=4, **game)
+    np.testing.assert_equal(found.mixtures, whole.mixtures)

@@ -37,11 +37,11 @@ from shoal.cli.terminal import (
     display_path,
     divert_native_output,
     emit,
+    fetch_or_resolve_run,
     format_count,
     format_duration,
     pluralise,
     resolve_path,
-    resolve_run,
     say,
 )
 from shoal.cluster.plan import ClusterPlan
@@ -246,7 +246,7 @@ def parse_stored(kind: type[Stored], args: Sequence[str], prog: str) -> Stored:
 
 def open_stored(run: str, prog: str, seed_index: int = 0) -> RunFolder:
     """The run in a folder; its world must be known. seed_index: which of several seeds is asked for."""
-    found = open_known(resolve_run(run))
+    found = open_known(fetch_or_resolve_run(run))
     last = found.experiment.num_seeds - 1
     require(0 <= seed_index <= last, prog, "seed_index", seed_index, f"between 0 and {last}")
     return found
@@ -436,7 +436,7 @@ def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
     options = parse(ResumeOptions, args, prog)
     check_options(options, prog)
     import_files(options.imports)
-    run = open_to_resume(resolve_run(options.run), options.total_env_steps, options.iterations)
+    run = open_to_resume(fetch_or_resolve_run(options.run), options.total_env_steps, options.iterations)
     kind = KINDS[run.config.kind]
     if run.config.kind != TRAINING and stepping_options(options):
         raise OptionError(f"{options.run} is {kind.what}: leave out --env-workers and --env-timeout")

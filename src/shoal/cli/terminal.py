@@ -18,6 +18,7 @@ from shoal.api.figures import format_count as format_count
 from shoal.api.figures import format_duration as format_duration
 from shoal.api.figures import format_size as format_size
 from shoal.api.figures import pluralise as pluralise
+from shoal.core.zoo import find_run
 from shoal.training.mirror import locate_run
 
 GUTTER = 2
@@ -59,7 +60,12 @@ def resolve_path(path: str) -> Path:
 
 
 def resolve_run(path: str) -> Path:
-    """The folder of a run that was meant by what was typed, which may be `zoo/NAME`, or a URL: then it is fetched."""
+    """The folder of a run that was meant by what was typed, which may be `zoo/NAME`."""
+    return find_run(path, _began_in)
+
+
+def fetch_or_resolve_run(path: str) -> Path:
+    """The same, or that of a run that is fetched from the URL of its mirror; never of a path that a folder names."""
     return locate_run(path, _began_in)
 
 
