@@ -382,7 +382,7 @@ def limits() -> str:
         launching = [each * kernels / seconds for each in LAUNCH_S] if kernels else None
         cells = [f"{1000 * seconds:.3g} ms", "", "", ""]
         if kernels and launching:
-            share = " to ".join(_percent(min(1, part)) for part in launching)
+            share = " to ".join(dict.fromkeys(_percent(min(1, part)) for part in launching))
             cells[1:] = f"{kernels:,}", f"{1e6 * seconds / kernels:.1f} µs", share
         lines.append((row["work"], *cells, row["kernels"], _limit(row, launching)))
     head = "work", "one call", "kernels", "time of each", "launching, at 2 to 4 µs", "hand-written kernels", "limit"
@@ -402,7 +402,7 @@ def _limit(row: dict[str, Any], launching: Sequence[float] | None) -> str:
         return "launching kernels, in part"
     if shares[nearest] >= 0.5:
         return {"bandwidth": "memory", "products": "products", "float32": "float32 operations"}[nearest]
-    return "no rate alone"
+    return "no rate alone" if launching else "no rate alone; launches not counted"
 
 
 @figure

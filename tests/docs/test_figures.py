@@ -91,6 +91,7 @@ def test_rows_that_were_measured_again_are_shown_as_they_are_now(figures):
         ((0.1, 0.0, 0.1), [0.6, 1.2], "launching kernels"),
         ((0.6, 0.0, 0.1), [0.3, 0.6], "launching kernels, in part"),
         ((0.3, 0.2, 0.1), [0.1, 0.2], "no rate alone"),
+        ((0.3, 0.2, 0.1), None, "no rate alone; launches not counted"),
     ],
 )
 def test_what_limits_a_row(figures, shares, launching, limit):
