@@ -1,5 +1,6 @@
 """What the distribution says of itself: its name, its extras, and hints that name extras that exist."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -45,6 +46,15 @@ def test_names():
     assert len(PROJECT["urls"]) == 1  # one setting
     supported = {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)}
     assert supported <= set(PROJECT["classifiers"])
+
+
+def test_every_python_that_is_named_was_tried():
+    """`benchmarks/versions.py` tries them; a verdict that is not good keeps a version out of the classifiers."""
+    rows = json.loads((ROOT / "benchmarks/results/versions.json").read_text())["rows"].values()
+    good = {row["python"].rpartition(".")[0] for row in rows if row.get("tests_pass") and row["demo_trains"]}
+    named = {text.rpartition(" ")[2] for text in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", text)}
+    assert named == good
+    assert all(row.get("tests_pass") and row["demo_trains"] for row in rows)
 
 
 def test_extras():
