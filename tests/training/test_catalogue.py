@@ -274,7 +274,9 @@ def test_a_glance_at_a_long_run_is_some_of_its_lines(root, blank, monkeypatch):
     runs = Catalogue(root)
     assert runs.glance("long") is None, "it is short enough to be read"
     monkeypatch.setattr("shoal.training.catalogue.catalogue.LONG", 1 << 10)
-    found = runs.glance("long", 20)["return"]
+    glanced = runs.glance("long", 20)
+    assert glanced is not None
+    found = glanced["return"]
     assert 15 <= len(found.env_steps) <= 21
     assert (found.env_steps[0], found.env_steps[-1]) == (10, 20_000)
     assert (np.diff(found.env_steps) > 500).all()
