@@ -7,6 +7,7 @@ the pictures of each screen beside each other, at a third of their size.
 """
 
 import argparse
+import itertools
 import sys
 import tempfile
 import threading
@@ -43,7 +44,7 @@ def main() -> None:
         browser = Browser(find_browser(), str(Path(place) / "profile"))
         browser.patience = 120.0
         try:
-            for name, address, ready in [*screens(Path(place)), *games()]:
+            for name, address, ready in itertools.chain(screens(Path(place)), games()):
                 if options.only in name:
                     picture(browser, name, address, ready, options)
         finally:

@@ -4,9 +4,10 @@
 
 Makes synthetic run folders, serves them, and looks at them with headless Chromium. The metrics of all runs are one file
 under many names, which the system has in memory: what is measured is reading and drawing, not the disk. `cold` is a
-server that has seen none of the runs. Frames are those of requestAnimationFrame while a script scrolls or points; tabs
-are connections that read the stream of events. Run it on an idle machine; the load is kept with the results, and every
-measurement is added to the file, so that a slow one is not replaced by a lucky one.
+server that has seen none of the runs. Frames are those that the browser's own trace says were shown, while it is
+sent events of a mouse that turns its wheel, or moves over a chart; tabs are connections that read the stream of events.
+Run it on an idle machine; the load is kept with the results, and every measurement is added to the file, so that a slow
+one is not replaced by a lucky one.
 """
 
 import argparse
@@ -20,28 +21,25 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.chromium import Browser, find_browser
+from tests.chromium import Browser, box_of, find_browser
 from tests.ui.folders import append_lines, make_lines, make_run
 
 TOKEN = "a-token-for-measuring"
+CATEGORY, DISPLAYED = "disabled-by-default-display.framedisplayed", "Display::FrameDisplayed"
+"""Of the browser's trace: the event for every frame that is shown."""
+TRACED_SECONDS = 4.0
 CODE = """
 from shoal.ui.server import Site
 site = Site({root!r}, token={token!r})
 print(site.address, flush=True)
 site.run()
 """
-HOVER = """(i) => {
-  const plot = document.querySelector('.plot');
-  const box = plot.getBoundingClientRect();
-  const [clientX, clientY] = [box.x + 60 + (i * 7) % (box.width - 80), box.y + 50];
-  plot.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX, clientY}));
-}"""
-SCROLL = "(i) => scrollTo(0, (i * 40) % (document.body.scrollHeight - innerHeight))"
 PATIENCE = 300.0
 """Seconds that a busy machine is given."""
 SECONDS = 10.0
@@ -97,20 +95,47 @@ def first_paint(browser: Browser, served: Served) -> dict[str, float]:
     return {"rows_seconds": round(whole, 3), "first_contentful_paint_seconds": round(painted, 3), "rows": rows}
 
 
-def frames(browser: Browser, act: str) -> dict[str, float]:
-    """Frames per second while a script acts once per frame, and the longest frame."""
-    found = browser.js(
-        f"""new Promise((done) => {{
-          const times = []; const begin = performance.now(); let i = 0;
-          const step = (now) => {{
-            times.push(now); ({act})(i++);
-            if (now - begin < 4000) requestAnimationFrame(step); else done(times);
-          }};
-          requestAnimationFrame(step);
-        }})"""
+def traced(browser: Browser, act: Callable[[], None]) -> dict[str, float]:
+    """Frames per second that the browser shows while something is done, and the longest time without one."""
+    browser.events.clear()
+    browser.call("Tracing.start", transferMode="ReportEvents", traceConfig={"includedCategories": [CATEGORY]})
+    act()
+    browser.call("Tracing.end")
+    while not any(event.get("method") == "Tracing.tracingComplete" for event in browser.events):
+        browser.js("new Promise((done) => setTimeout(done, 20))")
+    told = [event["params"]["value"] for event in browser.events if event.get("method") == "Tracing.dataCollected"]
+    events = [event for part in told for event in part]
+    drawn = sorted(event["ts"] / 1000 for event in events if event["name"] == DISPLAYED)
+    assert len(drawn) > 1, "the browser's trace tells of no frames"
+    gaps = [b - a for a, b in itertools.pairwise(drawn)]
+    return {
+        "frames": len(drawn),
+        "frames_per_second": round(1000 * len(gaps) / sum(gaps), 1),
+        "longest_frame_ms": round(max(gaps), 1),
+    }
+
+
+def scroll(browser: Browser) -> None:
+    """The wheel turns over the page, down and up again."""
+    act_often(
+        browser, lambda i: {"type": "mouseWheel", "x": 640, "y": 450, "deltaX": 0, "deltaY": 60 - 120 * (i // 60 % 2)}
     )
-    gaps = [b - a for a, b in itertools.pairwise(found)]
-    return {"frames_per_second": round(1000 * len(gaps) / sum(gaps), 1), "longest_frame_ms": round(max(gaps), 1)}
+
+
+def hover(browser: Browser) -> None:
+    """The mouse moves over a chart, and what it points at is told."""
+    left, width, y = browser.js(f"((box) => [box.x + 60, box.width - 80, box.y + 50])({box_of('.plot')})")
+    act_often(browser, lambda i: {"type": "mouseMoved", "x": left + (i * 7) % width, "y": y})
+
+
+def act_often(browser: Browser, event: Callable[[int], dict[str, Any]]) -> None:
+    """Events of the mouse for some seconds, each as soon as the page has taken the one before, 120 a second at most."""
+    begin = time.perf_counter()
+    for i in itertools.count():
+        if time.perf_counter() - begin > TRACED_SECONDS:
+            return
+        browser.call("Input.dispatchMouseEvent", **event(i))
+        time.sleep(max(0.0, 1 / 120 - (time.perf_counter() - begin) % (1 / 120)))
 
 
 def follow(served: Served, query: str, stop: threading.Event, counts: list[int]) -> None:
@@ -167,11 +192,11 @@ def measure(runs: int, points: int, compared: int) -> dict[str, Any]:
         served.close()
         served = Served(root, cache)
         keep("new_server_with_cache", first_paint(browser, served))
-        keep("scrolling", frames(browser, SCROLL))
+        keep("scrolling", traced(browser, lambda: scroll(browser)))
         begin = time.perf_counter()
         browser.visit(f"{served.address}#/run/run_0000", "document.querySelectorAll('.curve').length > 0", 1280, 900)
         keep("run_seconds", round(time.perf_counter() - begin, 3))
-        keep("hovering", frames(browser, HOVER))
+        keep("hovering", traced(browser, lambda: hover(browser)))
         keep("tabs", tabs(served, root))
         begin, before = time.perf_counter(), served.cpu_seconds()
         chosen = "&".join(f"run=run_{i:04d}" for i in range(compared))

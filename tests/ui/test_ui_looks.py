@@ -24,6 +24,21 @@ def test_accessible(page, axe, name):
     assert violations(shown, axe) == []
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "wanted", "expected"),
+    [
+        (1600, 96_000, 1.8, [20_000, 40_000, 60_000, 80_000]),
+        (0, 60, 3, [0, 20, 40, 60]),
+        (0.75, 1.8, 2, [1, 1.5]),
+        (1600, 96_000, 9, [*range(20_000, 100_000, 20_000)]),
+        (-0.3, 0.3, 1, [-0.2, 0, 0.2]),
+    ],
+)
+def test_an_axis_has_two_numbers_at_least(page, low, high, wanted, expected):
+    found = page("#/runs").js(f"import('/static/lib/chart.js').then((chart) => chart.ticks({low}, {high}, {wanted}))")
+    assert found == pytest.approx(expected)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", SCREENS)

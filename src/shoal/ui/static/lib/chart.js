@@ -10,11 +10,13 @@ const BOTTOM = 24;
 const RIGHT = 10;
 const LETTER = 6.4; // width of a digit of the axes
 
-// Steps of 1, 2 or 5 times a power of ten, about `wanted` of them between low and high.
+// Steps of 1, 2 or 5 times a power of ten, about `wanted` of them between low and high; two at least, as one tells no scale.
 export function ticks(low, high, wanted) {
   const raw = (high - low) / Math.max(1, wanted);
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= raw) ?? raw;
+  const steps = [0.1, 0.2, 0.5, 1, 2, 5, 10].map((each) => each * power);
+  const widest = steps.findLast((each) => Math.floor(high / each + 1e-9) > Math.ceil(low / each - 1e-9));
+  const step = Math.min(steps.find((each) => each >= raw) ?? raw, widest ?? raw);
   const found = [];
   for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(Math.abs(value) < step * 1e-9 ? 0 : value);
   return found;

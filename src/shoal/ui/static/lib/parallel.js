@@ -75,7 +75,8 @@ export class Parallel {
     const marks = axis.high === axis.low ? [axis.low] : axis.log ? powers(Math.log10(axis.low), Math.log10(axis.high)) : ticks(axis.low, axis.high, 5);
     for (const value of marks.length > 1 ? marks : [axis.low, axis.high]) {
       const y = this.place(axis, value);
-      home.append(s("path", { class: "rod", d: `M${x - 3} ${y}H${x + 3}` }), s("text", { class: "axis", x: x - 7, y: y + 4, "text-anchor": "end" }, brief(value)));
+      const beside = k && k === this.axes.length - 1 ? { x: x + 7, "text-anchor": "start" } : { x: x - 7, "text-anchor": "end" }; // behind the last one are no lines
+      home.append(s("path", { class: "rod", d: `M${x - 3} ${y}H${x + 3}` }), s("text", { class: "axis", y: y + 4, ...beside }, brief(value)));
     }
     return home;
   }
