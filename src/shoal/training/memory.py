@@ -8,7 +8,7 @@ A program is traced, which costs the same whatever its sizes, and its need is co
 - a copy of what it keeps while a checkpoint is written, if that is more;
 - `PROGRAM_BYTES` for the compiler and the program itself.
 
-On a CPU that is 0.7 to 1.1 times what XLA itself plans (see docs/design.md). A program that needs more than is free is
+On a CPU that is what XLA itself plans within a fifth (see docs/design.md). A program that needs more than is free is
 refused, with the largest size that fits.
 """
 
