@@ -108,6 +108,16 @@ def speed_in_a_line() -> str:
 
 
 @figure
+def memory_in_a_line() -> str:
+    rows = read("memory_cpu")["rows"].values()
+    whole, made = ([row[part] for row in rows] for part in ("ratio", "ratio_made"))
+    return (
+        f"Beside XLA's own plan for {len(rows)} presets, the estimate was {min(whole):.2f} to {max(whole):.2f} of it, "
+        f"that of the temporary part alone {min(made):.2f} to {max(made):.2f}"
+    )
+
+
+@figure
 def leduc_in_a_line() -> str:
     found = [read(f"psro_leduc/h200_seed{seed}")["seeds"][0]["reached_s"]["0.5"] for seed in range(3)]
     return f"Leduc poker to NashConv 0.5 in {spread(found)} s"

@@ -1,7 +1,9 @@
 """What a run needs of memory is known before anything is allocated or compiled, and what does not fit is refused."""
 
 import dataclasses
+import json
 import re
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +28,7 @@ from shoal.training.liveness import num_bytes, peak_bytes
 from shoal.training.memory import Need
 
 GIB = 2**30
+PLANNED = json.loads((Path(__file__).parents[2] / "benchmarks" / "results" / "memory_cpu.json").read_text())
 ROWS = jax.ShapeDtypeStruct((1000, 50), jnp.float32)
 ROW_BYTES = 1000 * 50 * 4
 
@@ -72,7 +75,7 @@ def test_sizes_that_no_machine_has_do_not_overflow():
 
 @pytest.mark.slow
 def test_a_program_s_need_is_what_xla_plans():
-    """Whatever XLA fuses: its own plan for an update of PPO, rollout included, is met within a third."""
+    """Whatever XLA fuses: its own plan for an update of PPO, rollout included, is met within a fifth."""
     program = make_fused_program(Experiment("control/cartpole", num_envs=256, num_steps=32), 1)
     placed = jax.tree.map(
         lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
@@ -82,7 +85,16 @@ def test_a_program_s_need_is_what_xla_plans():
     plan = program.advance.lower(placed, program.counts[0]).compile().memory_analysis()
     assert plan is not None
     assert program.need.held == pytest.approx(plan.argument_size_in_bytes, rel=0.05)
-    assert program.need.made == pytest.approx(plan.temp_size_in_bytes, rel=0.34)
+    assert program.need.made == pytest.approx(plan.temp_size_in_bytes, rel=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANNED["rows"])
+def test_what_presets_need_is_what_xla_planned(name):
+    """`benchmarks/memory.py` compiled them; what is predicted today is still within a fifth of that."""
+    row = PLANNED["rows"][name]
+    need = make_fused_program(presets.get(name), 1).need
+    assert need.held + need.made == pytest.approx(row["planned_held"] + row["planned_made"], rel=0.2)
 
 
 def test_too_many_copies_are_refused_with_the_number_that_fits(eight):

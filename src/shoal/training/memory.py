@@ -8,8 +8,8 @@ A program is traced, which costs the same whatever its sizes, and its need is co
 - a copy of what it keeps while a checkpoint is written, if that is more;
 - `PROGRAM_BYTES` for the compiler and the program itself.
 
-On a CPU that is within a third of what XLA itself plans (`tests/training/test_memory.py`). A program that needs more
-than is free is refused, with the largest size that fits.
+On a CPU that is what XLA itself plans within a fifth (see docs/design.md). A program that needs more than is free is
+refused, with the largest size that fits.
 """
 
 import dataclasses
