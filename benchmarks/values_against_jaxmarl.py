@@ -8,9 +8,9 @@ CHECKOUT is one of JaxMARL's repository, as its package holds worlds and no trai
 (32 x 16, 64-64, 32 single steps a gradient step). Learning starts at once and nothing is evaluated, so that all that is
 timed plays and learns, on both sides; QMIX's buffer of theirs is told that it may be drawn from at once as well.
 
-A call makes `--updates` updates, and nothing is compiled within it. Theirs begins anew with each call: with few updates,
-making its buffer weighs on its rate, which matters for VDN (buffer of 100,000, calls of a fraction of a second). Rates are medians over the repeats, with their
-spread; the ratio is the median of those of the turns.
+A call makes `--updates` updates, and nothing is compiled within it. Theirs begins anew in each call: with few updates,
+making its buffer weighs on its rate, which matters for VDN (buffer of 100,000, calls of a fraction of a second).
+Rates are medians over the repeats, with their spread; the ratio is the median of those of the turns.
 """
 
 import argparse
