@@ -97,7 +97,7 @@ def stub(monkeypatch):
         *("shoal.training.program.CompiledProgram.compiled", "shoal.training.host.HostProgram.compiled"),
         *("shoal.training.fused.FusedProgram.init", "shoal.populations.evolution.program.EvolutionProgram.init"),
         *("shoal.populations.pbt.program.PBTProgram.init", "shoal.populations.population.PopulationProgram.compiled"),
-        *("shoal.cli.commands.evaluate.evaluate", "shoal.api.replay.record"),
+        *("shoal.cli.commands.evaluate.evaluate", "shoal.api.replay.record", "shoal.api.lineup_page.record"),
         "shoal.populations.population.beginning",
     ):
         monkeypatch.setattr(where, stop)

@@ -190,6 +190,7 @@ def _apply_options(experiment: Experiment, options: Any, args: Sequence[str], co
         experiment = freeze_learners(experiment, options.freeze, "--freeze")
         experiment = give_weights(experiment, _parse_weights(options.weights, experiment), "--weights")
         check_weights(experiment)
+    experiment.to_dict()  # refuses what a run folder could not give back
     return experiment
 
 

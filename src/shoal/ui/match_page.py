@@ -12,7 +12,7 @@ from shoal.core.errors import ShoalError
 def main() -> None:
     """Writes the page of an episode of these policies, one number per player, or says why there is none."""
     folder, target, seed, *lineup = sys.argv[1:]
-    from shoal.api.replay import lineup_page
+    from shoal.api.lineup_page import lineup_page
 
     try:
         page = lineup_page(Path(folder), [int(number) for number in lineup], int(seed))

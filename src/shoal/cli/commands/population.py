@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import DisallowNone, arg
 
+from shoal.api.lineup_page import lineup_page
 from shoal.api.pictures import player_colours
-from shoal.api.replay import lineup_page
 from shoal.api.targets import attributed_to
 from shoal.cli.arguments import Count, Flag, Folder
 from shoal.cli.runs import StoredRunOptions, check_devices, parse_stored
