@@ -49,7 +49,7 @@ def rewrite_links(text: str, base: Path, page: Path, url: str | None) -> str:
             inside = found.relative_to(ROOT)
             if found in REPLAYS:
                 return f'<a href="{os.path.relpath(DOCS / inside, page.parent)}">{before[1:-2]}</a>'
-            if url:
+            if url and not before.startswith("!"):  # pictures come along
                 return f"{before}{url}/{'tree' if found.is_dir() else 'blob'}/main/{inside}{after}"
             if found.is_dir():
                 found = DOCS / "benchmarks" / "index.md"

@@ -15,8 +15,15 @@ NAMES = {
     "pyspiel": "pip install open_spiel",
 }
 """How to install what a mark names, where that is not `pip install` and its name."""
+APART = {"benchmarl"}
+"""What cannot be installed beside the rest: BenchMARL needs an older torchrl than the one that is tested here."""
 NEEDED = sorted(
-    {(page, found["mark"][7:]) for page in OWN for found in BLOCK.finditer(read(page)) if "needs" in str(found["mark"])}
+    {
+        (page, found["mark"][7:])
+        for page in OWN
+        for found in BLOCK.finditer(read(page))
+        if "needs" in str(found["mark"]) and found["mark"][7:] not in APART
+    }
 )
 PARTS = (
     "Words",

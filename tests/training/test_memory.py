@@ -117,7 +117,7 @@ def test_too_many_steps_are_refused_with_the_number_that_fits(eight, num_envs, m
     learners = {"team": Learner(PPO(minibatches=minibatches))}
     asked = Experiment("control/cartpole", learners=learners, num_envs=num_envs, num_steps=2_000_000_000 // num_envs)
     with pytest.raises(OptionError) as refused:
-        make_fused_program(asked, 1)
+        make_fused_program(asked, 1).check()
     words = str(refused.value)
     assert ("The largest num_envs that fits is" in words) == (num_envs > minibatches)
     fits = int(re.search(r"With all copies, the largest num_steps that fits is ([\d,]+)\.", words)[1].replace(",", ""))
