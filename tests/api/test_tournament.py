@@ -200,6 +200,7 @@ def commands():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*best action instead of sampling")  # PQN has no probabilities to sample by
 def test_the_commands_of_the_page_run(pennies, spread, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name, run in {"a": pennies[0], "b": pennies[1], "spread": spread}.items():
