@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"  # there is no driver to be found
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +62,7 @@ class Instruction(NamedTuple):
 def compile_for_h200(program: Callable[..., Any], *shapes: Any) -> str:
     """The optimised program, as text. It is traced as on a GPU whose kernels are trusted."""
     jax.default_backend = lambda: "gpu"
-    trust.find_problem = lambda: None
+    trust.find_problem = lambda trial: None
     known = xla_bridge.canonicalize_platform
     xla_bridge.canonicalize_platform = lambda name: "cuda" if name in ("gpu", "cuda") else known(name)
     topology = topologies.get_topology_desc(platform="cuda", target_config=H200, topology="1x1x1")

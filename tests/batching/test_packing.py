@@ -1,5 +1,7 @@
 """Packed records: the same as those that are stored one by one."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,6 +68,18 @@ def test_a_lean_rollout_is_the_plain_one(monkeypatch, keys_of_step, keys):
     """Also where episodes begin, sums over episodes, and the values of final observations, which it finds later."""
     monkeypatch.setattr(step_loop, "MOST_KEYS_OF_STEP", keys_of_step)
     monkeypatch.setattr(step_loop, "MOST_KEYS", keys)
+    check_lean_rollout(monkeypatch, "states")
+
+
+@pytest.mark.parametrize("later", ["observations", None])
+def test_final_observations_have_the_same_values_however_they_are_kept(monkeypatch, later):
+    plan = importlib.import_module("shoal.batching.rollout")
+    monkeypatch.setattr(plan, "worth_branching", lambda *args: later is None)
+    monkeypatch.setattr(plan, "_num_bytes", lambda tree: 1)
+    check_lean_rollout(monkeypatch, later)
+
+
+def check_lean_rollout(monkeypatch, later):
     env = make("mpe/simple_spread", max_steps=7)
     copies = vectorise(env, 6)
     algorithm = A2C(network=Network(hidden=(4,)))
@@ -79,6 +93,8 @@ def test_a_lean_rollout_is_the_plain_one(monkeypatch, keys_of_step, keys):
 
     worlds, _, steps = play()
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    begun = copies.reset(jax.random.key(3))
+    assert importlib.import_module("shoal.batching.rollout")._plan_finals(copies, actor, params, begun, empty) == later
     packed_worlds, _, packed = play()
     assert float(jnp.abs(steps.final_value["agent"]).max()) > 0.01
 

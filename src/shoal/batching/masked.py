@@ -69,7 +69,11 @@ def _map_in_tiers(work, mask, shared, rows, default):
 
 
 def _map_gathered(work, size, mask, shared, rows, default):
-    index = jnp.nonzero(mask, size=size, fill_value=mask.shape[0])[0]
+    total = mask.shape[0]
+    # As jnp.nonzero, which adds up how many come before; here each place is written once, which a GPU does at once.
+    place = jnp.where(mask, jnp.cumsum(mask, dtype=jnp.int32) - 1, size)
+    rows_in_order = jnp.arange(total, dtype=jnp.int32)
+    index = jnp.full(size, total, jnp.int32).at[place].set(rows_in_order, mode="drop", unique_indices=True)
     picked = jax.tree.map(lambda leaf: leaf.at[index].get(mode="clip"), rows)
     results = work(shared, picked)
     return jax.tree.map(lambda old, new: old.at[index].set(new, mode="drop"), default, results)

@@ -4,7 +4,7 @@ An `Actor` (see `policies`) chooses actions; `rollout` scans it and the worlds f
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,8 @@ class Step(struct.PyTreeNode):
     episodes: Episodes
     final_observation: dict[str, Observation] = struct.field(default_factory=dict)
     memory_before: dict[str, PyTree] = struct.field(default_factory=dict)
+    final_state: PyTree = ()
+    """Params and state that final observations are made of, in a rollout that values them when it is over."""
 
 
 class Rollout(struct.PyTreeNode):
@@ -71,41 +73,34 @@ def step_envs(
     vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, acts: ActorOutput
 ) -> tuple[Worlds, Step]:
     """Steps all copies with given actions, and records the step."""
-    following, record = _step_envs(vectorised, actor, params, worlds, acts)
+    following, outcome, ended = vectorised.step(worlds, acts.action)
+    final_value, final_observation = _value_final(vectorised, actor, params, worlds, acts, outcome, ended)
+    record = _record(worlds, acts, outcome, ended)
+    record = record.replace(final_value=final_value, final_observation=final_observation)
     return following, record.replace(episodes=jax.tree.map(jnp.sum, record.episodes))
 
 
-def _step_envs(
-    vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, acts: ActorOutput
-) -> tuple[Worlds, Step]:
-    """A step whose record has the episodes of each copy. Without params, final observations are not valued yet."""
-    following, outcome, ended = vectorised.step(worlds, acts.action)
-    if params is None:
-        seen = vectorised.observe(ended.params, ended.state, worlds.first.shape[0])
-        final_value, final_observation = {}, {name: seen[name] for name in outcome.reward}
-    else:
-        final_value, final_observation = _value_final(vectorised, actor, params, worlds, acts, outcome, ended)
+def _record(worlds: Worlds, acts: ActorOutput, outcome: Outcome, ended: Ended) -> Step:
+    """The record of a step, with the episodes of each copy and without final observations and their values."""
     weight = ended.mask.astype(jnp.float32)
     episodes = Episodes(
         count=weight,
         returns={name: value * weight for name, value in ended.returns.items()},
         length=ended.length * weight,
     )
-    record = Step(
+    return Step(
         observation=worlds.observation,
         action=acts.action,
         extras=acts.extras,
         reward=outcome.reward,
-        final_value=final_value,
+        final_value={},
         first=worlds.first,
         terminated=outcome.terminated,
         truncated=outcome.truncated,
         metrics=outcome.metrics,
         episodes=episodes,
-        final_observation=final_observation,
         memory_before=acts.memory_before,
     )
-    return following, record
 
 
 def _value_final(
@@ -170,52 +165,77 @@ def _packed_rollout(
     """A rollout that stores few arrays per step, for accelerators, where each is a kernel of its own.
 
     Episodes are added up per copy on the way, and stand in the first step; where episodes begin follows from where they
-    end. Where that is cheaper, final observations are kept, and valued all at once after the last step.
+    end. Where that is cheaper, final observations are valued all at once after the last step. Actions and states are
+    computed before they are packed: joined to it, they would be worked out anew for every word.
     """
     packer, first = Packer(), worlds.first
-    later = _keeps_finals(vectorised, actor, params, worlds, memory)
+    later = _plan_finals(vectorised, actor, params, worlds, memory)
 
     def body(worlds, carry):
         memory, episodes = carry
-        acts = actor.act(params, memory, worlds)
-        worlds, record = _step_envs(vectorised, actor, None if later else params, worlds, acts)
+        acts = trees.compute_once(actor.act(params, memory, worlds))
+        following, outcome, ended = vectorised.step(worlds, acts.action, keep_state=True)
+        record = _record(worlds, acts, outcome, ended)
+        if later == "states":
+            record = record.replace(final_state=(ended.params, ended.state))
+        elif later == "observations":
+            record = record.replace(final_observation=vectorised.observe(ended.params, ended.state, first.shape[0]))
+        else:
+            values, seen = _value_final(vectorised, actor, params, worlds, acts, outcome, ended)
+            record = record.replace(final_value=values, final_observation=seen)
         episodes = jax.tree.map(jnp.add, episodes, record.episodes)
-        return worlds, (acts.memory, episodes), packer.pack(record.replace(first=None, episodes=None))
+        return following, (acts.memory, episodes), packer.pack(record.replace(first=None, episodes=None))
 
     zeros = Episodes(jnp.zeros(first.shape), jax.tree.map(jnp.zeros_like, worlds.returns), jnp.zeros(first.shape))
     worlds, (memory, episodes), packed = scan_steps(body, vectorised, worlds, (memory, zeros), num_steps)
     steps = packer.unpack(packed)
     if later:
-        steps = _value_finals(actor, params, memory, steps)
+        steps = _value_finals(vectorised, actor, params, memory, steps)
     begins = jnp.concatenate([first[None], (steps.terminated | steps.truncated)[:-1]])
     totals = jax.tree.map(lambda leaf: jnp.pad(jnp.sum(leaf)[None], (0, num_steps - 1)), episodes)
     return worlds, memory, steps.replace(first=begins, episodes=totals)
 
 
-def _keeps_finals(vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, memory: PyTree) -> bool:
-    """Whether all final observations are kept until the rollout is over, instead of being valued step by step.
+def _plan_finals(
+    vectorised: Vectorised, actor: Actor, params: PyTree, worlds: Worlds, memory: PyTree
+) -> Literal["states", "observations"] | None:
+    """What is kept until the rollout is over, so that all final observations are valued then; None: each in its step.
 
-    Not if they are never needed, if they are expensive, or if their values depend on memories.
+    That is so if they are never needed, if they are expensive, or if their values depend on memories.
     """
     if jax.tree.leaves(memory):
-        return False
+        return None
     actions = jax.eval_shape(actor.act, params, memory, worlds).action
     count = worlds.first.shape[0]
     expensive = worth_branching(
         lambda rows: vectorised.observe(rows[0], rows[1], count), (worlds.params, worlds.state), worlds.observation
     )
-    return not expensive and vectorised.may_truncate(worlds, actions)
+    if expensive or not vectorised.may_truncate(worlds, actions):
+        return None
+    state, seen = (_num_bytes(tree) for tree in ((worlds.params, worlds.state), worlds.observation))
+    return "observations" if actor.recorded_groups or seen <= state else "states"
 
 
-def _value_finals(actor: Actor, params: PyTree, memory: PyTree, steps: Step) -> Step:
-    """Steps `[T, E, ...]` with the values of the final observations that they have of all groups."""
-    rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (steps.final_observation, steps.reward))
+def _num_bytes(tree: PyTree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _value_finals(vectorised: Vectorised, actor: Actor, params: PyTree, memory: PyTree, steps: Step) -> Step:
+    """Steps `[T, E, ...]` with the values of the final observations of all groups, which they have or are made of."""
+    kept = (steps.final_state, steps.final_observation)
+    rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (kept, steps.reward))
     cut = (steps.truncated & ~steps.terminated).reshape(-1)
     zeros = jax.tree.map(jnp.zeros_like, rows[1])
-    values = masked_map(lambda params, seen: actor.final_value(params, (seen, memory)), cut, params, rows[0], zeros)
+
+    def value(params, rows):
+        (state, seen), reward = rows
+        seen = vectorised.observe(*state, jax.tree.leaves(reward)[0].shape[0]) if state else seen
+        return actor.final_value(params, (seen, memory))
+
+    values = masked_map(value, cut, params, rows, zeros)
     values = jax.tree.map(lambda value, like: value.reshape(like.shape), values, steps.reward)
-    kept = {name: steps.final_observation[name] for name in actor.recorded_groups}
-    return steps.replace(final_value=values, final_observation=kept)
+    seen = {name: steps.final_observation[name] for name in actor.recorded_groups}
+    return steps.replace(final_value=values, final_observation=seen, final_state=())
 
 
 def make_experience(

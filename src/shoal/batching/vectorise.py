@@ -16,6 +16,7 @@ from jax.extend.core import Literal
 
 from shoal.batching.masked import masked_map
 from shoal.batching.regroup import return_groups, sum_rewards
+from shoal.core import trees
 from shoal.core.env import Env
 from shoal.core.errors import require, require_positive
 from shoal.core.keys import StepKeys, Use, copy_keys, use_key
@@ -88,14 +89,20 @@ class Vectorised:
             length=jnp.zeros(count, jnp.int32),
         )
 
-    def step(self, worlds: Worlds, actions: dict[str, jax.Array]) -> tuple[Worlds, Outcome, Ended]:
-        """Steps every copy and begins a new episode where one ended."""
+    def step(
+        self, worlds: Worlds, actions: dict[str, jax.Array], keep_state: bool = False
+    ) -> tuple[Worlds, Outcome, Ended]:
+        """Steps every copy and begins a new episode where one ended.
+
+        keep_state: compute states before anything is made of them, see `trees.compute_once`.
+        """
         count = worlds.first.shape[0]
         if worlds.keys is None:
             keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.STEP))(worlds.key)
         else:
             keys = worlds.keys.step
         state, outcome = self._each(self.env.step, count, worlds.params, keys, worlds.state, actions)
+        state = trees.compute_once(state) if keep_state else state
         gained = sum_rewards(self.env, outcome.reward)
         returns = {name: worlds.returns[name] + gained[name] for name in worlds.returns}
         ended = Ended(outcome.terminated | outcome.truncated, worlds.params, state, returns, worlds.length + 1)

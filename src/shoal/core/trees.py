@@ -32,6 +32,17 @@ def row(tree: PyTree, index: int = 0) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[index], tree)
 
 
+def compute_once(tree: PyTree) -> PyTree:
+    """The same values, which an accelerator computes once and keeps, for all that is made of them.
+
+    There XLA joins cheap operations to whatever reads them: a state that a view, a record and the next step are made of
+    would be worked out anew for every number of each. A CPU gains nothing.
+    """
+    if jax.default_backend() == "cpu":
+        return tree
+    return lax.optimization_barrier(tree)
+
+
 def map_in_turn(function: Callable[[PyTree], PyTree], rows: PyTree) -> PyTree:
     """`function` of every row, one after the other: for what draws initial weights.
 

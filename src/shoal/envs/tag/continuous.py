@@ -62,6 +62,8 @@ from shoal.core.types import Actions, Circles, Group, Lines, Observation, Outcom
 from shoal.ops.neighbours import k_nearest
 
 _TWO_PI = 2.0 * math.pi
+_AT_ONCE = 32
+"""Taggers that a runner's nearest is searched among without a loop."""
 _HAIR = 1e-4
 """Headings, speeds and edges are compared with this much slack, relative to a step's size: opposite actions cancel
 exactly on paper, and rounding, which differs between devices, must not turn a heading of 0 into one of 2π."""
@@ -245,14 +247,10 @@ class TagContinuous(Env):
     def _tags(self, state: State, params: Params) -> tuple[jax.Array, jax.Array]:
         """Which runners are caught, bool [runners], and how many each tagger caught, [taggers]."""
         first = self.num_taggers
-        away_x = state.x[:first, None] - state.x[None, first:]
-        away_y = state.y[:first, None] - state.y[None, first:]
-        distance = away_x * away_x + away_y * away_y
-        nearest = jnp.min(distance, axis=0)
+        nearest, who = _nearest(state.x[:first], state.y[:first], state.x[first:], state.y[first:])
         reach = params.tagging_distance * params.side
         caught = state.in_game[first:] & (nearest < reach * reach)
-        tagger = jax.lax.broadcasted_iota(jnp.int32, distance.shape, 0)
-        who = jnp.min(jnp.where(distance == nearest[None], tagger, first), axis=0)  # the first, if several are nearest
+        tagger = jax.lax.broadcasted_iota(jnp.int32, (first, self.num_runners), 0)
         tags = jnp.sum(((tagger == who[None]) & caught[None]).astype(jnp.float32), axis=1)
         return caught, tags
 
@@ -294,6 +292,30 @@ class TagContinuous(Env):
 
     def _time(self, state: State) -> jax.Array:
         return state.t.astype(jnp.float32) / self.max_steps
+
+
+def _nearest(x: jax.Array, y: jax.Array, to_x: jax.Array, to_y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The squared distance of the nearest of some points to each of others, and its number, the first of several.
+
+    Point after point, so that a GPU keeps the nearest so far in registers: reductions would go over all pairs twice.
+    """
+    parts = math.ceil(x.shape[0] / _AT_ONCE)
+    padding = (0, parts * _AT_ONCE - x.shape[0]) if parts > 1 else (0, 0)
+    x, y = (jnp.pad(c, padding, constant_values=jnp.inf).reshape(parts, -1) for c in (x, y))
+
+    def search(nearest, points):
+        (least, who), (x, y, number) = nearest, points
+        away_x, away_y = x[:, None] - to_x, y[:, None] - to_y
+        for i, distance in enumerate(away_x * away_x + away_y * away_y):
+            who = jax.lax.select(distance < least, jnp.broadcast_to(number + i, who.shape), who)
+            least = jax.lax.min(distance, least)
+        return (least, who), None
+
+    nearest = jnp.full(to_x.shape, jnp.inf), jnp.zeros(to_x.shape, jnp.int32)
+    numbers = _AT_ONCE * jnp.arange(parts, dtype=jnp.int32)
+    if parts == 1:
+        return search(nearest, (x[0], y[0], numbers[0]))[0]
+    return jax.lax.scan(search, nearest, (x, y, numbers))[0]
 
 
 def _change(choice: jax.Array, num_choices: int, largest: float | jax.Array) -> jax.Array:

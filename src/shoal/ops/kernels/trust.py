@@ -5,12 +5,13 @@ plain form is used; that is said once, and `shoal doctor` shows it. `ops.mlp` an
 the kernels that a program is about to use, and no others.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,21 @@ def keep_verdict(trial: Trial, key: str, folder: str | None) -> str | None:
     if file and lasts:
         _write(file, _read(file) | {key: problem})  # read again: others may have tried something in the meantime
     return problem
+
+
+@contextlib.contextmanager
+def on_host() -> Iterator[None]:
+    """What is computed while this is open is computed on the CPU, where small programs compile fastest.
+
+    If JAX is told to have no CPU (`JAX_PLATFORMS=cuda`), it is the usual device.
+    """
+    try:
+        host = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        yield
+        return
+    with jax.default_device(host):
+        yield
 
 
 def find_kept_problems() -> dict[str, str]:
