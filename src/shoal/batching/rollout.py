@@ -173,7 +173,8 @@ def _packed_rollout(
 
     def body(worlds, carry):
         memory, episodes = carry
-        acts = trees.compute_once(actor.act(params, memory, worlds))
+        acts = actor.act(params, memory, worlds)
+        acts = acts.replace(action=trees.compute_once(acts.action))
         following, outcome, ended = vectorised.step(worlds, acts.action, keep_state=True)
         record = _record(worlds, acts, outcome, ended)
         if later == "states":
