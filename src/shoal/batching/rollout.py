@@ -230,7 +230,9 @@ def _value_finals(vectorised: Vectorised, actor: Actor, params: PyTree, memory: 
 
     def value(params, rows):
         (state, seen), reward = rows
-        seen = vectorised.observe(*state, jax.tree.leaves(reward)[0].shape[0]) if state else seen
+        if state:
+            settings, world = state
+            seen = vectorised.observe(settings, world, jax.tree.leaves(reward)[0].shape[0])
         return actor.final_value(params, (seen, memory))
 
     values = masked_map(value, cut, params, rows, zeros)
