@@ -38,15 +38,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--only", default="", help="targets whose names contain this")
+    parser.add_argument("--only", default="", help="targets, or targets and ways, whose names contain this")
     parser.add_argument("--scale", type=float, default=1.0, help="less than 1 to try the script")
     parser.add_argument("--commit", default="", help="where the checkout has no git history")
     args = parser.parse_args()
     command = ["git", "rev-parse", "--short", "HEAD"]
     commit = args.commit or subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
     rows = json.loads(args.output.read_text()) if args.output.exists() else []
-    for target in (target for target in (*WORK, LEDUC) if args.only in target):
+    for target in (*WORK, LEDUC):
         for way, (kernels, dtype) in WAYS.items():
+            if args.only not in f"{target} {way}":
+                continue
             trust.find_problem = (lambda trial: None) if kernels else leave_out
             began = time.perf_counter()
             measure = measure_leduc if target == LEDUC else measure_world
