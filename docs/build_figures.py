@@ -119,8 +119,14 @@ def memory_in_a_line() -> str:
 
 @figure
 def leduc_in_a_line() -> str:
-    found = [read(f"psro_leduc/h200_seed{seed}")["seeds"][0]["reached_s"]["0.5"] for seed in range(3)]
+    found = [run["reached_s"]["0.5"] for run in leduc_runs("h200")]
     return f"Leduc poker to NashConv 0.5 in {spread(found)} s"
+
+
+def leduc_runs(device: str) -> list[dict[str, Any]]:
+    """Learnt PSRO on Leduc poker, a run for each seed."""
+    files = sorted((RESULTS / "psro_leduc").glob(f"{device}_seed*.json"))
+    return [run for file in files for run in json.loads(file.read_text())["seeds"]]
 
 
 @figure
@@ -323,6 +329,16 @@ def opponents() -> str:
         lines.append((f"{row['copies']:,}", f"{row['policies']:,}", *each))
     head = "copies", "policies", "one for all, µs", "every policy on every copy", "blocks", "gathered weights"
     return table(head, lines)
+
+
+@figure
+def bank_speed() -> str:
+    found = read("h200/bank")
+    one, bank = found["rows"]
+    return (
+        f"an update of PPO on `{found['preset']}` with {found['num_envs']:,} copies takes {one['update_s'] * 1000:.1f} ms "
+        f"against one opponent, and {bank['over_first']:.2f} times that against a bank of {bank['opponents']}"
+    )
 
 
 @figure
@@ -537,7 +553,7 @@ def cluster_sweep() -> str:
 @figure
 def psro_leduc() -> str:
     def line(words: str, stem: str) -> tuple[str, ...]:
-        found = [read(f"psro_leduc/{stem}_seed{seed}")["seeds"][0] for seed in range(3)]
+        found = leduc_runs(stem)
         reached = [[one["reached_s"][goal] for one in found] for goal in ("1.0", "0.5")]
         return (
             words,
@@ -553,8 +569,8 @@ def psro_leduc() -> str:
 def psro_iterations() -> str:
     """Seconds of an iteration once everything is compiled, and all the rest of a run."""
     each, rest = [], []
-    for seed in range(3):
-        times = [line["seconds"] for line in read(f"psro_leduc/h200_seed{seed}")["seeds"][0]["history"]]
+    for run in leduc_runs("h200"):
+        times = [line["seconds"] for line in run["history"]]
         steps = [after - before for before, after in itertools.pairwise(times)]
         each.append(statistics.median(steps))
         rest.append(times[-1] - statistics.median(steps) * len(times))
