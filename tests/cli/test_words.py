@@ -5,7 +5,9 @@ import importlib.metadata
 import json
 import re
 import shlex
+import sys
 import tomllib
+import warnings
 from pathlib import Path
 
 import jax
@@ -14,6 +16,7 @@ import pytest
 import shoal as package
 from shoal.algorithms import A2C, ALGORITHMS, DDPG, DQN, NAMES, PPO, SAC, named
 from shoal.algorithms.names import name_of
+from shoal.cli.app import main
 from shoal.cli.arguments import as_typed, whole_number
 from shoal.cli.commands import doctor
 from shoal.cli.commands.psro import PsroOptions, translate_arguments
@@ -358,3 +361,13 @@ def test_random_play_is_evaluated_without_a_run(shoal):
     assert "4 random episodes" in shoal("eval", world, "--random", "--episodes", "4").out
     assert_refused(shoal("eval", world), f"`shoal eval {world} --random` plays at random in it")
     assert_refused(shoal("eval", world, "--random", "--explore"), "leave out --explore")
+
+
+def test_a_warning_is_a_note_without_a_line_of_code(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["shoal", "--version"])
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # and puts it back
+    assert main() == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("this run used 2 devices", stacklevel=1)
+    assert capsys.readouterr().err == "note: this run used 2 devices\n"

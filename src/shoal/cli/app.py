@@ -8,12 +8,13 @@ import importlib
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.cli.interrupts import watched
 from shoal.cli.leaving import INTERRUPTED, leave
-from shoal.cli.terminal import begin, complain, console, warn
+from shoal.cli.terminal import begin, complain, console, show_warning, warn
 from shoal.core.errors import HostError, RunError, ShoalError, UnknownNameError, unknown_name
 from shoal.core.extensions import advise
 from shoal.core.supported import check_versions
@@ -109,6 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             argv = sys.argv[1:]
             for stream in (sys.stdout, sys.stderr):
                 stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]  # not all can show "▁"
+            warnings.showwarning = show_warning
         begin()
         try:
             command, args = find_command(list(argv or ()))

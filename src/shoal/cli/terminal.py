@@ -158,6 +158,11 @@ def warn(message: str) -> None:
     _Console(sys.stderr).print(Text.assemble(("note: ", "bold yellow"), _harmless(message)), soft_wrap=True)
 
 
+def show_warning(message: Warning | str, *_where: Any) -> None:
+    """A warning of Python's, without the line of code that gave it: in place of `warnings.showwarning`."""
+    warn(str(message))
+
+
 def emit(result: dict[str, Any]) -> None:
     """The result, for programs: the only thing on stdout."""
     sys.stdout.write(json.dumps(_finite(result), indent=2, allow_nan=False) + "\n")
