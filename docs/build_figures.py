@@ -336,8 +336,9 @@ def bank_speed() -> str:
     found = read("h200/bank")
     one, bank = found["rows"]
     return (
-        f"an update of PPO on `{found['preset']}` with {found['num_envs']:,} copies takes {one['update_s'] * 1000:.1f} ms "
-        f"against one opponent, and {bank['over_first']:.2f} times that against a bank of {bank['opponents']}"
+        f"an update of PPO on `{found['preset']}` with {found['num_envs']:,} copies takes "
+        f"{one['update_s'] * 1000:.1f} ms against one opponent, "
+        f"and {bank['over_first']:.2f} times that against a bank of {bank['opponents']}"
     )
 
 
