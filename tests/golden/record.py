@@ -2,6 +2,7 @@
 
     python tests/golden/record.py --check [--only NAME ...]     # compare; exit code 1 if something differs
     python tests/golden/record.py [--only NAME ...]             # write results.json
+    python tests/golden/record.py --digests                     # write digests.json, for the model of this CPU
 
 Of every case it keeps the greedy mean returns to 7 digits and, of all float leaves of all policies (weights and running
 statistics, not the optimiser's), sorted by value so that names and order do not matter: their number, a SHA-256 of
@@ -35,11 +36,13 @@ import numpy as np
 
 from tests.golden.cases import CASES, Case
 
-RESULTS = Path(__file__).with_name("results.json")
+RESULTS, DIGESTS = (Path(__file__).with_name(name) for name in ("results.json", "digests.json"))
 QUANTILES, DIGITS = 17, 7
 EPISODES = 32
-ROUNDING, ELSEWHERE = 1e-6, 1e-3
-"""How far values may be from those recorded: after another order of operations, and with another compiler or CPU."""
+ROUNDING, OTHER_MODEL, ELSEWHERE = 1e-6, 1e-5, 1e-3
+"""How far values may be from those recorded: after another order of operations, on another model of CPU with the same
+instructions (the compiler arranges loops by the model, and sums come in another order), with another compiler or CPU.
+"""
 DRAWN_BEFORE = ("mappo", "ppo_randomised", "pbt", "pbt_two_devices")
 RECORDED_AGAIN = dict.fromkeys(DRAWN_BEFORE, "the minibatches of all epochs are drawn before the first step") | {
     "cluster_psro": "likewise, and the masks of a batch are flags, no longer weights; either rounds otherwise"
@@ -226,18 +229,18 @@ def rounded(value: Any) -> Any:
     return None if value is None else float(f"{value:.{DIGITS}g}")
 
 
-def differences(name: str, recorded: Summary, found: Summary, same_place: bool) -> list[str]:
-    """What differs by more than it may; nothing if the case holds. same_place: recorded by this compiler and CPU."""
+def differences(name: str, recorded: Summary, found: Summary, may: float) -> list[str]:
+    """What differs by more than it may; nothing if the case holds. may: see `tolerance`; 0 means to the bit."""
     if recorded.count != found.count:
         return [f"{name}: the policies held {recorded.count} numbers, now {found.count}"]
-    if same_place and name not in RECORDED_AGAIN:
+    may = max(may, ROUNDING) if name in RECORDED_AGAIN else may
+    if not may:
         wrong = [] if recorded.sha256 == found.sha256 else [f"{name}: other weights; {_furthest(recorded, found)}"]
         return wrong + ([] if recorded.returns == found.returns else [f"{name}: {_other_returns(recorded, found)}"])
-    may = ROUNDING if same_place else ELSEWHERE
     wrong = [f"{name}: {_furthest(recorded, found)}, may be {may:g}"] if _distance(recorded, found) > may else []
     numbers = _flat(recorded.returns), _flat(found.returns)
     near = len(numbers[0]) == len(numbers[1]) and np.allclose(
-        *numbers, rtol=may if same_place else 0.05, atol=may, equal_nan=True
+        *numbers, rtol=0.05 if may == ELSEWHERE else may, atol=may, equal_nan=True
     )
     return wrong + ([] if near else [f"{name}: {_other_returns(recorded, found)}"])
 
@@ -265,18 +268,33 @@ def _flat(value: Any) -> list[float]:
 
 
 def place() -> dict[str, str]:
-    """What decides bits besides the code: compiler, its flags, instructions of the CPU."""
-    try:
-        flags = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        words = sorted(set(flags[1].split())) if flags else []
-    except OSError:
-        words = []
-    vectors = [word for word in words if re.match(r"avx|fma|sse|amx", word)]
+    """What decides bits besides the code and the CPU's model: compiler, its flags, instructions of the CPU."""
+    vectors = [word for word in sorted(set(_cpu("flags").split())) if re.match(r"avx|fma|sse|amx", word)]
     return {
         "jaxlib": jax.lib.__version__,
         "xla_flags": os.environ["XLA_FLAGS"],
         "cpu": " ".join([platform.machine(), *vectors]),
     }
+
+
+def model() -> str:
+    """The model of the CPU: maker, family, number. Nothing where the system does not say."""
+    return " ".join([_cpu("vendor_id"), _cpu("cpu family"), _cpu("model")]).strip()
+
+
+def _cpu(key: str) -> str:
+    try:
+        found = re.search(rf"^{key}\s*: *(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        return ""
+    return found[1] if found else ""
+
+
+def tolerance(where: dict[str, str], recorded: Summary, found: Summary) -> float:
+    """How far `found` may be from what was recorded in that place, on a model of CPU that was not kept."""
+    if where != place():
+        return ELSEWHERE
+    return 0.0 if recorded.sha256 == found.sha256 else OTHER_MODEL
 
 
 def run(name: str) -> Outcome:
@@ -290,6 +308,19 @@ def read(path: Path = RESULTS) -> tuple[dict[str, str], dict[str, Summary]]:
     return data["place"], {name: Summary(**entry) for name, entry in data["results"].items()}
 
 
+def read_digests(path: Path = DIGESTS) -> dict[str, str]:
+    """Digests by case that were recorded here: by this compiler, on this model of CPU; none if it is not known."""
+    entry = json.loads(path.read_text()).get(model(), {})
+    return entry["sha256"] if entry and entry["place"] == place() else {}
+
+
+def compare(name: str, recorded: Summary, found: Summary, where: dict[str, str], digests: dict[str, str]) -> list[str]:
+    """What of a case is not as recorded: to the bit where digests are known, near to it elsewhere."""
+    if name in digests and name not in RECORDED_AGAIN and digests[name] != found.sha256:
+        return [f"{name}: other weights than before on this model of CPU; {_furthest(recorded, found)}"]
+    return differences(name, recorded, found, tolerance(where, recorded, found))
+
+
 def write(path: Path, results: dict[str, Summary]) -> None:
     """One line per case."""
     lines = [
@@ -299,29 +330,40 @@ def write(path: Path, results: dict[str, Summary]) -> None:
     path.write_text(f'{{\n  "place": {json.dumps(place())},\n  "results": {{\n    {body}\n  }}\n}}\n')
 
 
+def write_digests(digests: dict[str, str], path: Path = DIGESTS) -> None:
+    """Adds those of this model of CPU, or replaces them."""
+    entry = {"place": place(), "sha256": digests}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {model(): entry}, indent=1) + "\n")
+
+
 def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Record golden results, or check against them.")
     parser.add_argument("--only", nargs="+", choices=list(CASES), metavar="NAME", help=f"of {', '.join(CASES)}")
     parser.add_argument("--check", action="store_true", help="compare with what is recorded instead of writing it")
+    parser.add_argument("--digests", action="store_true", help="compare, and write the digests of this model of CPU")
     parser.add_argument("--results", type=Path, default=RESULTS, help="another file of results")
     options = parser.parse_args(None if arguments is None else list(arguments))
-    wanted = options.only or list(CASES)
+    wanted, checking = options.only or list(CASES), options.check or options.digests
     recorded_at, results = read(options.results) if options.results.exists() else (place(), {})
     if recorded_at != place():
         print(f"recorded elsewhere, so compared loosely: {recorded_at}; here: {place()}")
-        if not options.check and options.only:
+        if not checking and options.only:
             parser.error("results of two machines do not go into one file: record all, or give another --results")
-    wrong = []
+    known = read_digests() if options.results == RESULTS else {name: one.sha256 for name, one in results.items()}
+    known, wrong, digests = {} if options.digests or recorded_at != place() else known, [], {}
     for name in wanted:
         began = time.perf_counter()
         found = summarise(*run(name))
-        if options.check:
-            wrong += differences(name, results[name], found, recorded_at == place())
+        digests[name] = found.sha256
+        if checking:
+            wrong += compare(name, results[name], found, recorded_at, known)
         else:
             results[name] = found
             write(options.results, results)
         print(f"{name}: {found.returns} {found.sha256[:12]} {time.perf_counter() - began:.1f} s", flush=True)
-    print("\n".join(wrong) or f"{len(wanted)} cases {'as recorded' if options.check else 'recorded'}")
+    if options.digests and not wrong:
+        write_digests(read_digests() | digests)
+    print("\n".join(wrong) or f"{len(wanted)} cases {'as recorded' if checking else 'recorded'}")
     return bool(wrong)
 
 

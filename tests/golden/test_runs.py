@@ -57,7 +57,7 @@ def look(shoal, folder, kind, more=()):
 
 def same(name, recorded, found):
     where, _ = record.read()
-    wrong = record.differences(name, recorded, found, where == record.place())
+    wrong = record.differences(name, recorded, found, record.tolerance(where, recorded, found))
     assert not wrong, "\n".join(wrong)
 
 
