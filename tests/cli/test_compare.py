@@ -51,10 +51,19 @@ def test_a_narrow_terminal_has_fewer_columns_and_whole_figures():
 
 
 def test_groups_are_called_what_a_paper_calls_them(shoal, folders, tmp_path):
-    words = ("--label", "ppo=IPPO", "--label", "dqn=IQL (ε = 0.1)", "--baseline", "ppo", "--out", tmp_path / "table.tex")
+    words = (
+        "--label",
+        "ppo=IPPO",
+        "--label",
+        "dqn=IQL (ε = 0.1)",
+        "--baseline",
+        "ppo",
+        "--out",
+        tmp_path / "table.tex",
+    )
     outcome = shoal("compare", *folders, *words)
     assert (outcome.code, outcome.err) == (0, "")
-    assert "IPPO" in outcome.out and "better than IPPO" in outcome.out
+    assert "better than IPPO" in outcome.out
     assert "ppo" not in outcome.out.replace(str(tmp_path), "").split("table.tex")[0].replace("IPPO", "")
     assert "IPPO &" in (tmp_path / "table.tex").read_text()
 
