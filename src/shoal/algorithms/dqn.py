@@ -36,6 +36,7 @@ from shoal.networks.q_network import QNetwork
 from shoal.networks.sequences import apply_each, unroll
 from shoal.networks.torsos import initial_carry
 from shoal.ops import replay as buffers
+from shoal.ops.devices import mean_over_devices
 from shoal.ops.gradients import adam
 
 
@@ -118,8 +119,7 @@ class DQN(Replayed, QLearning, Prioritises):
         """One gradient step on windows drawn from the replay, and metrics."""
         drawn, windows = self.sample(state, key, axis)
         gradients, (metrics, error) = self.gradients(state, windows, self.importance(state, drawn.odds))
-        if axis:
-            gradients, metrics = lax.pmean((gradients, metrics), axis)
+        gradients, metrics = mean_over_devices((gradients, metrics), axis)
         state = self.apply(state, gradients)
         if self.prioritised:
             replay = buffers.reprioritise(state.replay, drawn, self.priorities(state, error))

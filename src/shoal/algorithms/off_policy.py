@@ -17,7 +17,6 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jax import lax
 
 from shoal.algorithms.replay import ByGroup, Metrics, Observations, Replayed, Steps, next_observations
 from shoal.batching.agents import keep_where, with_state
@@ -32,6 +31,7 @@ from shoal.networks.critics import CriticHead, CriticKind, CriticTorso, GroupSpe
 from shoal.networks.sequences import unroll_with_slow
 from shoal.networks.torsos import Network, initial_carry
 from shoal.ops import replay as buffers
+from shoal.ops.devices import mean_over_devices
 from shoal.ops.distributions import random_action
 from shoal.ops.gradients import adam, apply_gradients
 
@@ -272,7 +272,7 @@ class OffPolicy(Replayed, Evolves):
         """Gradients of the loss on windows, and metrics; means over devices."""
         self = self.traced(state.hyper)
         found = jax.grad(self.loss, has_aux=True)(state.weights, state, windows, key)
-        return lax.pmean(found, axis) if axis else found
+        return mean_over_devices(found, axis)
 
     def apply(self, state: LearnerState, gradients: PyTree) -> LearnerState:
         """One step of Adam; the slow networks follow."""

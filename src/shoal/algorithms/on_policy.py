@@ -37,8 +37,9 @@ from shoal.networks import Network, init_weights, make_actor_critic
 from shoal.networks.actor_critic import ACTING_PARTS, ActorCritic, Evaluation, apply_network, evaluate_actions
 from shoal.networks.mixers import MixerKind
 from shoal.ops import losses, normalisation
+from shoal.ops.devices import after, sum_over_devices
 from shoal.ops.distributions import Distribution, distribution
-from shoal.ops.gradients import adam, anneal, apply_gradients, chunked_gradient, sum_over_devices
+from shoal.ops.gradients import adam, anneal, apply_gradients, chunked_gradient
 from shoal.ops.returns import advantages
 
 
@@ -74,6 +75,13 @@ class LearnerState(struct.PyTreeNode):
         weights = {name: policy.weights for name, policy in self.params.items()}
         mixer = self.team.weights if self.team else ()
         return weights | {TEAM: mixer} if jax.tree.leaves(mixer) else weights
+
+    @property
+    def statistics(self) -> PyTree:
+        """All running statistics."""
+        return [(policy.view_stats, policy.value_stats) for policy in self.params.values()], (
+            self.team and self.team.value_stats
+        )
 
     def with_weights(self, weights: dict[str, PyTree]) -> "LearnerState":
         params = {name: policy.replace(weights=weights[name]) for name, policy in self.params.items()}
@@ -320,7 +328,8 @@ class OnPolicy(Algorithm, Stochastic, EstimatesKL, Evolves, NormalisesViews):
     def gradients(self, state: LearnerState, batches: Batches, axis: str | None = None) -> tuple[PyTree, Metrics]:
         """Gradients of the loss on the batches, and metrics; summed over devices."""
         self = self.traced(state.hyper)
-        batches = {name: batch.count(axis) for name, batch in batches.items()}
+        with after(state.statistics, axis):
+            batches = {name: batch.count(axis) for name, batch in batches.items()}
         if self.normalise_advantages:
             batches = {name: batch.normalise_advantage(axis) for name, batch in batches.items()}
 

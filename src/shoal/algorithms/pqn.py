@@ -25,7 +25,8 @@ from shoal.core.checks import check_floats, check_whole
 from shoal.core.types import Observation, PyTree
 from shoal.networks.sequences import unroll
 from shoal.networks.torsos import Network
-from shoal.ops.gradients import adam, chunked_gradient, shuffle_envs, sum_over_devices
+from shoal.ops.devices import sum_over_devices
+from shoal.ops.gradients import adam, chunked_gradient, shuffle_envs
 from shoal.ops.returns import lambda_returns
 from shoal.ops.scan_metrics import pack_metrics
 

@@ -44,11 +44,6 @@ def chunked_gradient(
     return lax.scan(add, zeros, jnp.arange(num_envs).reshape(-1, size))[0]
 
 
-def sum_over_devices(tree: PyTree, axis: str | None) -> PyTree:
-    """The sum over the devices of a mesh axis; the tree itself if there is none."""
-    return lax.psum(tree, axis) if axis else tree
-
-
 def adam(max_grad_norm: jax.Array | float) -> optax.GradientTransformation:
     """Adam's direction for gradients scaled down to `max_grad_norm`; the caller scales it by the learning rate."""
     return optax.chain(optax.clip_by_global_norm(max_grad_norm), optax.scale_by_adam(eps=ADAM_EPS))  # pyright: ignore[reportArgumentType]

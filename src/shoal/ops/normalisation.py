@@ -9,9 +9,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from flax import struct
-from jax import lax
 
 from shoal.core.types import PyTree
+from shoal.ops.devices import sum_over_devices
 
 _SMALLEST_VARIANCE = 1e-8
 
@@ -110,14 +110,9 @@ def _map(function: Callable[[RunningStats, jax.Array], PyTree], stats: PyTree, t
 
 def _summary(batch: jax.Array, weights: jax.Array, axis: str | None) -> RunningStats:
     """Statistics of one batch, `[rows, *shape]`, in two passes: deviations from a known mean do not cancel."""
-
-    def total(x: jax.Array) -> jax.Array:
-        local = jnp.sum(x, axis=0)
-        return local if axis is None else lax.psum(local, axis)
-
-    count = total(weights).reshape(())
-    mean = total(weights * batch) / jnp.where(count > 0, count, 1.0)
-    return RunningStats(count, mean, total(weights * (batch - mean) ** 2))
+    count, total = sum_over_devices((jnp.sum(weights), jnp.sum(weights * batch, axis=0)), axis)
+    mean = total / jnp.where(count > 0, count, 1.0)
+    return RunningStats(count, mean, sum_over_devices(jnp.sum(weights * (batch - mean) ** 2, axis=0), axis))
 
 
 def _merge(a: RunningStats, b: RunningStats) -> RunningStats:

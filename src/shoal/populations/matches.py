@@ -21,6 +21,7 @@ from shoal.batching.policies import Policies
 from shoal.core.env import Env
 from shoal.core.errors import WorldError
 from shoal.core.types import PyTree
+from shoal.ops.devices import sum_over_devices
 from shoal.populations.game import Game
 from shoal.populations.opponents import OpponentBank, Opponents
 from shoal.training.devices import AXIS, make_mesh, replicate
@@ -100,8 +101,9 @@ class Matches:
             sums = lax.fori_loop(0, -(-total // self.batch), body, Sums(zeros, zeros, jnp.bool_(True)))
             if mesh.size == 1:
                 return sums
-            returns, squares = lax.psum((sums.returns, sums.squares), AXIS)
-            return Sums(returns, squares, lax.pmin(sums.ended.astype(jnp.int32), AXIS) > 0)
+            running = (~sums.ended).astype(jnp.float32)
+            returns, squares, running = sum_over_devices((sums.returns, sums.squares, running), AXIS)
+            return Sums(returns, squares, running == 0)
 
         spread = jax.shard_map(some, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
         return jax.jit(spread)

@@ -297,7 +297,7 @@ def _check_spread(findings: Findings, experiment: Experiment, program: fused.Fus
         findings.add("vmap", "update", f"beside another seed it learns something else: {words}", fix)
     words = differs(1, devices)
     if words:
-        fix = "Sum gradients and statistics over `axis` where it is given: shoal.ops.gradients.sum_over_devices"
+        fix = "Sum gradients and statistics over `axis` where it is given: shoal.ops.devices.sum_over_devices"
         findings.add("devices", "update", f"over 2 devices it learns something else: {words}", fix)
 
 

@@ -34,6 +34,7 @@ from shoal.core.extensions import is_own
 from shoal.core.host import HostEnvProxy
 from shoal.core.keys import run_keys
 from shoal.core.types import PyTree
+from shoal.ops.devices import after, largest_over_devices, sum_over_devices
 from shoal.ops.kernels.choices import record_choices
 from shoal.ops.replay import is_replay, num_bytes
 from shoal.training import checkpoint, nan_guard, records
@@ -285,16 +286,17 @@ class FusedProgram(CompiledProgram[Carry]):
                 continue
             step = algorithm.update if is_own(algorithm) else functools.partial(checked_update, algorithm)
             own = whole.replace(trajectories={group: whole.trajectories[group] for group in spec.groups})
-            learners[name], results = step(learners[name], own, jax.random.fold_in(key, i), axis)
+            with after(policies_of(learners), axis):
+                learners[name], results = step(learners[name], own, jax.random.fold_in(key, i), axis)
             metrics |= results
         share = made.steps.first.shape[1]
         latch = nan_guard.check(
             latch, update, made.steps, made.clock, made.last_observation, learners, metrics, share, axis
         )
-        metrics |= step_metrics(made.steps.metrics, made.steps.episodes, axis)
-        metrics["fault"] = jnp.max(latch.kind)
-        if axis:
-            metrics["fault"] = lax.pmax(metrics["fault"], axis)
+        with after(policies_of(learners), axis):
+            metrics |= step_metrics(made.steps.metrics, made.steps.episodes, axis)
+        with after((metrics, policies_of(learners)), axis):
+            metrics["fault"] = largest_over_devices(jnp.max(latch.kind), axis)
         return learners, latch, metrics
 
 
@@ -473,6 +475,5 @@ def step_metrics(metrics: Mapping[str, jax.Array], episodes: Episodes, axis: str
     sums |= {f"return/{name}": value for name, value in episodes.returns.items()}
     sums = {name: jnp.sum(value) for name, value in sums.items()}
     means = {f"world/{name}": jnp.mean(value.astype(jnp.float32)) for name, value in metrics.items()}
-    if axis:
-        sums, means = lax.psum(sums, axis), lax.pmean(means, axis)
-    return sums | means
+    sums, means = sum_over_devices((sums, means), axis)
+    return sums | {name: value / (lax.axis_size(axis) if axis else 1) for name, value in means.items()}

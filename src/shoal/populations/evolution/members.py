@@ -16,6 +16,7 @@ from shoal.batching.regroup import return_groups
 from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.core.types import PyTree
 from shoal.ops import normalisation
+from shoal.ops.devices import after, sum_over_devices
 from shoal.ops.normalisation import RunningStats
 from shoal.populations.evolution.genome import Genome
 
@@ -153,11 +154,12 @@ def with_stats(policies: dict[str, Any], found: dict[str, PyTree], axis: str | N
 
 def _merge(old: PyTree, new: PyTree, axis: str | None) -> PyTree:
     def one(old: RunningStats, new: RunningStats) -> RunningStats:
-        total = (lambda x: lax.psum(x, axis)) if axis else (lambda x: x)
-        count = old.count + total(new.count)
-        mean = (old.count * old.mean + total(new.count * new.mean)) / jnp.where(count > 0, count, 1.0)
-        apart = old.count * (old.mean - mean) ** 2 + total(new.count * (new.mean - mean) ** 2)
-        return RunningStats(count, mean, old.m2 + total(new.m2) + apart)
+        more, total = sum_over_devices((new.count, new.count * new.mean), axis)
+        count = old.count + more
+        mean = (old.count * old.mean + total) / jnp.where(count > 0, count, 1.0)
+        with after((count, mean), axis):
+            apart, m2 = sum_over_devices((new.count * (new.mean - mean) ** 2, new.m2), axis)
+        return RunningStats(count, mean, old.m2 + m2 + (old.count * (old.mean - mean) ** 2 + apart))
 
     return jax.tree.map(one, old, new, is_leaf=lambda node: isinstance(node, RunningStats))
 

@@ -22,6 +22,7 @@ from shoal.batching.policies import Policies, Uniform
 from shoal.core.checks import require_counts
 from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.types import PyTree
+from shoal.ops.devices import after, join_over_devices, sum_over_devices
 from shoal.ops.kernels.choices import record_choices
 from shoal.populations.evolution.genome import Genome, genome_of
 from shoal.populations.evolution.hybrid import Hybrid
@@ -222,7 +223,8 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
         search = strategy.tell(keys[3], vectors, fitness, search)
         if isinstance(strategy, ERL):
             search = strategy.inject(search, self.genome.vector(policies_of(gradient)))
-        updated = with_stats(policies_of(carry.learners), episode_stats.stats, axis)
+        with after(metrics, axis):
+            updated = with_stats(policies_of(carry.learners), episode_stats.stats, axis)
         learners = self.with_vector(carry.learners, updated, strategy.centre(search))
         finite = jnp.all(jnp.isfinite(fitness)) & jnp.all(jnp.isfinite(strategy.centre(search)))
         metrics |= losses | {"fault": 1.0 - finite}
@@ -253,8 +255,9 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
         sums = {"episodes": jnp.float32(rows), "length": jnp.sum(episode_stats.length[:rows])}
         sums |= {f"return/{group}": jnp.sum(value[:rows]) for group, value in episode_stats.returns.items()}
         fitness = each[:share]
-        if axis:
-            sums, fitness = lax.psum(sums, axis), lax.all_gather(fitness, axis, tiled=True)
+        fitness = join_over_devices(fitness, axis)
+        with after(fitness, axis):
+            sums = sum_over_devices(sums, axis)
         best, mean, spread = jnp.max(fitness), jnp.mean(fitness), jnp.std(fitness)
         metrics = sums | {"fitness/best": best, "fitness/mean": mean, "fitness/std": spread}
         if centre is not None:
