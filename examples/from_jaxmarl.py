@@ -1,6 +1,6 @@
 """A `MultiAgentEnv` of one's own, which JaxMARL does not know, in Shoal:
 
-    shoal train jaxmarl:Meet --import examples/from_jaxmarl.py --env-option num_agents=6
+shoal train jaxmarl:Meet --import examples/from_jaxmarl.py --env-option num_agents=6
 """
 
 from typing import NamedTuple

@@ -1,6 +1,6 @@
 """An environment with RLlib's API, a `MultiAgentEnv`, as a `ParallelEnv` of PettingZoo's, in which Shoal trains.
 
-    PYTHONPATH=examples shoal train pettingzoo:from_rllib:make --env-option num_agents=3
+PYTHONPATH=examples shoal train pettingzoo:from_rllib:make --env-option num_agents=3
 """
 
 from pettingzoo import ParallelEnv

@@ -1,6 +1,6 @@
 """Agents that must meet: an environment of one's own with PettingZoo's API, in numpy. Shoal trains in it as it is:
 
-    PYTHONPATH=examples shoal train pettingzoo:meet_env:Meet --env-option size=3
+PYTHONPATH=examples shoal train pettingzoo:meet_env:Meet --env-option size=3
 """
 
 import numpy as np

@@ -45,7 +45,7 @@ def train(key):
 
         after, (rows, flags, returns) = jax.lax.scan(step, worlds, jax.random.split(key, NUM_STEPS))
         trajectory = Trajectory(*rows, memory=(), last_observation=after.observation["agent"], last_memory=())
-        learner, metrics = algorithm.update(learner, Experience({"agent": trajectory}, *flags), last)
+        learner, _ = algorithm.update(learner, Experience({"agent": trajectory}, *flags), last)
         return (learner, after), jnp.mean(returns, where=flags[1] | flags[2])
 
     learner = algorithm.init(first, LearnerSpec(shapes.groups, shapes.state, NUM_UPDATES))

@@ -1,4 +1,4 @@
-"""The pages about environments and loops of other libraries: their code and commands run, and examples are as they are."""
+"""The pages about environments and loops of other libraries: what they show runs, and is what the examples are."""
 
 import contextlib
 import io
