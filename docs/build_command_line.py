@@ -94,7 +94,7 @@ def options_table(options: Sequence[Option]) -> str:
         text, _, default = option.text.removesuffix(")").rpartition(" (default: ")
         text, default = (text, f"`{default}`") if text else (option.text, "")
         others = "".join(f", `{flag}`" for flag in option.flags[1:] if "[no-]" not in option.form)
-        cells = (f"`{option.form}`{others}", default, text)
+        cells = (f"`{option.form}`{others}", default, " ".join(text.split()))
         rows.append(f"| {' | '.join(re.sub(r'[|]', chr(92) + '|', cell) for cell in cells)} |")
     return "\n".join(rows)
 

@@ -152,7 +152,7 @@ def _ratio_to(peer: str, part: str) -> str:
 
 @figure
 def beside_warpdrive() -> str:
-    return f"{_ratio_to('WarpDrive', 'tag')} × on its own tag, one H200"
+    return f"{_ratio_to('WarpDrive', 'tag')} × on its own `tag`, one H200"
 
 
 @figure

@@ -50,6 +50,24 @@ def test_a_narrow_terminal_has_fewer_columns_and_whole_figures():
     assert [names[i] for i in _fitting(names, rows, 40)] == [*names[:4], names[-1]]
 
 
+def test_groups_are_called_what_a_paper_calls_them(shoal, folders, tmp_path):
+    words = (
+        "--label",
+        "ppo=IPPO",
+        "--label",
+        "dqn=IQL (ε = 0.1)",
+        "--baseline",
+        "ppo",
+        "--out",
+        tmp_path / "table.tex",
+    )
+    outcome = shoal("compare", *folders, *words)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "better than IPPO" in outcome.out
+    assert "ppo" not in outcome.out.replace(str(tmp_path), "").split("table.tex")[0].replace("IPPO", "")
+    assert "IPPO &" in (tmp_path / "table.tex").read_text()
+
+
 def test_json(shoal, folders):
     outcome = shoal("compare", *folders, "--json", "--by", "run", "--at", "0.1k")
     found = json.loads(outcome.out)
@@ -89,6 +107,11 @@ def test_one_seed_and_names_that_would_steer_a_terminal(shoal, tmp_path):
         (["--at", "1M"], "a has a return up to 100 env steps, and cannot be judged at 1,000,000"),
         (["--at", "0"], "at must be 'end' or a whole number of env steps, got 0"),
         (["--baseline", "pqn"], "unknown baseline 'pqn'"),
+        (["--label", "pqn=PQN"], "unknown group 'pqn'"),
+        (["--label", "ppo=dqn"], "two groups would be called 'dqn'; give each a label of its own"),
+        (["--label", "ppo= "], "labels['ppo'] must be a text, got ' '"),
+        (["--label", "ppo"], "--label must be GROUP=TEXT, once for a group, as in ppo=IPPO, got 'ppo'"),
+        (["--label", "ppo=A", "--label", "ppo=B"], "once for a group, as in ppo=IPPO, got 'ppo=B'"),
         (["--digits", "99"], "digits must be a whole number up to 15, got 99"),
         (["--out", "x.doc"], "x.doc must end in one of .png, .svg, .pdf, .csv, .tex, .md, .json, or be a folder"),
         (["--picture", "final"], "--picture is for the file of --out: add --out, or leave it out"),

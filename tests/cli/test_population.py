@@ -127,7 +127,11 @@ def test_text_for_people(shoal, learnt, tmp_path):
     assert outcome.code == 0, outcome.err
     for words in ("cards/kuhn: 3 x 3 policies after 2 iterations", "NashConv", "value player_0", "by what they do"):
         assert words in outcome.out
-    assert {path.name for path in (tmp_path / "new").iterdir()} == {"population.html", "population.png"}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {
+        "population.html",
+        "population.png",
+        "population.pdf",
+    }
     parents = [member.parent for member in read_population_view(learnt).members["player_0"]]
     assert parents == [None, 0, 1]  # a warm start is a lineage
 

@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -208,13 +209,15 @@ def test_what_a_reader_should_know_is_noted():
         ({"by": "algorithm,"}, "by must be a setting, or several with commas between them, got 'algorithm,'"),
         ({"by": None}, "by must be a setting"),
         ({"baseline": "pp"}, "unknown baseline 'pp'. Did you mean 'ppo'?"),
+        ({"labels": {"pp": "IPPO"}}, "unknown group 'pp'. Did you mean 'ppo'?"),
+        ({"labels": {"ppo": 3}}, "labels['ppo'] must be a text, got 3"),
         ({"at": 5000}, "a has a return up to 100 env steps, and cannot be judged at 5,000"),
         ({"at": "start"}, "at must be 'end' or a whole number of env steps, got 'start'"),
         ({"at": 0}, "at must be 'end' or a whole number of env steps, got 0"),
     ],
 )
 def test_options_that_do_not_fit(options, words):
-    with pytest.raises(shoal.ShoalError, match=words.replace("(", r"\(")):
+    with pytest.raises(shoal.ShoalError, match=re.escape(words)):
         compare([constant("a", (1.0, 2.0))], **options)
 
 
@@ -481,6 +484,16 @@ def test_files_that_cannot_be_written(tmp_path):
         found.save(tmp_path / "nothing" / "x.csv")
     with pytest.raises(UnknownNameError, match=r"unknown picture 'curve'. Did you mean 'curves'"):
         found.save(tmp_path / "x.png", "curve")
+
+
+def test_groups_have_labels_everywhere():
+    runs = [constant("a", (1.0, 2.0, 3.0)), constant("b", (2.0, 3.0, 4.0), algorithm="dqn")]
+    found = compare(runs, labels={"ppo": "IPPO"}, baseline="IPPO")
+    assert list(found.final) == list(found.curves) == list(found.profiles) == ["IPPO", "dqn"]
+    assert found.improvement.groups == ("IPPO", "dqn")
+    assert list(found.table["group"]) == ["IPPO"] * 3 + ["dqn"] * 3
+    assert found.final["IPPO"] == compare(runs).final["ppo"]
+    assert compare(runs, labels={"ppo": "IPPO"}, baseline="ppo").baseline == "IPPO"
 
 
 def test_baseline_in_tables():

@@ -1,5 +1,6 @@
 """Films as files: every format can be read back, panels move in step, and bad input is refused."""
 
+import dataclasses
 import sys
 
 import numpy as np
@@ -51,6 +52,23 @@ def test_mp4_and_png(tmp_path):
     assert b"avc1" in film
     (still,) = frames_of(make_film(tmp_path / "film.png", panels, SMALL))
     np.testing.assert_array_equal(still, np.asarray(Reel(panels, SMALL)[14]))
+
+
+def test_a_png_of_chosen_moments(tmp_path):
+    panels = [Panel("a world", "", [take(4)]), Panel("another", "", [take(2)])]
+    look = dataclasses.replace(SMALL, at=(0, 2))
+    (strip,) = frames_of(make_film(tmp_path / "film.png", panels, look))
+    reel = Reel(panels, SMALL)
+    wide = reel.size[0]
+    for place, frame in ((0, 0), (strip.shape[1] - wide, 2)):
+        np.testing.assert_array_equal(strip[:, place : place + wide], np.asarray(reel[frame]))
+    with pytest.raises(OptionError, match="at has step 5, but the episode ends with step 4"):
+        make_film(tmp_path / "late.png", panels, dataclasses.replace(SMALL, at=(1, 5)))
+    with pytest.raises(OptionError, match=r"at chooses the moments of a .png, not of a .webp"):
+        make_film(tmp_path / "film.webp", panels, look)
+    with pytest.raises(OptionError, match="at most 16 steps, whole numbers from 0"):
+        dataclasses.replace(SMALL, at=(-1,))
+    assert [path.name for path in tmp_path.iterdir()] == ["film.png"]
 
 
 def test_panels_move_in_step_and_wait_for_each_other():

@@ -50,7 +50,7 @@ def film_runs(
     require(whole, "shoal.film", "episodes", episodes, f"a whole number from 1 to {MOST_EPISODES}")
     paths = [Path(path) for path in paths]
     for path in paths:
-        check_format(path)  # what is missing is said before anything is played
+        check_format(path, look)  # what is missing is said before anything is played
     seeds = range(seed, seed + episodes)
     panels = [Panel(run.setup.experiment.env, run.subtitle, record_takes(run, seeds, explore)) for run in runs]
     for path in paths:

@@ -141,8 +141,8 @@ class Run:
         """Records episodes as a film, `run.film("x.webp")`; the end of the name says the format: gif, webp, mp4 or png.
 
         opponents: as in `evaluate`. beside: other runs, which play the same seeds side by side. look: `size` (pixels of
-        the longer side of a panel), `fps`, `speed` (1: 15 steps a second), `theme` ("light" or "dark"), `bare`,
-        `colours`: see `shoal.viz.Look`.
+        the longer side of a panel), `fps`, `speed` (1: 15 steps a second), `theme` ("light" or "dark"), `at`
+        (steps, side by side in a png), `bare`, `colours`: see `shoal.viz.Look`.
         """
         for name in look:
             if name not in Look.__dataclass_fields__:

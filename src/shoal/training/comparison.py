@@ -34,6 +34,7 @@ from shoal.training.comparison_samples import (
     OWNER,
     check_at,
     check_by,
+    label_groups,
     note_few_seeds,
     note_lengths,
     notes_on_runs,
@@ -210,6 +211,7 @@ def compare(
     baseline: str | None = None,
     at: int | float | str = END,
     normalise: bool = False,
+    labels: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Compares runs, each a folder, a run as `shoal.train` and `shoal.load` return it, or a JSON file of
     `benchmarks/algorithms_learn.py`, by groups of settings.
@@ -219,7 +221,8 @@ def compare(
     `algorithm`, `env`, `run`, `seed`, `learners.agent.algorithm.gamma` or, where that is clear, `gamma`. baseline: the
     group that tables compare the others with. at: env steps at which runs are judged, by the mean over the tenth
     before; by default each where it ends. normalise: compare in all environments together, each from 0 to 1 between
-    the least and the greatest value of these runs.
+    the least and the greatest value of these runs. labels: what groups are called in all tables and pictures, by the
+    names that they would have: `{"ppo": "IPPO"}`.
 
     The result has `final`, `curves`, `profiles`, `improvement`, `table` and `notes`; `plot` draws it, `save` writes it.
     """
@@ -233,10 +236,11 @@ def compare(
     samples = [sample for run in read for sample in samples_of(run, metric, settings, steps, notes)]
     if not samples:
         raise OptionError(f"compare: none of the seeds has a {metric} where it is judged. {' '.join(notes)}")
-    samples = order_groups(samples, settings)
+    samples = label_groups(order_groups(samples, settings), labels or {})
     note_lengths(samples, steps, settings, notes)
     panels = panel_of_all(samples, notes) if normalise else panel_per_environment(samples)
     groups = dict.fromkeys(group for panel in panels.values() for group in panel.groups)
+    baseline = (labels or {}).get(baseline, baseline) if isinstance(baseline, str) else baseline
     if baseline is not None and baseline not in groups:
         raise unknown_name("baseline", str(baseline), groups)
     note_few_seeds(panels, notes)

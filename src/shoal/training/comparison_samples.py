@@ -98,6 +98,20 @@ def order_groups(samples: list[Sample], by: Sequence[str]) -> list[Sample]:
     return sorted(samples, key=lambda sample: names.index(sample.group))
 
 
+def label_groups(samples: list[Sample], labels: Mapping[str, str]) -> list[Sample]:
+    """Samples whose groups have the names that `labels` gives them; no two groups may get the same."""
+    names = list(dict.fromkeys(sample.group for sample in samples))
+    for group, label in labels.items():
+        if group not in names:
+            raise unknown_name("group", str(group), names)
+        require(isinstance(label, str) and bool(label.strip()), OWNER, f"labels[{group!r}]", label, "a text")
+    shown = [show_value(labels.get(name, name)) for name in names]
+    twice = next((label for label in shown if shown.count(label) > 1), None)
+    if twice is not None:
+        raise OptionError(f"compare: two groups would be called {twice!r}; give each a label of its own")
+    return [dataclasses.replace(one, group=shown[names.index(one.group)]) for one in samples]
+
+
 def panel_per_environment(samples: Sequence[Sample]) -> dict[str, Panel]:
     """A panel for each environment."""
     panels = {}

@@ -137,9 +137,9 @@ class Experiment(Extensible):
     env_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # options that differ from the defaults
     wrappers: tuple[Wrapper, ...] = ()  # wrappers around the world, the innermost first
     learners: Mapping[str, Learner] = dataclasses.field(default_factory=lambda: {"learner": Learner()})
-    num_envs: int = 1024  # copies of the world
+    num_envs: int = 1024  # copies of the world, for each seed
     num_steps: int = 128  # steps of each copy between two updates
-    total_env_steps: int = 1_000_000  # steps over all copies, however many agents; rounded up to whole updates
+    total_env_steps: int = 1_000_000  # steps over all copies, of each seed; rounded up to whole updates
     seed: int = 0  # seed of everything random
     num_seeds: int = 1  # independent trainings side by side, with seeds seed, seed + 1, ...
     randomise: bool = False  # each episode draws its parameters from the world's sample_params

@@ -82,14 +82,20 @@ def draw_curves(
 
 @contextlib.contextmanager
 def drawing(path: str | os.PathLike[str], **options: Any) -> Iterator[Any]:
-    """A figure, which is written as a PNG once it has been drawn."""
+    """A figure, which is written once it has been drawn: as a PDF if the name ends so, else as a PNG."""
     figure_class, canvas_class = matplotlib_classes()
     figure = figure_class(**options)
     canvas, image = canvas_class(figure), io.BytesIO()
     yield figure
     with warnings.catch_warnings():  # a title in a script that the font lacks is drawn with boxes
         warnings.simplefilter("ignore")
-        canvas.print_png(image)
+        if os.fspath(path).endswith(".pdf"):
+            from matplotlib import rc_context
+
+            with rc_context({"pdf.fonttype": 42}):  # publishers refuse type 3
+                figure.savefig(image, format="pdf", metadata={"CreationDate": None})
+        else:
+            canvas.print_png(image)
     write_file(path, image.getvalue())
 
 

@@ -1,4 +1,4 @@
-"""`population.png` and `population.html`: a population's payoffs, its growth, and the weights of its policies.
+"""`population.png`, `.pdf` and `.html`: a population's payoffs, its growth, and the weights of its policies.
 
 Both show the same plain data, that of `shoal population RUN --json`. Of more than two players, the payoff table is
 shown for the first two, all others playing their mixtures.
@@ -34,7 +34,7 @@ def write_population(path: str | os.PathLike[str], data: Mapping[str, Any], *, t
 
 
 def draw_population(path: str | os.PathLike[str], data: Mapping[str, Any], *, title: str) -> None:
-    """Draws a population as a PNG with a panel for each side of it."""
+    """Draws a population as a PNG or PDF, by the name's end, with a panel for each side of it."""
     require(bool(data["history"]), "draw_population", "history", [], "at least one iteration")
     players = data["players"]
     compared = players if data.get("behaviour") else []

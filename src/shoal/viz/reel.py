@@ -1,4 +1,4 @@
-"""Films as files: episodes of one run, or of several side by side, as GIF, WebP, MP4 or a PNG of the last moment.
+"""Films as files: episodes of one run, or of several side by side, as GIF, WebP, MP4, or a PNG of chosen moments.
 
 A film is made of panels, one a run. Each has a title, an arena that looks like the replay page, and the returns so far.
 Panels move in step: the n-th episodes of all begin together, and one that is over waits for the others.
@@ -24,12 +24,14 @@ from shoal.viz.motion import Motion, read_motion
 from shoal.viz.raster import INSTALL, LEAST, MOST, THEMES, Painter, font, pillow, plain_text
 from shoal.viz.replay import write_file
 
-FORMATS = {".gif": "GIF", ".webp": "WebP", ".mp4": "MP4", ".png": "PNG, the last moment"}
+FORMATS = {".gif": "GIF", ".webp": "WebP", ".mp4": "MP4", ".png": "PNG, of the last moment or chosen ones"}
 """What the end of a file's name asks for."""
 STEPS_PER_SECOND = 15.0
 """How fast the world runs, as on the replay page."""
 PAUSE = 0.8
 """Seconds for which the last moment of an episode is held."""
+STILLS = 16
+"""Moments that a PNG shows at most."""
 LONGEST = 20_000
 """Frames of a film at most."""
 _COLOURS = 128
@@ -64,7 +66,8 @@ class Look:
     """How a film looks. size: pixels of the longer side of an arena. speed: 1 is that of the replay page.
 
     bare: without titles and returns, as for a page that has its own. colours: at most so many, which makes a WebP
-    smaller; None: as many as there are.
+    smaller; None: as many as there are. at: of a PNG, the steps of the first episode that it shows, side by side; by
+    default the last moment of all.
     """
 
     size: int = 480
@@ -73,6 +76,7 @@ class Look:
     theme: str = "light"
     bare: bool = False
     colours: int | None = None
+    at: tuple[int, ...] = ()
 
     def __post_init__(self):
         whole = type(self.size) is int and LEAST <= self.size <= MOST
@@ -84,13 +88,19 @@ class Look:
         require(self.theme in THEMES, _OWNER, "theme", self.theme, "light or dark")
         few = self.colours is None or (type(self.colours) is int and 2 <= self.colours <= 256)
         require(few, _OWNER, "colours", self.colours, "a number from 2 to 256")
+        steps = isinstance(self.at, tuple | list) and all(type(step) is int and step >= 0 for step in self.at)
+        require(
+            steps and len(self.at) <= STILLS, _OWNER, "at", self.at, f"at most {STILLS} steps, whole numbers from 0"
+        )
 
 
-def check_format(path: str | os.PathLike[str]) -> str:
-    """The ending of a film's name; refuses one that says nothing, or a format whose package is missing."""
+def check_format(path: str | os.PathLike[str], look: Look | None = None) -> str:
+    """The ending of a film's name; refuses one that says nothing, is not for this look, or whose package is missing."""
     ending = Path(path).suffix.lower()
     known = ", ".join(f"{name} ({what})" for name, what in FORMATS.items())
     require(ending in FORMATS, _OWNER, "the name of the file", str(path), f"one that ends with {known}")
+    if look and look.at and ending != ".png":
+        raise OptionError(f"{_OWNER}: at chooses the moments of a .png, not of a {ending}: leave it out")
     pillow()
     if ending == ".mp4":
         _ffmpeg()
@@ -100,7 +110,7 @@ def check_format(path: str | os.PathLike[str]) -> str:
 def make_film(path: str | os.PathLike[str], panels: Sequence[Panel], look: Look | None = None) -> Path:
     """Writes a film; the end of the file's name says in which format."""
     look = look or Look()
-    ending = check_format(path)
+    ending = check_format(path, look)
     reel = Reel(panels, look)
     if ending == ".mp4":
         content = _mp4(reel, look)
@@ -148,7 +158,9 @@ class Reel:
         return max(panel.width for panel in self.panels), max(panel.height for panel in self.panels)
 
     def __getitem__(self, i: int) -> Any:
-        take, time = self.times[i]
+        return self._picture(*self.times[i])
+
+    def _picture(self, take: int, time: float) -> Any:
         image = pillow().Image.new("RGB", self.size, THEMES[self.look.theme].page)
         wide, high = self._cell
         for k, panel in enumerate(self.panels):
@@ -156,6 +168,19 @@ class Reel:
             x = column * (wide + _GAP) + (wide - panel.width) // 2
             image.paste(panel.picture(take, time), (x, row * (high + _GAP)))
         return image
+
+    def stills(self) -> Any:
+        """The moments that were chosen, side by side; the last one of all if none was."""
+        last = max(panel.last(0) for panel in self.panels)
+        late = next((step for step in self.look.at if step > last), None)
+        if late is not None:
+            raise OptionError(f"{_OWNER}: at has step {late}, but the episode ends with step {last}")
+        pictures = [self._picture(0, float(step)) for step in self.look.at] or [self[len(self) - 1]]
+        wide, high = self.size
+        strip = pillow().Image.new("RGB", (len(pictures) * (wide + _GAP) - _GAP, high), THEMES[self.look.theme].page)
+        for i, picture in enumerate(pictures):
+            strip.paste(picture, (i * (wide + _GAP), 0))
+        return strip
 
     def _schedule(self, takes: int) -> Iterator[tuple[int, float]]:
         """Of each frame, which episode it shows, and at which time."""
@@ -362,7 +387,7 @@ def _webp(reel: Reel, look: Look) -> bytes:
 
 def _png(reel: Reel) -> bytes:
     file = io.BytesIO()
-    reel[len(reel) - 1].save(file, "PNG", optimize=True)
+    reel.stills().save(file, "PNG", optimize=True)
     return file.getvalue()
 
 

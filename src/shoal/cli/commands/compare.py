@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from rich.console import Console
 from rich.table import Table
-from tyro.conf import DisallowNone, Positional, arg
+from tyro.conf import DisallowNone, Positional, UseAppendAction, arg
 
 from shoal.cli.arguments import Count, Flag, parse, whole_number
 from shoal.cli.terminal import console, display_path, emit, resolve_path, say
@@ -37,7 +37,9 @@ class CompareOptions:
     at: Annotated[str, arg(metavar="end|STEPS")] = END  # env steps at which all are judged; end: each where it ends
     baseline: Name = None  # say how likely each group is to do better than this one; by default not said
     normalise: Flag = False  # compare in all environments together, each from 0 to 1
-    digits: Count = None  # behind the point; by default three digits of the largest IQM
+    label: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="GROUP=TEXT")] = ()
+    """what a group is called in tables and pictures, as in ppo=IPPO"""
+    digits: Count = None  # decimals; by default as many as give the largest IQM three digits
     out: Output = None
     """write a picture (.png, .svg, .pdf), a table (.csv, .md, .tex), marl-eval's .json, or all into DIR; by default
     no file"""
@@ -57,7 +59,9 @@ def run(args: Sequence[str]) -> int:
     if options.picture is not None and options.picture not in KINDS:
         raise unknown_name("picture", options.picture, KINDS)
     at = END if options.at == END else _steps(options.at)
-    found = compare(options.runs, options.metric, options.by, options.baseline, at, options.normalise)
+    found = compare(
+        options.runs, options.metric, options.by, options.baseline, at, options.normalise, _labels(options.label)
+    )
     out = console(options.json)
     _show(out, found, options.digits)
     files = found.save(resolve_path(options.out), options.picture, options.digits) if options.out else []  # pyright: ignore[reportArgumentType]  # save checks it
@@ -75,6 +79,16 @@ def _steps(text: str) -> int:
         return whole_number(text)
     except ValueError:
         raise OptionError(f"--at must be {END!r} or a number of env steps, such as 1e6 or 500k, got {text!r}") from None
+
+
+def _labels(given: Sequence[str]) -> dict[str, str]:
+    labels = {}
+    for entry in given:
+        group, sign, text = entry.partition("=")
+        if not sign or not group or group in labels:
+            raise OptionError(f"--label must be GROUP=TEXT, once for a group, as in ppo=IPPO, got {entry!r}")
+        labels[group] = text
+    return labels
 
 
 def _show(out: Console, found: Comparison, digits: int | None) -> None:

@@ -29,9 +29,8 @@ class ExportOptions(StoredRunOptions):
 
     folder: Positional[Annotated[DisallowNone[str | None], arg(metavar="FOLDER")]] = None  # old, for --out FOLDER
     out: Folder = None  # where to write, made if it is not there; by default policies in the run folder
-    format: Annotated[Format, arg(metavar="|".join(FORMATS))] = (
-        "numpy"  # numpy, onnx for onnxruntime and others, or js for a page
-    )
+    format: Annotated[Format, arg(metavar="|".join(FORMATS))] = "numpy"
+    """a file for numpy alone, for onnxruntime and its like, or a page that computes the policy in a browser"""
     seed_index: int = 0  # whose policies, of a run of several seeds, counted from 0
     checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
     force: Flag = False  # replace files that are there already

@@ -37,7 +37,7 @@ SHOWN = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PopulationOptions(StoredRunOptions):
-    """Show a population made by `shoal psro` or `shoal league`: figures, population.png and population.html."""
+    """Show a population made by `shoal psro` or `shoal league`: figures, and population.png, .pdf and .html."""
 
     watch: Annotated[DisallowNone[str | None], arg(metavar="I,J")] = None
     """write a page that plays an episode of these policies, one number per player"""
@@ -110,13 +110,14 @@ def _behaviour(folder: Path, view: PopulationView, out: Console) -> dict[str, An
 def _pictures(folder: Path, target: Path, data: Mapping[str, Any], out: Console) -> dict[str, Path]:
     files = {"page": target / "population.html"}
     write_population(files["page"], data, title=data["env"], run=str(folder))
-    picture = target / "population.png"
+    pictures = {"picture": target / "population.png", "pdf": target / "population.pdf"}
     try:
-        draw_population(picture, data, title=data["env"])
+        for picture in pictures.values():
+            draw_population(picture, data, title=data["env"])
     except MissingMatplotlibError as error:  # the page needs none: a picture less is no failure
         say(out, f"no picture: {error}")
         return files
-    return files | {"picture": picture}
+    return files | pictures
 
 
 def _watch(folder: Path, target: Path, text: str, seed: int) -> Path:

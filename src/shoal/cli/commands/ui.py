@@ -32,9 +32,9 @@ class UIOptions:
     metric: str = "return"  # with --export: what is compared
     by: str = "algorithm"  # with --export: what runs are grouped by, a setting such as algorithm, run or learning_rate
     curve: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="METRIC")] = ()
-    """with --export: a metric of which every run is shown (repeatable); by default the first dozen"""
+    """with --export: a metric of which every run is shown; by default the first dozen"""
     replay: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="RUN")] = ()
-    """with --export: a run whose replay is shown (repeatable); by default all of them"""
+    """with --export: a run whose replay is shown; by default all of them"""
     scenes: Flag = False  # with --export: show the episodes that runs kept along their curves, too
     json: Flag = False  # print one JSON object with the address, or the file
 

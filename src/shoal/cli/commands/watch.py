@@ -47,7 +47,9 @@ class WatchOptions(StoredRunOptions):
     webp: Film = None  # a film as WebP, which browsers and READMEs show; by default film.webp in the run folder
     gif: Film = None  # a film as GIF, which everything shows, twice as large; by default film.gif
     mp4: Film = None  # a film as MP4 (H.264), for talks and papers; by default film.mp4
-    png: Film = None  # the last moment as a picture; by default film.png
+    png: Film = None  # the last moment as a picture, or those of --at; by default film.png
+    at: Annotated[DisallowNone[str | None], arg(metavar="STEP[,STEP...]")] = None
+    """of --png: the steps of the episode that it shows, side by side"""
     episodes: Count = None  # of a film: how many episodes, one after the other; by default 1
     size: Count = None  # of a film: pixels of the longer side of each run's panel, by default 480
     fps: Number = None  # of a film: frames a second, by default 30
@@ -68,8 +70,9 @@ class WatchOptions(StoredRunOptions):
     @property
     def look(self) -> dict[str, Any]:
         """What was said of how a film looks."""
-        names = ("size", "fps", "speed", "theme")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        names = ("size", "fps", "speed", "theme", "at")
+        said = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return said | ({"at": _steps(self.at)} if self.at is not None else {})
 
 
 def run(args: Sequence[str]) -> int:
@@ -78,6 +81,13 @@ def run(args: Sequence[str]) -> int:
     if options.history:
         return _history(options)
     return _film(options) if options.films else _page(options)
+
+
+def _steps(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    sound = all(part.strip().isascii() and part.strip().isdecimal() for part in parts)
+    require(sound, "shoal watch", "--at", text, "steps with commas between them, such as 0,10,25")
+    return tuple(map(int, parts))
 
 
 def name_films(args: Sequence[str]) -> list[str]:
@@ -169,7 +179,7 @@ def _film(options: WatchOptions) -> int:
     for kind, path in paths.items():
         ends = path.suffix.lower() == f".{kind}"
         require(ends, "shoal watch", f"--{kind}", str(path), f"the name of a file that ends with .{kind}")
-        check_format(path)
+        check_format(path, look)
     filmed, metas = [], []
     with attributed_to(folders[0].experiment.env, "the film"):
         for folder in folders:
