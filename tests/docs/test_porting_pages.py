@@ -70,6 +70,7 @@ def test_the_page_about_jaxmarl_runs(place, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # Gymnasium warns of a name that is registered again
 def test_an_environment_of_ones_own(place):
     pytest.importorskip("pettingzoo", reason="PettingZoo is not installed: pip install pettingzoo")
     names: dict = {"__name__": "__main__"}
