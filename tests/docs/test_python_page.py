@@ -19,7 +19,7 @@ def test_every_block_runs(tmp_path, monkeypatch, capsys):
     names = {}
     for number, code in enumerate(BLOCKS):
         exec(compile(code, f"python.md, block {number}", "exec"), names)
-    assert len(BLOCKS) == 12
+    assert len(BLOCKS) == 16
     assert (tmp_path / "episode.html").stat().st_size > 10_000
     assert (tmp_path / "runs" / "short" / "metrics.csv").exists()
     assert names["run"].experiment.env == "mpe/simple_spread"
