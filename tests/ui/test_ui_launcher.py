@@ -11,8 +11,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from shoal.ui.app import make_app
+from shoal.ui.form import arguments, choices
 from shoal.ui.inventory import read_index
-from shoal.ui.launcher import MOST_RUNNING, Launcher, arguments, choices
+from shoal.ui.launcher import MOST_RUNNING, Launcher
 from shoal.ui.started import UNKNOWN, FoundProcess, began_at
 from tests.ui.conftest import TOKEN
 

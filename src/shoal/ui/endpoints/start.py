@@ -10,8 +10,9 @@ from starlette.routing import Route
 
 from shoal.core.errors import ShoalError, shell_command
 from shoal.ui.endpoints.answers import answer, body_of
+from shoal.ui.form import choices
 from shoal.ui.inventory import read_index
-from shoal.ui.launcher import Launcher, choices
+from shoal.ui.launcher import Launcher
 
 
 def list_targets(request: Request) -> Response:
