@@ -14,7 +14,7 @@ from typing import Any
 from shoal.core.errors import OptionError, RunError, require, unknown_name
 from shoal.core.files import open_file
 from shoal.core.processes import module_command
-from shoal.ui.form import arguments
+from shoal.ui.form import TRAIN, arguments
 from shoal.ui.started import NAME, Memory, Started
 
 MOST_RUNNING = 16
@@ -32,8 +32,8 @@ class Launcher:
         self._lock = threading.Lock()
 
     def words(self, body: Mapping[str, Any]) -> list[str]:
-        """The words of the command that a filled form stands for: `{"target", "options", "name"}`."""
-        words = arguments(body.get("target"), body.get("options", {}))
+        """The words of the command that a filled form stands for: `{"kind", "target", "options", "name"}`."""
+        words = arguments(body.get("kind", TRAIN), body.get("target"), body.get("options", {}))
         return [*words, f"--run-dir={self.root / self._name(words[1], body.get('name', ''))}"]
 
     def start(self, body: Mapping[str, Any]) -> dict[str, Any]:
