@@ -20,6 +20,8 @@ SCREENS = {
     "compare": COMPARED,
     "to-compare": "#/compare",
     "new": "#/new?target=mpe%2Fsimple_tag&--env.num-good=2",
+    "new-evolution": "#/new?kind=evolve&target=control%2Fcartpole&--strategy=ga&--parents=8",
+    "new-sweep": "#/new?kind=sweep&target=mpe%2Fsimple_spread",
     "environments": "#/environments",
     "environment": "#/environments/mpe/simple_tag",
 }

@@ -10,11 +10,15 @@ import time
 import pytest
 from starlette.testclient import TestClient
 
+from shoal.core.processes import module_command
+from shoal.ui import shelf
 from shoal.ui.app import make_app
+from shoal.ui.form import arguments, choices
 from shoal.ui.inventory import read_index
-from shoal.ui.launcher import MOST_RUNNING, Launcher, arguments, choices
+from shoal.ui.launcher import MOST_RUNNING, Launcher
 from shoal.ui.started import UNKNOWN, FoundProcess, began_at
 from tests.ui.conftest import TOKEN
+from tests.ui.folders import make_pbt, make_population, make_run, make_sweep
 
 _BASE = "http://127.0.0.1:8000"
 _OWN = {"origin": _BASE}
@@ -23,6 +27,26 @@ _DEAF = (
     *(sys.executable, "-c"),
     "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print('deaf', flush=True); time.sleep(300)",
 )
+
+_LEFT_TO_THE_TERMINAL = {
+    *("--import", "--import-policies", "--weights", "--freeze", "--wrap"),
+    *("--run-dir", "--log", "--mirror", "--json", "--dry-run", "--keep-checkpoints", "--env-workers", "--env-timeout"),
+    *("--cluster", "--workers", "--worker-cpus", "--worker-gpus", "--hosts", "--host-index", "--coordinator"),
+    *("--recipe", "--actors", "--learners", "--backups", "--max-staleness", "--max-divergence", "--shards", "--queue"),
+    *("--task-timeout", "--retries", "--commit-seconds", "--actor-cpus", "--learner-cpus"),
+    *("--actor-gpus", "--learner-gpus"),
+}
+"""Options of commands that make runs that the form has not."""
+_RANGE = "learning_rate=1e-4:1e-2"
+_FEW = {"--num-envs": "16", "--num-steps": "16", "--total-env-steps": "1024", "--algo.network.hidden": "8 8"}
+_SHORT = [
+    ("sweep", "control/cartpole", {"--over": f"{_RANGE}:2:log clip_eps=0.1,0.2", **_FEW}, "tuning"),
+    ("pbt", "control/cartpole", {"--over": f"{_RANGE}:log", "--members": "4", "--interval": "1", **_FEW}, "tuning"),
+    ("evolve", "control/cartpole", {"--strategy": "ga", "--population": "16", "--generations": "2"}, "run"),
+    ("psro", "matrix/rock_paper_scissors", {"--oracle": "exact", "--iterations": "2"}, "population"),
+    ("league", "psro/rock_paper_scissors", {"--iterations": "2", "--exploit-every": "1", **_FEW}, "population"),
+]
+"""One short run of each kind but `train`, and the screen that shows it."""
 
 
 @pytest.fixture
@@ -47,8 +71,8 @@ def _post(client, path, body):
     return answer.json()
 
 
-def _wait(client, condition):
-    deadline = time.monotonic() + 20
+def _wait(client, condition, seconds=20):
+    deadline = time.monotonic() + seconds
     while not condition(found := client.get("/api/started").json()["started"][0]):
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
@@ -58,14 +82,66 @@ def _wait(client, condition):
 def test_every_target_has_a_form():
     """Each option has a name in the index; none of them imports, reads or writes another file."""
     for target in read_index()["targets"]:
-        found = choices(target)
+        found = choices("train", target, {})
         assert [one.flag for one in found][:2] == ["--num-envs", "--num-steps"], target
         flags = {one.flag for one in found}
         assert len(flags) == len(found), target
         assert not flags & {"--import", "--weights", "--run-dir", "--log", "--cluster", "--wrap", "--hosts", "--json"}
-    assert "--algo.buffer-size" in {one.flag for one in choices("mpe/simple_spread", "qmix")}
-    off = {one.flag: one.off for one in choices("mpe/simple_tag")}
+    assert "--algo.buffer-size" in {one.flag for one in choices("train", "mpe/simple_spread", {"--algo": "qmix"})}
+    off = {one.flag: one.off for one in choices("train", "mpe/simple_tag", {})}
     assert off["--env.continuous"] == "--env.no-continuous"
+
+
+def test_every_kind_of_run_has_the_options_of_its_command(client):
+    """All but those that need other files, other machines, or more than a text."""
+    shown = client.get("/api/targets").json()["kinds"]
+    assert [kind["name"] for kind in shown] == ["train", "sweep", "pbt", "evolve", "psro", "league"]
+    assert {"name": "pbt", "text": "tune hyper-parameters while training"} in shown
+    for kind in read_index()["texts"]["kinds"]:
+        found = choices(kind, "mpe/simple_tag", {})
+        flags = {flag for one in found for flag in (one.flag, one.off) if flag}
+        assert len({one.flag for one in found}) == len(found), kind
+        assert all(one.text for one in found if not one.flag.startswith(("--env.", "--algo."))), kind
+        left = read_index()["options"]["commands"][kind].keys() - flags
+        assert left <= _LEFT_TO_THE_TERMINAL, kind
+        assert not flags & _LEFT_TO_THE_TERMINAL, kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "there", "missing"),
+    [
+        ("train", {"--num-seeds", "--scenes", "--eval-every"}, {"--over", "--members", "--strategy", "--oracle"}),
+        ("sweep", {"--over", "--random", "--num-seeds"}, {"--members", "--scenes"}),
+        ("pbt", {"--over", "--members", "--checkpoint-every"}, {"--random", "--num-seeds"}),
+        ("evolve", {"--strategy", "--no-common-starts", "--weight-decay"}, {"--num-envs", "--parents", "--over"}),
+        ("psro", {"--oracle", "--meta-solver", "--symmetric"}, {"--num-seeds", "--eval-every", "--exploit-every"}),
+        ("league", {"--exploit-every", "--iterations"}, {"--meta-solver", "--oracle"}),
+    ],
+)
+def test_a_kind_of_run_has_no_other_options(kind, there, missing):
+    found = choices(kind, "mpe/simple_tag", {})
+    flags = {flag for one in found for flag in (one.flag, one.off) if flag}
+    assert there <= flags
+    assert not missing & flags
+
+
+def test_what_follows_from_other_options():
+    ga = {one.flag: one for one in choices("evolve", "control/cartpole", {"--strategy": "ga"})}
+    assert "--parents" in ga
+    assert "--weight-decay" not in ga
+    assert (ga["--std"].section, ga["--population"].section) == ("Algorithm", "Common options")
+    assert [flag for flag, one in ga.items() if one.decides] == ["--strategy", "--algo"]
+    assert set(ga["--strategy"].values) == {"open_es", "ars", "ga", "erl"}
+
+
+def test_what_it_means_to_leave_an_option_empty():
+    unset = {one.flag: one.unset for kind in ("pbt", "evolve", "psro") for one in choices(kind, "demo", {})}
+    assert unset["--members"] == "default: 32"
+    assert unset["--common-starts"] == "default: yes"
+    assert unset["--greedy"] == "default: no"
+    assert unset["--strategy"] == "default: open_es"
+    assert unset["--devices"] == "default"
+    assert unset["--seed"] == unset["--algo.clip-eps"] == unset["--env.continuous"] == "as the target has it"
 
 
 def test_a_form_stands_for_a_command(client, tmp_path):
@@ -80,8 +156,57 @@ def test_a_form_stands_for_a_command(client, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("kind", "target", "options", "words"),
+    [
+        (
+            "sweep",
+            "mpe/simple_spread",
+            {"--over": "learning_rate=1e-4:1e-2:8:log  clip_eps=0.1,0.2", "--random": "5"},
+            ["--over=learning_rate=1e-4:1e-2:8:log", "--over=clip_eps=0.1,0.2", "--random=5"],
+        ),
+        (
+            "pbt",
+            "demo",
+            {"--over": "a=0:1; reboot", "--members": "4"},
+            ["--over=a=0:1;", "--over=reboot", "--members=4"],
+        ),
+        (
+            "evolve",
+            "control/cartpole",
+            {"--strategy": "ga", "--parents": "8", "--no-common-starts": True},
+            ["--strategy=ga", "--parents=8", "--no-common-starts"],
+        ),
+        ("psro", "cards/kuhn", {"--oracle": "exact", "--symmetric": True}, ["--oracle=exact", "--symmetric"]),
+        ("league", "psro/pong", {"--exploit-every": "2"}, ["--exploit-every=2"]),
+    ],
+)
+def test_a_form_of_each_kind_stands_for_its_command(client, tmp_path, kind, target, options, words):
+    body = {"kind": kind, "target": target, "options": options, "name": "mine"}
+    typed = shlex.split(_post(client, "/api/command", body)["command"])
+    assert typed == ["shoal", kind, target, *words, f"--run-dir={tmp_path / 'runs' / 'mine'}"]
+
+
+@pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"kind": "resume"}, "kind must be one of train, sweep, pbt, evolve, psro, league, got 'resume'"),
+        ({"kind": "cluster scale"}, "kind must be one of"),
+        ({"kind": "--import"}, "kind must be one of"),
+        ({"kind": ""}, "kind must be one of"),
+        ({"kind": None}, "a kind, which are texts"),
+        ({"kind": ["sweep"]}, "a kind, which are texts"),
+        ({"options": {"--members": "4"}}, "--members is not an option of shoal train mpe/simple_tag"),
+        ({"kind": "league", "options": {"--meta-solver": "nash"}}, "--meta-solver is not an option of shoal league"),
+        ({"kind": "psro", "options": {"--import-policies": "run"}}, "--import-policies is not an option"),
+        ({"kind": "psro", "options": {"--oracle": "evil:Algorithm"}}, "must be one of exact"),
+        ({"kind": "pbt", "options": {"--over": "a=0:1", "--cluster": "auto"}}, "--cluster is not an option"),
+        ({"kind": "evolve", "options": {"--workers": "3"}}, "--workers is not an option"),
+        ({"kind": "evolve", "options": {"--strategy": "evosax:CMA_ES"}}, "unknown strategy"),
+        ({"kind": "evolve", "options": {"--strategy": ["ga"]}}, "unknown strategy"),
+        ({"kind": "evolve", "options": {"--strategy": "ars", "--parents": "8"}}, "--parents is not an option"),
+        ({"kind": "sweep"}, "shoal sweep needs --over OPTION=VALUES: a float of the algorithm and its values"),
+        ({"kind": "pbt", "options": {"--members": "4"}}, "shoal pbt needs --over OPTION=RANGE"),
+        ({"kind": "sweep", "options": {"--over": "  "}}, "must be a text"),
         ({"target": "no/such"}, "unknown target"),
         ({"target": "os:system"}, "unknown target"),
         ({"target": "gym:CartPole-v1"}, "unknown target"),
@@ -120,7 +245,12 @@ def test_what_a_form_may_not_say(client, tmp_path, change, words):
 
 @pytest.mark.parametrize("value", ["3 --import evil.py", "3; reboot", "$(reboot)", "--import=evil.py", "-m"])
 def test_a_value_is_one_word_and_never_an_option(value):
-    assert arguments("demo", {"--seed": value}) == ["train", "demo", f"--seed={value}"]
+    assert arguments("train", "demo", {"--seed": value}) == ["train", "demo", f"--seed={value}"]
+
+
+def test_several_values_are_never_an_option():
+    words = ["--over=--import=evil.py", "--over=-m", "--over=3"]
+    assert arguments("sweep", "demo", {"--over": "--import=evil.py -m 3"}) == ["sweep", "demo", *words]
 
 
 def test_starting_needs_token_origin_and_json(app, client, tmp_path):
@@ -152,6 +282,43 @@ def test_a_training_is_started_followed_and_stopped(app, client, tmp_path):
     assert _post(client, "/api/stop", {"name": "mine"})["status"] == "stopped", "nothing is left to be stopped"
     assert client.post("/api/stop", json={"name": "other"}, headers=_OWN).status_code == 404
     assert client.post("/api/stop", json={}, headers=_OWN).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("kind", "make", "screen"),
+    [
+        ("train", make_run, "run"),
+        ("sweep", make_sweep, "tuning"),
+        ("pbt", make_pbt, "tuning"),
+        ("psro", make_population, "population"),
+        ("league", make_population, "population"),
+    ],
+)
+def test_what_was_started_opens_on_its_screen(client, tmp_path, monkeypatch, kind, make, screen):
+    monkeypatch.setattr(shelf, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(shelf, "MOST_SHARE", 1.0)
+    needed = {"--over": "learning_rate=1e-4:1e-2"} if kind in ("sweep", "pbt") else {}
+    _post(client, "/api/start", {"kind": kind, "target": "demo", "options": needed, "name": "mine"})
+    (found,) = client.get("/api/started").json()["started"]
+    assert found["command"].startswith(f"shoal {kind} demo ")
+    assert found["screen"] == "run", "its folder is not there yet"
+    make(tmp_path / "runs" / "mine")
+    assert _wait(client, lambda one: one["screen"] == screen)["status"] == "running"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "target", "options", "screen"), _SHORT)
+def test_every_kind_is_run(app, client, tmp_path, kind, target, options, screen):
+    """The commands themselves take what the form says."""
+    app.state.launcher.program = module_command("shoal")
+    _post(client, "/api/start", {"kind": kind, "target": target, "options": options, "name": "mine"})
+    found = _wait(client, lambda one: one["status"] != "running", seconds=240)
+    assert found["status"] == "finished", found["tail"]
+    assert _wait(client, lambda one: one["screen"] == screen)
+    address = {"run": "/api/run", "tuning": "/api/tuning", "population": "/api/population"}[screen]
+    shown = client.get(address, params={"run": "mine"})
+    assert shown.status_code == 200, shown.text
+    assert shown.json()["entry"]["status"] == "finished"
 
 
 def test_a_training_that_does_not_listen_is_ended(app, client):

@@ -13,7 +13,7 @@ from shoal.training.catalogue import Catalogue, catalogue
 from shoal.training.catalogue.lines import Columns
 from shoal.ui.export import write_export
 from tests.ui.conftest import NASTY
-from tests.ui.folders import REPLAY, append_lines, keep_scene, make_lines, make_run
+from tests.ui.folders import REPLAY, append_lines, keep_scene, make_lines, make_population, make_run
 from tests.ui.gallery import COMPARED
 
 _NAMES = "[...document.querySelectorAll('tr[data-name]')].map((row) => row.dataset.name)"
@@ -295,6 +295,54 @@ def test_a_run_is_started_and_stopped_from_the_form(page, site, root):
     shown.wait("document.querySelector('.started .status').textContent === 'stopped'")
     assert not shown.js("document.querySelectorAll('.started .button').length")
     (root / "mine.log").unlink()
+
+
+def test_the_form_is_that_of_the_chosen_kind(page):
+    shown = page("#/new?kind=sweep&target=mpe%2Fsimple_spread&name=mine")
+    typed, has = "document.querySelector('.shown')?.textContent", "Boolean(document.querySelector(\"[data-key='{}']\"))"
+    shown.wait(f"{typed}.includes('shoal sweep needs --over OPTION=VALUES')")
+    assert shown.js("document.querySelector('.new-side .button.main').disabled"), "nothing would come of it"
+    shown.js("document.querySelector(\"[data-key='--over']\").focus()")
+    shown.call("Input.insertText", text="learning_rate=1e-4:1e-2:8:log clip_eps=0.1,0.2")
+    shown.wait(f"{typed}.includes('shoal sweep mpe/simple_spread --over=learning_rate=1e-4:1e-2:8:log --over=clip')")
+    assert not shown.js("document.querySelector('.new-side .button.main').disabled")
+    shown.choose("select#kind", "pbt")
+    shown.wait(f"{typed}.includes('shoal pbt mpe/simple_spread --over=')")
+    assert "kind=pbt&" in shown.js("location.hash")
+    assert shown.js(has.format("--members"))
+    assert not shown.js(has.format("--random"))
+    shown.choose("select#kind", "evolve")
+    shown.wait(f"{typed}.includes('shoal evolve mpe/simple_spread --run-dir=')")
+    assert "--over" not in shown.js("location.hash"), "it is no option of an evolution"
+    shown.choose("select[aria-label='strategy']", "ga")
+    shown.wait(has.format("--parents"))
+    shown = page(shown.js("location.hash"))
+    shown.wait(f"{typed}.includes('shoal evolve mpe/simple_spread --strategy=ga')")
+    assert shown.js("document.querySelector('select#kind').value") == "evolve"
+    shown = page("#/new?kind=resume")
+    shown.wait("document.querySelector('.new-form .notice')?.textContent.includes('kind must be one of train, sweep')")
+    assert shown.js("document.querySelector('.new-side .button.main').disabled")
+    shown.events.clear()  # the browser has noted that the server refused
+    shown.choose("select#kind", "train")
+    shown.wait(f"{typed}.includes('shoal train demo --run-dir=')")
+
+
+def test_a_population_is_started_from_the_form_and_opened(page, site, root):
+    launcher = site.app.state.launcher
+    launcher.program = (sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(300)")
+    shown = page("#/new?kind=psro&target=psro%2Fpong&name=grown")
+    shown.wait("document.querySelector('.shown')?.textContent.includes('shoal psro psro/pong --run-dir=')")
+    shown.click(".new-side .button.main")
+    link = "document.querySelector(\"[data-name='grown'] a\")?.getAttribute('href')"
+    shown.wait(f"{link} === '#/run/grown'")
+    make_population(root / "grown")
+    shown.wait(f"{link} === '#/population/grown'")
+    shown.click("[data-stop='grown']")
+    shown.wait("document.querySelector(\"[data-name='grown'] .status\").textContent === 'stopped'")
+    shown.click("[data-name='grown'] a")
+    shown.wait("document.querySelector('#screen-population h1')?.textContent.includes('grown')")
+    shutil.rmtree(root / "grown")
+    (root / "grown.log").unlink()
 
 
 def test_settings_are_shown_and_compared(page):

@@ -13,8 +13,9 @@ from shoal.algorithms import ALGORITHMS, NAMES, find_name
 from shoal.algorithms.names import Named, name_of
 from shoal.api.targets import attributed_to, build_world
 from shoal.cli.app import COMMANDS, find_command
-from shoal.cli.arguments import DESCRIBE, Described, make_parser
+from shoal.cli.arguments import DESCRIBE, Described, Section, make_parser
 from shoal.cli.help import Option, read_options
+from shoal.cli.runs import NewRunOptions
 from shoal.cli.targets import env_fields, identifiers
 from shoal.core.env import Env, describe
 from shoal.core.errors import ShoalError
@@ -29,6 +30,10 @@ from shoal.training.experiment import Experiment
 
 WITHOUT = ("help", "version")
 """Commands without options."""
+SHARED = "train"
+"""The command whose options are not repeated for others that have them."""
+REPEATABLE = "(repeatable)"
+"""What help says of an option that may be given several times."""
 
 
 def make_index() -> dict[str, Any]:
@@ -51,11 +56,9 @@ def make_index() -> dict[str, Any]:
             "runs": _of_runs(),
         },
         "texts": {
-            "train": {
-                option.flags[0]: {"section": option.section.value, "text": _text(option)}
-                for option in command_options()["train"]
-                if option.flags
-            },
+            "kinds": {name: COMMANDS[name].what.partition(";")[0] for name in run_commands()},
+            "commands": _texts_of_commands(),
+            "strategies": {name: _told(_options(make), Section.ALGORITHM) for name, make in STRATEGIES.items()},
             "worlds": {id: _texts(_world_options(id)) for id in worlds},
             "algorithms": {
                 name: _texts(_algorithm_options(entry.cls())) for name, entry in NAMES.items() if name == entry.cls.name
@@ -73,6 +76,12 @@ def command_options() -> dict[str, list[Option]]:
             own = [option for option in _options(_class_of(name)) if option.name != "randomise"]  # some worlds have it
             found[name] = [option for option in own if not option.form.startswith("--algo.")]
     return found
+
+
+def run_commands() -> list[str]:
+    """The commands that make run folders."""
+    known = {name: _class_of(name) for name in COMMANDS if name not in WITHOUT}
+    return [name for name, options in known.items() if isinstance(getattr(options, "run", None), NewRunOptions)]
 
 
 def _class_of(name: str) -> type[Any]:
@@ -173,6 +182,43 @@ def _options(cls: type[Any]) -> list[Option]:
 
 def _texts(found: list[Option]) -> dict[str, str]:
     return {option.flags[0]: _text(option) for option in found}
+
+
+def _texts_of_commands() -> dict[str, dict[str, dict[str, str]]]:
+    """What each command that makes runs says of its options: first those of `train`; of others what differs from it.
+
+    Options of a strategy are left out, as they follow from the one that is chosen, and so are those of a cluster.
+    """
+    of_strategies = {flag for make in STRATEGIES.values() for flag in _told(_options(make))}
+    options, found = command_options(), {}
+    for name in run_commands():
+        told = _told([option for option in options[name] if option.section is not Section.CLUSTER])
+        found[name] = {flag: said for flag, said in told.items() if flag not in of_strategies}
+    shared = found.pop(SHARED)
+    differing = {
+        name: {flag: said for flag, said in told.items() if shared.get(flag) != said} for name, told in found.items()
+    }
+    return {SHARED: shared, **differing}
+
+
+def _told(found: list[Option], section: Section | None = None) -> dict[str, dict[str, str]]:
+    """What is said of options, by flag. section: where all of them belong."""
+    return {option.flags[0]: _said(option, section or option.section) for option in found if option.flags}
+
+
+def _said(option: Option, section: Section) -> dict[str, str]:
+    """What a form shows of an option.
+
+    Its `default` as well, empty if there is none, unless that follows from the target; and the `form` of one value, if
+    several may be given.
+    """
+    text, _, default = option.text.partition("(default: ")
+    said = {"section": section.value, "text": text.removesuffix(REPEATABLE).strip()}
+    if not option.is_of_experiment:
+        said["default"] = default.partition(")")[0]
+    if text.endswith(REPEATABLE):
+        said["form"] = option.form.partition(" ")[2]
+    return said
 
 
 def _text(option: Option) -> str:

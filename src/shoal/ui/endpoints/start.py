@@ -1,6 +1,6 @@
 """New runs: the form, the command that it stands for, and the trainings that were started from it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -10,26 +10,30 @@ from starlette.routing import Route
 
 from shoal.core.errors import ShoalError, shell_command
 from shoal.ui.endpoints.answers import answer, body_of
+from shoal.ui.form import TRAIN, choices
 from shoal.ui.inventory import read_index
-from shoal.ui.launcher import Launcher, choices
+from shoal.ui.launcher import Launcher
 
 
 def list_targets(request: Request) -> Response:
-    """What can be trained: presets by environment."""
-    presets = read_index()["presets"].values()
-    return answer({"targets": [{key: one[key] for key in ("name", "env", "description")} for one in presets]})
+    """What can be started: kinds of runs, and presets by environment."""
+    index = read_index()
+    kinds = [{"name": name, "text": text} for name, text in index["texts"]["kinds"].items()]
+    targets = [{key: one[key] for key in ("name", "env", "description")} for one in index["presets"].values()]
+    return answer({"kinds": kinds, "targets": targets})
 
 
 def show_form(request: Request) -> Response:
-    """The options of a target (`?target=NAME&algo=NAME`)."""
+    """The options of a kind of run with a target, and those that are chosen (`?kind=NAME&target=NAME&FLAG=VALUE`)."""
     query = request.query_params
-    return answer({"options": choices(query.get("target", ""), query.get("algo", ""))})
+    return answer({"options": choices(query.get("kind", TRAIN), query.get("target", ""), query)})
 
 
 async def show_command(request: Request) -> Response:
-    """The command that a form stands for, `{"target": NAME, "options": {FLAG: VALUE}, "name": NAME}`, or its problem.
+    """The command that a form stands for, or its problem.
 
-    Who is still typing has made no mistake, so that a problem is an answer like any other.
+    The form is `{"kind": NAME, "target": NAME, "options": {FLAG: VALUE}, "name": NAME}`. Who is still typing has made
+    no mistake, so that a problem is an answer like any other.
     """
     try:
         words = await _asked(request, _launcher(request).words)
@@ -49,8 +53,15 @@ async def stop(request: Request) -> Response:
 
 
 def list_started(request: Request) -> Response:
-    """The trainings that were started here, newest first."""
-    return answer({"started": _launcher(request).plain()})
+    """The trainings that were started here, newest first, each with the screen that shows it."""
+    rows = request.app.state.shelf.rows()
+    started = _launcher(request).plain()
+    return answer({"started": [one | {"screen": _screen_of(rows.get(one["name"]))} for one in started]})
+
+
+def _screen_of(row: Mapping[str, Any] | None) -> str:
+    """The screen of its own that a run has, or that of every run. row: as the list of runs has it, if it has."""
+    return next(iter(row["screens"]), "run") if row else "run"
 
 
 def _launcher(request: Request) -> Launcher:

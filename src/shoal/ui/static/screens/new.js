@@ -1,23 +1,23 @@
-// A new run: a form made from the options of `shoal train`, the command that it stands for, and what was started here.
+// A new run: a form made from the options of the command of its kind, the command that it stands for, and what was started here.
 
 import { h, fill, later } from "../lib/dom.js";
 import { ago } from "../lib/format.js";
 import { get, post } from "../lib/api.js";
 import { icon } from "../lib/icons.js";
 import { button, choice, command, empty } from "../lib/parts.js";
+import { screenAddress } from "../lib/screens.js";
 
 const SECONDS = 2; // between two looks at what was started
 
 export async function show(place, address, shell) {
-  const { targets } = await get("/api/targets");
-  const screen = new NewScreen(place, shell, targets);
+  const screen = new NewScreen(place, shell, await get("/api/targets"));
   await screen.read(address);
   return { close: () => screen.close(), update: (next) => screen.read(next), keys: { Escape: ["all runs", () => shell.go("#/runs")] } };
 }
 
 class NewScreen {
-  constructor(place, shell, targets) {
-    Object.assign(this, { shell, targets });
+  constructor(place, shell, { kinds, targets }) {
+    Object.assign(this, { shell, kinds, targets });
     this.form = h("form.new-form", { onsubmit: (event) => { event.preventDefault(); this.start(); } });
     this.shown = h("div.shown", { role: "status" });
     this.go = button("Start", () => this.start(), { look: "main", icon: "play" });
@@ -35,18 +35,19 @@ class NewScreen {
     clearInterval(this.clock);
   }
 
-  // The address has all that was chosen: ?target=demo&--seed=3&name=mine
+  // The address has all that was chosen: ?kind=sweep&target=demo&--seed=3&name=mine
   async read({ query }) {
     this.state = Object.fromEntries(query);
+    this.state.kind ||= "train";
     this.state.target ||= "demo";
     await this.draw();
   }
 
   get body() {
-    const { target, name = "", ...rest } = this.state;
+    const { kind, target, name = "", ...rest } = this.state;
     const known = new Map(this.options.flatMap((one) => [[one.flag, one], ...(one.off ? [[one.off, one]] : [])]));
     const options = Object.entries(rest).map(([flag, value]) => [flag, known.get(flag)?.is_switch ? true : value]);
-    return { target, name, options: Object.fromEntries(options) };
+    return { kind, target, name, options: Object.fromEntries(options) };
   }
 
   set(key, value) {
@@ -57,25 +58,39 @@ class NewScreen {
   }
 
   async draw() {
+    const turn = this.turn = {};
+    let found;
     try {
-      const { target, "--algo": algo } = this.state;
-      this.options = (await get("/api/form", { target, algo })).options;
+      found = await get("/api/form", this.state);
     } catch (error) {
-      this.options = [];
-      fill(this.form, this.targetField(), h("p.notice.bad", {}, icon("bad"), error.message));
+      found = { problem: error.message };
+    }
+    if (this.turn !== turn) return; // something else was chosen meanwhile
+    this.options = found.options ?? [];
+    if (found.problem) {
+      fill(this.form, this.kindField(), this.targetField(), h("p.notice.bad", {}, icon("bad"), found.problem));
       return this.previewNow();
     }
     const flags = new Set(this.options.flatMap(({ flag, off }) => [flag, off]));
-    for (const key of Object.keys(this.state)) if (key.startsWith("--") && !flags.has(key)) delete this.state[key]; // of another target
+    const others = Object.keys(this.state).filter((key) => key.startsWith("--") && !flags.has(key)); // of another kind or target
+    for (const key of others) delete this.state[key];
+    if (others.length) this.shell.replace(new URLSearchParams(this.state));
     const sections = new Map();
     for (const one of this.options) sections.set(one.section, [...(sections.get(one.section) ?? []), one]);
     const [[, common], ...rest] = sections;
-    fill(this.form, this.targetField(), h("p.muted", {}, this.targets.find(({ name }) => name === this.state.target)?.description ?? ""),
+    fill(this.form, this.kindField(), this.targetField(), h("p.muted", {}, this.targets.find(({ name }) => name === this.state.target)?.description ?? ""),
       this.field("name", "the folder of the run; made of the target and the time if left empty", this.text("name", "Name")),
       common.map((one) => this.option(one)),
       rest.map(([words, own]) => h("details.section", { open: own.some(({ flag, off }) => flag in this.state || off in this.state) },
         h("summary", {}, h("h2", {}, words), h("span.muted", {}, String(own.length))), h("div.new-fields", {}, own.map((one) => this.option(one))))));
     return this.previewNow();
+  }
+
+  kindField() {
+    const turn = (value) => { this.set("kind", value); this.draw(); };
+    const made = choice("Kind", this.kinds.map(({ name }) => name), this.state.kind, turn, { id: "kind" });
+    made.value = this.state.kind; // none is chosen if the address has an unknown one
+    return this.field("kind", this.kinds.find(({ name }) => name === this.state.kind)?.text, made);
   }
 
   targetField() {
@@ -87,7 +102,7 @@ class NewScreen {
   }
 
   option(one) {
-    const { flag, off, text, values, is_switch } = one;
+    const { flag, off, text, values, is_switch, unset, form, decides } = one;
     const words = flag.replace(/^--/, "");
     if (is_switch) {
       const now = flag in this.state ? flag : off && off in this.state ? off : "";
@@ -95,17 +110,17 @@ class NewScreen {
         for (const each of [flag, off]) if (each) this.set(each, "");
         if (value) this.set(value, "yes");
       };
-      return this.field(words, text, choice(words, [["", "as the target has it"], [flag, "yes"], ...(off ? [[off, "no"]] : [])], now, turn));
+      return this.field(words, text, choice(words, [["", unset], [flag, "yes"], ...(off ? [[off, "no"]] : [])], now, turn));
     }
     if (values.length) {
-      const turn = (value) => { this.set(flag, value); if (flag === "--algo") this.draw(); };
-      return this.field(words, text, choice(words, [["", "as the target has it"], ...values], this.state[flag] ?? "", turn));
+      const turn = (value) => { this.set(flag, value); if (decides) this.draw(); };
+      return this.field(words, text, choice(words, [["", unset], ...values], this.state[flag] ?? "", turn));
     }
-    return this.field(words, text, this.text(flag, words));
+    return this.field(words, text, this.text(flag, words, form.includes("=") ? form : unset));
   }
 
-  text(key, label) {
-    const made = h("input", { type: "text", "aria-label": label, autocomplete: "off", spellcheck: "false", placeholder: key === "name" ? "" : "as the target has it", value: this.state[key] ?? "", dataset: { key }, oninput: () => this.set(key, made.value.trim()) });
+  text(key, label, placeholder = "") {
+    const made = h("input", { type: "text", "aria-label": label, autocomplete: "off", spellcheck: "false", placeholder, value: this.state[key] ?? "", dataset: { key }, oninput: () => this.set(key, made.value.trim()) });
     return made;
   }
 
@@ -156,14 +171,14 @@ class NewScreen {
     if (this.closed || text === this.seen) return;
     this.seen = text;
     const focused = document.activeElement?.dataset?.stop;
-    fill(this.list, started.length ? started.map((one) => this.entry(one)) : h("li.none", {}, empty("Nothing yet", "Trainings that you start here go on when this page or its server is closed, and can be stopped here later.")));
+    fill(this.list, started.length ? started.map((one) => this.entry(one)) : h("li.none", {}, empty("Nothing yet", "Runs that you start here go on when this page or its server is closed, and can be stopped here later.")));
     if (focused) this.list.querySelector(`[data-stop="${CSS.escape(focused)}"]`)?.focus();
   }
 
-  entry({ name, status, stopping, since, tail, command: typed, log }) {
+  entry({ name, screen, status, stopping, since, tail, command: typed, log }) {
     const last = tail.split(/[\r\n]+/).filter(Boolean).slice(-6).join("\n");
     return h("li.card", { dataset: { name } },
-      h("div.head", {}, h("a", { href: `#/run/${encodeURIComponent(name)}` }, name), h(`span.status.${status}`, {}, stopping ? "stopping" : status), h("span.muted", {}, ago(since)), h("span.grow"),
+      h("div.head", {}, h("a", { href: screenAddress(screen, name) }, name), h(`span.status.${status}`, {}, stopping ? "stopping" : status), h("span.muted", {}, ago(since)), h("span.grow"),
         status === "running" ? button(stopping ? "Stop at once" : "Stop", () => this.stop(name), { dataset: { stop: name } }) : null),
       h("code.typed", {}, typed), last ? h("pre", { tabindex: 0, "aria-label": `Last lines of ${log}` }, last) : null);
   }
