@@ -89,8 +89,8 @@ def write_history(path: Path, run: RunFolder) -> int:
     points = [read_scene(point.path) for point in read_scenes(run.path)]
     if not points:
         raise RunError(
-            f"{run.path} has kept no scenes: a training keeps some if it takes longer than {LATE:.0f} s, or if it is "
-            f"told to: {shell_command('train', '...', '--scenes', str(POINTS))}"
+            f"{run.path} has kept no scenes: trainings, sweeps, population-based trainings and evolutions keep some if "
+            f"they take longer than {LATE:.0f} s, or if told to: {shell_command('train', '...', '--scenes', str(POINTS))}"
         )
     rows = read_metrics(run.metrics) if run.metrics.is_file() else []
     steps = [row.get("env_steps", 0) for row in rows]
