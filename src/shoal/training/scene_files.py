@@ -3,7 +3,7 @@
     for update, env_steps, path in read_scenes("runs/mine"):
         point = read_scene(path)      # checked; point["data"] is what point["page"] plays
 
-A point is `{"format": 1, "update", "env_steps", "label", "page", "data", "returns"}`: `label` says who plays, of several
+A point is `{"format": 1, "update", "env_steps", "label", "page", "data", "returns"}`: `label` says who plays, of many
 that train side by side, such as `member 5 (best)`; `page` is the template that plays `data`, `replay.html` (see
 `shoal.viz.replay`) or, of environments that draw themselves, `film.html`; `returns` are those of the episode, by group.
 `scenes/points.json` says how many points the run keeps. All of it may come from anyone: names, sizes, types and the
