@@ -6,6 +6,7 @@ import re
 import pytest
 
 from shoal.cli.commands.watch import name_films
+from shoal.training.scene_files import read_scene, read_scenes
 from tests.cli.conftest import SMALL, assert_refused
 
 pytest.importorskip("PIL", reason="Pillow is not installed: pip install 'shoal-rl[video]'")
@@ -45,9 +46,44 @@ def test_what_is_no_film_is_refused(shoal, world, trained, tmp_path):
     assert_refused(watch("--webp", "--open"), "--open is for the page")
     assert_refused(watch("--webp", "--size", "3"), "from 64 to 4096, got 3")
     assert_refused(watch("--webp", "--episodes", "0"), "episodes must be a whole number from 1")
-    assert_refused(watch("--history"), "has kept no scenes", "--scenes")
+    assert_refused(watch("--history"), "has kept no scenes", "they take longer than 20 s", "--scenes")
     assert_refused(watch("--history", "--explore"), "leave out --explore")
     assert not list(tmp_path.iterdir())
+
+
+KINDS = {
+    "sweep": (["--over", "learning-rate=1e-3,1e-2", "--measure", "return/hunter", *SMALL], "point "),
+    "pbt": (
+        [
+            "--over",
+            "learning-rate=1e-3:1e-2",
+            "--members",
+            "2",
+            "--interval",
+            "1",
+            "--measure",
+            "return/hunter",
+            *SMALL,
+        ],
+        "member ",
+    ),
+    "evolve": (["--population", "2", "--generations", "3", "--evolve", "hunter"], ""),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", KINDS)
+def test_scenes_of_many_that_train_side_by_side_are_a_page(shoal, world, tmp_path, command):
+    """Also of a sweep, of whose points no single one can be watched otherwise."""
+    args, label = KINDS[command]
+    told = ["--import", world, "--run-dir", tmp_path / "run"]
+    outcome = shoal(command, "test/tiny", *told, "--scenes", "3", *args)
+    assert outcome.code == 0, outcome.err
+    told = shoal("watch", tmp_path / "run", "--import", world, "--history", "--json").json
+    assert told["points"] == 3
+    points = [read_scene(point.path) for point in read_scenes(tmp_path / "run")]
+    assert all(point["label"].startswith(label) for point in points)
+    assert points[-1]["label"].count("(best)") == bool(label)
 
 
 def test_scenes_of_a_run_are_a_page(shoal, world, tmp_path):

@@ -73,6 +73,19 @@ def test_a_watched_run_has_the_same_weights(watched, experiment):
     assert read_plan(folder) == 5
 
 
+def test_a_point_of_an_early_version_has_no_label(point, tmp_path):
+    assert point["label"] == "", "of a single training"
+    path = tmp_path / "0000000012-240.json"
+    path.write_text(json.dumps(changed(point, "label", ...)))
+    assert read_scene(path) == point
+
+
+def test_of_several_seeds_the_first_is_shown(watched, experiment, tmp_path):
+    run(experiment.replace(num_seeds=2, total_env_steps=40), tmp_path / "seeds", scenes=2)
+    first, alone = (read_scene(read_scenes(folder)[0].path) for folder in (tmp_path / "seeds", watched[0]))
+    assert first == alone
+
+
 def test_a_resumed_run_goes_on_with_as_many(watched, tmp_path):
     folder = shutil.copytree(watched[0], tmp_path / "run")
     resume(folder, total_env_steps=20 * 24)
@@ -221,6 +234,9 @@ def changed(point, *path_and_value):
         (("format", 2), "point.format"),
         (("update", -1), "point.update"),
         (("update", 7), "another name"),
+        (("label", 5), "point.label"),
+        (("label", "a" * 201), "label must be at most 200 letters"),
+        (("label", "a\nb"), "label must be at most 200 letters"),
         (("page", "../../etc/passwd"), "page must be one of"),
         (("data", ...), "no entry 'data'"),
         (("data", "length", 10**9), "data.length"),

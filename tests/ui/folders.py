@@ -111,10 +111,14 @@ def make_lines(lines: int, total: int, num_seeds: int, level: float, seed: int, 
     return made
 
 
-def keep_scene(folder: Path, update: int, **data: Any) -> Path:
-    """Keeps an episode in a run, as a training does; data: of its page, in place of what `SCENE` says."""
+def keep_scene(folder: Path, update: int, label: str | None = None, **data: Any) -> Path:
+    """Keeps an episode in a run, as a training does; data: of its page, in place of what `SCENE` says.
+
+    label: who plays; None: it is not said, as in early versions.
+    """
     head = {"format": 1, "update": update, "env_steps": update * 1600, "page": "replay.html"}
     point = head | {"data": SCENE | data, "returns": {"agent": -80.0 + update}}
+    point |= {} if label is None else {"label": label}
     (folder / "scenes").mkdir(exist_ok=True)
     path = folder / "scenes" / f"{update:010d}-{update * 1600}.json"
     path.write_text(json.dumps(point))

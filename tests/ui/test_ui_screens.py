@@ -13,7 +13,16 @@ from shoal.training.catalogue import Catalogue, catalogue
 from shoal.training.catalogue.lines import Columns
 from shoal.ui.export import write_export
 from tests.ui.conftest import NASTY
-from tests.ui.folders import REPLAY, append_lines, keep_scene, make_lines, make_population, make_run
+from tests.ui.folders import (
+    REPLAY,
+    append_lines,
+    keep_scene,
+    make_lines,
+    make_pbt,
+    make_population,
+    make_run,
+    make_sweep,
+)
 from tests.ui.gallery import COMPARED
 
 _NAMES = "[...document.querySelectorAll('tr[data-name]')].map((row) => row.dataset.name)"
@@ -222,6 +231,23 @@ def test_episodes_along_the_curve_are_played(page, root):
     append_lines(run, make_lines(2, 60, 3, -30.0, 0, first=23))
     shown.wait(f"{words}.startsWith('newest · after 24 updates')")
     shown.wait("document.querySelectorAll('.stage iframe:not(.behind)').length === 1")
+    page("#/runs")
+    shutil.rmtree(run)
+
+
+@pytest.mark.parametrize(
+    ("make", "label"), [(make_pbt, "member 4 (best)"), (make_sweep, "point 4 (best): learning_rate=0.001")]
+)
+def test_who_plays_of_many_that_train_side_by_side(page, root, make, label):
+    run = make(root / "many", lines=20)
+    keep_scene(run, 10, "<b>nobody</b>")
+    keep_scene(run, 20, label)
+    shown = page("#/run/many?tab=replay")
+    words = "document.querySelector('.travel output').textContent"
+    shown.wait(f"{words} === 'newest · after 20 updates, 32k env steps · {label} · return of agent −60.00'")
+    shown.wait("document.querySelector('.stage iframe')?.title === 'Episode after 20 updates'")
+    shown.key(",")
+    shown.wait(f"{words}.startsWith('1 of 2 · after 10 updates, 16k env steps · <b>nobody</b> · ')")
     page("#/runs")
     shutil.rmtree(run)
 

@@ -367,7 +367,9 @@ def test_kept_episodes_are_listed_and_shown(client, root):
     assert points == [{"update": update, "env_steps": 1600 * update} for update in (0, 20, 60)]
     assert _get(client, "/api/scenes", run="spread_mappo_1")["scenes"] == points
     found = _get(client, "/api/scene", run="spread_mappo_1", update=20)
-    assert found == {"update": 20, "env_steps": 32000, "returns": {"agent": -60.0}}
+    assert found == {"update": 20, "env_steps": 32000, "label": "", "returns": {"agent": -60.0}}
+    keep_scene(root / "spread_mappo_1", 40, "member 5 (best)")
+    assert _get(client, "/api/scene", run="spread_mappo_1", update=40)["label"] == "member 5 (best)"
     page = client.get("/scene", params={"run": "spread_mappo_1", "update": 20})
     assert "<b>" not in page.text.split('id="data"')[1].split("</script>")[0]
     assert page.headers["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'")

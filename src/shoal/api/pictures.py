@@ -88,9 +88,10 @@ def write_history(path: Path, run: RunFolder) -> int:
     """Writes a page that plays the episodes which a run kept along its learning curve; returns how many there are."""
     points = [read_scene(point.path) for point in read_scenes(run.path)]
     if not points:
+        told = shell_command("train", "...", "--scenes", str(POINTS))
         raise RunError(
-            f"{run.path} has kept no scenes: a training keeps some if it takes longer than {LATE:.0f} s, or if it is "
-            f"told to: {shell_command('train', '...', '--scenes', str(POINTS))}"
+            f"{run.path} has kept no scenes: trainings, sweeps, population-based trainings and evolutions keep some if "
+            f"they take longer than {LATE:.0f} s, or are told to: {told}"
         )
     rows = read_metrics(run.metrics) if run.metrics.is_file() else []
     steps = [row.get("env_steps", 0) for row in rows]

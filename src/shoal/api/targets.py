@@ -32,7 +32,7 @@ from shoal.testing.structure import check_structure, in_words
 from shoal.training import checkpoint
 from shoal.training.experiment import Experiment, make_world
 from shoal.training.run import RunFolder, check_weights, extend, open_run
-from shoal.training.run_kinds import advise_on, check_whole
+from shoal.training.run_kinds import TRAINING, advise_on, check_whole
 
 Target = str | Path | Experiment | Env | type[Env]
 """The name of a preset or a world, the folder of a run, a file of settings, an experiment, or a registered world."""
@@ -158,9 +158,9 @@ def import_files(files: Sequence[str]) -> None:
         import_named(file)
 
 
-def open_known(path: Path) -> RunFolder:
-    """An existing run, by its folder; its world must be known."""
-    found = open_run(path)
+def open_known(path: Path, kind: str | None = TRAINING) -> RunFolder:
+    """An existing run, by its folder; its world must be known. kind: as which it is opened, as in `open_run`."""
+    found = open_run(path, kind)
     check_known(found.path, found.experiment)
     return found
 

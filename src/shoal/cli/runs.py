@@ -123,7 +123,7 @@ class SteppingOptions:
 
 @dataclasses.dataclass(frozen=True)
 class SceneOptions:
-    """Options of trainings, which keep episodes along their learning curve."""
+    """Options of those that keep episodes along their learning curve."""
 
     section: ClassVar[Section] = Section.RUN
 

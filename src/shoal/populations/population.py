@@ -181,6 +181,7 @@ class PopulationProgram(Program[PSROState]):
 
     most: ClassVar[int] = 1
     saves_every_call: ClassVar[bool] = True
+    watchable: ClassVar[bool] = False  # its policies are banks, and who meets whom is a mixture
 
     config: PopulationConfig
     oracle: LearnedOracle | ExactOracle

@@ -9,7 +9,7 @@ over the whole program.
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -43,7 +43,7 @@ from shoal.training.experiment import Experiment, Setup
 from shoal.training.kernel_use import describe_kernels
 from shoal.training.local_program import LocalProgram
 from shoal.training.memory import Need, device_bytes, largest, need_of, on_host, require_room, size
-from shoal.training.program import MAX_UPDATES, CompiledProgram, Tally
+from shoal.training.program import MAX_UPDATES, CompiledProgram, Tally, Watched
 from shoal.training.run import check_weights, weights_from
 
 REPLAY_SHARE = 0.8
@@ -168,6 +168,15 @@ class FusedProgram(CompiledProgram[Carry]):
 
     def policies(self, carry: Carry) -> dict[str, PyTree]:
         return jax.device_get(policies_of(carry.learners))
+
+    def policies_of_one(self, carry: Carry, training: int) -> dict[str, PyTree]:
+        """The policies of one of the trainings side by side: copies, which do not keep those of all others alive."""
+        return jax.tree.map(np.array, trees.row(self.policies(carry), training))
+
+    def watched(self, carry: Carry, lines: Sequence[dict[str, Any]]) -> Watched:
+        """Of several seeds, the first."""
+        del lines
+        return Watched(self.policies_of_one(carry, 0) if self.stacked else self.policies(carry))
 
     def fault(self, carry: Carry, tally: Tally) -> str | None:
         error = nan_guard.report(jax.device_get(carry.latch), self.experiment.env, list(self.setup.spec.groups))

@@ -24,7 +24,7 @@ from shoal.training.evaluate import Evaluator
 from shoal.training.outcome import work_in
 from shoal.training.program import Log, Program
 from shoal.training.run import RunFolder, keep_total
-from shoal.training.run_kinds import TRAINING, check_there
+from shoal.training.run_kinds import check_there
 from shoal.training.scene_files import read_plan
 from shoal.training.scenes import POINTS, SceneSampler
 
@@ -136,7 +136,7 @@ class Loop(Generic[C]):
             self._save(carry)
         if self.sampler:
             self.sampler.begin(self.compile_seconds)
-        self._sample(carry, self.tally.update)
+        self._sample(carry, self.tally.update, deque())
         at_once = self.program.saves_every_call
         with contextlib.nullcontext(threading.Event()) if at_once else stop_requested() as stopped:
             return self._loop(advance, carry, stopped)
@@ -159,7 +159,7 @@ class Loop(Generic[C]):
                 check_there(self.folder.path)
             if between and (dispatched % between == 0 or dispatched == total):
                 self._evaluate_if_due(carry, dispatched, tables)
-            self._sample(carry, dispatched)
+            self._sample(carry, dispatched, tables)
             if len(tables) > 1:  # the device is busy with the newest call: reading an older one does not stall it
                 self._read(*tables.popleft())
                 if time.perf_counter() - began < CALL_SECONDS / 2:
@@ -200,16 +200,18 @@ class Loop(Generic[C]):
             self._save(carry, best=True)
 
     def _watch(self, meta: dict[str, Any] | None) -> SceneSampler | None:
-        """Who plays the policies at points along the run; of trainings in a folder alone."""
-        if self.folder is None or self.folder.config.kind != TRAINING:
+        """Who plays the policies at points along the run, if it has a folder and its program can be watched."""
+        if self.folder is None or not self.program.watchable:
             return None
         asked = read_plan(self.folder.path) if self.scenes is None else self.scenes
         number, begun = POINTS if asked is None else asked, self.tally.update if meta else -1
         return SceneSampler(self.program.setup, self.folder.path, self.tally.total, number, asked is not None, begun)
 
-    def _sample(self, carry: C, update: int) -> None:
+    def _sample(self, carry: C, update: int, tables: deque[tuple[int, Any]]) -> None:
+        """Hands over the policies of a point. They are those of the newest call, so reading its table waits no more."""
         if self.sampler and self.sampler.is_due(update):
-            self.sampler.take(update, update * self.tally.steps_per_update, self.program.policies(carry))
+            self._drain(tables)
+            self.sampler.take(update, self.tally.env_steps, *self.program.watched(carry, self.lines))
 
     def _fail(self, carry: C, tables: deque[tuple[int, Any]], error: BaseException) -> NoReturn:
         """Ends a run whose environments failed: saves it as it was before, and tells in the error how to resume."""

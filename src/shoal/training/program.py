@@ -8,7 +8,7 @@ import abc
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -123,6 +123,13 @@ class SeparateTally(Tally):
         return lines
 
 
+class Watched(NamedTuple):
+    """The policies that a scene shows, on the host. label: whose they are, of several that train side by side."""
+
+    policies: dict[str, PyTree]
+    label: str = ""
+
+
 class Program(abc.ABC, Generic[C]):
     """Driven by the loop: `begin` makes a run's carry, and the function that `compiled` returns advances it."""
 
@@ -132,6 +139,8 @@ class Program(abc.ABC, Generic[C]):
     """Whether a call that raises leaves the carry as it was, so that it can be saved."""
     saves_every_call: ClassVar[bool] = False
     """Whether a checkpoint is saved after every call. Such calls are long, so Ctrl-C does not wait for their end."""
+    watchable: ClassVar[bool] = True
+    """Whether scenes can be kept along the run: see `watched`, and `training.scenes`."""
 
     setup: Setup
     """The experiment's environment and learners."""
@@ -195,6 +204,11 @@ class Program(abc.ABC, Generic[C]):
     @abc.abstractmethod
     def policies(self, carry: C) -> dict[str, PyTree]:
         """The trained policies by name, on the host."""
+
+    def watched(self, carry: C, lines: Sequence[dict[str, Any]]) -> Watched:
+        """Whose policies a scene shows at this point of the run. lines: its metrics until then."""
+        del lines
+        return Watched(self.policies(carry))
 
     @abc.abstractmethod
     def fault(self, carry: C, tally: Tally) -> str | None:

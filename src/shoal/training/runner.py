@@ -26,7 +26,7 @@ from shoal.training.program import Program
 from shoal.training.provenance import provenance
 from shoal.training.roll import Hosts
 from shoal.training.run import RunFolder, create, devices_of, extend, open_run, warn_of_devices
-from shoal.training.run_kinds import EVOLUTION, PSRO, TRAINING, check_whole
+from shoal.training.run_kinds import EVOLUTION, PSRO, check_whole
 from shoal.training.scene_files import MOST_POINTS
 from shoal.training.serialise import to_plain
 
@@ -47,6 +47,9 @@ class Job:
 
     def drive(self, program: Program[Any]) -> TrainingResult:
         """Runs a program in the loop of this process."""
+        if self.scenes and not program.watchable:
+            kinds = "trainings, sweeps, population-based trainings and evolutions"
+            raise OptionError(f"{self.config.kind}: scenes are of {kinds}; leave them out")
         if self.resumed:
             assert self.folder is not None
             run = RunFolder(self.folder, self.config)
@@ -143,7 +146,7 @@ def run(
     if path is not None:
         to_plain(config)  # refuses what could not be restored from a run folder
     saving = make_saving(config, checkpoint_seconds, checkpoint_every)
-    check_scenes(config, scenes, on, path)
+    check_scenes(scenes, on, path)
     return on.execute(Job(config, path, False, _observers(listener, callbacks, loggers), saving, scenes))
 
 
@@ -176,7 +179,7 @@ def resume(
     observers = _observers(listener, callbacks, loggers)
     opened = extend(opened, total_env_steps=total_env_steps, iterations=iterations)
     saving = make_saving(opened.config, checkpoint_seconds, checkpoint_every)
-    check_scenes(opened.config, scenes, on, opened.path)
+    check_scenes(scenes, on, opened.path)
     return on.execute(Job(opened.config, opened.path, True, observers, saving, scenes))
 
 
@@ -188,12 +191,10 @@ def make_saving(config: Config, checkpoint_seconds: float, checkpoint_every: int
     return Saving(checkpoint_seconds, checkpoint_every)
 
 
-def check_scenes(config: Config, scenes: int | None, on: Runner, folder: Path | None) -> None:
-    """Refuses a number of scenes that means nothing, and scenes of runs that are not watched."""
+def check_scenes(scenes: int | None, on: Runner, folder: Path | None) -> None:
+    """Refuses a number of scenes that means nothing, and scenes that would be kept nowhere."""
     whole = scenes is None or (type(scenes) is int and 0 <= scenes <= MOST_POINTS)
     require(whole, "run", "scenes", scenes, f"a whole number from 0 (none) to {MOST_POINTS}")
-    if scenes and config.kind != TRAINING:
-        raise OptionError(f"{config.kind}: scenes are of trainings; leave them out")
     if scenes and (folder is None or not isinstance(on, Local)):
         raise OptionError("scenes are kept in a run folder by runs on this machine: leave them out, or train there")
 

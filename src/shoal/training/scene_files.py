@@ -3,10 +3,11 @@
     for update, env_steps, path in read_scenes("runs/mine"):
         point = read_scene(path)      # checked; point["data"] is what point["page"] plays
 
-A point is `{"format": 1, "update", "env_steps", "page", "data", "returns"}`: `page` is the template that plays `data`,
-`replay.html` (see `shoal.viz.replay`) or, of environments that draw themselves, `film.html`; `returns` are those of the
-episode, by group. `scenes/points.json` says how many points the run keeps. All of it may come from anyone: names,
-sizes, types and the lengths of arrays are checked before anything is handed on.
+A point is `{"format": 1, "update", "env_steps", "label", "page", "data", "returns"}`: `label` says who plays, of many
+that train side by side, such as `member 5 (best)`; `page` is the template that plays `data`, `replay.html` (see
+`shoal.viz.replay`) or, of environments that draw themselves, `film.html`; `returns` are those of the episode, by group.
+`scenes/points.json` says how many points the run keeps. All of it may come from anyone: names, sizes, types and the
+lengths of arrays are checked before anything is handed on.
 """
 
 import base64
@@ -29,6 +30,8 @@ MOST_POINTS = 200
 """The most points of a run that are read."""
 MOST_BYTES = 1 << 21
 """The largest point."""
+MOST_LETTERS = 200
+"""The longest label."""
 PAGES = ("replay.html", "film.html")
 _NAME = re.compile(r"(\d{1,12})-(\d{1,18})\.json")
 _BYTES = {"u16": 2, "u8": 1, "f32": 4}
@@ -36,6 +39,7 @@ _HEAD = {
     "format": Whole(FORMAT, FORMAT),
     "update": Whole(),
     "env_steps": Whole(),
+    "label?": str,
     "page": str,
     "data": {"title": str, "subtitle": str, "fps": float},
     "returns": {str: float},
@@ -67,13 +71,13 @@ def read_scenes(folder: str | os.PathLike[str]) -> list[ScenePoint]:
 
 
 def read_scene(path: Path) -> dict[str, Any]:
-    """A point, checked. Raises `RunError` if it is damaged, or nothing that a run has written."""
+    """A point, checked; one of an early version has no label. Raises `RunError` if no run has written such a file."""
     try:
         point = parse_json(read_file(path, MOST_BYTES), finite=True)
         _check_point(point, path)
     except (OSError, ValueError) as error:
         raise RunError(f"{path} is no scene of a run: {error!s:.300}") from error
-    return point
+    return {"label": ""} | point
 
 
 def write_scene(folder: Path, point: dict[str, Any], most: int) -> None:
@@ -131,6 +135,8 @@ def _check_point(point: Any, path: Path) -> None:
     _require(
         bool(name) and (int(name[1]), int(name[2])) == (point["update"], point["env_steps"]), "it has another name"
     )
+    label = point.get("label", "")
+    _require(len(label) <= MOST_LETTERS and label.isprintable(), f"label must be at most {MOST_LETTERS} letters")
     _require(point["page"] in PAGES, f"page must be one of {', '.join(PAGES)}")
     _require(0 < point["data"]["fps"] <= 1000, "data.fps must be a number of frames")
     (_check_replay if point["page"] == "replay.html" else _check_film)(point["data"])

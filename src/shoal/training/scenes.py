@@ -1,7 +1,8 @@
 """Watches a run learn: short episodes played at points along the learning curve, and kept in its folder.
 
 At each point the loop hands over a copy of the policies, nothing else: no key is drawn and no state is touched, so the
-run has the same bits with and without. Episodes of compiled worlds are played greedily by a thread of its own, at low
+run has the same bits with and without. Of several trainings side by side, a point shows one, which its program chooses
+and names (`Program.watched`). Episodes of compiled worlds are played greedily by a thread of its own, at low
 priority, on the CPU; environments on the host play where they are, between two updates, and only if scenes are asked
 for. While the run trains, all of it together, compiling included, takes at most `SHARE` of the time that the run is
 going to take: points that this does not allow wait, and are played at the end. Only runs that were asked for scenes
@@ -26,14 +27,22 @@ import jax
 import numpy as np
 
 from shoal.batching.regroup import unwrap_regrouped
-from shoal.core import trees
 from shoal.core.errors import OptionError, require
 from shoal.core.host import HostEnvProxy
 from shoal.core.types import PyTree, Scene
 from shoal.training.evaluate import recorder_of
 from shoal.training.experiment import Setup
 from shoal.training.film import Filmer
-from shoal.training.scene_files import FORMAT, MOST_BYTES, MOST_POINTS, drop_later, encode, write_plan, write_scene
+from shoal.training.scene_files import (
+    FORMAT,
+    MOST_BYTES,
+    MOST_LETTERS,
+    MOST_POINTS,
+    drop_later,
+    encode,
+    write_plan,
+    write_scene,
+)
 from shoal.viz.film import encoded_frames
 from shoal.viz.replay import replay_data
 
@@ -77,7 +86,7 @@ class SceneSampler:
         self.points = [point for point in sample_points(total, shown) if point > begun]
         self.seconds: list[float] = []  # that each point took; the first one compiles
         self._from, self._total = max(begun, 0), total
-        self._waiting: deque[tuple[int, int, dict[str, PyTree]]] = deque()
+        self._waiting: deque[tuple[int, int, dict[str, PyTree], str]] = deque()
         self._thread: threading.Thread | None = None
         self._wake, self._closing = threading.Event(), False
         self._failed: BaseException | None = None
@@ -99,15 +108,14 @@ class SceneSampler:
     def is_due(self, update: int) -> bool:
         return update in self.points
 
-    def take(self, update: int, env_steps: int, policies: dict[str, PyTree]) -> None:
-        """Hands over the policies of a point, on the host; those of the first of several seeds are played."""
+    def take(self, update: int, env_steps: int, policies: dict[str, PyTree], label: str = "") -> None:
+        """Hands over the policies of a point, on the host. label: whose they are, of several."""
         if self._failed is not None:
             return
-        own = trees.row(policies) if self.setup.experiment.num_seeds > 1 else policies
-        size = sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(own))
+        size = sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(policies))
         while len(self._waiting) * size > WAITING:
             self._waiting.popleft()
-        self._waiting.append((update, env_steps, own))
+        self._waiting.append((update, env_steps, policies, label[:MOST_LETTERS]))
         elapsed, made = time.perf_counter() - self._began, update - self._from
         self._expected = elapsed * (self._total - self._from) / made if made > 0 else elapsed
         if self.hosted:
@@ -153,17 +161,18 @@ class SceneSampler:
         while self._waiting and self._failed is None and may():
             self._play(*self._waiting.popleft())
 
-    def _play(self, update: int, env_steps: int, policies: dict[str, PyTree]) -> None:
+    def _play(self, update: int, env_steps: int, policies: dict[str, PyTree], label: str) -> None:
         began = time.perf_counter()
         try:
-            write_scene(self.folder, self._record(update, env_steps, policies), self.number)
+            write_scene(self.folder, self._record(update, env_steps, policies, label), self.number)
         except Exception as error:  # a world's own code may raise anything, and training goes on
             self._failed = error
         self.seconds.append(time.perf_counter() - began)
 
-    def _record(self, update: int, env_steps: int, policies: dict[str, PyTree]) -> dict[str, Any]:
-        look = {"title": self.setup.experiment.env, "subtitle": f"after {update:,} updates, {env_steps:,} env steps"}
-        head = {"format": FORMAT, "update": update, "env_steps": env_steps}
+    def _record(self, update: int, env_steps: int, policies: dict[str, PyTree], label: str) -> dict[str, Any]:
+        told = [f"after {update:,} updates, {env_steps:,} env steps", *([label] if label else [])]
+        look = {"title": self.setup.experiment.env, "subtitle": " · ".join(told)}
+        head = {"format": FORMAT, "update": update, "env_steps": env_steps, "label": label}
         if self._player is None:
             self._player = Filmer(self.setup) if self.hosted else recorder_of(self.setup)
         played = self._player(policies, self.setup.experiment.seed, STEPS)

@@ -18,7 +18,7 @@ A sweep with a folder is a run like any other: `resume("sweeps/mine")` continues
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from shoal.training import checkpoint, nan_guard, records
 from shoal.training.bench import versions
 from shoal.training.fused import Carry, FusedProgram, make_fused_program
 from shoal.training.loop import TrainingResult
-from shoal.training.program import SeparateTally, Tally
+from shoal.training.program import SeparateTally, Tally, Watched
 from shoal.training.serialise import to_plain
 from shoal.training.sweep_plan import Range, Sweep
 from shoal.training.sweep_points import TAIL
@@ -56,8 +56,7 @@ class Point:
     @property
     def mean(self) -> float | None:
         """Over the seeds; None if one of them has none."""
-        got = [value for value in self.returns if value is not None]
-        return float(np.mean(got)) if len(got) == len(self.returns) else None
+        return _mean(self.returns)
 
     @property
     def fault(self) -> str | None:
@@ -87,7 +86,7 @@ class SweepResult:
     @property
     def ranked(self) -> list[Point]:
         """Best first; those without a return come last."""
-        return sorted(self.points, key=lambda point: -math.inf if point.mean is None else point.mean, reverse=True)
+        return sorted(self.points, key=lambda point: _worth(point.mean), reverse=True)
 
     @property
     def best(self) -> Point | None:
@@ -142,13 +141,25 @@ class SweepTally(SeparateTally):
 class SweepProgram(FusedProgram):
     """All points of a sweep side by side. A point that becomes NaN fails alone; the others continue.
 
-    measure: the columns whose sum is the return that counts.
+    measure: the columns whose sum is the return that counts. points: the value of each swept option, for every point.
     """
 
     measure: tuple[str, ...] = ()
+    points: tuple[Mapping[str, float], ...] = ()
 
     def tally(self) -> Tally:
         return SweepTally(self)
+
+    def watched(self, carry: Carry, lines: Sequence[dict[str, Any]]) -> Watched:
+        """The point that is best by then, with the first of its seeds."""
+        failed = jax.device_get(carry.latch).kind.any(axis=-1)
+        scores = _scores(_tail(lines, lines), self.measure, failed)
+        seeds = self.experiment.num_seeds
+        means = [_mean(scores[first : first + seeds]) for first in range(0, len(scores), seeds)]
+        best = max(range(len(means)), key=lambda point: _worth(means[point]))
+        values = ", ".join(f"{name}={value:.4g}" for name, value in self.points[best].items())
+        label = f"point {best}{'' if means[best] is None else ' (best)'}: {values}"
+        return Watched(self.policies_of_one(carry, best * seeds), label)
 
     def fault(self, carry: Carry, tally: Tally) -> str | None:
         return None  # see `standing`
@@ -186,13 +197,13 @@ class SweepProgram(FusedProgram):
 def build_sweep(plan: Sweep, devices: int | None = None, kind: type[SweepProgram] = SweepProgram) -> SweepProgram:
     """The program of a sweep; refuses what can be refused before anything is compiled."""
     program = make_fused_program(plan.experiment, devices, plan.overrides, kind)
-    return dataclasses.replace(program, measure=_measure(plan, program))
+    return dataclasses.replace(program, measure=_measure(plan, program), points=plan.points)
 
 
 def summarise(plan: Sweep, result: TrainingResult) -> SweepResult:
     """The results of all points, from the lines of metrics and the reasons of failures."""
     columns, failures = result.standing["measure"], result.standing["failures"]
-    scores = [None if failure else _score(result.lines, columns, lane) for lane, failure in enumerate(failures)]
+    scores = _scores(result.lines, columns, failures)
     why = [failure or (NO_EPISODE if score is None else None) for failure, score in zip(failures, scores, strict=True)]
     curves = [[_value(line, columns, lane) for line in result.lines] for lane in range(len(scores))]
     seeds, points = plan.experiment.num_seeds, []
@@ -240,11 +251,32 @@ def _value(line: dict[str, Any], columns: Sequence[str], lane: int) -> float | N
     return None if None in parts else round(sum(parts), 6)
 
 
-def _score(lines: list[dict[str, Any]], columns: Sequence[str], lane: int) -> float | None:
+def _mean(returns: Sequence[float | None]) -> float | None:
+    """Of the seeds of a point; None if one of them has none."""
+    got = [value for value in returns if value is not None]
+    return float(np.mean(got)) if len(got) == len(returns) else None
+
+
+def _worth(mean: float | None) -> float:
+    """For an order in which points without a return come last."""
+    return -math.inf if mean is None else mean
+
+
+def _scores(lines: Sequence[dict[str, Any]], columns: Sequence[str], failed: Sequence[Any]) -> list[float | None]:
+    """The return of each training; None if it has failed, or no episode has ended."""
+    return [None if fault else _score(lines, columns, lane) for lane, fault in enumerate(failed)]
+
+
+def _tail(lines: Sequence[dict[str, Any]], whole: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those lines that are of the last part of the whole run so far."""
+    return [line for line in lines if line["update"] > (1 - TAIL) * whole[-1]["update"]]
+
+
+def _score(lines: Sequence[dict[str, Any]], columns: Sequence[str], lane: int) -> float | None:
     """The mean return of the episodes that ended in the last tenth or, if none did, when the last ones ended."""
     ended = [line for line in lines if _value(line, columns, lane) is not None]
     if not ended:
         return None
-    tail = [line for line in ended if line["update"] > (1 - TAIL) * lines[-1]["update"]] or ended[-1:]
+    tail = _tail(ended, lines) or ended[-1:]
     total = sum((_value(line, columns, lane) or 0.0) * line["episodes"][lane] for line in tail)
     return total / sum(line["episodes"][lane] for line in tail)

@@ -13,7 +13,7 @@ from shoal.api.changes import take
 from shoal.api.progress import summary
 from shoal.cli import runs
 from shoal.cli.arguments import option_field, options_from, parse_pairs, repeated, scan
-from shoal.cli.runs import PolicyRunView, PoolOptions, ResumeOptions, SavedRunOptions, prepare
+from shoal.cli.runs import PolicyRunView, PoolOptions, ResumeOptions, SavedRunOptions, SceneOptions, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import display_path, pluralise, say
 from shoal.core.errors import OptionError
@@ -28,7 +28,7 @@ from shoal.training.runner import Local
 
 @dataclasses.dataclass(frozen=True)
 @options_from(Evolution, leave=("experiment", "strategy"))
-class EvolveOptions(SavedRunOptions, PoolOptions):
+class EvolveOptions(SavedRunOptions, SceneOptions, PoolOptions):
     """Options of `shoal evolve` itself."""
 
     unused: ClassVar[Mapping[str, str]] = dict.fromkeys(

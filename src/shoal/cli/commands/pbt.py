@@ -13,7 +13,15 @@ from shoal.api.changes import take
 from shoal.cli import runs
 from shoal.cli.arguments import options_from
 from shoal.cli.commands.sweep import parse_over, parse_values
-from shoal.cli.runs import PolicyRunView, PoolOptions, ResumeOptions, SteppedRunOptions, describe_experiment, prepare
+from shoal.cli.runs import (
+    PolicyRunView,
+    PoolOptions,
+    ResumeOptions,
+    SceneOptions,
+    SteppedRunOptions,
+    describe_experiment,
+    prepare,
+)
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import display_path, say
 from shoal.core.errors import OptionError
@@ -29,7 +37,7 @@ SHOWN = 8
 
 @dataclasses.dataclass(frozen=True)
 @options_from(PBT, leave=("experiment", "over"))
-class PbtOptions(SteppedRunOptions, PoolOptions):
+class PbtOptions(SteppedRunOptions, SceneOptions, PoolOptions):
     """Options of `shoal pbt` itself."""
 
     unused: ClassVar[Mapping[str, str]] = {"num_seeds": "each member has its own seed"}

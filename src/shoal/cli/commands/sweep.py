@@ -19,7 +19,7 @@ from shoal.api.targets import check_world
 from shoal.cli import runs
 from shoal.cli.arguments import options_from, parse_pairs, whole_number
 from shoal.cli.leaving import INTERRUPTED
-from shoal.cli.runs import ResumeOptions, RunView, SteppedRunOptions, describe_experiment, prepare
+from shoal.cli.runs import ResumeOptions, RunView, SceneOptions, SteppedRunOptions, describe_experiment, prepare
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import display_path, emit, format_duration, pluralise, say
 from shoal.core.errors import NonFiniteError, OptionError, ShoalError
@@ -37,7 +37,7 @@ FORM = "OPTION=VALUES, such as learning_rate=1e-4:1e-2:32:log or clip_eps=0.1,0.
 
 @dataclasses.dataclass(frozen=True)
 @options_from(Sweep, leave=("experiment", "over"))
-class SweepOptions(SteppedRunOptions):
+class SweepOptions(SteppedRunOptions, SceneOptions):
     """Options of `shoal sweep` itself."""
 
     over: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="OPTION=VALUES")] = ()

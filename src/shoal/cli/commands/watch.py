@@ -12,11 +12,11 @@ from tyro.conf import DisallowNone, Positional, arg
 
 from shoal.api.films import FilmedRun, film_runs
 from shoal.api.pictures import replay, write_history
-from shoal.api.targets import attributed_to
+from shoal.api.targets import attributed_to, open_known
 from shoal.cli.arguments import Checkpoint, Count, Flag, Folder
 from shoal.cli.commands.evaluate import Opponents, load_with, parse_opponents
 from shoal.cli.runs import StoredRunOptions, open_stored, parse_stored, results_path
-from shoal.cli.terminal import console, emit, say
+from shoal.cli.terminal import console, emit, fetch_or_resolve_run, say
 from shoal.core.errors import OptionError, WorldError, require
 from shoal.viz.reel import Look, check_format
 
@@ -139,7 +139,7 @@ def _history(options: WatchOptions) -> int:
                 f"shoal watch: --history plays what the run has kept: leave out --{name.replace('_', '-')}"
             )
     _check_port(options)
-    folder = open_stored(options.run, "shoal watch")
+    folder = open_known(fetch_or_resolve_run(options.run), None)
     page = Path(options.out) if options.out else results_path(folder, "history.html")
     number = write_history(page, folder)
     return _hand_out(options, page, {"history": str(page), "points": number})

@@ -15,7 +15,7 @@ learners and cannot run on clusters.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -193,6 +193,7 @@ def fingerprint(carry: EvolutionCarry) -> str:
 class ClusterEvolutionProgram(EvolutionProgram):
     """A program whose generations are played by a pool; this process follows as one more replica."""
 
+    watchable: ClassVar[bool] = False
     workers: LazyPool | None = None
 
     def compiled(self, carry: Any) -> Any:

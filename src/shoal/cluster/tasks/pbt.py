@@ -10,7 +10,7 @@ rounding. Members are sent as a whole, with their worlds and replays, which suit
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,7 @@ def make_program(config: PBT, workers: LazyPool) -> "ClusterPBTProgram":
 class ClusterPBTProgram(PBTProgram):
     """A program whose updates are made by workers, in stretches from one comparison to the next."""
 
+    watchable: ClassVar[bool] = False  # points would cut the stretches, which are sent to workers as a whole
     workers: LazyPool
 
     def next_count(self, update: int) -> int:

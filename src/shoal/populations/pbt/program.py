@@ -10,7 +10,7 @@ source's worlds too, with its own keys, and an empty replay: its own may contain
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from shoal.populations.pbt.select import exploit
 from shoal.training import checkpoint, fused, nan_guard, records
 from shoal.training.experiment import Experiment, Setup
 from shoal.training.fused import Carry, policies_of, with_weights
-from shoal.training.program import CompiledProgram, SeparateTally, Tally
+from shoal.training.program import CompiledProgram, SeparateTally, Tally, Watched
 from shoal.training.sweep import SweepProgram, build_sweep
 
 SCORE, SOURCE = "pbt/score", "pbt/source"
@@ -77,6 +77,10 @@ class Best(struct.PyTreeNode):
     member: jax.Array
     scores: jax.Array
     learners: dict[str, dict[str, PyTree]]
+
+    @property
+    def policies(self) -> dict[str, PyTree]:
+        return {name: policy for own in self.learners.values() for name, policy in own["params"].items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,8 +144,14 @@ class PBTProgram(CompiledProgram[PBTState]):
 
     def policies(self, carry: PBTState) -> dict[str, PyTree]:
         """The policies of the best member."""
+        return jax.device_get(self.best(carry)).policies
+
+    def watched(self, carry: PBTState, lines: Sequence[dict[str, Any]]) -> Watched:
+        """The member that is best by then; before any has a score, the first."""
+        del lines
         best = jax.device_get(self.best(carry))
-        return {name: policy for own in best.learners.values() for name, policy in own["params"].items()}
+        known = np.isfinite(best.scores[best.member])
+        return Watched(best.policies, f"member {best.member}{' (best)' if known else ''}")
 
     def fault(self, carry: PBTState, tally: Tally) -> str | None:
         """The error if all members have failed; single failed ones are replaced by copies of others."""

@@ -22,9 +22,9 @@ def list_scenes(request: Request) -> Response:
 
 
 def show_scene(request: Request) -> Response:
-    """One point without its episode: where it is on the curve, and the return of each group."""
+    """One point without its episode: where it is on the curve, who plays, and the return of each group."""
     point = _point(request)
-    return answer({key: point[key] for key in ("update", "env_steps", "returns")})
+    return answer({key: point[key] for key in ("update", "env_steps", "label", "returns")})
 
 
 def page(request: Request) -> Response:

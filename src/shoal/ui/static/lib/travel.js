@@ -78,8 +78,8 @@ export class TimeTravel {
   }
 
   tell() {
-    const returns = this.returns?.update === this.point.update ? this.returns.words : [];
-    say(this.said, [this.words(), ...returns].join(" · "));
+    const told = this.told?.update === this.point.update ? this.told.words : [];
+    say(this.said, [this.words(), ...told].join(" · "));
   }
 
   words() {
@@ -93,9 +93,10 @@ export class TimeTravel {
     if (this.closed || point.update === this.played) return;
     this.played = point.update;
     try {
-      const { returns } = await get("/api/scene", { run: this.run, update: point.update });
+      const { label, returns } = await get("/api/scene", { run: this.run, update: point.update });
       if (this.closed || point.update !== this.point.update) return;
-      this.returns = { update: point.update, words: Object.entries(returns).map(([group, value]) => `return of ${group} ${number(value)}`) };
+      const words = Object.entries(returns).map(([group, value]) => `return of ${group} ${number(value)}`);
+      this.told = { update: point.update, words: label ? [label, ...words] : words };
       this.tell();
       this.bring(point);
     } catch (error) {
