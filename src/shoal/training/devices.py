@@ -19,6 +19,12 @@ AXIS = "copies"
 MIN_SHARE = 64
 
 
+def prepare_jax() -> None:
+    """Every core becomes a device, and compiled programs are kept: has an effect before JAX is used."""
+    use_all_cores()
+    use_compilation_cache()
+
+
 def use_all_cores() -> None:
     """Makes every CPU core a device. Has an effect only before JAX has been used for the first time."""
     if os.environ.get("JAX_NUM_CPU_DEVICES") or "xla_force_host_platform_device_count" in os.environ.get(

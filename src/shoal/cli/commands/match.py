@@ -12,10 +12,12 @@ from shoal.api.matches import ALL, Match, play_match
 from shoal.api.seats import RANDOM
 from shoal.api.targets import import_files
 from shoal.cli.arguments import Flag, Imports, parse, whole_number
-from shoal.cli.runs import SteppingOptions, prepare, stepping_options
+from shoal.cli.run_options import SteppingOptions
+from shoal.cli.runs import stepping_options
 from shoal.cli.terminal import console, emit, resolve_path, say
 from shoal.core.errors import OptionError, ShoalError
 from shoal.core.zoo import names_entry
+from shoal.training.devices import prepare_jax
 
 Players = Annotated[Positional[tuple[str, ...]], arg(metavar="WHO=RUN")]
 SeedIndex = Annotated[str, arg(metavar="N|all")]
@@ -41,7 +43,7 @@ class MatchOptions(SteppingOptions):
 
 def run(args: Sequence[str]) -> int:
     """Plays a match."""
-    prepare()
+    prepare_jax()
     options = parse(MatchOptions, args, "shoal match")
     import_files(options.imports)
     players = parse_players(options.players)

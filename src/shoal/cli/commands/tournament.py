@@ -14,9 +14,10 @@ from shoal.api.targets import import_files
 from shoal.api.tournament import Tournament, hold_tournament, number_names
 from shoal.cli.arguments import Count, Flag, Folder, Imports, parse, parse_pairs
 from shoal.cli.commands.match import resolve_entrant
-from shoal.cli.runs import check_devices, prepare
+from shoal.cli.runs import check_devices
 from shoal.cli.terminal import console, display_path, emit, format_duration, pluralise, resolve_path, say
 from shoal.core.errors import OptionError, require_positive
+from shoal.training.devices import prepare_jax
 from shoal.training.run import default_path
 
 Entrants = Annotated[Positional[tuple[str, ...]], arg(metavar="RUN")]
@@ -54,7 +55,7 @@ class TournamentOptions:
 
 def run(args: Sequence[str]) -> int:
     """Holds a tournament."""
-    prepare()
+    prepare_jax()
     options = parse(TournamentOptions, args, "shoal tournament")
     check_devices(options.devices)
     if not options.entrants:
