@@ -13,10 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.api.calls import load_folder
 from shoal.api.population import Population
 from shoal.api.run import Run
 from shoal.api.seats import RANDOM, Side
+from shoal.api.stored_runs import load_folder
 from shoal.core.errors import OptionError, RunError, require
 from shoal.populations.crossplay import Contender
 from shoal.training.experiment import Experiment, Setup

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from shoal.api.calls import prepare
 from shoal.api.changes import as_whole
 from shoal.api.entrants import Entrant, Given, check_same_world, find_entrant
 from shoal.api.seats import seat_sides
@@ -17,6 +16,7 @@ from shoal.batching.regroup import dealt_seats, seat_rewards, sum_rewards, unwra
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require
 from shoal.games.cross_table import is_zero_sum
+from shoal.training.devices import prepare_jax
 from shoal.training.evaluate import Evaluation, Evaluator
 from shoal.training.host_stages import TIMEOUT
 
@@ -128,7 +128,7 @@ def play_match(
     **stepping: Any,
 ) -> Match:
     """As `match`; errors name options as the command line does. stepping: `env_workers` and `env_timeout`."""
-    prepare()
+    prepare_jax()
     entrants = _seat_entrants(players)
     experiment = check_same_world(list(entrants.values()), "shoal.match")
     with attributed_to(experiment.env, "the match"):

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shoal.api.calls import prepare
 from shoal.api.changes import as_whole
 from shoal.api.entrants import Entrant, Given, check_same_world, find_entrant
 from shoal.api.seats import find_seats
@@ -26,6 +25,7 @@ from shoal.core.version import VERSION
 from shoal.games.cross_table import CrossTable, cross_lineups, find_relation
 from shoal.populations.crossplay import CrossPlay
 from shoal.populations.exploiters import Exploit, check_players, exploit
+from shoal.training.devices import prepare_jax
 from shoal.training.experiment import Experiment
 from shoal.viz import MissingMatplotlibError, draw_tournament, write_tournament
 
@@ -172,7 +172,7 @@ def hold_tournament(
     devices: int | None = None,
 ) -> Tournament:
     """As `tournament`; errors name options as the command line does."""
-    prepare()
+    prepare_jax()
     found = _name_entrants(entrants)
     require(seeds in (None, "each", "mean"), "tournament", "seeds", seeds, "'each' or 'mean'")
     require(isinstance(seed, int) and seed >= 0, "tournament", "seed", seed, "a whole number, 0 or greater")
