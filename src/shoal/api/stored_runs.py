@@ -33,11 +33,6 @@ def load(path: str | Path, checkpoint: str | int | None = None) -> Run | Populat
     path: also the URL of a run that is mirrored, which is fetched to `runs/`. checkpoint: "best" in evaluation, or the
     one of that update; by default the newest.
     """
-    return load_folder(path, checkpoint)
-
-
-def load_folder(path: str | Path, checkpoint: str | int | None = None) -> Run | Population:
-    """As `load`; errors name options as the command line does."""
     prepare_jax()
     require(isinstance(path, str | Path), "shoal.load", "path", path, "the folder of a run")
     path = locate_run(path)

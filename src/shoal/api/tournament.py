@@ -156,37 +156,13 @@ def tournament(
     exploit_steps: so many env steps are spent on training an exploiter of every player against each entrant; the
     result has what they gained.
     """
-    options = {"seeds": seeds, "sides": sides, "exploit_steps": exploit_steps, "devices": devices}
-    return hold_tournament(entrants, episodes, seed, explore, **options)
-
-
-def hold_tournament(
-    entrants: Sequence[Given] | Mapping[str, Given],
-    episodes: int = 1024,
-    seed: int = 0,
-    explore: bool = False,
-    *,
-    seeds: str | None = None,
-    sides: Any = None,
-    exploit_steps: int = 0,
-    devices: int | None = None,
-) -> Tournament:
-    """As `tournament`; errors name options as the command line does."""
     prepare_jax()
     found = _name_entrants(entrants)
     require(seeds in (None, "each", "mean"), "tournament", "seeds", seeds, "'each' or 'mean'")
     require(isinstance(seed, int) and seed >= 0, "tournament", "seed", seed, "a whole number, 0 or greater")
-    episodes, exploit_steps = as_whole(int, episodes), as_whole(int, exploit_steps)
-    require(isinstance(episodes, int), "tournament", "episodes", episodes, "a whole number")
-    require_positive("tournament", episodes=episodes)
-    require_counts("tournament", episodes=episodes)
-    require(exploit_steps >= 0, "tournament", "exploit_steps", exploit_steps, "at least 0")
+    episodes, exploit_steps = _check_amounts(episodes, exploit_steps)
     experiment = check_same_world(found, "tournament")
-    chosen = seeds or ("each" if sum(one.source is not None for one in found) == 1 else "mean")
-    if chosen == "each":
-        found = [own for one in found for own in one.each_seed()]
-    if len(found) < 2:
-        raise OptionError("tournament: there is one entrant. Name another run, or 'random'.")
+    chosen, found = _choose_seeds(seeds, found)
     with attributed_to(experiment.env, "the tournament"):
         world = unwrap_regrouped(experiment.setup.env)
         dealt, one_team = _divide(world, sides, experiment)
@@ -200,6 +176,25 @@ def hold_tournament(
         gained = tuple(exploit(games, exploit_steps, episodes, seed)) if exploit_steps else None
     about = seed, explore, chosen, len(games.programs), exploit_steps, gained
     return Tournament(experiment, tuple(found), dealt, table, *about)
+
+
+def _check_amounts(episodes: Any, exploit_steps: Any) -> tuple[int, int]:
+    episodes, exploit_steps = as_whole(int, episodes), as_whole(int, exploit_steps)
+    require(isinstance(episodes, int), "tournament", "episodes", episodes, "a whole number")
+    require_positive("tournament", episodes=episodes)
+    require_counts("tournament", episodes=episodes)
+    require(exploit_steps >= 0, "tournament", "exploit_steps", exploit_steps, "at least 0")
+    return episodes, exploit_steps
+
+
+def _choose_seeds(seeds: str | None, found: list[Entrant]) -> tuple[str, list[Entrant]]:
+    """Whether each seed plays or their mean is shown, and who plays then."""
+    chosen = seeds or ("each" if sum(one.source is not None for one in found) == 1 else "mean")
+    if chosen == "each":
+        found = [own for one in found for own in one.each_seed()]
+    if len(found) < 2:
+        raise OptionError("tournament: there is one entrant. Name another run, or 'random'.")
+    return chosen, found
 
 
 def _name_entrants(given: Any) -> list[Entrant]:

@@ -8,9 +8,10 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from shoal.api.entrants import Given
-from shoal.api.matches import ALL, Match, play_match
+from shoal.api.matches import ALL, Match, match
 from shoal.api.seats import RANDOM
 from shoal.api.targets import import_files
+from shoal.api.words import for_command_line
 from shoal.cli.arguments import Flag, Imports, parse, whole_number
 from shoal.cli.run_options import SteppingOptions
 from shoal.cli.runs import stepping_options
@@ -48,7 +49,8 @@ def run(args: Sequence[str]) -> int:
     import_files(options.imports)
     players = parse_players(options.players)
     about = options.episodes, options.seed, options.explore, _seed_index(options.seed_index)
-    found = _name_as_typed(play_match(players, *about, **stepping_options(options)), options.players)
+    found = for_command_line(match)(players, *about, **stepping_options(options))
+    found = _name_as_typed(found, options.players)
     if options.json:
         emit(found.to_dict() | {"seed": options.seed, "policy": "explore" if options.explore else "greedy"})
     else:
