@@ -9,11 +9,11 @@ import resource
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from shoal.core.errors import OptionError, require
+from shoal.core.keys import is_key
 
 AXIS = "copies"
 MIN_SHARE = 64
@@ -102,7 +102,7 @@ def place(tree: Any, shardings: Any) -> Any:
     def put(leaf: Any, sharding: NamedSharding) -> jax.Array:
         if sharding.is_fully_addressable:
             return jax.device_put(leaf, sharding)
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if is_key(leaf):
             return jax.random.wrap_key_data(put(jax.random.key_data(leaf), sharding), impl=jax.random.key_impl(leaf))
         array = np.asarray(leaf)
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
