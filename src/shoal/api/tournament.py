@@ -19,7 +19,7 @@ from shoal.batching.regroup import unwrap_regrouped
 from shoal.core.checks import require_counts
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError, require, require_positive
-from shoal.core.files import write_atomically
+from shoal.core.files import nan_to_none, write_atomically
 from shoal.core.types import Seat
 from shoal.core.version import VERSION
 from shoal.games.cross_table import CrossTable, cross_lineups, find_relation
@@ -96,14 +96,14 @@ class Tournament:
             "with_others": _plain(table.with_others),
             "win_rate": None if won is None else _plain(won),
             "elo": None if ratings is None else {name: values.tolist() for name, values in ratings.items()},
-            "cross_play": _finite(table.cross_play),
+            "cross_play": nan_to_none(table.cross_play),
             "exploit": self._exploits(),
         }
 
     def _exploits(self) -> dict[str, Any] | None:
         if self.exploits is None:
             return None
-        found = [one and _finite(one.to_dict()) for one in self.exploits]
+        found = [one and nan_to_none(one.to_dict()) for one in self.exploits]
         return {"total_env_steps": self.exploit_steps, "entrants": found}
 
     def save(self, folder: str | Path) -> dict[str, Path]:
@@ -243,16 +243,7 @@ def _divide(world: Env, sides: Any, experiment: Experiment) -> tuple[dict[str, t
 def _plain(figures: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
     """Means and errors as nested lists; None where an error is not known."""
     mean, error = figures
-    known = error.astype(object)
-    known[~np.isfinite(error)] = None
-    return {"mean": mean.tolist(), "error": known.tolist()}
-
-
-def _finite(value: Any) -> Any:
-    """Plain data with None in place of errors that are not known, as of a single episode."""
-    if isinstance(value, dict):
-        return {name: _finite(entry) for name, entry in value.items()}
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+    return {"mean": mean.tolist(), "error": nan_to_none(error.tolist())}
 
 
 def _is_plain(value: Any) -> bool:
