@@ -15,7 +15,7 @@ from shoal.api.population import Population
 from shoal.api.run import Run
 from shoal.api.targets import Target
 from shoal.api.words import names_arguments
-from shoal.api.work import read_experiment, read_ranges, run_to_end
+from shoal.api.work import read_call, read_ranges, run_to_end
 from shoal.cluster.run import Cluster
 from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError, require
@@ -104,7 +104,7 @@ def train(
     `shoal.load` and `shoal.resume` take that of the run, "s3://bucket/runs/NAME".
     """
     names = {name: value for name, value in locals().items() if name not in ("target", "options")}
-    experiment, work = read_experiment("shoal.train", target, {**names, **options})
+    experiment, work = read_call("shoal.train", target, {**names, **options})
     return run_to_end(experiment, work)
 
 
@@ -164,7 +164,7 @@ def evolve(target: Target, run_dir: str | Path | None = None, **options: Any) ->
             f"shoal.evolve has no {unused[0]}: the copies of the world are population times episodes, and a run lasts "
             "for generations"
         )
-    experiment, work = read_experiment("shoal.evolve", target, options, [*own, "search"])
+    experiment, work = read_call("shoal.evolve", target, options, [*own, "search"])
     plan = Evolution(shrink_networks(experiment) if small else experiment, **own)
     return run_to_end(plan, work, plan.strategy.name.replace(":", "-"))
 
@@ -215,7 +215,7 @@ def _population(
     own["import_policies"] = options.pop("import_policies", ())
     target = (response_preset(target) or target) if isinstance(target, str) else target
     options["run_dir"] = run_dir
-    experiment, work = read_experiment(owner, target, options, [*own, "oracle"])
+    experiment, work = read_call(owner, target, options, [*own, "oracle"])
     config = make_population(experiment, own, oracle)
     return run_to_end(config, work, "exact" if config.oracle == "exact" else None)
 

@@ -126,9 +126,7 @@ class Work:
             }
 
 
-def read_experiment(
-    owner: str, target: Target, options: dict[str, Any], own: Sequence[str] = ()
-) -> tuple[Experiment, Work]:
+def read_call(owner: str, target: Target, options: dict[str, Any], own: Sequence[str] = ()) -> tuple[Experiment, Work]:
     """The experiment that is meant, and how it is to be worked on, from all options of a call."""
     prepare_jax()
     work = Work(**take(Work, options))
@@ -159,12 +157,12 @@ def _folders_of(owner: str, weights: Any) -> Any:
 def read_ranges(
     owner: str, target: Target, options: dict[str, Any], own: Mapping[str, Any]
 ) -> tuple[Experiment, dict[str, Any], Work]:
-    """As `read_experiment`, with the options apart that are ranges, or lists where one number is wanted."""
+    """As `read_call`, with the options apart that are ranges, or lists where one number is wanted."""
     over: dict[str, Any] = {name: value for name, value in options.items() if isinstance(value, Range)}
     lists = {name: value for name, value in options.items() if isinstance(value, list | tuple | np.ndarray)}
     lists = {name: value for name, value in lists.items() if name not in {"wrappers", "freeze", "callbacks", "loggers"}}
     rest = {name: value for name, value in options.items() if name not in over and name not in lists}
-    experiment, work = read_experiment(owner, target, rest, list(own))
+    experiment, work = read_call(owner, target, rest, list(own))
     floats = {
         name
         for learner in experiment.learners.values()
