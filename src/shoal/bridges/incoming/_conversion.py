@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 
 from shoal.bridges.incoming._parts import Misfit, NotFinite
-from shoal.core.types import Outcome
+from shoal.core.types import Observation, Outcome
+
+
+def make_observation(view: Any, legal: Any = None, active: Any = None, present: Any = None) -> Observation:
+    """An `Observation` whose leaves are numpy arrays."""
+    return Observation(view, legal, active, present)
 
 
 def make_outcome(reward: dict[str, Any], terminated: Any, truncated: Any) -> Outcome:

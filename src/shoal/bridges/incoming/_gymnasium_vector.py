@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from shoal.bridges.incoming._batches import Gate
-from shoal.bridges.incoming._conversion import legal_row, make_outcome, map_view
+from shoal.bridges.incoming._conversion import legal_row, make_observation, make_outcome, map_view
 from shoal.bridges.incoming._parts import Misfit
 from shoal.bridges.incoming._reports import CHECKED_STEPS, Place
 from shoal.bridges.incoming._spaces import Spaces
@@ -140,7 +140,7 @@ class Vector:
 
     def _seen(self, value: Any, info: Any) -> Observations:
         view = map_view(lambda leaf: leaf[:, None], self.spaces.see(value, lead=1, check=self._checked))
-        seen = Observation(view, self._legal(value, info) if self.masked else None)
+        seen = make_observation(view, self._legal(value, info) if self.masked else None)
         if self.leaving:
             active, present = ~(self._ended[0] | self._ended[1]), ~self._ended[0]
             seen = seen.replace(active=active[:, None], present=present[:, None])

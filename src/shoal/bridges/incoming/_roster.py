@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from shoal.bridges.incoming._conversion import make_outcome, to_reward
+from shoal.bridges.incoming._conversion import make_observation, make_outcome, to_reward
 from shoal.bridges.incoming._parts import Misfit
 from shoal.bridges.incoming._reports import CHECKED_STEPS, Place
 from shoal.bridges.incoming._spaces import Spaces, same_space
 from shoal.core.errors import OptionError
 from shoal.core.host import Observations
 from shoal.core.spaces import Discrete
-from shoal.core.types import Group, Observation, Outcome, Seat
+from shoal.core.types import Group, Outcome, Seat
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ class SeatedEnv:
             acting = np.array([agent in active for agent in own])
             view = None if check or legal is not None else spaces.view.rows([values.get(agent) for agent in own])
             if view is not None:  # nothing is amiss, and there is nothing else to look at
-                observations[group] = Observation(view, None, acting, there)
+                observations[group] = make_observation(view, None, acting, there)
                 continue
             view = spaces.view.blank(len(own))
             for i, agent in enumerate(own):
@@ -138,7 +138,7 @@ class SeatedEnv:
                     self._put(view, legal, i, agent, values[agent], infos, check)
                 elif agent in present:
                     raise Misfit(f"agent {agent!r} is alive, but has no observation")
-            observations[group] = Observation(view, legal, acting, there)
+            observations[group] = make_observation(view, legal, acting, there)
         return observations
 
     def outcome(self, gains: Mapping[Any, Any], over: bool, cut: Collection[Any]) -> Outcome:

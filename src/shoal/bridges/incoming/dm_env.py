@@ -18,7 +18,7 @@ import numpy as np
 from dm_env import specs
 
 from shoal.bridges.incoming._batches import stand_in_for
-from shoal.bridges.incoming._conversion import make_outcome, map_view, to_reward
+from shoal.bridges.incoming._conversion import make_observation, make_outcome, map_view, to_reward
 from shoal.bridges.incoming._makers import Kind, check_maker
 from shoal.bridges.incoming._parts import (
     WIDEST,
@@ -36,7 +36,7 @@ from shoal.bridges.incoming._reports import CHECKED_STEPS, Place, call_maker, im
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require
 from shoal.core.host import Observations
-from shoal.core.types import Group, Observation, Outcome, Seat
+from shoal.core.types import Group, Outcome, Seat
 
 _AGENT = "agent"
 _PARTS = ("reset", "step", "observation_spec", "action_spec")
@@ -112,7 +112,7 @@ class DmHostEnv:
         if check and self.env.observation_spec() != self.observation_spec:
             now = self.env.observation_spec()
             raise Misfit(f"the observation spec was {self.observation_spec} and is {now} now: specs must not change")
-        return {_AGENT: Observation(map_view(lambda leaf: leaf[None], self.view.encode(value, check=check)))}
+        return {_AGENT: make_observation(map_view(lambda leaf: leaf[None], self.view.encode(value, check=check)))}
 
 
 def _tree(spec: Any, owner: str, role: str, path: Path) -> Tree:

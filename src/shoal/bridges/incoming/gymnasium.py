@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from shoal.bridges.incoming._batches import check_count, stand_in_for
-from shoal.bridges.incoming._conversion import make_outcome, map_view, to_reward
+from shoal.bridges.incoming._conversion import make_observation, make_outcome, map_view, to_reward
 from shoal.bridges.incoming._gymnasium_vector import AGENT, Vector, has_masks
 from shoal.bridges.incoming._reports import CHECKED_STEPS, Place, call_maker, import_object
 from shoal.bridges.incoming._spaces import Spaces, same_space
@@ -26,7 +26,7 @@ from shoal.core.env import Env
 from shoal.core.errors import OptionError, UnknownNameError, require
 from shoal.core.host import HostEnvProxy, Observations
 from shoal.core.processes import away_from_current_folder
-from shoal.core.types import Group, Observation, Outcome, Seat
+from shoal.core.types import Group, Outcome, Seat
 
 _MODES = ("sync", "async", "vector_entry_point")
 _OURS = {
@@ -100,7 +100,7 @@ class Single:
             same_space("observation", self.spaces.observation, self.env.observation_space)
             same_space("action", self.spaces.action, self.env.action_space)
         view = map_view(lambda leaf: leaf[None], self.spaces.see(value, check=check))
-        return {AGENT: Observation(view, self.spaces.legal(value, info)[None] if self.masked else None)}
+        return {AGENT: make_observation(view, self.spaces.legal(value, info)[None] if self.masked else None)}
 
 
 def _vector(name: str, check: bool, mode: str, options: dict[str, Any]) -> Env:
