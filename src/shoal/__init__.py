@@ -18,11 +18,12 @@ from shoal.core.version import VERSION  # noqa: E402
 if TYPE_CHECKING:
     from shoal import algorithms, bridges, networks, presets, testing, viz
     from shoal.algorithms import A2C, DDPG, DQN, PPO, PQN, SAC, Impala, register_algorithm
-    from shoal.api.calls import evaluate, evolve, league, load, pbt, psro, resume, sweep, train
+    from shoal.api.calls import evolve, league, pbt, psro, sweep, train
     from shoal.api.matches import Match, match
     from shoal.api.population import Population
     from shoal.api.ranges import lin, log
     from shoal.api.run import Policy, Replay, Run
+    from shoal.api.stored_runs import evaluate, load, resume
     from shoal.api.tournament import Tournament, tournament
     from shoal.batching.vectorise import Vectorised, vectorise
     from shoal.core.env import Env, Spec, describe
@@ -44,12 +45,13 @@ __version__ = VERSION
 
 _HOMES = {
     "shoal.algorithms": "A2C DDPG DQN PPO PQN SAC Impala register_algorithm",
-    "shoal.api.calls": "evaluate evolve league load pbt psro resume sweep train",
+    "shoal.api.calls": "evolve league pbt psro sweep train",
     "shoal.training.comparison": "compare",
     "shoal.api.matches": "Match match",
     "shoal.api.population": "Population",
     "shoal.api.ranges": "lin log",
     "shoal.api.run": "Policy Replay Run",
+    "shoal.api.stored_runs": "evaluate load resume",
     "shoal.api.tournament": "Tournament tournament",
     "shoal.batching.vectorise": "Vectorised vectorise",
     "shoal.core.env": "Env Spec describe",

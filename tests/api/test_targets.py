@@ -8,7 +8,7 @@ import pytest
 import shoal
 from shoal import presets
 from shoal.api.targets import Changes, make_experiment
-from shoal.cli.runs import TrainOptions
+from shoal.cli.run_options import TrainOptions
 from shoal.cli.targets import parse_target
 from shoal.core.errors import OptionError, RunError, UnknownNameError
 from shoal.envs.wrappers import FrameStack, TimeLimit

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.algorithms import A2C, PPO
 from shoal.cli.arguments import _headline, named_values, scan, whole_number
-from shoal.cli.runs import TrainOptions
+from shoal.cli.run_options import TrainOptions
 from shoal.cli.targets import _learners, _learners_field, identifiers, parse_target
 from shoal.core.errors import OptionError, ShoalError, UnknownNameError
 from shoal.training.experiment import Experiment, Learner

@@ -16,9 +16,9 @@ import pytest
 
 import shoal as package
 from shoal.api import progress
-from shoal.cli import runs
+from shoal.cli import run_results
 from shoal.cli.commands import watch
-from shoal.cli.runs import TrainOptions
+from shoal.cli.run_options import TrainOptions
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, pluralise
 from shoal.core.registry import import_file
@@ -348,9 +348,9 @@ def test_a_run_that_ends_between_episodes(tmp_path, capsys, ended, words):
     ]
     run.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     result = TrainingResult({}, 2, [], 1.0, 0.0)
-    runs.say_returns(console(), run, result)
+    run_results.say_returns(console(), run, result)
     assert capsys.readouterr().out.startswith(words)
-    told = runs.summary_of(run, result)
+    told = run_results.summary_of(run, result)
     known = [(i + 1, value) for i, value in enumerate(ended) if value is not None]
     assert told["training_return"] == ({"a": known[-1][1]} if known else {})
     assert told["training_return_update"] == (known[-1][0] if known else None)

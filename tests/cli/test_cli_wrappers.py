@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shoal.cli.runs import TrainOptions
+from shoal.cli.run_options import TrainOptions
 from shoal.cli.targets import parse_target
 from shoal.core.env import describe
 from shoal.envs.wrappers import AgentIds, FrameStack, Pad, TimeLimit

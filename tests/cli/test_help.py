@@ -10,7 +10,7 @@ from shoal.cli.app import COMMANDS, FAMILIES
 from shoal.cli.arguments import Section
 from shoal.cli.help import LINES, SHOWN
 from shoal.cli.inventory import command_options
-from shoal.cli.runs import TrainOptions
+from shoal.cli.run_options import TrainOptions
 from shoal.cli.targets import parse_target
 
 from .conftest import assert_refused

@@ -10,7 +10,7 @@ from shoal.cli.commands.evolve import EvolveOptions
 from shoal.cli.commands.pbt import PbtOptions
 from shoal.cli.commands.psro import LeagueOptions, PsroOptions
 from shoal.cli.commands.sweep import SweepOptions
-from shoal.cli.runs import POOL, PoolOptions, TrainOptions
+from shoal.cli.run_options import POOL, PoolOptions, TrainOptions
 from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.tasks.pool import PoolConfig
 from shoal.envs.tag.grid import TagGrid

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from shoal.algorithms import A2C, ALGORITHMS
-from shoal.cli.runs import TrainOptions
+from shoal.cli.run_options import TrainOptions
 from shoal.cli.targets import parse_target
 from shoal.core import registry
 from shoal.networks.own_torsos import TORSOS

@@ -20,7 +20,8 @@ from shoal.cli.app import main
 from shoal.cli.arguments import as_typed, whole_number
 from shoal.cli.commands import doctor
 from shoal.cli.commands.psro import PsroOptions, translate_arguments
-from shoal.cli.runs import Hints, TrainOptions
+from shoal.cli.run_options import TrainOptions
+from shoal.cli.runs import Hints
 from shoal.cli.targets import parse_target
 from shoal.core.errors import OptionError, UnknownNameError, shell_command
 from shoal.networks.torsos import Network

@@ -14,7 +14,7 @@ import shoal
 from shoal import presets
 from shoal.algorithms import ALGORITHMS, DQN, SAC
 from shoal.cli.commands.sweep import SweepOptions
-from shoal.cli.runs import TrainOptions
+from shoal.cli.run_options import TrainOptions
 from shoal.cli.targets import parse_target
 from shoal.networks.torsos import Network
 from shoal.ops.replay import num_bytes

@@ -1,6 +1,6 @@
 """Figures in the README and the docs are those of `benchmarks/results`, and none is made that nobody shows."""
 
-import importlib.util
+import importlib
 import re
 from pathlib import Path
 
@@ -11,10 +11,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def figures():
-    spec = importlib.util.spec_from_file_location("build_figures", ROOT / "docs" / "build_figures.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "docs")
+        return importlib.import_module("build_figures")
 
 
 def test_every_page_is_up_to_date(figures):
@@ -30,7 +29,7 @@ def test_every_figure_is_shown_and_comes_from_results(figures):
 
 
 def test_a_changed_result_changes_the_page(figures, monkeypatch, tmp_path):
-    read = figures.read
+    read = figures.speed.read
 
     def doubled(name):
         found = read(name)
@@ -40,7 +39,7 @@ def test_a_changed_result_changes_the_page(figures, monkeypatch, tmp_path):
         return found
 
     before = figures.FIGURES["gpu_training"]()
-    monkeypatch.setattr(figures, "read", doubled)
+    monkeypatch.setattr(figures.speed, "read", doubled)
     assert figures.FIGURES["gpu_training"]() != before
 
 
@@ -75,12 +74,12 @@ def test_a_typed_rate_is_found(figures):
 
 
 def test_rows_that_were_measured_again_are_shown_as_they_are_now(figures):
-    newest = {row["work"]: row["env_steps_per_s"] for row in figures.read("h200/headline")}
-    shown = {row["name"]: row["env_steps_per_s"] for row in figures.stepped()}
-    assert set(figures.MEASURED_AGAIN) <= set(shown)
-    for name, work in figures.MEASURED_AGAIN.items():
+    newest = {row["work"]: row["env_steps_per_s"] for row in figures.speed.read("h200/headline")}
+    shown = {row["name"]: row["env_steps_per_s"] for row in figures.speed.stepped()}
+    assert set(figures.speed.MEASURED_AGAIN) <= set(shown)
+    for name, work in figures.speed.MEASURED_AGAIN.items():
         assert shown[name] == newest[work]
-    assert figures.short(newest["tag/grid 2000 x 5, random"]) in figures.FIGURES["gpu_worlds"]()
+    assert figures.speed.short(newest["tag/grid 2000 x 5, random"]) in figures.FIGURES["gpu_worlds"]()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_rows_that_were_measured_again_are_shown_as_they_are_now(figures):
 )
 def test_what_limits_a_row(figures, shares, launching, limit):
     names = ("share_of_bandwidth", "share_of_products", "share_of_float32")
-    assert figures._limit(dict(zip(names, shares, strict=True)), launching) == limit
+    assert figures.speed._limit(dict(zip(names, shares, strict=True)), launching) == limit
 
 
 @pytest.mark.parametrize(
@@ -104,4 +103,4 @@ def test_what_limits_a_row(figures, shares, launching, limit):
     [(16_927_984, "16.9 M"), (456_000_000, "456 M"), (999_700, "1 M"), (352_000, "352 k"), (161, "161")],
 )
 def test_rates_are_short(figures, value, text):
-    assert figures.short(value) == text
+    assert figures.speed.short(value) == text

@@ -68,7 +68,8 @@ def test_links_lead_somewhere(page):
 def test_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("shoal.cli.runs._pictures", lambda *args: {})  # others test them, and they take long
+    # others test the pictures, and they take long
+    monkeypatch.setattr("shoal.cli.run_results.report_pictures", lambda *args: {})
     run(page)
 
 

@@ -21,7 +21,8 @@ def shoal(monkeypatch, tmp_path):
     """Calls a command as the page has it: in one folder, and with `> FILE`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("shoal.cli.runs._pictures", lambda *args: {})  # others test them, and they take long
+    # others test the pictures, and they take long
+    monkeypatch.setattr("shoal.cli.run_results.report_pictures", lambda *args: {})
 
     def call(words):
         target = None

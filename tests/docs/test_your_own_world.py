@@ -13,7 +13,7 @@ import shoal
 from shoal.cli import main
 from shoal.cli.arguments import parse
 from shoal.cli.commands.watch import WatchOptions
-from shoal.cli.runs import TrainOptions
+from shoal.cli.run_options import TrainOptions
 from shoal.cli.targets import parse_target
 from shoal.core import registry
 from shoal.envs.wrappers import WRAPPERS

@@ -136,7 +136,7 @@ def test_nan_is_not_hidden():
     ],
 )
 def test_what_the_kernels_take(towers, fits):
-    assert mlp.can_fuse(towers) == fits
+    assert (mlp.find_misfit(towers) is None) == fits
 
 
 @pytest.mark.parametrize("config", [Network(), Network(hidden=(32,), share_torso=True, activation="relu")])

@@ -318,8 +318,8 @@ def test_a_run_goes_on_elsewhere_to_the_same_bits(tmp_path, monkeypatch):
     from shoal.training.run import load_policies, weights_sha256
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shoal.cli.runs._pictures", lambda *args: {})
-    monkeypatch.setattr("shoal.api.calls.keep_pictures", lambda *args: None)
+    monkeypatch.setattr("shoal.cli.run_results.report_pictures", lambda *args: {})
+    monkeypatch.setattr("shoal.api.work.keep_pictures", lambda *args: None)
     url, small = f"file://{tmp_path}/storage", {"num_envs": 16, "num_steps": 8, "hidden": (16,), "progress": False}
 
     class Stop(shoal.Callback):

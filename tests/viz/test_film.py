@@ -108,7 +108,9 @@ def test_filming_needs_neither_sound_nor_screen(monkeypatch, options, driver):
     for name in ("SDL_AUDIODRIVER", "SDL_VIDEODRIVER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(film, "_rendering", lambda setup: setup)
-    monkeypatch.setattr(film, "_play", lambda *_: (os.environ["SDL_AUDIODRIVER"], os.environ.get("SDL_VIDEODRIVER")))
+    monkeypatch.setattr(film, "assign_policies", lambda *_: (None, None))
+    monkeypatch.setattr(film, "HostStepper", lambda setup, *_: types.SimpleNamespace(setup=setup))
+    monkeypatch.setattr(film, "_shoot", lambda *_: (os.environ["SDL_AUDIODRIVER"], os.environ.get("SDL_VIDEODRIVER")))
     setup = types.SimpleNamespace(experiment=Experiment("gymnasium:CartPole-v1", options))
     assert film.film(setup, None) == ("dummy", driver)
     assert not {"SDL_AUDIODRIVER", "SDL_VIDEODRIVER"} & set(os.environ)

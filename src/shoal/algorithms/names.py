@@ -6,8 +6,8 @@ class and its options, as if these had been given one by one.
 
 import dataclasses
 import inspect
-import operator
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Literal
 
 from shoal.algorithms.a2c import A2C
@@ -140,16 +140,11 @@ def name_of(algorithm: Any) -> str:
     for name, known in NAMES.items():
         if type(algorithm) is not known.cls:
             continue
-        telling = {key: value for key, value in known.options.items() if _option(known.cls(), key) != value}
-        fits = all(_option(algorithm, key) == value for key, value in telling.items())
+        telling = {key: value for key, value in known.options.items() if attrgetter(key)(known.cls()) != value}
+        fits = all(attrgetter(key)(algorithm) == value for key, value in telling.items())
         if fits and len(telling) > most:
             best, most = name, len(telling)
     return best
-
-
-def _option(algorithm: Any, key: str) -> Any:
-    """An option of an algorithm, or of its network, `network.recurrent`."""
-    return operator.attrgetter(key)(algorithm)
 
 
 def algorithm_class(name: str) -> type[Any]:

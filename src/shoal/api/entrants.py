@@ -13,10 +13,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.api.calls import load_folder
 from shoal.api.population import Population
 from shoal.api.run import Run
 from shoal.api.seats import RANDOM, Side
+from shoal.api.stored_runs import load
+from shoal.api.words import for_command_line
 from shoal.core.errors import OptionError, RunError, require
 from shoal.populations.crossplay import Contender
 from shoal.training.experiment import Experiment, Setup
@@ -115,7 +116,7 @@ def find_entrant(owner: str, option: str, given: Any, name: str | None = None) -
         require(text is None or number is None, owner, option, given, "with one number")
         source, number = path, number if text is None else int(text)
     require(isinstance(source, str | Path | Run | Population), owner, option, given, KINDS)
-    found = load_folder(source, checkpoint) if isinstance(source, str | Path) else source
+    found = for_command_line(load)(source, checkpoint) if isinstance(source, str | Path) else source
     label = name or (str(given) if isinstance(given, str | Path) else _describe(found, number))
     if isinstance(found, Run):
         _check_run(found, owner, option, number, label)

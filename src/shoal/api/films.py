@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from shoal.api.replay import NothingToSeeError, is_empty
+from shoal.api.replay import check_drawn
 from shoal.batching.regroup import unwrap_regrouped
 from shoal.core.errors import require
 from shoal.core.host import HostEnvProxy
@@ -67,9 +67,6 @@ def record_takes(run: FilmedRun, seeds: Sequence[int], explore: bool = False) ->
     takes = []
     for seed in seeds:
         played = recorder(run.policies, seed)
-        if is_empty(played.frames):
-            raise NothingToSeeError(
-                f"the world {setup.experiment.env!r} does not define `scene`, so there is nothing to draw"
-            )
+        check_drawn(setup, played.frames)
         takes.append(Take(played.frames, played.returns))
     return takes

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from shoal.api.calls import prepare
 from shoal.api.changes import as_whole
 from shoal.api.entrants import Entrant, Given, check_same_world, find_entrant
 from shoal.api.seats import seat_sides
@@ -17,6 +16,7 @@ from shoal.batching.regroup import dealt_seats, seat_rewards, sum_rewards, unwra
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require
 from shoal.games.cross_table import is_zero_sum
+from shoal.training.devices import prepare_jax
 from shoal.training.evaluate import Evaluation, Evaluator
 from shoal.training.host_stages import TIMEOUT
 
@@ -116,19 +116,7 @@ def match(
     policy number 3 alone, -1 the newest. Its policies act as they do in it, sampling unless it was grown `greedy`,
     whatever `explore` says.
     """
-    return play_match(players, episodes, seed, explore, seed_index, env_workers=env_workers, env_timeout=env_timeout)
-
-
-def play_match(
-    players: Mapping[str, Given] | Sequence[Given],
-    episodes: int = 1024,
-    seed: int = 0,
-    explore: bool = False,
-    seed_index: int | Literal["all"] = 0,
-    **stepping: Any,
-) -> Match:
-    """As `match`; errors name options as the command line does. stepping: `env_workers` and `env_timeout`."""
-    prepare()
+    prepare_jax()
     entrants = _seat_entrants(players)
     experiment = check_same_world(list(entrants.values()), "shoal.match")
     with attributed_to(experiment.env, "the match"):
@@ -137,7 +125,8 @@ def play_match(
         for index in _seeds(entrants, seed_index):
             setup, policies = seat_sides({who: entrant.side(index) for who, entrant in entrants.items()})
             if evaluator is None:
-                evaluator = Evaluator(setup, as_whole(int, episodes), seed, explore, **stepping, gains=_count)
+                stepping = env_workers, env_timeout
+                evaluator = Evaluator(setup, as_whole(int, episodes), seed, explore, *stepping, gains=_count)
                 sides = _sides(setup.env, entrants)
             found.append(evaluator(policies))
     return _join(found, sides, {who: entrant.to_dict() for who, entrant in entrants.items()}, experiment.env)

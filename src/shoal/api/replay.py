@@ -39,17 +39,16 @@ def record_page(
         shown = film(setup, policies, seed=seed, explore=explore)
         return film_page(shown.frames, series=return_series(shown.returns), **look)
     recording = record(setup, policies, seed=seed, explore=explore)
-    frames = recording.frames
-    if is_empty(frames):
+    check_drawn(setup, recording.frames)
+    return replay_page(recording.frames, series=return_series(recording.returns), **look)
+
+
+def check_drawn(setup: Setup, frames: Scene) -> None:
+    """Refuses scenes with nothing to draw: worlds without `scene` give such ones."""
+    if all(kind is None for kind in (frames.circles, frames.polygons, frames.lines, frames.labels)):
         raise NothingToSeeError(
             f"the world {setup.experiment.env!r} does not define `scene`, so there is nothing to draw"
         )
-    return replay_page(frames, series=return_series(recording.returns), **look)
-
-
-def is_empty(frames: Scene) -> bool:
-    """Whether a scene has nothing to draw: worlds without `scene` give such ones."""
-    return all(kind is None for kind in (frames.circles, frames.polygons, frames.lines, frames.labels))
 
 
 def return_series(returns: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from shoal.core.algorithm import Algorithm
 from shoal.core.errors import OptionError, require, unknown_name
 from shoal.core.files import write_file
 from shoal.core.types import Observation, PyTree
-from shoal.training.evaluate import Evaluation, Evaluator
+from shoal.training.evaluate import Evaluation, Evaluator, stack_evaluations
 from shoal.training.experiment import Experiment, Setup
 from shoal.training.metrics import read_metrics, tidy
 from shoal.training.statistics import interval, iqm
@@ -104,7 +104,8 @@ class Run:
             seeds = [self.of_seed(i) for i in range(self.experiment.num_seeds)]
             seated = [seat_policies(setup, policies, others, "opponents") for policies in seeds]
             play = Evaluator(seated[0][0], episodes, seed, explore, **stepping)
-            return _join([play(policies) for _, policies in seated])
+            found = [play(policies) for _, policies in seated]
+            return found[0] if len(found) == 1 else stack_evaluations(found)
 
     def policy(self, name: str | None = None, seed_index: int = 0) -> "Policy":
         """A policy by its name; without one, the only one. seed_index: of which of the seeds, counted from 0."""
@@ -246,13 +247,6 @@ def _band(curve: Curve) -> Band:
         return Band(curve.steps, curve.mean)
     values = curve.smooth[whole]
     return Band(curve.steps[whole], iqm(values), *interval(values))
-
-
-def _join(found: list[Evaluation]) -> Evaluation:
-    if len(found) == 1:
-        return found[0]
-    returns = {name: np.stack([one.returns[name] for one in found]) for name in found[0].returns}
-    return Evaluation(returns, np.stack([one.lengths for one in found]))
 
 
 @dataclasses.dataclass(frozen=True)

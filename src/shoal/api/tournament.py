@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shoal.api.calls import prepare
 from shoal.api.changes import as_whole
 from shoal.api.entrants import Entrant, Given, check_same_world, find_entrant
 from shoal.api.seats import find_seats
@@ -20,12 +19,13 @@ from shoal.batching.regroup import unwrap_regrouped
 from shoal.core.checks import require_counts
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError, require, require_positive
-from shoal.core.files import write_atomically
+from shoal.core.files import nan_to_none, write_atomically
 from shoal.core.types import Seat
 from shoal.core.version import VERSION
 from shoal.games.cross_table import CrossTable, cross_lineups, find_relation
 from shoal.populations.crossplay import CrossPlay
 from shoal.populations.exploiters import Exploit, check_players, exploit
+from shoal.training.devices import prepare_jax
 from shoal.training.experiment import Experiment
 from shoal.viz import MissingMatplotlibError, draw_tournament, write_tournament
 
@@ -96,14 +96,14 @@ class Tournament:
             "with_others": _plain(table.with_others),
             "win_rate": None if won is None else _plain(won),
             "elo": None if ratings is None else {name: values.tolist() for name, values in ratings.items()},
-            "cross_play": _finite(table.cross_play),
+            "cross_play": nan_to_none(table.cross_play),
             "exploit": self._exploits(),
         }
 
     def _exploits(self) -> dict[str, Any] | None:
         if self.exploits is None:
             return None
-        found = [one and _finite(one.to_dict()) for one in self.exploits]
+        found = [one and nan_to_none(one.to_dict()) for one in self.exploits]
         return {"total_env_steps": self.exploit_steps, "entrants": found}
 
     def save(self, folder: str | Path) -> dict[str, Path]:
@@ -156,37 +156,13 @@ def tournament(
     exploit_steps: so many env steps are spent on training an exploiter of every player against each entrant; the
     result has what they gained.
     """
-    options = {"seeds": seeds, "sides": sides, "exploit_steps": exploit_steps, "devices": devices}
-    return hold_tournament(entrants, episodes, seed, explore, **options)
-
-
-def hold_tournament(
-    entrants: Sequence[Given] | Mapping[str, Given],
-    episodes: int = 1024,
-    seed: int = 0,
-    explore: bool = False,
-    *,
-    seeds: str | None = None,
-    sides: Any = None,
-    exploit_steps: int = 0,
-    devices: int | None = None,
-) -> Tournament:
-    """As `tournament`; errors name options as the command line does."""
-    prepare()
+    prepare_jax()
     found = _name_entrants(entrants)
     require(seeds in (None, "each", "mean"), "tournament", "seeds", seeds, "'each' or 'mean'")
     require(isinstance(seed, int) and seed >= 0, "tournament", "seed", seed, "a whole number, 0 or greater")
-    episodes, exploit_steps = as_whole(int, episodes), as_whole(int, exploit_steps)
-    require(isinstance(episodes, int), "tournament", "episodes", episodes, "a whole number")
-    require_positive("tournament", episodes=episodes)
-    require_counts("tournament", episodes=episodes)
-    require(exploit_steps >= 0, "tournament", "exploit_steps", exploit_steps, "at least 0")
+    episodes, exploit_steps = _check_amounts(episodes, exploit_steps)
     experiment = check_same_world(found, "tournament")
-    chosen = seeds or ("each" if sum(one.source is not None for one in found) == 1 else "mean")
-    if chosen == "each":
-        found = [own for one in found for own in one.each_seed()]
-    if len(found) < 2:
-        raise OptionError("tournament: there is one entrant. Name another run, or 'random'.")
+    chosen, found = _choose_seeds(seeds, found)
     with attributed_to(experiment.env, "the tournament"):
         world = unwrap_regrouped(experiment.setup.env)
         dealt, one_team = _divide(world, sides, experiment)
@@ -200,6 +176,25 @@ def hold_tournament(
         gained = tuple(exploit(games, exploit_steps, episodes, seed)) if exploit_steps else None
     about = seed, explore, chosen, len(games.programs), exploit_steps, gained
     return Tournament(experiment, tuple(found), dealt, table, *about)
+
+
+def _check_amounts(episodes: Any, exploit_steps: Any) -> tuple[int, int]:
+    episodes, exploit_steps = as_whole(int, episodes), as_whole(int, exploit_steps)
+    require(isinstance(episodes, int), "tournament", "episodes", episodes, "a whole number")
+    require_positive("tournament", episodes=episodes)
+    require_counts("tournament", episodes=episodes)
+    require(exploit_steps >= 0, "tournament", "exploit_steps", exploit_steps, "at least 0")
+    return episodes, exploit_steps
+
+
+def _choose_seeds(seeds: str | None, found: list[Entrant]) -> tuple[str, list[Entrant]]:
+    """Whether each seed plays or their mean is shown, and who plays then."""
+    chosen = seeds or ("each" if sum(one.source is not None for one in found) == 1 else "mean")
+    if chosen == "each":
+        found = [own for one in found for own in one.each_seed()]
+    if len(found) < 2:
+        raise OptionError("tournament: there is one entrant. Name another run, or 'random'.")
+    return chosen, found
 
 
 def _name_entrants(given: Any) -> list[Entrant]:
@@ -248,16 +243,7 @@ def _divide(world: Env, sides: Any, experiment: Experiment) -> tuple[dict[str, t
 def _plain(figures: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
     """Means and errors as nested lists; None where an error is not known."""
     mean, error = figures
-    known = error.astype(object)
-    known[~np.isfinite(error)] = None
-    return {"mean": mean.tolist(), "error": known.tolist()}
-
-
-def _finite(value: Any) -> Any:
-    """Plain data with None in place of errors that are not known, as of a single episode."""
-    if isinstance(value, dict):
-        return {name: _finite(entry) for name, entry in value.items()}
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+    return {"mean": mean.tolist(), "error": nan_to_none(error.tolist())}
 
 
 def _is_plain(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """What errors call the arguments of a call: deeper layers name options as the command line spells them."""
 
 import functools
+import inspect
 import re
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -29,6 +30,11 @@ def names_arguments(call: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return wrapped
+
+
+def for_command_line(call: Callable[P, R]) -> Callable[P, R]:
+    """The same call with errors that name options as the command line does."""
+    return inspect.unwrap(call)
 
 
 def spell(text: str) -> str:

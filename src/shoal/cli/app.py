@@ -34,7 +34,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "train": Command("commands.train", "train", "TARGET", "train a world or a preset; makes a run folder"),
-    "resume": Command("runs", "resume", "RUN", "go on with a run that was stopped"),
+    "resume": Command("stored_runs", "resume", "RUN", "go on with a run that was stopped"),
     "sweep": Command("commands.sweep", "run", "TARGET", "train many values of hyper-parameters in one program"),
     "pbt": Command("commands.pbt", "run", "TARGET", "tune hyper-parameters while training; pbt RUN goes on with a run"),
     "evolve": Command(

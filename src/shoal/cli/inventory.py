@@ -15,7 +15,7 @@ from shoal.api.targets import attributed_to, build_world
 from shoal.cli.app import COMMANDS, find_command
 from shoal.cli.arguments import DESCRIBE, Described, Section, make_parser
 from shoal.cli.help import Option, read_options
-from shoal.cli.runs import NewRunOptions
+from shoal.cli.run_options import NewRunOptions
 from shoal.cli.targets import env_fields, identifiers
 from shoal.core.env import Env, describe
 from shoal.core.errors import ShoalError

@@ -1,218 +1,54 @@
-"""What all commands that train in a run folder share: options, how a run is made and reported, `shoal resume`."""
+"""How a command makes a run and reports it: its options checked, its place and folder chosen, its view shown."""
 
 import abc
 import dataclasses
-import importlib
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from rich.console import Console
-from tyro.conf import DisallowNone, arg
 
 from shoal.algorithms.names import name_of
-from shoal.api.pictures import keep_pictures
 from shoal.api.places import among_hosts, choose_place
-from shoal.api.progress import returns, show_progress, summary
-from shoal.api.targets import check_world, import_files, open_known, open_to_resume
-from shoal.cli.arguments import (
-    ClusterAddress,
-    Count,
-    Flag,
-    Folder,
-    Imports,
-    Logs,
-    RunArgument,
-    Section,
-    Url,
-    options_from,
-    parse,
-    scan,
-)
+from shoal.api.progress import show_progress
+from shoal.api.targets import check_world
+from shoal.cli import run_results
+from shoal.cli.arguments import scan
 from shoal.cli.leaving import INTERRUPTED
-from shoal.cli.targets import STEPPING
-from shoal.cli.terminal import (
-    console,
-    display_path,
-    divert_native_output,
-    emit,
-    fetch_or_resolve_run,
-    format_count,
-    format_duration,
-    pluralise,
-    resolve_path,
-    say,
+from shoal.cli.run_options import (
+    POOL,
+    SAVING,
+    HostOptions,
+    NewRunOptions,
+    PoolOptions,
+    ResumeOptions,
+    SteppingOptions,
+    TrainOptions,
+    WorkOptions,
 )
+from shoal.cli.targets import STEPPING
+from shoal.cli.terminal import console, display_path, divert_native_output, emit, pluralise, resolve_path, say
 from shoal.cluster.plan import ClusterPlan
 from shoal.cluster.run import Cluster
-from shoal.cluster.tasks.pool import PoolConfig
-from shoal.core.errors import OptionError, require, require_positive, shell_command
+from shoal.core.errors import OptionError, require_positive, shell_command
 from shoal.core.origin import claimed
-from shoal.core.types import PyTree
-from shoal.training import checkpoint, runner
+from shoal.training import runner
 from shoal.training.callbacks import Listener
-from shoal.training.devices import use_all_cores, use_compilation_cache
 from shoal.training.experiment import Config, Experiment
 from shoal.training.loggers import Logger, make_loggers, recorded_loggers
 from shoal.training.loop import TrainingResult
-from shoal.training.metrics import read_metrics
 from shoal.training.mirror import check_url, mirroring
 from shoal.training.roll import Hosts
-from shoal.training.run import RunFolder, default_path, load_policies, weights_sha256
-from shoal.training.run_kinds import EVOLUTION, KINDS, TRAINING, check_new, is_slim, kind_of
+from shoal.training.run import RunFolder, default_path, weights_sha256
+from shoal.training.run_kinds import check_new, kind_of
 from shoal.training.runner import Local
 
 MINUTES = 1.0
 """Time between two checkpoints."""
-SAVING = ("checkpoint_minutes", "checkpoint_every")
-"""Options of when checkpoints are saved."""
-POOL = {"workers": "workers", "cpus": "worker_cpus", "gpus": "worker_gpus"}
-"""What can be said of a pool of workers, and the options for it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkOptions:
-    """Options of every command that trains."""
-
-    section: ClassVar[Section] = Section.RUN
-    unused: ClassVar[Mapping[str, str]] = {}  # options of a training that mean nothing to the command, and why
-
-    devices: Count = None  # use only the first N devices (on a CPU, cores); by default as many as speed it up
-    imports: Imports = ()  # a Python file that registers worlds, algorithms, torsos or presets
-    log: Logs = ()  # send metrics elsewhere too: csv, tensorboard, wandb, as wandb:project=mine; none: nowhere else
-    mirror: Url = None  # copy the run there while it is made, for example to s3://bucket/runs; by default nowhere
-    json: Flag = False  # one JSON object on stdout, everything else on stderr
-
-
-@dataclasses.dataclass(frozen=True)
-class NewRunOptions(WorkOptions):
-    """Options of every command that makes a run folder."""
-
-    section: ClassVar[Section] = Section.RUN
-
-    run_dir: Folder = None  # new folder for the run; by default one below runs/, or sweeps/
-
-
-@dataclasses.dataclass(frozen=True)
-class SavedRunOptions(NewRunOptions):
-    """Options of those that are saved now and then."""
-
-    section: ClassVar[Section] = Section.RUN
-
-    checkpoint_minutes: DisallowNone[float | None] = None  # time between two checkpoints, by default 1
-
-
-@dataclasses.dataclass(frozen=True)
-class SteppedRunOptions(SavedRunOptions):
-    """Options of those whose updates have a number of env steps."""
-
-    section: ClassVar[Section] = Section.RUN
-
-    checkpoint_every: Count = None
-    """env steps between two checkpoints, besides the time, rounded up to whole updates; by default the time alone"""
-
-
-@dataclasses.dataclass(frozen=True)
-@options_from(Local, {name: name for name in STEPPING}, optional=True)
-class SteppingOptions:
-    """How environments of other libraries are stepped."""
-
-    section: ClassVar[Section] = Section.RUN
-
-
-@dataclasses.dataclass(frozen=True)
-class SceneOptions:
-    """Options of those that keep episodes along their learning curve."""
-
-    section: ClassVar[Section] = Section.RUN
-
-    scenes: Count = None
-    """points of the run at which an episode is kept, for `shoal watch RUN --history`; by default 20 if it takes 20 s"""
-
-
-@dataclasses.dataclass(frozen=True)
-class DryRunOptions:
-    """Options of commands that can say what they would do."""
-
-    section: ClassVar[Section] = Section.RUN
-
-    dry_run: Flag = False  # say what would be trained, in how many updates and in how much memory, and write nothing
-
-
-@dataclasses.dataclass(frozen=True)
-class HostOptions:
-    """Which of several hosts this process is; they train together, on the devices of all of them."""
-
-    section: ClassVar[Section] = Section.CLUSTER
-
-    hosts: Count = None  # hosts that train together, each started with the same command; by default this one alone
-    host_index: Count = None  # which of them this is, from 0; host 0 keeps the run folder; by default without
-    coordinator: Annotated[DisallowNone[str | None], arg(metavar="ADDRESS:PORT")] = None
-    """of host 0, a port that is free there; by default JAX_COORDINATOR_ADDRESS"""
-
-
-@dataclasses.dataclass(frozen=True)
-@options_from(ClusterPlan, optional=True)
-class TrainOptions(SteppedRunOptions, SteppingOptions, SceneOptions, HostOptions, DryRunOptions):
-    """Options of `shoal train` itself; those of the cluster's plan need --cluster."""
-
-    section: ClassVar[Section] = Section.CLUSTER
-
-    cluster: ClusterAddress = None
-    """train on a Ray cluster: one at an address, or auto, the one that runs here or a new one; by default without"""
-
-
-@dataclasses.dataclass(frozen=True)
-@options_from(PoolConfig, POOL, optional=True)
-class PoolOptions(WorkOptions):
-    """Options of commands whose work can be handed to others; those of the workers need --cluster."""
-
-    section: ClassVar[Section] = Section.CLUSTER
-
-    cluster: ClusterAddress = None
-    """work on a Ray cluster: one at an address, or auto, the one that runs here or a new one; by default without"""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ResumeOptions(WorkOptions, SteppingOptions, HostOptions):
-    """Go on with a run that was stopped, to the same bits as if it had not been."""
-
-    run: RunArgument  # folder of the run
-    checkpoint_minutes: DisallowNone[float | None] = None
-    """time between two checkpoints, by default 1; a population is saved after every iteration instead"""
-    checkpoint_every: Count = None
-    """env steps between two checkpoints, besides the time, rounded up to whole updates; by default the time alone"""
-    scenes: Count = None
-    """points of the run at which an episode is kept, for `shoal watch RUN --history`; by default as before"""
-    cluster: ClusterAddress = None
-    """for a run that was begun on a cluster: which one goes on with it; by default auto"""
-    total_env_steps: Count = None  # train a run further, also a finished one: a larger total; by default its own
-    iterations: Count = None  # grow a population further, also a finished one: more than before; by default its own
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StoredRunOptions:
-    """Options of commands that look at a run."""
-
-    section: ClassVar[Section] = Section.RUN
-
-    run: RunArgument  # folder of the run
-    imports: Imports = ()  # a Python file that registers worlds, algorithms or torsos, or an id that the run may name
-    json: Flag = False  # one JSON object on stdout
-
-
-Stored = TypeVar("Stored", bound=StoredRunOptions)
-
 
 Plan = TypeVar("Plan", bound=Config)
 """What runs of a kind are made of."""
-
-
-def prepare() -> None:
-    """Every core becomes a device, and compiled programs are kept: to be called before JAX does anything."""
-    use_all_cores()
-    use_compilation_cache()
 
 
 def check_devices(devices: int | None) -> None:
@@ -234,30 +70,6 @@ def check_options(options: WorkOptions, prog: str) -> None:
 def _loggers(options: WorkOptions) -> tuple[str, ...] | None:
     """The loggers that were named; None: none were, so a run that goes on keeps those that it has."""
     return () if options.log == ("none",) else options.log or None
-
-
-def parse_stored(kind: type[Stored], args: Sequence[str], prog: str) -> Stored:
-    """The options of a command that looks at a run, with what it needs imported."""
-    prepare()
-    options = parse(kind, args, prog)
-    import_files(options.imports)
-    return options
-
-
-def open_stored(run: str, prog: str, seed_index: int = 0) -> RunFolder:
-    """The run in a folder; its world must be known. seed_index: which of several seeds is asked for."""
-    found = open_known(fetch_or_resolve_run(run))
-    last = found.experiment.num_seeds - 1
-    require(0 <= seed_index <= last, prog, "seed_index", seed_index, f"between 0 and {last}")
-    return found
-
-
-def results_path(run: RunFolder, name: str) -> Path:
-    """Where a command writes what it makes of a run, unless told: the run's folder, or the current one if it is slim.
-
-    Slim runs are handed out as they are: nothing is written there.
-    """
-    return resolve_path(f"{run.path.name}-{name}") if is_slim(run.path) else run.path / name
 
 
 def new_folder(options: NewRunOptions, experiment: Experiment, root: str = "runs", by: str | None = None) -> Path:
@@ -412,7 +224,7 @@ class PolicyRunView(RunView[Plan]):
         if result.interrupted:
             say(out, f"stopped and saved. Go on with: {self.hints('resume')}", style="bold yellow")
         else:
-            pictures = _pictures(out, self.run, result.policies, result.update)
+            pictures = run_results.report_pictures(out, self.run, result.policies, result.update)
             seen = [self.hints("watch", "--open")] if pictures.get("replay") else []
             for word, command in zip(("next:", "     "), [*seen, self.hints("eval")], strict=False):
                 say(out, f"{word} {command}")
@@ -430,55 +242,11 @@ def start_and_report(kind: type["RunView[Any]"], config: Any, options: Any, prog
     return run_and_report(kind(RunFolder(folder, config), on.prepare(config), options))
 
 
-def resume(args: Sequence[str], prog: str = "shoal resume") -> int:
-    """Continues a run of any kind from its newest checkpoint."""
-    prepare()
-    options = parse(ResumeOptions, args, prog)
-    check_options(options, prog)
-    import_files(options.imports)
-    run = open_to_resume(fetch_or_resolve_run(options.run), options.total_env_steps, options.iterations)
-    kind = KINDS[run.config.kind]
-    if run.config.kind != TRAINING and stepping_options(options):
-        raise OptionError(f"{options.run} is {kind.what}: leave out --env-workers and --env-timeout")
-    if run.config.kind == EVOLUTION and options.checkpoint_every is not None:
-        raise OptionError(f"{options.run} is {kind.what}, of unequal generations: leave out --checkpoint-every")
-    return importlib.import_module(f"shoal.cli.commands.{kind.command}").resume_run(run, options)
-
-
 def names_run(args: Sequence[str], kind: str) -> bool:
     """Whether one of the arguments is the folder of a run of that kind."""
     made = scan(args, "--run-dir")  # it is to be made, and refused if it is there
     named = (argument for argument in args if not argument.startswith("-") and argument not in made)
     return any(kind_of(resolve_path(argument)) == kind for argument in named)
-
-
-def resume_and_report(kind: type[PolicyRunView[Any]], run: RunFolder, options: ResumeOptions) -> int:
-    """Carries on a run; of a finished one it says so, and draws what a kill at the very end may have left undrawn."""
-    view = kind(run, place_of(run.config, options, "", run.path), options, fresh=False)
-    view.total_env_steps = options.total_env_steps
-    newest = checkpoint.latest(run.checkpoints)
-    if not newest or not run.config.is_finished(run.config.read_meta(newest)):
-        if hosts := following(view.on):
-            return follow_and_report(run, view.on, hosts, options, resumed=True)
-        view.on = view.on.prepare(run.config, run.path)
-        return run_and_report(view)
-    out = console(view.options.json)
-    _, policies, meta = load_policies(run.path, None)
-    updates = run.experiment.num_updates
-    say(out, f"{display_path(run.path)} is finished already: all of its {updates} {view.done}.", style="bold")
-    for line in view.further:
-        say(out, line)
-    files = {"curves": run.path / "curves.png", "replay": run.path / "replay.html"}
-    pictures: dict[str, str | None] = {name: str(file) for name, file in files.items()}
-    if not all(file.exists() for file in files.values()):
-        pictures = _pictures(out, run, policies, meta["update"])
-    with mirroring(run.path, options.mirror, resumed=True):
-        pass
-    if view.options.json:
-        standing = meta.get(run.config.kind, {})
-        result = TrainingResult(policies, meta["update"], [], meta["seconds"], 0.0, standing=standing)
-        emit(view.summary(result) | pictures)
-    return 0
 
 
 def following(on: Local | Cluster) -> Hosts | None:
@@ -551,71 +319,10 @@ def _make(view: RunView[Any], out: Console, detail: str) -> TrainingResult:
         raise
 
 
-def _pictures(out: Console, run: RunFolder, policies: dict[str, PyTree], update: int) -> dict[str, str | None]:
-    """Writes `curves.png` and `replay.html` into the run folder, as far as it can be done, and says so."""
-    found = keep_pictures(run, policies, update)
-    for (name, (path, why)), file in zip(found.items(), ("curves.png", "replay.html"), strict=True):
-        say(out, f"{name}: {display_path(path)}" if path else f"no {file}: {why}")
-    return {name: path and str(path) for name, (path, _) in found.items()}
-
-
-def best_checkpoint(run: RunFolder) -> dict[str, Any] | None:
-    """The update and the return of the checkpoint that did best in evaluation, if there is one."""
-    path = checkpoint.latest(run.best)
-    meta = run.config.read_meta(path) if path else None
-    return {"update": meta["update"], "return": meta["best"]} if meta else None
-
-
 def _say_best(out: Console, view: RunView[Any], result: TrainingResult) -> None:
     """One line: the checkpoint that did best in evaluation, if there is one, and how to use it."""
-    best = best_checkpoint(view.run)
+    best = run_results.best_checkpoint(view.run)
     if best:
         newest = ", the newest" if best["update"] == result.update else ""
         where = f"after update {best['update']}{newest}: {view.hints('eval', '--checkpoint', 'best')}"
         say(out, f"best in evaluation: return {best['return']:.2f} {where}")
-
-
-def last_line(run: RunFolder) -> dict[str, Any]:
-    """The newest metrics of the whole run, also of what was done before it was resumed."""
-    lines = read_metrics(run.metrics)
-    return lines[-1] if lines else {}
-
-
-def ended_line(run: RunFolder) -> dict[str, Any]:
-    """The newest metrics in which an episode ended, wherever between episodes the run has; empty if none has."""
-    return next((line for line in reversed(read_metrics(run.metrics)) if returns(line)), {})
-
-
-def say_returns(out: Console, run: RunFolder, result: TrainingResult) -> None:
-    """One line: the newest returns that there are, or why there are none."""
-    line = ended_line(run)
-    if not line:
-        played = pluralise(result.update * run.experiment.num_steps, "step")
-        say(out, f"no return yet: each copy has played {played}, and no episode has ended. Raise --total-env-steps.")
-        return
-    figures = " | ".join(f"{name} {text}" for name, text in summary(line).items())
-    since = "" if line["update"] == result.update else f" (until update {line['update']}: no episode has ended since)"
-    say(out, f"last: {figures}{since}")
-
-
-def say_speed(out: Console, steps: int, result: TrainingResult, trainings: int = 1) -> None:
-    """One line: how much in how long. steps: of each of so many trainings."""
-    each, together = (f" in each of {trainings} trainings", " in all") if trainings > 1 else ("", "")
-    rate = f", {format_count(steps * trainings / result.seconds)} env steps/s{together}" if result.seconds > 0 else ""
-    took = format_duration(result.seconds)
-    compiled = f"; compiled in {result.compile_seconds:.1f} s" if result.compile_seconds else ""  # or others did
-    say(out, f"{format_count(steps)} env steps{each} in {took}{rate}{compiled}")
-
-
-def summary_of(run: RunFolder, result: TrainingResult) -> dict[str, Any]:
-    """The part of a summary that all kinds of runs have."""
-    line = ended_line(run)
-    return {
-        "run_dir": str(run.path),
-        "interrupted": result.interrupted,
-        "seconds": result.seconds,
-        "compile_s": result.compile_seconds,
-        "training_return": {name.removeprefix("return "): mean for name, mean in returns(line).items()},
-        "training_return_update": line.get("update"),
-        "best_checkpoint": best_checkpoint(run),
-    }

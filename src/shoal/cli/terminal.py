@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import os
 import re
 import sys
@@ -18,6 +17,7 @@ from shoal.api.figures import format_count as format_count
 from shoal.api.figures import format_duration as format_duration
 from shoal.api.figures import format_size as format_size
 from shoal.api.figures import pluralise as pluralise
+from shoal.core.files import nan_to_none
 from shoal.core.zoo import find_run
 from shoal.training.mirror import locate_run
 
@@ -165,14 +165,5 @@ def show_warning(message: Warning | str, *_where: Any) -> None:
 
 def emit(result: dict[str, Any]) -> None:
     """The result, for programs: the only thing on stdout."""
-    sys.stdout.write(json.dumps(_finite(result), indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(nan_to_none(result), indent=2, allow_nan=False) + "\n")
     sys.stdout.flush()
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become null."""
-    if isinstance(value, dict):
-        return {str(key): _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

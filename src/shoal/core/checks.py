@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from shoal.core.errors import require
+from shoal.core.keys import is_key
 
 MAX_WHOLE = 2**31 - 1
 """Whole numbers are int32."""
@@ -134,7 +134,7 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
 def _plain(hint: Any, value: Any) -> Any:
     if isinstance(value, Tracer):
         return value
-    if isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0 and not _is_key(value):
+    if isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0 and not is_key(value):
         return value.item()
     if get_origin(hint) is tuple and isinstance(value, tuple | list):
         inner = get_args(hint)[0] if get_args(hint) else Any
@@ -149,10 +149,6 @@ def _plain(hint: Any, value: Any) -> Any:
 def _is_mapping(hint: Any) -> bool:
     origin = get_origin(hint)
     return isinstance(origin, type) and issubclass(origin, Mapping)
-
-
-def _is_key(value: Any) -> bool:
-    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def _fits(hint: Any, value: Any) -> bool:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import WorldError
-from shoal.core.spaces import ActionNames, Box, number_actions
+from shoal.core.spaces import ActionNames, Box, action_dtype, action_shape, number_actions
 from shoal.core.types import Actions, Group, Observation, Outcome, PyTree, Scene, Seat
 
 
@@ -159,6 +159,14 @@ def groups_of(env: Env) -> dict[str, Group]:
         if not isinstance(name, str) or not isinstance(group, Group):
             raise WorldError(f"{said} has the entry {name!r}: {group!r}. {form}.")
     return dict(groups)
+
+
+def action_shapes(groups: Mapping[str, Group]) -> dict[str, jax.ShapeDtypeStruct]:
+    """The actions `[n, ...]` of all agents, by group, as shapes."""
+    return {
+        name: jax.ShapeDtypeStruct((group.size, *action_shape(group.action)), action_dtype(group.action))
+        for name, group in groups.items()
+    }
 
 
 def describe(env: Env) -> Spec:

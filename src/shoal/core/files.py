@@ -137,6 +137,15 @@ def parse_json(content: bytes | str, finite: bool = False) -> Any:
     return value
 
 
+def nan_to_none(value: Any) -> Any:
+    """Plain data with None for numbers that are not finite, which JSON does not know."""
+    if isinstance(value, dict):
+        return {str(key): nan_to_none(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [nan_to_none(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 LEFTOVER = ".partial"
 """Suffix of unfinished files and folders: a killed process may leave them behind."""
 STALE_SECONDS = 60.0

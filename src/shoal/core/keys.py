@@ -5,7 +5,7 @@ A copy's key is `fold_in(run key, global copy id)` and never changes; the key of
 """
 
 import enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -69,3 +69,8 @@ def derive_ahead(copy_keys: jax.Array, clock: jax.Array, num_steps: int, num_age
 
     clocks = clock + jnp.arange(num_steps, dtype=jnp.uint32)
     return jax.vmap(jax.vmap(one, (0, None)), (None, 0))(copy_keys, clocks)
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether a leaf is an array of typed PRNG keys."""
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)

@@ -21,7 +21,7 @@ from shoal.core.zoo import find_run
 from shoal.human.game import Game
 from shoal.human.results import check_writable
 from shoal.human.session import Session, check_fps
-from shoal.training.devices import use_all_cores, use_compilation_cache
+from shoal.training.devices import prepare_jax
 from shoal.training.experiment import Experiment, Setup
 from shoal.training.run import load_policies, weights_sha256
 
@@ -69,8 +69,7 @@ def play(
     Opens a browser unless told not to, and waits until Ctrl-C. With wait=False it returns at once, as in a notebook:
     `table.address` is to be opened, `table.close()` ends it.
     """
-    use_all_cores()
-    use_compilation_cache()
+    prepare_jax()
     if isinstance(target, str | Path) and against is None and is_run(target):
         target, against = open_known(find_run(target)).experiment.env, target
     experiment = None if against is not None else make_experiment(target, Changes(env=env), "shoal.play")

@@ -66,12 +66,11 @@ class Controls:
             raise OptionError(f"{self.words(entries)} is not legal now. Legal: {', '.join(self._legal_words(legal))}.")
         return self._join(entries)
 
-    def neutral(self, last: Sequence[float] | None = None, legal: np.ndarray | None = None) -> list[Any]:
+    def neutral(self, legal: np.ndarray | None = None) -> list[Any]:
         """What is done while no key is held, as the page would send it; the first legal action if that is illegal."""
-        before = last or [0] * len(self.parts)
-        entries = [before[i] if part.neutral is None else part.neutral for i, part in enumerate(self.parts)]
+        entries = [0 if part.neutral is None else part.neutral for part in self.parts]
         if isinstance(self.space, Box) or legal is None or self._is_legal(entries, legal):
-            return list(entries)
+            return entries
         return next(choice for choice in self._every() if self._is_legal(choice, legal))
 
     def legal_choices(self, legal: np.ndarray | None) -> list[list[bool]]:

@@ -7,7 +7,7 @@ launch, and an axis of policies (seeds, members of a population, opponents) is o
 
 `mlp` is a primitive of JAX, written for one sample: under `vmap` samples become rows, or groups where the weights are
 mapped too, and under `grad` weights get the sum over all rows at once. `plain_mlp` is the same in plain JAX; it defines
-the answer, and other devices use it. `can_fuse` says which networks the kernels take.
+the answer, and other devices use it. `find_misfit` says which networks the kernels do not take.
 """
 
 import functools
@@ -49,11 +49,6 @@ TOLERANCE = 1e-2
 _HIDDEN, _LAYERS = 64, 3  # the most that the kernels take
 _TILE = 64  # rows of a block at once
 _SMALL_BLOCKS, _LARGE_BLOCKS, _BACKWARD_BLOCKS = 396, 264, 264  # that an H200 holds at once; more wait, fewer idle
-
-
-def can_fuse(towers: Sequence[Widths]) -> bool:
-    """Whether the kernels take networks of these widths together."""
-    return find_misfit(towers) is None
 
 
 def find_misfit(towers: Sequence[Widths]) -> str | None:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from shoal.core.errors import OptionError, RunError, require, shell_command
+from shoal.core.files import nan_to_none
 from shoal.core.types import PyTree
 from shoal.games.alpha_rank import alpha_rank
 from shoal.games.exploitability import Gain, deviations, expected, expected_error, gains, met_lineups
@@ -76,10 +77,10 @@ def describe_population(view: PopulationView) -> dict[str, Any]:
         "seconds": last["seconds"],
         "nash_conv": last.get("nash_conv"),
         "exploitability": last.get("exploitability"),
-        "value": _numbers(expected(mean, view.mixtures)),
-        "value_error": _numbers(expected_error(error, view.mixtures)),
-        "payoffs": _numbers(mean),
-        "errors": _numbers(error),
+        "value": nan_to_none(expected(mean, view.mixtures).tolist()),
+        "value_error": nan_to_none(expected_error(error, view.mixtures).tolist()),
+        "payoffs": nan_to_none(mean.tolist()),
+        "errors": nan_to_none(error.tolist()),
         "episodes": view.table.count.astype(int).tolist(),
         "mixtures": {p: mixture.tolist() for p, mixture in zip(view.players, view.mixtures, strict=True)},
         **_ratings(view, mean),
@@ -171,10 +172,3 @@ def _stack(setup: Setup, player: str, room: int) -> PyTree:
     algorithm, spec = setup.learners[player]
     policy = jax.eval_shape(lambda: algorithm.init(jax.random.key(0), spec)).params[player]
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((room, *leaf.shape), leaf.dtype), policy)
-
-
-def _numbers(values: np.ndarray) -> list[Any]:
-    """Nested lists; None where a number is not finite, which JSON cannot express."""
-    entries = values.astype(object)
-    entries[~np.isfinite(values)] = None
-    return entries.tolist()

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.env import Env
-from shoal.core.spaces import Box, action_dtype, action_shape, num_logits
+from shoal.core.env import Env, action_shapes
+from shoal.core.spaces import Box, num_logits
 from shoal.core.types import Group, Observation, Outcome, PyTree
 from shoal.testing._declarations import check_params
 from shoal.testing._explain import FAILED, trace
@@ -34,13 +34,9 @@ def check_shapes(env: Env, groups: dict[str, Group], findings: Findings) -> Shap
     state = trace(findings, "reset", env.reset, key, params)
     if state is FAILED:
         return None
-    actions = {
-        name: jax.ShapeDtypeStruct((group.size, *action_shape(group.action)), action_dtype(group.action))
-        for name, group in groups.items()
-    }
     check_wide_types(findings, "reset", "state", state)
     observation = trace(findings, "observe", env.observe, state, params)
-    stepped = trace(findings, "step", env.step, key, state, actions, params)
+    stepped = trace(findings, "step", env.step, key, state, action_shapes(groups), params)
     scene = trace(findings, "scene", env.scene, state, params)
     usable = [
         observation is not FAILED and _check_observations(findings, groups, observation),

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from shoal.core.keys import is_key
 from shoal.core.types import PyTree
 from shoal.testing.report import Findings
 
@@ -19,11 +20,6 @@ def on_host(tree: PyTree) -> PyTree:
         return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
 
     return jax.tree.map(np.asarray, jax.device_get(jax.tree.map(raw, tree)))
-
-
-def is_key(leaf: Any) -> bool:
-    """Whether a leaf is an array of typed PRNG keys."""
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def row(tree: PyTree, index: int) -> PyTree:

@@ -31,6 +31,7 @@ import numpy as np
 
 from shoal.core.errors import OptionError, RunError, require
 from shoal.core.files import check_folder, open_file, parse_json, sync_folder
+from shoal.core.keys import is_key
 from shoal.core.types import PyTree
 from shoal.core.version import VERSION
 from shoal.training import sealed_archive
@@ -147,10 +148,6 @@ def _dtype(leaf: Any) -> Any:
     return leaf.dtype if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
 
 
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(_dtype(leaf), jax.dtypes.prng_key)
-
-
 def _manifest(leaves: dict[str, Any], meta: dict[str, Any]) -> bytes:
     content = {
         "format": FORMAT_VERSION,
@@ -165,7 +162,7 @@ def _manifest(leaves: dict[str, Any], meta: dict[str, Any]) -> bytes:
 
 
 def _describe(name: str, leaf: Any) -> _Entry:
-    if _is_key(leaf):
+    if is_key(leaf):
         return _Entry(name, np.shape(leaf), "uint32", str(jax.random.key_impl(leaf)))
     dtype = _dtype(leaf)
     numeric = jnp.issubdtype(dtype, np.number) or dtype == np.bool_
@@ -174,7 +171,7 @@ def _describe(name: str, leaf: Any) -> _Entry:
 
 
 def _to_host(leaves: dict[str, Any]) -> dict[str, np.ndarray]:
-    raw = {name: jax.random.key_data(leaf) if _is_key(leaf) else leaf for name, leaf in leaves.items()}
+    raw = {name: jax.random.key_data(leaf) if is_key(leaf) else leaf for name, leaf in leaves.items()}
     arrays = {name: np.asarray(leaf) for name, leaf in jax.device_get(raw).items()}
     return {name: array.view(sealed_archive.storage_dtype(array.dtype)) for name, array in arrays.items()}
 
@@ -266,8 +263,8 @@ def _entry(data: Any) -> _Entry | None:
     lengths = isinstance(shape, list) and len(shape) <= _MOST_DIMENSIONS
     if not lengths or not all(type(length) is int and 0 <= length <= _MOST_LENGTH for length in shape):
         return None
-    is_key = isinstance(key, str) and dtype == "uint32"
-    if not isinstance(name, str) or not _is_dtype(dtype) or not (key is None or is_key):
+    of_key = isinstance(key, str) and dtype == "uint32"
+    if not isinstance(name, str) or not _is_dtype(dtype) or not (key is None or of_key):
         return None
     return _Entry(name, tuple(shape), dtype, key)
 
@@ -309,7 +306,7 @@ def _check_same(path: Path, stored: dict[str, _Entry], wanted: dict[str, Any]) -
 
 
 def _fits(entry: _Entry, leaf: Any) -> bool:
-    if entry.shape != np.shape(leaf) or (entry.key is not None) != _is_key(leaf):
+    if entry.shape != np.shape(leaf) or (entry.key is not None) != is_key(leaf):
         return False
     return entry.dtype == str(_dtype(leaf)) if entry.key is None else _wraps_to(entry.key, _dtype(leaf))
 

@@ -9,14 +9,20 @@ import resource
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from shoal.core.errors import OptionError, require
+from shoal.core.keys import is_key
 
 AXIS = "copies"
 MIN_SHARE = 64
+
+
+def prepare_jax() -> None:
+    """Every core becomes a device, and compiled programs are kept: has an effect before JAX is used."""
+    use_all_cores()
+    use_compilation_cache()
 
 
 def use_all_cores() -> None:
@@ -96,7 +102,7 @@ def place(tree: Any, shardings: Any) -> Any:
     def put(leaf: Any, sharding: NamedSharding) -> jax.Array:
         if sharding.is_fully_addressable:
             return jax.device_put(leaf, sharding)
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if is_key(leaf):
             return jax.random.wrap_key_data(put(jax.random.key_data(leaf), sharding), impl=jax.random.key_impl(leaf))
         array = np.asarray(leaf)
         return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])

@@ -28,12 +28,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from shoal.core.env import action_shapes
 from shoal.core.errors import OptionError, ShoalError, WorldError
 from shoal.core.host import HostEnv, HostEnvProxy, HostState, SerialHostBatch
 from shoal.core.interrupts import listening
 from shoal.core.processes import SAFE, away_from_current_folder
 from shoal.core.registry import import_file, imported_files, make
-from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import PyTree
 from shoal.training.health import Health
 from shoal.training.host_stages import SeparateEnvs, tell
@@ -81,10 +81,7 @@ class SharedArrays:
 
     def __init__(self, proxy: HostEnvProxy, count: int, workers: int, memory: Any):
         last = proxy.blank()
-        actions = {
-            name: np.zeros((group.size, *action_shape(group.action)), action_dtype(group.action))
-            for name, group in proxy.groups.items()
-        }
+        actions = jax.tree.map(lambda shape: np.zeros(shape.shape, shape.dtype), action_shapes(proxy.groups))
         rows = jax.tree.map(lambda leaf: ((count, *np.shape(leaf)), np.asarray(leaf).dtype), (last, actions))
         flags, numbers = ((count,), np.dtype(bool)), ((workers,), np.dtype(np.int64))
         self.layout = (*rows, flags, flags, numbers, numbers)

@@ -152,7 +152,7 @@ class Evaluator:
 
         seeds = num_seeds(self.setup, policies)
         if seeds is not None:
-            return _stack([self(jax.tree.map(lambda leaf, i=i: leaf[i], policies)) for i in range(seeds)])
+            return stack_evaluations([self(jax.tree.map(lambda leaf, i=i: leaf[i], policies)) for i in range(seeds)])
         if self.hosted:
             played = self.episodes, self.seed, self.explore, self.stepping, self.gains
             return host.evaluate(self.setup, policies, *played)
@@ -186,7 +186,8 @@ class Evaluator:
         return self._programs[names]
 
 
-def _stack(results: list[Evaluation]) -> Evaluation:
+def stack_evaluations(results: list[Evaluation]) -> Evaluation:
+    """The evaluations of several seeds as one."""
     returns = {name: np.stack([result.returns[name] for result in results]) for name in results[0].returns}
     return Evaluation(returns, np.stack([result.lengths for result in results]))
 

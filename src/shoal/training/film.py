@@ -72,8 +72,7 @@ def film(
     setup: Setup, policies: dict[str, PyTree] | None, seed: int = 0, explore: bool = False, max_steps: int = 2000
 ) -> Film:
     """Plays one episode, or its first `max_steps` steps, with the policies by name, and films it."""
-    with _quiet_pygame(shown=setup.experiment.env_options.get("render_mode") == "human"):
-        return _play(_rendering(setup), policies, seed, explore, max_steps)
+    return Filmer(setup, explore)(policies, seed, max_steps)
 
 
 class Filmer:
@@ -105,11 +104,6 @@ def _quiet_pygame(shown: bool) -> Iterator[None]:
     finally:
         for name in added:
             os.environ.pop(name, None)
-
-
-def _play(setup: Setup, policies: dict[str, PyTree] | None, seed: int, explore: bool, max_steps: int) -> Film:
-    actor, given = assign_policies(setup, policies, explore)
-    return _shoot(HostStepper(setup, actor, 1), given, seed, max_steps)
 
 
 def _shoot(host_stepper: HostStepper, given: PyTree, seed: int, max_steps: int) -> Film:

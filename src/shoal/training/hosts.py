@@ -34,6 +34,7 @@ from shoal.training.bench import versions
 from shoal.training.devices import AXIS, place
 from shoal.training.experiment import Experiment
 from shoal.training.fused import Carry, FusedProgram, make_fused_program
+from shoal.training.liveness import num_bytes
 from shoal.training.loop import TrainingResult
 from shoal.training.program import Tally
 from shoal.training.roll import Hosts, Roll, call_roll, join_devices
@@ -236,7 +237,7 @@ def _collective_bytes(jaxpr: Any) -> int:
     for equation in jaxpr.eqns:
         name, values = equation.primitive.name, equation.params
         if name.startswith(COLLECTIVES):
-            total += sum(_size(operand.aval) for operand in equation.invars if isinstance(operand, jex_core.Var))
+            total += num_bytes([operand.aval for operand in equation.invars if isinstance(operand, jex_core.Var)])
             continue
         inner = [_collective_bytes(found) for found in _jaxprs(values)]
         each = max(inner, default=0) if name == "cond" else sum(inner)
@@ -253,7 +254,3 @@ def _jaxprs(values: Mapping[str, Any]) -> list[Any]:
             if hasattr(part, "eqns"):
                 found.append(part)
     return found
-
-
-def _size(aval: Any) -> int:
-    return int(np.prod(aval.shape)) * aval.dtype.itemsize

@@ -94,12 +94,12 @@ def create(folder: Path, kind: str, **entries: Any) -> None:
 
 def read_entry(folder: Path, name: str, default: Any = None) -> Any:
     """An entry of the `config.json` of a run, as plain data."""
-    return _read(folder)[1].get(name, default)
+    return read_config(folder)[1].get(name, default)
 
 
 def rewrite(folder: Path, **entries: Any) -> None:
     """Replaces entries of the `config.json` of an existing run, atomically."""
-    data = dict(_read(folder)[1]) | entries
+    data = dict(read_config(folder)[1]) | entries
     try:
         write_atomically(folder / CONFIG, json.dumps(data, indent=2) + "\n")
     except OSError as error:
@@ -115,14 +115,9 @@ def check_there(folder: Path) -> None:
         )
 
 
-def read_config(folder: Path) -> tuple[str, Mapping[str, Any]]:
-    """The kind of a run folder, and what its `config.json` holds, as plain data."""
-    return _read(folder)
-
-
 def read_kind(folder: Path) -> str:
     """The kind of a run folder; refuses what is not a run folder, or cannot be read."""
-    return _read(folder)[0]
+    return read_config(folder)[0]
 
 
 def kind_of(folder: Path) -> str | None:
@@ -138,7 +133,7 @@ def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Set
 
     An evolution or a population-based training may be opened as a training too, to play its policies.
     """
-    found, data = _read(folder)
+    found, data = read_config(folder)
     entry = KINDS[kind].entries[-1]
     if entry not in KINDS[found].entries:
         raise RunError(
@@ -161,12 +156,12 @@ def open_entry(folder: Path, kind: str, build: Callable[[Mapping[str, Any]], Set
 
 def is_slim(folder: Path) -> bool:
     """Whether a run was cut down to what playing its policies takes."""
-    return SLIM in _read(folder)[1]
+    return SLIM in read_config(folder)[1]
 
 
 def check_whole(folder: Path) -> None:
     """Refuses to go on with a run that was cut down."""
-    kind, data = _read(folder)
+    kind, data = read_config(folder)
     if SLIM not in data:
         return
     again = f": `{shell_command('train', folder)}` starts a new run with its options" if kind == TRAINING else ""
@@ -178,15 +173,15 @@ def check_whole(folder: Path) -> None:
 
 def advise_on(folder: Path, error: UnknownNameError) -> str:
     """Advice about an unknown name in a run folder."""
-    return advise(error, _read(folder)[1].get(SOURCES))
+    return advise(error, read_config(folder)[1].get(SOURCES))
 
 
 def _shown(folder: Path, kind: Kind) -> str:
     return "" if kind.shown_by == "resume" else f"`{shell_command(kind.shown_by, folder)}` shows it, "
 
 
-def _read(folder: Path) -> tuple[str, Mapping[str, Any]]:
-    """The kind of a run folder, and what its `config.json` holds."""
+def read_config(folder: Path) -> tuple[str, Mapping[str, Any]]:
+    """The kind of a run folder, and what its `config.json` holds, as plain data."""
     config = folder / CONFIG
     if not folder.is_dir():
         raise RunError(f"{folder} is not a run folder: no such folder")

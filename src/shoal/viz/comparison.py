@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.core.errors import require
 from shoal.viz.curves import short_number
-from shoal.viz.palette import EDGE, FAINT, INK, MUTED, PALETTE, colours_of
+from shoal.viz.palette import FAINT, INK, MUTED, PALETTE, colours_of, style_axes
 from shoal.viz.plot import shown_axes
 
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
@@ -187,11 +187,7 @@ def _name_ticks(axes: Any, axis: Any, names: Sequence[str]) -> None:
 
 
 def _style(axes: Any, x: str, y: str) -> None:
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(EDGE)
-    axes.grid(axis="y", color=FAINT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, colors=MUTED, labelsize=8.5, pad=4)
+    style_axes(axes, size=8.5)
     axes.set_xlabel(x, fontsize=9, color=MUTED, parse_math=False)
     axes.set_ylabel(y, fontsize=9, color=MUTED, parse_math=False)
 

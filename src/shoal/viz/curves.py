@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import OptionError, ShoalError, install_command, require
-from shoal.viz.palette import EDGE, FAINT, INK, MUTED, PALETTE, colours_of
+from shoal.viz.palette import INK, MUTED, PALETTE, colours_of, style_axes
 from shoal.viz.replay import write_file
 
 _COUNTERS = frozenset({"env_steps", "update", "updates", "episodes", "seconds", "pbt/source"})
@@ -214,11 +214,7 @@ def _panel(figure: Any, column: int, columns: int, top: float, total: float, las
     width, tall = cell - 0.5 - margin, height - 0.4 - 0.32
     axes = figure.add_axes((left / _WIDTH, low / total, width / _WIDTH, tall / total))
     axes.set_xlim(0, last_step or 1)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(EDGE)
-    axes.grid(axis="y", color=FAINT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, colors=MUTED, labelsize=8, pad=4)
+    style_axes(axes)
     axes.xaxis.set_major_formatter(lambda value, _: short_number(value))
     axes.yaxis.set_major_formatter(lambda value, _: short_number(value))
     axes.locator_params(axis="x", nbins=8 if columns == 1 else 3)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.viz.palette import BEND, EDGE, INK, MUTED, SHADES
+from shoal.viz.palette import BEND, INK, MUTED, SHADES, style_axes
 
 WRITTEN = 8
 """Rows of the largest table whose entries are written out."""
@@ -44,10 +44,7 @@ def bent_norm(limit: float, least: float | None = None) -> Any:
 
 
 def title_panel(axes: Any, title: str, detail: str) -> None:
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(EDGE)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, colors=MUTED, labelsize=8, pad=4, which="both")
+    style_axes(axes, grid=False)
     text = {"ha": "left", "transform": axes.transAxes, "parse_math": False}
     axes.text(0, 1.12, title, fontsize=10.5, color=INK, **text)
     axes.text(0, 1.035, detail, fontsize=8, color=MUTED, **text)

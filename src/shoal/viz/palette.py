@@ -1,4 +1,4 @@
-"""The colours of all pictures and pages, so that a group has the same one wherever it is drawn.
+"""The colours of all pictures and pages, so that a group has the same one wherever it is drawn, and the look of axes.
 
 Worlds choose colours by index (`Circles.colour` and its like). The pages know the same indices as `--c0` to `--c7`, in
 a light and a dark tone; pictures are drawn in the light ones.
@@ -7,6 +7,7 @@ a light and a dark tone; pictures are drawn in the light ones.
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -28,6 +29,16 @@ BEND = 0.7
 distinguished."""
 _ORDER = (1, 2, 3, 4, 5, 6, 7, 0)
 """Indices in the order in which those are served who have no colour of their own: grey last."""
+
+
+def style_axes(axes: Any, size: float = 8, grid: bool = True) -> None:
+    """Axes with a line below and no ticks, and faint lines behind at the marks of y. size: of the numbers."""
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(EDGE)
+    if grid:
+        axes.grid(axis="y", color=FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, colors=MUTED, labelsize=size, pad=4, which="both")
 
 
 def colours_of(names: Sequence[str], known: Mapping[str, int] | None = None) -> dict[str, int]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import require
+from shoal.core.files import nan_to_none
 from shoal.viz.curves import drawing
 from shoal.viz.maps import WRITTEN, bent_norm, colour_scale, draw_bar, label_axes, title_panel, write_entries
 from shoal.viz.palette import BEND, FAINT, INK, MUTED, PALETTE, SHADES, colours_of
@@ -59,14 +60,8 @@ def shown_table(data: Mapping[str, Any]) -> dict[str, Any]:
         played = mixture > 0
         mean, square = mean[..., played] @ mixture[played], square[..., played] @ mixture[played] ** 2
         count = count[..., played].sum(axis=-1)
-    return {"mean": _plain(mean), "error": _plain(np.sqrt(square)), "episodes": count.astype(int).tolist()}
-
-
-def _plain(values: np.ndarray) -> list[Any]:
-    """Nested lists; None where a number is unknown."""
-    entries = values.astype(object)
-    entries[~np.isfinite(values)] = None
-    return entries.tolist()
+    mean, error = (nan_to_none(values.tolist()) for values in (mean, np.sqrt(square)))
+    return {"mean": mean, "error": error, "episodes": count.astype(int).tolist()}
 
 
 def mixtures_over_time(data: Mapping[str, Any], number: int) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal.core.errors import require
 from shoal.viz.curves import drawing
-from shoal.viz.palette import EDGE, FAINT, INK, MUTED, PALETTE
+from shoal.viz.palette import INK, MUTED, PALETTE, style_axes
 
 _BLUE, _RED = PALETTE[1], PALETTE[4]
 _COLUMNS = 3
@@ -103,12 +103,7 @@ def _draw_map(figure: Any, axes: Any, names: Sequence[str], points: Sequence[Map
 
 
 def _style(axes: Any, label: str) -> None:
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(EDGE)
-    if not axes.images:
-        axes.grid(axis="y", color=FAINT, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, colors=MUTED, labelsize=8, pad=4, which="both")
+    style_axes(axes, grid=not axes.images)
     axes.set_xlabel(label, fontsize=9, color=INK)
 
 

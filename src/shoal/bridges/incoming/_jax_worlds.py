@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 
 from shoal.core.errors import OptionError
+from shoal.core.keys import is_key
 from shoal.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from shoal.core.types import PyTree
 
@@ -57,8 +58,7 @@ def strengthen_dtypes(tree: PyTree, like: PyTree = None) -> PyTree:
 
     def one(leaf: Any, old: Any) -> jax.Array:
         leaf, old = jnp.asarray(leaf), jnp.asarray(old)
-        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        return leaf if is_key else lax.convert_element_type(leaf, old.dtype)
+        return leaf if is_key(leaf) else lax.convert_element_type(leaf, old.dtype)
 
     return jax.tree.map(one, tree, tree if like is None else like)
 

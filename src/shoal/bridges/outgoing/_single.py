@@ -19,10 +19,9 @@ import numpy as np
 
 from shoal.bridges.outgoing._worlds import check_seed
 from shoal.core import trees
-from shoal.core.env import Env, Spec, describe
+from shoal.core.env import Env, Spec, action_shapes, describe
 from shoal.core.errors import ShoalError
 from shoal.core.keys import Use, use_key
-from shoal.core.spaces import action_dtype, action_shape
 from shoal.core.types import Observation, Outcome, PyTree, Scene
 
 
@@ -106,7 +105,7 @@ def programs(env: Env) -> Programs:
 
     def begin(key: jax.Array, clock: jax.Array) -> tuple[PyTree, SingleStep]:
         state = env.reset(use_key(jax.random.wrap_key_data(key), clock, Use.RESET), params)
-        _, said = jax.eval_shape(env.step, jax.random.key(0), state, _no_actions(spec), params)
+        _, said = jax.eval_shape(env.step, jax.random.key(0), state, action_shapes(spec.groups), params)
         outcome = trees.zeros(said)
         return state, SingleStep(env.observe(state, params), outcome)
 
@@ -133,13 +132,6 @@ def programs(env: Env) -> Programs:
         scene=jax.jit(lambda state: env.scene(state, params)),
         unpacked=_unpacker(seen),
     )
-
-
-def _no_actions(spec: Spec) -> dict[str, jax.ShapeDtypeStruct]:
-    return {
-        name: jax.ShapeDtypeStruct((group.size, *action_shape(group.action)), action_dtype(group.action))
-        for name, group in spec.groups.items()
-    }
 
 
 def _pack(tree: PyTree) -> jax.Array:

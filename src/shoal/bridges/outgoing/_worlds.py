@@ -107,14 +107,6 @@ def choice(owner: str, whose: str, space: Discrete, action: Any) -> int:
     return index
 
 
-def no_actions(spec: Spec, lead: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
-    """Zeros `[*lead, n, ...]` by group."""
-    return {
-        name: np.zeros((*lead, group.size, *action_shape(group.action)), action_dtype(group.action))
-        for name, group in spec.groups.items()
-    }
-
-
 def own_part(obs: Observation, i: int) -> tuple[PyTree, Any]:
     """What one agent sees, and which actions it may take."""
     view = obs.view[i] if isinstance(obs.view, np.ndarray) else jax.tree.map(lambda leaf: leaf[i], obs.view)

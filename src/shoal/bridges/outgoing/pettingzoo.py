@@ -32,12 +32,11 @@ from shoal.bridges.outgoing._worlds import (
     illegal,
     make_env_of,
     missing_package_error,
-    no_actions,
     own_part,
     seat_names,
     their_mask,
 )
-from shoal.core.env import Env
+from shoal.core.env import Env, action_shapes
 from shoal.core.errors import OptionError
 from shoal.core.spaces import Box, Discrete
 
@@ -134,7 +133,8 @@ class _Table:
 
     def _play(self, chosen: dict[str, Any]) -> tuple[SingleStep, dict[str, float]]:
         """Steps the world and says what each agent got."""
-        actions = no_actions(self._one.spec)
+        shapes = action_shapes(self._one.spec.groups)
+        actions = {name: np.zeros(shape.shape, shape.dtype) for name, shape in shapes.items()}
         for agent, action in chosen.items():
             group, i = self._seats[agent]
             actions[group][i] = action

@@ -11,7 +11,7 @@ from rich.table import Table
 from shoal.api.suite import QUICK_SECONDS, REPEATS, SECONDS, Work, measure, suite_for
 from shoal.api.targets import OWN_FILE, attributed_to, build_world, check_world, import_files
 from shoal.cli.arguments import Count, File, Flag, Imports, parse, scan
-from shoal.cli.runs import check_devices, describe_experiment, prepare
+from shoal.cli.runs import check_devices, describe_experiment
 from shoal.cli.targets import (
     Wraps,
     check_env_options,
@@ -29,6 +29,7 @@ from shoal.core.host import HostEnvProxy
 from shoal.core.registry import ids, is_foreign
 from shoal.training import autoscale as autoscaling
 from shoal.training.bench import bench_env, bench_train
+from shoal.training.devices import prepare_jax
 from shoal.training.experiment import Experiment
 from shoal.training.fused import copies_unit
 
@@ -97,7 +98,7 @@ class AutoscaleOptions:
 
 def env(args: Sequence[str]) -> int:
     """Measures a world."""
-    prepare()
+    prepare_jax()
     import_files(scan(args, "--import"))
     world, rest = split_target(args, ids())
     prog, typed = f"shoal bench env {world or 'WORLD'}", scan(rest, "--env-option")
@@ -141,7 +142,7 @@ def env(args: Sequence[str]) -> int:
 
 def train(args: Sequence[str]) -> int:
     """Measures training."""
-    prepare()
+    prepare_jax()
     experiment, options, _ = parse_target(BenchTrainOptions, args, "shoal bench train")
     check_devices(options.devices)
     require_positive("shoal bench train", seconds=options.seconds)
@@ -154,7 +155,7 @@ def train(args: Sequence[str]) -> int:
 
 def suite(args: Sequence[str]) -> int:
     """Measures the suite, and prints its table."""
-    prepare()
+    prepare_jax()
     options = parse(BenchSuiteOptions, args, "shoal bench suite")
     require_positive("shoal bench suite", repeats=options.repeats)
     works = _chosen(suite_for(jax.local_devices()[0].platform), options.only)
@@ -182,7 +183,7 @@ def suite(args: Sequence[str]) -> int:
 def autoscale(args: Sequence[str]) -> int:
     """Tries numbers of copies, and recommends the fastest."""
     autoscaling.keep_off_devices()
-    prepare()
+    prepare_jax()
     prog = "shoal bench autoscale"
     experiment, options, _ = parse_target(AutoscaleOptions, args, prog)
     check_devices(options.devices)

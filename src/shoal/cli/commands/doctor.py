@@ -14,7 +14,6 @@ import jax
 from rich.table import Table
 
 from shoal.cli.arguments import Flag, parse
-from shoal.cli.runs import prepare
 from shoal.cli.terminal import console, emit, format_size, say
 from shoal.core.errors import install_command
 from shoal.core.extensions import problems
@@ -23,7 +22,7 @@ from shoal.networks.own_torsos import TORSOS as TORSOS  # what packages declare 
 from shoal.ops import mlp, neighbours
 from shoal.ops.kernels import trust
 from shoal.training.bench import versions
-from shoal.training.devices import num_cores, use_compilation_cache
+from shoal.training.devices import num_cores, prepare_jax, use_compilation_cache
 
 PURPOSES = {
     "ale-py": "Atari games of one player",
@@ -72,7 +71,7 @@ class DoctorOptions:
 def run(args: Sequence[str]) -> int:
     """Looks around and reports; nothing is changed."""
     options = parse(DoctorOptions, args, "shoal doctor")
-    prepare()
+    prepare_jax()
     report = _examine()
     if options.json:
         emit(report)

@@ -11,7 +11,9 @@ from tyro.conf import UseAppendAction, arg
 from shoal.api.seats import RANDOM, seat_policies
 from shoal.api.targets import attributed_to, find_experiment
 from shoal.cli.arguments import Checkpoint, Flag, parse_pairs
-from shoal.cli.runs import SteppingOptions, StoredRunOptions, open_stored, parse_stored, stepping_options
+from shoal.cli.run_options import SteppingOptions, StoredRunOptions
+from shoal.cli.runs import stepping_options
+from shoal.cli.stored_runs import open_stored, parse_stored
 from shoal.cli.terminal import console, emit, format_count, resolve_path, say
 from shoal.core.errors import OptionError, shell_command
 from shoal.core.types import PyTree

@@ -11,15 +11,17 @@ from tyro.conf import OmitArgPrefixes, arg
 from shoal.api.calls import OFF_POLICY, UNUSED, shrink_networks
 from shoal.api.changes import take
 from shoal.api.progress import summary
-from shoal.cli import runs
+from shoal.cli import run_results, runs, stored_runs
 from shoal.cli.arguments import option_field, options_from, parse_pairs, repeated, scan
-from shoal.cli.runs import PolicyRunView, PoolOptions, ResumeOptions, SavedRunOptions, SceneOptions, prepare
+from shoal.cli.run_options import PoolOptions, ResumeOptions, SavedRunOptions, SceneOptions
+from shoal.cli.runs import PolicyRunView
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import display_path, pluralise, say
 from shoal.core.errors import OptionError
 from shoal.populations.evolution.plan import Evolution
 from shoal.populations.evolution.program import EvolutionProgram
 from shoal.populations.evolution.strategies import STRATEGIES, Evosax, OpenES
+from shoal.training.devices import prepare_jax
 from shoal.training.loop import TrainingResult
 from shoal.training.run import RunFolder
 from shoal.training.run_kinds import EVOLUTION
@@ -40,16 +42,16 @@ class EvolveOptions(SavedRunOptions, SceneOptions, PoolOptions):
 
 def run(args: Sequence[str]) -> int:
     """Evolves the policies of a world or a preset in a new run folder, or resumes a run."""
-    prepare()
+    prepare_jax()
     if runs.names_run(args, EVOLUTION):
-        return runs.resume(args, "shoal evolve")
+        return stored_runs.resume(args, "shoal evolve")
     plan, options = parse_plan(args)
     return runs.start_and_report(EvolutionView, plan, options, "shoal evolve", plan.strategy.name.replace(":", "-"))
 
 
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues an evolution from its newest checkpoint."""
-    return runs.resume_and_report(EvolutionView, run, options)
+    return stored_runs.resume_and_report(EvolutionView, run, options)
 
 
 def parse_plan(args: Sequence[str]) -> tuple[Evolution, Any]:
@@ -104,15 +106,15 @@ class EvolutionView(PolicyRunView[Evolution]):
         return title, f"run folder: {display_path(self.run.path)}; {self.next}"
 
     def report(self, out: Console, result: TrainingResult) -> None:
-        last = runs.last_line(self.run)
-        runs.say_speed(out, last.get("env_steps", 0), result)
+        last = run_results.last_line(self.run)
+        run_results.say_speed(out, last.get("env_steps", 0), result)
         figures = [f"{name} {text}" for name, text in summary(last).items()]
         figures += [f"{name} {last[name]:.2f}" for name in ("fitness/best", "fitness/policy") if name in last]
         say(out, "last generation: " + " | ".join(figures))
 
     def summary(self, result: TrainingResult) -> dict[str, Any]:
-        last = runs.last_line(self.run)
-        return runs.summary_of(self.run, result) | {
+        last = run_results.last_line(self.run)
+        return run_results.summary_of(self.run, result) | {
             "strategy": self.plan.strategy.name,
             "population": self.plan.population,
             "generations": result.update,

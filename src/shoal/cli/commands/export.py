@@ -12,7 +12,8 @@ from shoal.bridges import plain_policy
 from shoal.bridges.export_formats import FORMATS, Format, save_policies
 from shoal.bridges.numpy_policy import export
 from shoal.cli.arguments import Checkpoint, Flag, Folder
-from shoal.cli.runs import StoredRunOptions, open_stored, parse_stored, results_path
+from shoal.cli.run_options import StoredRunOptions
+from shoal.cli.stored_runs import open_stored, parse_stored, results_path
 from shoal.cli.terminal import console, emit, say, warn
 from shoal.training.run import load_policies
 

@@ -8,14 +8,17 @@ from rich.table import Table
 from tyro.conf import Positional, arg
 
 from shoal.api.entrants import Given
-from shoal.api.matches import ALL, Match, play_match
+from shoal.api.matches import ALL, Match, match
 from shoal.api.seats import RANDOM
 from shoal.api.targets import import_files
+from shoal.api.words import for_command_line
 from shoal.cli.arguments import Flag, Imports, parse, whole_number
-from shoal.cli.runs import SteppingOptions, prepare, stepping_options
+from shoal.cli.run_options import SteppingOptions
+from shoal.cli.runs import stepping_options
 from shoal.cli.terminal import console, emit, resolve_path, say
 from shoal.core.errors import OptionError, ShoalError
 from shoal.core.zoo import names_entry
+from shoal.training.devices import prepare_jax
 
 Players = Annotated[Positional[tuple[str, ...]], arg(metavar="WHO=RUN")]
 SeedIndex = Annotated[str, arg(metavar="N|all")]
@@ -41,12 +44,13 @@ class MatchOptions(SteppingOptions):
 
 def run(args: Sequence[str]) -> int:
     """Plays a match."""
-    prepare()
+    prepare_jax()
     options = parse(MatchOptions, args, "shoal match")
     import_files(options.imports)
     players = parse_players(options.players)
     about = options.episodes, options.seed, options.explore, _seed_index(options.seed_index)
-    found = _name_as_typed(play_match(players, *about, **stepping_options(options)), options.players)
+    found = for_command_line(match)(players, *about, **stepping_options(options))
+    found = _name_as_typed(found, options.players)
     if options.json:
         emit(found.to_dict() | {"seed": options.seed, "policy": "explore" if options.explore else "greedy"})
     else:

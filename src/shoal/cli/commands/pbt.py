@@ -10,22 +10,16 @@ from rich.table import Table
 from tyro.conf import UseAppendAction, arg
 
 from shoal.api.changes import take
-from shoal.cli import runs
+from shoal.cli import run_results, runs, stored_runs
 from shoal.cli.arguments import options_from
 from shoal.cli.commands.sweep import parse_over, parse_values
-from shoal.cli.runs import (
-    PolicyRunView,
-    PoolOptions,
-    ResumeOptions,
-    SceneOptions,
-    SteppedRunOptions,
-    describe_experiment,
-    prepare,
-)
+from shoal.cli.run_options import PoolOptions, ResumeOptions, SceneOptions, SteppedRunOptions
+from shoal.cli.runs import PolicyRunView, describe_experiment
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import display_path, say
 from shoal.core.errors import OptionError
 from shoal.populations.pbt.plan import PBT, Range
+from shoal.training.devices import prepare_jax
 from shoal.training.loop import TrainingResult
 from shoal.training.run import RunFolder
 from shoal.training.run_kinds import PBT as KIND
@@ -48,16 +42,16 @@ class PbtOptions(SteppedRunOptions, SceneOptions, PoolOptions):
 
 def run(args: Sequence[str]) -> int:
     """Trains a population on a world or a preset in a new run folder, or resumes a run."""
-    prepare()
+    prepare_jax()
     if runs.names_run(args, KIND):
-        return runs.resume(args, "shoal pbt")
+        return stored_runs.resume(args, "shoal pbt")
     plan, options = parse_plan(args)
     return runs.start_and_report(PBTView, plan, options, "shoal pbt")
 
 
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
-    return runs.resume_and_report(PBTView, run, options)
+    return stored_runs.resume_and_report(PBTView, run, options)
 
 
 def parse_plan(args: Sequence[str]) -> tuple[PBT, Any]:
@@ -85,7 +79,7 @@ class PBTView(PolicyRunView[PBT]):
     def report(self, out: Console, result: TrainingResult) -> None:
         plan, found = self.plan, result.standing
         steps = result.update * plan.experiment.num_envs * plan.experiment.num_steps
-        runs.say_speed(out, steps, result, plan.members)
+        run_results.say_speed(out, steps, result, plan.members)
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("member", *plan.over, "return"):
             table.add_column(name, justify="right")
@@ -105,7 +99,7 @@ class PBTView(PolicyRunView[PBT]):
             {"return": found["scores"][member], "values": {name: found["values"][name][member] for name in plan.over}}
             for member in range(plan.members)
         ]
-        return runs.summary_of(self.run, result) | {
+        return run_results.summary_of(self.run, result) | {
             "updates": result.update,
             "env_steps": result.update * plan.experiment.num_envs * plan.experiment.num_steps,
             "best": {"member": found["member"]} | each[found["member"]],

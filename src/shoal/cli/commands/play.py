@@ -19,13 +19,13 @@ from shoal.api.targets import (
 )
 from shoal.cli.arguments import Checkpoint, Flag, Imports, parse, scan
 from shoal.cli.commands.evaluate import Opponents, parse_opponents
-from shoal.cli.runs import prepare
 from shoal.cli.targets import Wraps, parse_wrappers, split_target, typed_env_options, world_options
 from shoal.cli.terminal import console, emit, resolve_path, resolve_run, say
 from shoal.core.errors import OptionError, shell_command
 from shoal.core.registry import is_foreign
 from shoal.human.calls import Lineup, check_world_of_run, line_up, open_table
 from shoal.presets import targets
+from shoal.training.devices import prepare_jax
 from shoal.training.experiment import Experiment, make_world
 
 Text = Annotated[DisallowNone[str | None], arg(metavar="TEXT")]
@@ -59,7 +59,7 @@ class PlayOptions:
 
 def run(args: Sequence[str]) -> int:
     """Serves a game until Ctrl-C."""
-    prepare()
+    prepare_jax()
     import_files(scan(args, "--import"))
     target, rest = split_target(args, targets())
     if target is None:

@@ -13,7 +13,9 @@ from shoal.api.lineup_page import lineup_page
 from shoal.api.pictures import player_colours
 from shoal.api.targets import attributed_to
 from shoal.cli.arguments import Count, Flag, Folder
-from shoal.cli.runs import StoredRunOptions, check_devices, parse_stored
+from shoal.cli.run_options import StoredRunOptions
+from shoal.cli.runs import check_devices
+from shoal.cli.stored_runs import parse_stored
 from shoal.cli.terminal import console, emit, format_duration, resolve_path, resolve_run, say
 from shoal.core.errors import OptionError, RunError, UnknownNameError, WorldError
 from shoal.core.zoo import names_entry

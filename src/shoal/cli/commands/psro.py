@@ -10,9 +10,10 @@ from tyro.conf import DisallowNone, arg
 
 from shoal.api.calls import NOT_EVALUATED, PAYOFFS, make_population
 from shoal.api.figures import unsigned
-from shoal.cli import runs
+from shoal.cli import runs, stored_runs
 from shoal.cli.arguments import options_from, scan
-from shoal.cli.runs import NewRunOptions, PoolOptions, ResumeOptions, RunView, WorkOptions, describe_experiment, prepare
+from shoal.cli.run_options import SAVING, NewRunOptions, PoolOptions, ResumeOptions, WorkOptions
+from shoal.cli.runs import RunView, describe_experiment
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import display_path, emit, format_duration, resolve_run, say
 from shoal.cluster.run import Cluster
@@ -23,6 +24,7 @@ from shoal.populations.psro import PSRO
 from shoal.presets import response_preset
 from shoal.training import checkpoint
 from shoal.training.callbacks import Listener
+from shoal.training.devices import prepare_jax
 from shoal.training.loop import TrainingResult
 from shoal.training.run import RunFolder
 from shoal.training.run_kinds import PSRO as PSRO_RUN
@@ -74,9 +76,9 @@ def league(args: Sequence[str]) -> int:
     """Grows a league of main agents and exploiters; the mixture that is reported is the newest main agents."""
     if scan(args, "--meta-solver"):
         raise OptionError("shoal league has no --meta-solver: who meets whom follows from the roles. See `shoal psro`.")
-    prepare()
+    prepare_jax()
     if _grows_further(args):
-        return runs.resume(args, "shoal league")
+        return stored_runs.resume(args, "shoal league")
     experiment, options, _ = parse_target(LeagueOptions, translate_arguments(args), "shoal league")
     league = {"meta_solver": "league", "solver_options": {"exploit_every": options.exploit_every}}
     return _start(make_population(experiment, _given(options) | league), options, "shoal league")
@@ -84,9 +86,9 @@ def league(args: Sequence[str]) -> int:
 
 def run(args: Sequence[str]) -> int:
     """Grows a population and says how far it got; `psro RUN --iterations MORE` grows one further."""
-    prepare()
+    prepare_jax()
     if _grows_further(args):
-        return runs.resume(args, "shoal psro")
+        return stored_runs.resume(args, "shoal psro")
     experiment, options, _ = parse_target(PsroOptions, translate_arguments(args), "shoal psro")
     kind = EXACT if options.oracle == EXACT else "learned"
     typed = [word.partition("=")[0].replace("_", "-") for word in args]
@@ -116,7 +118,7 @@ def _start(config: PopulationConfig, options: LeagueOptions | PsroOptions, prog:
 
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues a population from its newest checkpoint."""
-    for name in (name for name in runs.SAVING if vars(options)[name] is not None):
+    for name in (name for name in SAVING if vars(options)[name] is not None):
         saved = f"{options.run} is a population, which is saved after every iteration"
         raise OptionError(f"{saved}: leave out --{name.replace('_', '-')}")
     assert isinstance(run.config, PopulationConfig)

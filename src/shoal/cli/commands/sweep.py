@@ -16,13 +16,15 @@ from tyro.conf import UseAppendAction, arg
 from shoal.api.changes import take
 from shoal.api.pictures import keep_sweep
 from shoal.api.targets import check_world
-from shoal.cli import runs
+from shoal.cli import runs, stored_runs
 from shoal.cli.arguments import options_from, parse_pairs, whole_number
 from shoal.cli.leaving import INTERRUPTED
-from shoal.cli.runs import ResumeOptions, RunView, SceneOptions, SteppedRunOptions, describe_experiment, prepare
+from shoal.cli.run_options import ResumeOptions, SceneOptions, SteppedRunOptions
+from shoal.cli.runs import RunView, describe_experiment
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import display_path, emit, format_duration, pluralise, say
 from shoal.core.errors import NonFiniteError, OptionError, ShoalError
+from shoal.training.devices import prepare_jax
 from shoal.training.experiment import Experiment
 from shoal.training.loop import TrainingResult
 from shoal.training.run import RunFolder
@@ -46,9 +48,9 @@ class SweepOptions(SteppedRunOptions, SceneOptions):
 
 def run(args: Sequence[str]) -> int:
     """Trains all points and shows which did best, or resumes a sweep."""
-    prepare()
+    prepare_jax()
     if runs.names_run(args, SWEEP):
-        return runs.resume(args, "shoal sweep")
+        return stored_runs.resume(args, "shoal sweep")
     experiment, options, _ = parse_target(SweepOptions, args, "shoal sweep")
     runs.check_options(options, "shoal sweep")
     plan = _plan(experiment, options)

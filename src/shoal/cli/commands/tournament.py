@@ -11,12 +11,14 @@ from rich.table import Table
 from tyro.conf import DisallowNone, Positional, UseAppendAction, arg
 
 from shoal.api.targets import import_files
-from shoal.api.tournament import Tournament, hold_tournament, number_names
+from shoal.api.tournament import Tournament, number_names, tournament
+from shoal.api.words import for_command_line
 from shoal.cli.arguments import Count, Flag, Folder, Imports, parse, parse_pairs
 from shoal.cli.commands.match import resolve_entrant
-from shoal.cli.runs import check_devices, prepare
+from shoal.cli.runs import check_devices
 from shoal.cli.terminal import console, display_path, emit, format_duration, pluralise, resolve_path, say
 from shoal.core.errors import OptionError, require_positive
+from shoal.training.devices import prepare_jax
 from shoal.training.run import default_path
 
 Entrants = Annotated[Positional[tuple[str, ...]], arg(metavar="RUN")]
@@ -54,7 +56,7 @@ class TournamentOptions:
 
 def run(args: Sequence[str]) -> int:
     """Holds a tournament."""
-    prepare()
+    prepare_jax()
     options = parse(TournamentOptions, args, "shoal tournament")
     check_devices(options.devices)
     if not options.entrants:
@@ -63,7 +65,7 @@ def run(args: Sequence[str]) -> int:
         require_positive("shoal tournament", exploit=options.exploit)
     import_files(options.imports)
     out, begun = console(options.json), time.perf_counter()
-    found = hold_tournament(
+    found = for_command_line(tournament)(
         dict(zip(number_names(options.entrants), map(resolve_entrant, options.entrants), strict=True)),
         options.episodes,
         options.seed,

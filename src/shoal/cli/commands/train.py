@@ -10,16 +10,18 @@ from rich.console import Console
 
 from shoal.api.settings import settings_toml
 from shoal.api.targets import check_world
-from shoal.cli import runs
+from shoal.cli import run_results, runs, stored_runs
 from shoal.cli.arguments import scan
 from shoal.cli.commands.cluster import describe_plan
-from shoal.cli.runs import PolicyRunView, ResumeOptions, TrainOptions, describe_experiment, prepare
+from shoal.cli.run_options import ResumeOptions, TrainOptions
+from shoal.cli.runs import PolicyRunView, describe_experiment
 from shoal.cli.targets import parse_target
 from shoal.cli.terminal import console, display_path, emit, format_size, pluralise, say
 from shoal.cluster.advice import read_status
 from shoal.cluster.run import Cluster
 from shoal.core.errors import shell_command
 from shoal.presets import names
+from shoal.training.devices import prepare_jax
 from shoal.training.experiment import Experiment
 from shoal.training.hosts import HostedProgram, bytes_per_update
 from shoal.training.loop import TrainingResult
@@ -49,9 +51,9 @@ FURTHER = {
 
 def train(args: Sequence[str]) -> int:
     """Trains a world or a preset in a new run folder; `train RUN --total-env-steps MORE` trains a run further."""
-    prepare()
+    prepare_jax()
     if _trains_further(args):
-        return runs.resume(args, "shoal train")
+        return stored_runs.resume(args, "shoal train")
     experiment, options, _ = parse_target(TrainOptions, args, "shoal train")
     runs.check_options(options, "shoal train")
     on = runs.place_of(experiment, options, "shoal train")
@@ -138,7 +140,7 @@ def _trains_further(args: Sequence[str]) -> bool:
 def resume_run(run: RunFolder, options: ResumeOptions) -> int:
     """Continues a run from its newest checkpoint."""
     check_world(run.experiment)
-    return runs.resume_and_report(TrainingView, run, options)
+    return stored_runs.resume_and_report(TrainingView, run, options)
 
 
 def _warn(out: Console, run: RunFolder) -> None:
@@ -174,13 +176,16 @@ class TrainingView(PolicyRunView[Experiment]):
         return self.run.experiment.num_envs * self.run.experiment.num_steps
 
     def report(self, out: Console, result: TrainingResult) -> None:
-        runs.say_speed(out, result.update * self._each, result, self.plan.trainings)
-        runs.say_returns(out, self.run, result)
+        run_results.say_speed(out, result.update * self._each, result, self.plan.trainings)
+        run_results.say_returns(out, self.run, result)
         if isinstance(self.on, Cluster):
             _warn(out, self.run)
 
     def summary(self, result: TrainingResult) -> dict[str, Any]:
-        told = runs.summary_of(self.run, result) | {"updates": result.update, "env_steps": result.update * self._each}
+        told = run_results.summary_of(self.run, result) | {
+            "updates": result.update,
+            "env_steps": result.update * self._each,
+        }
         if isinstance(self.on, Local) and isinstance(self.on.program, HostedProgram):
             told |= {"hosts": self.on.program.num_hosts, "weights_sha256": weights_sha256(result.policies)}
             told |= {"bytes_per_update": bytes_per_update(self.on.program)}

@@ -15,7 +15,8 @@ from shoal.api.pictures import replay, write_history
 from shoal.api.targets import attributed_to, open_known
 from shoal.cli.arguments import Checkpoint, Count, Flag, Folder
 from shoal.cli.commands.evaluate import Opponents, load_with, parse_opponents
-from shoal.cli.runs import StoredRunOptions, open_stored, parse_stored, results_path
+from shoal.cli.run_options import StoredRunOptions
+from shoal.cli.stored_runs import open_stored, parse_stored, results_path
 from shoal.cli.terminal import console, emit, fetch_or_resolve_run, say
 from shoal.core.errors import OptionError, WorldError, require
 from shoal.viz.reel import Look, check_format

@@ -25,7 +25,6 @@ class ParameterService:
         self._store = store
         self._newest: dict[str, PublishedWeights] = {}
         self._changed = threading.Condition()
-        self.pulls = 0
 
     def push(self, name: str, version: int, value: Any, epoch: int = 0) -> None:
         """Replaces what is older. A later epoch is newer, though a learner that restarted is at an earlier version."""
@@ -50,7 +49,6 @@ class ParameterService:
                 newest = self._newest.get(name)
                 newer = newest is not None and (newest.epoch, newest.version) > (epoch, known)
                 if newest is not None and newer and newest.version >= least:
-                    self.pulls += 1
                     return newest
                 left = end - time.monotonic()
                 if left <= 0:

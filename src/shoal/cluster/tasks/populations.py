@@ -24,6 +24,7 @@ from shoal.cluster.tasks.board import Task, TaskBoard
 from shoal.cluster.tasks.pool import LazyPool
 from shoal.cluster.transport.service import Service, Store
 from shoal.core.errors import OptionError
+from shoal.core.keys import is_key
 from shoal.core.types import PyTree
 from shoal.populations.game import Game
 from shoal.populations.matches import Matches
@@ -168,21 +169,17 @@ class PSROHandler:
 
 def to_arrays(tree: PyTree) -> list[np.ndarray]:
     """The arrays of a tree, on the host; keys as their raw numbers."""
-    leaves = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf in jax.tree.leaves(tree)]
+    leaves = [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in jax.tree.leaves(tree)]
     return [np.asarray(leaf) for leaf in jax.device_get(leaves)]
 
 
 def from_arrays(leaves: Sequence[np.ndarray], like: PyTree) -> PyTree:
     """The inverse, for a tree of the form of `like`."""
     found = [
-        jax.random.wrap_key_data(jnp.asarray(leaf)) if _is_key(place) else jnp.asarray(leaf)
+        jax.random.wrap_key_data(jnp.asarray(leaf)) if is_key(place) else jnp.asarray(leaf)
         for leaf, place in zip(leaves, jax.tree.leaves(like), strict=True)
     ]
     return jax.tree.unflatten(jax.tree.structure(like), found)
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def digest(parts: Sequence[Any]) -> str:
