@@ -69,6 +69,9 @@ class Camp(ParallelEnv):
         seen = self.see({*acted, *self.agents})
         if self.t == 3:
             self.spoil(seen, rewards)
+            terminated |= {"__all__": False} if self.fault == "all" else {}
+            if self.fault == "flagless":
+                del truncated["cook_0"]
         return seen, rewards, terminated, truncated, {agent: {} for agent in acted}
 
     def spoil(self, seen, rewards):
@@ -376,6 +379,8 @@ FAULTS = {
     "revive": "agent 'scout_0' was done at step 2, but acts again",
     "pay": r"agent 'scout_0' was done at step 2, but is still paid \(2.5\)",
     "vanish": "agent 'cook_0' is no longer among the agents, but neither terminated nor truncated",
+    "all": "terminations has '__all__', which is no agent: set the flag of every agent instead",
+    "flagless": "truncations has no flag of agent 'cook_0', who acted: every agent needs one in every step",
     "stranger": "agent 'bear_0' appears, but possible_agents has only",
     "silent": "agent 'cook_0' is alive, but has no observation",
     "outside": r"agent 'cook_0': observation is -3 at \[1\], outside of its space: 0 to 8",

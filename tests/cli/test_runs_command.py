@@ -68,6 +68,7 @@ def test_tags_notes_and_control_characters(shoal, here):
     assert_refused(shoal("runs", "untag", "ppo", "papre"), "Did you mean 'paper'")
     assert_refused(shoal("runs", "tag", "ppo", "two words"), "one word")
     assert_refused(shoal("runs", "tag", "ppo"), "which tags")
+    assert_refused(shoal("runs", "tag", "ppo", "good", "ppo"), "ppo is a run, and tags are given to one run at a time")
     assert_refused(shoal("runs", "note", "pppo", "x"), "Did you mean 'runs/ppo'")
     shoal("runs", "note", "ppo", "\x1b[31m[bold]red[/bold]\x07\nsecond <script>")
     told = shoal("runs", "--tag", "paper").out

@@ -338,3 +338,13 @@ def test_classes_of_the_package_are_registered_without_a_look_at_others(monkeypa
     monkeypatch.setattr(extensions.Registry, "declared", declared)
     ALGORITHMS.register("own", "shoal.algorithms.ppo:PPO")
     assert ALGORITHMS.table["own"] == "shoal.algorithms.ppo:PPO"
+
+
+def test_a_file_finds_what_lies_beside_it(tmp_path):
+    (tmp_path / "beside_the_kit.py").write_text("NAME = 'test/beside'\n")
+    (tmp_path / "json.py").write_text("raise AssertionError('installed modules come first')\n")
+    file = tmp_path / "kit.py"
+    file.write_text(
+        "import json\n\nimport beside_the_kit\n\nassert beside_the_kit.NAME == 'test/beside'\njson.dumps([])\n"
+    )
+    import_file(str(file))

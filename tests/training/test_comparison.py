@@ -203,7 +203,7 @@ def test_what_a_reader_should_know_is_noted():
     [
         ({"metric": "retrun"}, "a: unknown metric 'retrun'. Did you mean 'return'?"),
         ({"metric": ""}, "metric must be a metric's name"),
-        ({"by": "gama"}, "unknown setting 'gama'. Did you mean 'gamma'?"),
+        ({"by": "gama"}, "unknown setting 'gama'. Did you mean 'gamma' or 'name'?"),
         ({"by": "learners.team.algorithm.gama"}, "Did you mean 'learners.team.algorithm.gamma'"),
         ({"by": "learners.team"}, "'learners.team' holds several settings; choose one: learners.team.algorithm.gamma"),
         ({"by": "algorithm,"}, "by must be a setting, or several with commas between them, got 'algorithm,'"),
@@ -484,6 +484,22 @@ def test_files_that_cannot_be_written(tmp_path):
         found.save(tmp_path / "nothing" / "x.csv")
     with pytest.raises(UnknownNameError, match=r"unknown picture 'curve'. Did you mean 'curves'"):
         found.save(tmp_path / "x.png", "curve")
+
+
+def test_a_run_that_is_rarely_measured_is_judged_by_the_newest_value_before():
+    rare = make_run("b", [(1.0,), (5.0,), (9.0,)], steps=(40, 80, 120), algorithm="dqn")
+    found = compare([constant("a", (2.0,)), rare], at=100)
+    np.testing.assert_array_equal(found.table["score"], [2.0, 5.0])
+    assert "b has no return in the last tenth before 100 env steps: that at 80 counts." in found.notes
+
+
+def test_runs_of_one_group_with_other_settings_are_told():
+    learners = {"team": {"algorithm": {"name": "ppo", "gamma": 0.99}}}
+    runs = [constant("a", (1.0, 2.0)), constant("b", (2.0, 3.0), seed=2), constant("c", (4.0, 5.0), learners=learners)]
+    told = "runs of ppo differ in gamma: their seeds count together; --by gamma or --by run."
+    assert told in compare(runs).notes
+    assert told not in compare(runs[:2]).notes
+    assert not any("differ in" in note for by in ("gamma", "run") for note in compare(runs, by=by).notes)
 
 
 def test_groups_have_labels_everywhere():

@@ -24,7 +24,7 @@ from shoal.populations.population import PopulationConfig
 from shoal.training import runner
 from shoal.training.callbacks import Callback, Listener, Observers, Progress
 from shoal.training.checkpoint import steps as checkpoint_steps
-from shoal.training.devices import prepare_jax
+from shoal.training.devices import prepare_jax, warn_of_idle_cores
 from shoal.training.experiment import Config, Experiment
 from shoal.training.host_stages import TIMEOUT
 from shoal.training.loggers import Loggers
@@ -180,6 +180,7 @@ def read_ranges(
 
 def run_to_end(config: Config, work: Work, by: str | None = None) -> Any:
     """Runs a config to its end, and shows how far it is. by: what it is trained by, for the name of a folder."""
+    warn_of_idle_cores()
     path, on = work.folder(config, by), work.on(config)
     leads = work.hosts is None or work.hosts.leads
     with mirroring(path, work.mirror if leads else None):

@@ -107,7 +107,10 @@ def import_named(text: str) -> None:
 
 
 def import_file(path: str) -> None:
-    """Runs a Python file named by the user, which may register worlds, algorithms and torsos."""
+    """Runs a Python file named by the user, which may register worlds, algorithms and torsos.
+
+    It finds the modules that lie beside it, unless an installed package is called the same.
+    """
     file = Path(path)
     if not file.is_file():
         raise OptionError(f"--import {path}: no such file")
@@ -119,6 +122,9 @@ def import_file(path: str) -> None:
         raise OptionError(f"--import {path}: not a Python file (it should end in .py)")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
+    beside = str(file.resolve().parent)
+    if beside not in sys.path:
+        sys.path.append(beside)
     try:
         spec.loader.exec_module(module)
     except ShoalError as error:

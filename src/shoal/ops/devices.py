@@ -78,7 +78,7 @@ def _never_after(tree: PyTree) -> jax.Array:
     """False, once the numbers of a tree are known: nothing differs from itself and does not."""
     numbers = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.number) and x.size]
     total = sum((x.reshape(-1)[0].astype(jnp.float32) for x in numbers), jnp.float32(0))
-    return (total != total) & (total == total)
+    return jnp.not_equal(total, total) & jnp.equal(total, total)
 
 
 def _is_cpu() -> bool:

@@ -37,6 +37,7 @@ from shoal.training.comparison_samples import (
     label_groups,
     note_few_seeds,
     note_lengths,
+    note_settings,
     notes_on_runs,
     order_groups,
     panel_of_all,
@@ -237,6 +238,7 @@ def compare(
     if not samples:
         raise OptionError(f"compare: none of the seeds has a {metric} where it is judged. {' '.join(notes)}")
     samples = label_groups(order_groups(samples, settings), labels or {})
+    note_settings(read, samples, settings, notes)
     note_lengths(samples, steps, settings, notes)
     panels = panel_of_all(samples, notes) if normalise else panel_per_environment(samples)
     groups = dict.fromkeys(group for panel in panels.values() for group in panel.groups)

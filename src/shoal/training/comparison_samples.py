@@ -20,6 +20,8 @@ LAST_PART = 0.1
 """The part of the env steps, up to where a run is judged, that final performance is the mean of."""
 TOGETHER = "all environments"
 OWNER = "compare"
+UNLIKE = ("seed", "num_seeds", "total_env_steps", "preset", "eval_every", "eval_episodes", "keep_checkpoints")
+"""Settings that may differ between runs of one group without a word."""
 
 
 def check_at(at: Any) -> int | str:
@@ -72,6 +74,12 @@ def samples_of(run: ComparedRun, metric: str, by: Sequence[str], at: int | str, 
             f"{end:,}. Choose a smaller number, or leave it out."
         )
     window = (series.env_steps > (1 - LAST_PART) * end) & (series.env_steps <= end)
+    earlier = series.env_steps[series.env_steps <= end]
+    if not window.any() and len(earlier):
+        window = series.env_steps == earlier[-1]
+        notes.append(
+            f"{run.name} has no {metric} in the last tenth before {end:,} env steps: that at {earlier[-1]:,.0f} counts."
+        )
     width = series.values.shape[1]
     seeds = run.seeds if len(run.seeds) == width else tuple(range(width)) if width > 1 else (*run.seeds, 0)[:1]
     task = " ".join(part for name, part in run.task.items() if not any(f".{name}".endswith(f".{key}") for key in by))
@@ -183,6 +191,25 @@ def notes_on_runs(runs: Sequence[ComparedRun], metric: str) -> list[str]:
             f"{metric} is the sum over {len(parts)} groups of agents; --metric {parts[0]} compares one of them."
         )
     return notes
+
+
+def note_settings(runs: Sequence[ComparedRun], samples: Sequence[Sample], by: Sequence[str], notes: list[str]) -> None:
+    """Runs of one algorithm that were trained with different settings; who chose other groups knows what is in them."""
+    if list(by) != ["algorithm"]:
+        return
+    known = {run.name: run.settings for run in runs}
+    for group, env in dict.fromkeys((sample.group, sample.env) for sample in samples):
+        names = dict.fromkeys(sample.run for sample in samples if (sample.group, sample.env) == (group, env))
+        every = [known[name] for name in names]
+        differing = [
+            setting
+            for setting in dict.fromkeys(setting for settings in every for setting in settings)
+            if setting not in UNLIKE and len({repr(settings.get(setting, MISSING)) for settings in every}) > 1
+        ]
+        if differing:
+            short = [setting.rpartition(".")[2] for setting in differing]
+            shown = ", ".join(short[:4]) + (f" and {len(short) - 4} more settings" if len(short) > 4 else "")
+            notes.append(f"runs of {group} differ in {shown}: their seeds count together; --by {short[0]} or --by run.")
 
 
 def note_lengths(samples: Sequence[Sample], at: int | str, by: Sequence[str], notes: list[str]) -> None:

@@ -6,6 +6,7 @@ XLA runs most small operations of a scan on one core, so sharding over emulated 
 import contextlib
 import os
 import resource
+import warnings
 from typing import Any
 
 import jax
@@ -33,6 +34,17 @@ def use_all_cores() -> None:
         return  # the user has set the number
     with contextlib.suppress(RuntimeError):  # JAX is already initialised, with its number of devices
         jax.config.update("jax_num_cpu_devices", num_cores())
+
+
+def warn_of_idle_cores() -> None:
+    """Says that a training in Python will use one core, where nobody chose that."""
+    cores, chosen = num_cores(), os.environ.get("JAX_NUM_CPU_DEVICES")
+    if jax.default_backend() == "cpu" and jax.local_device_count() == 1 < cores and not chosen:
+        warnings.warn(
+            f"JAX was used before Shoal, by a `jnp.array` at the top of a module perhaps, and so has one device: this "
+            f"training uses one of {cores} cores. Call Shoal first, or set JAX_NUM_CPU_DEVICES={cores} (1: no warning)",
+            stacklevel=4,
+        )
 
 
 def num_cores() -> int:

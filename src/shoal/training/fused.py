@@ -314,7 +314,7 @@ def check_compiled(setup: Setup) -> None:
     if isinstance(unwrap_regrouped(setup.env), HostEnvProxy):
         raise OptionError(
             f"{setup.experiment.env} runs on the host, in Python: it cannot be part of a compiled program. "
-            "`shoal train` and `shoal.training.host` train in it."
+            "`shoal train` and `shoal.train` train in it, one training at a time."
         )
 
 

@@ -122,7 +122,8 @@ def _report(catalogue: Catalogue, names: Sequence[str], chosen: Chosen) -> tuple
         runs.append(run)
         policies += hashes
     title = entries[0].name if len(entries) == 1 else f"{len(entries)} runs"
-    report = {"title": title, "written": time.time(), "version": VERSION, "notes": notes, "metrics": metrics}
+    report = {"title": title, "written": time.time(), "version": VERSION, "metrics": metrics}
+    report["notes"] = comparison["notes"]
     report["points"] = POINTS
     return report | {"runs": runs, "comparison": comparison}, policies
 

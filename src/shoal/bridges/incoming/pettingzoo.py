@@ -87,6 +87,7 @@ class Parallel(SeatedEnv):
         acts = self.all_decoded(self.alive, actions)
         with self.place.inside("step"):
             values, rewards, terminated, truncated, infos = self.env.step(acts)
+            self._check_flags(terminations=terminated, truncations=truncated)
             before = self.alive
             self.alive = self.living(lambda agent: bool(terminated.get(agent) or truncated.get(agent)))
             ended = [agent for agent in before if agent not in self.alive]
@@ -98,6 +99,16 @@ class Parallel(SeatedEnv):
             there = cut if over else self.alive
             known = {agent: values[agent] for agent in [*before, *self.alive] if agent in values}
             return self.seen(known, infos, there, there), outcome
+
+    def _check_flags(self, **found: Mapping) -> None:
+        """Refuses flags that leave open whether an agent is done, which would never end an episode."""
+        for name, flags in found.items() if self.check else ():
+            foreign = next((agent for agent in flags if agent not in self.env.possible_agents), None)
+            if foreign is not None:
+                raise Misfit(f"{name} has {foreign!r}, which is no agent: set the flag of every agent instead")
+            without = next((agent for agent in self.alive if agent not in flags), None)
+            if without is not None:
+                raise Misfit(f"{name} has no flag of agent {without!r}, who acted: every agent needs one in every step")
 
     def _explained(self, ended: list[Any], terminated: Mapping, truncated: Mapping) -> None:
         for agent in ended:

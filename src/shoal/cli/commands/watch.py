@@ -46,7 +46,7 @@ class WatchOptions(StoredRunOptions):
     opponent: Opponents = ()
     """who plays otherwise, a policy, a player or seats such as agent[1]: as in another run, or at random: WHO=random"""
     webp: Film = None  # a film as WebP, which browsers and READMEs show; by default film.webp in the run folder
-    gif: Film = None  # a film as GIF, which everything shows, twice as large; by default film.gif
+    gif: Film = None  # a film as GIF, which everything shows, about three times as large; by default film.gif
     mp4: Film = None  # a film as MP4 (H.264), for talks and papers; by default film.mp4
     png: Film = None  # the last moment as a picture, or those of --at; by default film.png
     at: Annotated[DisallowNone[str | None], arg(metavar="STEP[,STEP...]")] = None
