@@ -55,6 +55,6 @@ def train(key):
 
 if __name__ == "__main__":
     learners, returns = jax.jit(jax.vmap(train))(jax.random.split(jax.random.key(0), 3))
-    print("returns of the three seeds:", returns[:, 0].round(1), "at first,", returns[:, -1].round(1), "in the end")
+    print("returns of the three seeds:", returns[:, 0].round(), "at first,", returns[:, -1].round(), "in the end")
     policy = jax.tree.map(lambda leaf: leaf[0], learners.params["agent"])
     print(shoal.evaluate("mpe/simple_spread", {"agent": policy}, episodes=100))

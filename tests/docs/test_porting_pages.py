@@ -29,7 +29,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("shoal.cli.runs._pictures", lambda *args: {})
+    monkeypatch.setattr("shoal.cli.run_results.report_pictures", lambda *args: {})
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     return tmp_path
 
