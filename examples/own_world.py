@@ -39,9 +39,8 @@ class Owl(shoal.Env):
 
     def observe(self, state, params):
         away, free = state["angle"][1:] - state["angle"][0], state["free"]
-        seen = jnp.stack([jnp.sin(away), jnp.cos(away), free], axis=1)
-        mouse = shoal.Observation(seen, active=free, present=free)
-        return {"owl": shoal.Observation(seen.reshape(1, -1)), "mouse": mouse}
+        see = jnp.stack([jnp.sin(away), jnp.cos(away), free], axis=1)
+        return {"owl": shoal.Observation(see.ravel()[None]), "mouse": shoal.Observation(see, active=free, present=free)}
 
     def scene(self, state, params):
         x, y = jnp.cos(state["angle"]), jnp.sin(state["angle"])

@@ -8,6 +8,7 @@ import pytest
 import shoal
 from shoal.bridges.plain_policy import load
 from shoal.cli import main
+from shoal.cli.targets import split_target
 from shoal.core import registry
 
 gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is not installed: pip install gymnasium")
@@ -118,3 +119,13 @@ def test_refused(args, said, tmp_path, capsys):
     assert main(["train", *args, "--run-dir", str(tmp_path / "run")]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_an_environment_of_another_library_may_follow_options():
+    words = ["--num-envs", "8", "gymnasium:CartPole-v1", "--seed", "3"]
+    assert split_target(words, ()) == ("gymnasium:CartPole-v1", ["--num-envs", "8", "--seed", "3"])
+    assert split_target(["--import", "pettingzoo:my.module:make"], ()) == (
+        None,
+        ["--import", "pettingzoo:my.module:make"],
+    )
+    assert split_target(["--log", "csv", "wandb:project=x"], ())[0] is None

@@ -23,7 +23,7 @@ class FileKind(NamedTuple):
 
 FORMATS: dict[str, FileKind] = {
     "numpy": FileKind(".npz", NumpyPolicy.save, "with plain_policy.py, which needs numpy alone: load(FILE)(view)"),
-    "onnx": FileKind(".onnx", save_onnx, "with onnxruntime: InferenceSession(FILE).run(None, {'observation': ...})"),
+    "onnx": FileKind(".onnx", save_onnx, "with onnxruntime: InferenceSession(FILE).get_inputs() names what it takes"),
     "js": FileKind(".html", save_js, "in a browser, without a network: open FILE, or call policy.act(observation)"),
 }
 assert tuple(FORMATS) == get_args(Format)

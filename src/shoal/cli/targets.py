@@ -45,7 +45,7 @@ from shoal.core.env import Env
 from shoal.core.errors import OptionError, require
 from shoal.core.host import HostEnvProxy
 from shoal.core.origin import USER, trust
-from shoal.core.registry import is_foreign, world_class
+from shoal.core.registry import LIBRARIES, is_foreign, world_class
 from shoal.envs.wrappers import WRAPPERS, Wrapper, wrapper_class
 from shoal.presets import Sharing, describe, names, share, targets
 from shoal.training.experiment import Experiment, Learner
@@ -158,9 +158,11 @@ def check_env_options(env: str, texts: Sequence[str], prog: str) -> None:
 
 
 def split_target(args: Sequence[str], known: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The target and the other arguments. It comes first or, if it is known, anywhere."""
+    """The target and the other arguments. It comes first or, if it is known or another library's, anywhere."""
     for place, argument in enumerate(args):
-        if argument in known or (place == 0 and not argument.startswith("-")):
+        first = place == 0 and not argument.startswith("-")
+        foreign = argument.partition(":")[0] in LIBRARIES and ":" in argument and not args[place - 1].startswith("-")
+        if argument in known or first or foreign:
             return argument, [*args[:place], *args[place + 1 :]]
     return None, list(args)
 

@@ -34,6 +34,7 @@ from shoal.testing._trees import check_finite, difference, named_leaves, on_host
 from shoal.testing.probes import Bandit, Memory, Target, Turns, TwoStep
 from shoal.testing.report import Findings, Report
 from shoal.training import checkpoint, fused
+from shoal.training.devices import use_all_cores
 from shoal.training.evaluate import play
 from shoal.training.experiment import Experiment, Learner
 
@@ -87,6 +88,7 @@ def check_algorithm(
 
     Raises `AlgorithmError` listing every problem, unless `raise_on_problems` is off. Warnings never raise.
     """
+    use_all_cores()  # what is checked is often trained next
     checked, findings, done = _build(algorithm), Findings(), []
     if _check_declared(findings, checked):
         accepted = _check_spaces(findings, checked, done)

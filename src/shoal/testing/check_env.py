@@ -18,6 +18,7 @@ from shoal.testing._programs import make_programs
 from shoal.testing._shapes import check_shapes
 from shoal.testing.reference import Reference, as_function
 from shoal.testing.report import Findings, Report
+from shoal.training.devices import use_all_cores
 
 
 def check_env(
@@ -41,6 +42,7 @@ def check_env(
     require_positive("check_env", num_steps=num_steps, num_envs=num_envs, tolerance=tolerance)
     if not isinstance(env, Env):
         raise WorldError(f"check_env: expected an instance of a class derived from shoal.Env, got {env!r}")
+    use_all_cores()  # what is checked is often trained next
     findings = Findings()
     played = _check(env, reference, num_steps, num_envs, jax.random.key(0) if key is None else key, tolerance, findings)
     report = Report(type(env).__name__, findings.all(), played.num_steps, played.num_episodes)
