@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FRAMES, FILES = 14, 56
+FRAMES, FILES = 14, 57
 
 
 def test_frames_and_files_from_the_command_to_the_loss(tmp_path):

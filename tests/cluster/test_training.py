@@ -32,7 +32,13 @@ def small(preset, updates=5, num_envs=16, num_steps=8, **changes):
 
 
 def largest_difference(one, other):
-    found = jax.tree.map(lambda a, b: float(np.max(np.abs(np.asarray(a) - np.asarray(b)))), one, other)
+    """Of numbers up to 1 as it is; of greater ones, such as running statistics, as a share of them."""
+
+    def between(a, b):
+        a, b = np.asarray(a), np.asarray(b)
+        return float(np.max(np.abs(a - b) / np.maximum(np.abs(b), 1)))
+
+    found = jax.tree.map(between, one, other)
     return max(jax.tree.leaves(found))
 
 

@@ -111,7 +111,7 @@ def test_every_kind_of_run_has_the_options_of_its_command(client):
     ("kind", "there", "missing"),
     [
         ("train", {"--num-seeds", "--scenes", "--eval-every"}, {"--over", "--members", "--strategy", "--oracle"}),
-        ("sweep", {"--over", "--random", "--num-seeds"}, {"--members", "--scenes"}),
+        ("sweep", {"--over", "--random", "--num-seeds", "--scenes"}, {"--members", "--strategy"}),
         ("pbt", {"--over", "--members", "--checkpoint-every"}, {"--random", "--num-seeds"}),
         ("evolve", {"--strategy", "--no-common-starts", "--weight-decay"}, {"--num-envs", "--parents", "--over"}),
         ("psro", {"--oracle", "--meta-solver", "--symmetric"}, {"--num-seeds", "--eval-every", "--exploit-every"}),

@@ -50,7 +50,7 @@ class WatchOptions(StoredRunOptions):
     mp4: Film = None  # a film as MP4 (H.264), for talks and papers; by default film.mp4
     png: Film = None  # the last moment as a picture, or those of --at; by default film.png
     at: Annotated[DisallowNone[str | None], arg(metavar="STEP[,STEP...]")] = None
-    """of --png: the steps of the episode that it shows, side by side"""
+    """of --png: the steps of the episode that it shows, side by side; by default the last one"""
     episodes: Count = None  # of a film: how many episodes, one after the other; by default 1
     size: Count = None  # of a film: pixels of the longer side of each run's panel, by default 480
     fps: Number = None  # of a film: frames a second, by default 30
