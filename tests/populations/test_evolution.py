@@ -311,7 +311,8 @@ def test_resume_gives_the_same_bits(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("generations", "every", "at"), [(9, 50, [60, 100, 160, 180]), (401, 100, [120, 200, 320, 400])]
+    ("generations", "every", "at"),
+    [(9, 50, [60, 100, 160, 180]), pytest.param(401, 100, [120, 200, 320, 400], marks=pytest.mark.slow)],
 )
 def test_evaluations_are_by_the_env_steps_played(tmp_path, generations, every, at):
     """20 of them a generation; lines of metrics are of one generation, or of two. A resumed run has the same."""

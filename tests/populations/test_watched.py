@@ -29,7 +29,7 @@ PLANS = {
 ONE = Local(devices=1)
 
 
-@pytest.fixture(scope="module", params=PLANS)
+@pytest.fixture(scope="module", params=[pytest.param(p, marks=[pytest.mark.slow] * (p == "evolution")) for p in PLANS])
 def watched(request, tmp_path_factory):
     """A run of six updates with four points: its plan, its folder and its result."""
     folder = tmp_path_factory.mktemp("watched") / request.param
