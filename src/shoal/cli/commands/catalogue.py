@@ -103,7 +103,8 @@ def run(args: Sequence[str]) -> int:
 def tag(args: Sequence[str]) -> int:
     """Gives a run tags."""
     options = parse(TagOptions, args, "shoal runs tag")
-    other = next((word for word in options.tags if word in _locate(options.run)[0].names()), None)
+    names = _locate(options.run)[0].names()
+    other = next((word for word in options.tags if word in names), None)
     if other is not None:
         raise OptionError(
             f"shoal runs tag: {other} is a run, and tags are given to one run at a time: `tag RUN TAG...`"
