@@ -33,6 +33,8 @@ def pytest_runtest_makereport(item, call):
         report.longrepr = f"skipped although everything must be installed here: {report.longrepr}"
 
 
+WELL = {"xla_backend_optimization_level": 2}
+"""Options of the compiler that undo the flag above."""
 MOST_MEMORY = 3 << 30
 """Bytes of a process of tests beyond which it forgets its compiled programs, which it never does by itself."""
 
@@ -43,6 +45,13 @@ def _programs_are_forgotten():
     pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1]) if os.path.exists("/proc/self/statm") else 0
     if pages * os.sysconf("SC_PAGE_SIZE") > MOST_MEMORY:
         jax.clear_caches()
+
+
+@pytest.fixture
+def compiled_well(monkeypatch):
+    """For trainings that run for longer than they are compiled: programs are optimised, as they are outside tests."""
+    plainly = jax.stages.Lowered.compile
+    monkeypatch.setattr(jax.stages.Lowered, "compile", lambda self, options=None: plainly(self, options or WELL))
 
 
 @pytest.fixture

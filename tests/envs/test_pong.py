@@ -309,6 +309,7 @@ def test_bad_options(options, said):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_well")
 @pytest.mark.parametrize(("name", "env_steps", "least"), [("pong", 1_500_000, 3), ("pong/image", 400_000, 1.5)])
 def test_self_play_beats_chance(name, env_steps, least):
     """One policy, trained against itself, plays each side against random play; 5 is to win every point."""

@@ -1,9 +1,8 @@
 """Best responses: one learner for each player, against mixtures of the others' policies, all in one program.
 
 Each player has its own training: its seats are played by the learner, the other seats by `Opponents` from the others'
-banks. Two programs are compiled, one that starts the trainings of all players and one that makes updates in all of
-them; mixtures, banks, seeds and starting weights are data. They are recompiled only when a bank has outgrown its
-capacity.
+banks. Two programs are compiled for each player, all side by side: one starts its trainings, one makes updates in them.
+Mixtures, banks, seeds and starting weights are data. They are recompiled only when a bank has outgrown its capacity.
 """
 
 import dataclasses
@@ -24,6 +23,7 @@ from shoal.training.devices import replicate
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import Carry, FusedProgram, make_fused_program
 from shoal.training.program import MAX_UPDATES
+from shoal.training.side_by_side import compile_together, lay_out
 
 LEARNER = "learner"
 
@@ -76,49 +76,44 @@ class Responses:
                 learners[name] = Learner(Opponents(algorithm, self.capacity, self.explore), {name: seats}, frozen=True)
         return self.game.experiment.replace(learners=learners, num_seeds=self.num_parallel)
 
-    @functools.cached_property
-    def begin(self):
-        """`begin(inputs) -> carries`: fresh trainings, by player."""
-        return jax.jit(self._begin, out_shardings=self._shardings)
-
-    def _begin(self, inputs: TrainingInputs) -> dict[str, Carry]:
-        carries = {}
-        for number, (player, program) in enumerate(self.programs.items()):
-            rows = (
-                inputs.seeds + number,
-                inputs.opponent_mixtures[player],
-                inputs.initial_policies[player],
-                inputs.warm_start,
-            )
-
-            def one(row: tuple, program: FusedProgram = program, player: str = player) -> Carry:
-                seed, opponent_mixtures, start, warm = row
-                carry = program.init_one(seed, {})
-                learners = dict(carry.learners)
-                fresh = learners[LEARNER].params[player]
-                policy = jax.tree.map(lambda new, old: jnp.where(warm, new, old), start, fresh)
-                learners[LEARNER] = learners[LEARNER].replace(params={player: policy})
-                for name, mixture in opponent_mixtures.items():
-                    learners[name] = learners[name].replace(params={name: OpponentBank(inputs.banks[name], mixture)})
-                return carry.replace(learners=learners)
-
-            first = trees.row(rows)
-            carries[player] = lax.map(one, rows) if self.num_parallel > 1 else one(first)
-        return carries
-
-    @property
-    def _shardings(self) -> dict[str, Carry]:
-        return {player: program.shardings for player, program in self.programs.items()}
+    def begin(self, inputs: TrainingInputs) -> dict[str, Carry]:
+        """Fresh trainings, by player. With the first, all programs are compiled."""
+        if "_starts" not in vars(self):
+            calls = [(start, (inputs,)) for start in self._starts.values()]
+            for program in self.programs.values():
+                calls.append((program.advance, (lay_out(program.shapes(), program.shardings), program.counts[0])))
+            compile_together(*calls)
+        return {player: start(inputs) for player, start in self._starts.items()}
 
     @functools.cached_property
-    def advance(self):
-        """`advance(carries, count) -> carries, tables`: `count` updates of every training."""
+    def _starts(self) -> dict[str, Any]:
+        """For each player, `start(inputs) -> carry`: its fresh trainings."""
+        return {
+            player: jax.jit(functools.partial(self._start, number, player), out_shardings=program.shardings)
+            for number, (player, program) in enumerate(self.programs.items())
+        }
 
-        def all_players(carries: dict[str, Carry], count: jax.Array):
-            results = {player: program.advance(carries[player], count) for player, program in self.programs.items()}
-            return {p: carry for p, (carry, _) in results.items()}, {p: table for p, (_, table) in results.items()}
+    def _start(self, number: int, player: str, inputs: TrainingInputs) -> Carry:
+        program = self.programs[player]
 
-        return jax.jit(all_players, donate_argnums=0, out_shardings=(self._shardings, None))
+        def one(row: tuple) -> Carry:
+            seed, opponent_mixtures, start, warm = row
+            carry = program.init_one(seed, {})
+            learners = dict(carry.learners)
+            fresh = learners[LEARNER].params[player]
+            policy = jax.tree.map(lambda new, old: jnp.where(warm, new, old), start, fresh)
+            learners[LEARNER] = learners[LEARNER].replace(params={player: policy})
+            for name, mixture in opponent_mixtures.items():
+                learners[name] = learners[name].replace(params={name: OpponentBank(inputs.banks[name], mixture)})
+            return carry.replace(learners=learners)
+
+        rows = (
+            inputs.seeds + number,
+            inputs.opponent_mixtures[player],
+            inputs.initial_policies[player],
+            inputs.warm_start,
+        )
+        return lax.map(one, rows) if self.num_parallel > 1 else one(trees.row(rows))
 
     def train(self, inputs: TrainingInputs) -> tuple[dict[str, PyTree], dict[str, np.ndarray]]:
         """Whole trainings: policies `[N, ...]` by player, and their mean returns in the last tenth, `[N]`."""
@@ -127,13 +122,13 @@ class Responses:
 
     def run_updates(self, carries: dict[str, Carry], updates: int) -> tuple[dict[str, Carry], dict[str, np.ndarray]]:
         """Runs `updates` updates; also returns the mean returns in the last tenth of them."""
-        tables: list[dict[str, jax.Array]] = []
+        carries, tables = dict(carries), {player: [] for player in self.programs}
         for start in range(0, updates, MAX_UPDATES):
             count = min(MAX_UPDATES, updates - start)
-            carries, table = self.advance(carries, self.put_on_devices(jnp.int32(count)))
-            tables.append(jax.tree.map(lambda rows, n=count: rows[..., :n, :], table))
-        earned = {player: self._mean_return(player, [table[player] for table in tables]) for player in self.programs}
-        return carries, earned
+            for player, program in self.programs.items():
+                carries[player], table = program.advance(carries[player], program.counts[count])
+                tables[player].append(table[..., :count, :])
+        return carries, {player: self._mean_return(player, tables[player]) for player in self.programs}
 
     def policies(self, carries: dict[str, Carry]) -> dict[str, PyTree]:
         """The policies so far, `[N, ...]` by player; copied, as the next call reuses their memory."""
