@@ -44,9 +44,12 @@ ROUNDING, OTHER_MODEL, ELSEWHERE = 1e-6, 1e-5, 1e-3
 instructions (the compiler arranges loops by the model, and sums come in another order), with another compiler or CPU.
 """
 DRAWN_BEFORE = ("mappo", "ppo_randomised", "pbt", "pbt_two_devices")
-RECORDED_AGAIN = dict.fromkeys(DRAWN_BEFORE, "the minibatches of all epochs are drawn before the first step") | {
-    "cluster_psro": "likewise, and the masks of a batch are flags, no longer weights; either rounds otherwise"
-}
+A_PROGRAM_EACH = ("psro", "psro_alpha_rank_greedy", "psro_anytime", "psro_pipeline")
+RECORDED_AGAIN = (
+    dict.fromkeys(DRAWN_BEFORE, "the minibatches of all epochs are drawn before the first step")
+    | dict.fromkeys(A_PROGRAM_EACH, "the training of each player is compiled by itself, and arranged otherwise")
+    | {"cluster_psro": "as the first, and the masks of a batch are flags, no longer weights; either rounds otherwise"}
+)
 """Cases whose floating-point operations now come in another order, each with the reason: equal up to ROUNDING only."""
 
 Returns = dict[str, Any]

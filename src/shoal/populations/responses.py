@@ -1,4 +1,4 @@
-"""Best responses: one learner for each player, against mixtures of the others' policies, all in one program.
+"""Best responses: one learner for each player, against mixtures of the others' policies.
 
 Each player has its own training: its seats are played by the learner, the other seats by `Opponents` from the others'
 banks. Two programs are compiled for each player, all side by side: one starts its trainings, one makes updates in them.
