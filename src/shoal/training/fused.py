@@ -45,6 +45,7 @@ from shoal.training.local_program import LocalProgram
 from shoal.training.memory import Need, device_bytes, largest, need_of, on_host, require_room, size
 from shoal.training.program import MAX_UPDATES, CompiledProgram, Tally, Watched
 from shoal.training.run import check_weights, weights_from
+from shoal.training.side_by_side import compile_together, lay_out
 
 REPLAY_SHARE = 0.8
 """Share of a device's memory that replays may take: worlds, weights and batches need some too."""
@@ -133,12 +134,16 @@ class FusedProgram(CompiledProgram[Carry]):
 
     def init(self) -> Carry:
         """Fresh worlds and learners. Each device makes its share: a large replay would not fit on one."""
+        return self._make()
+
+    @functools.cached_property
+    def _make(self) -> Any:
         initial, shapes = self._initial
 
         def _init_all() -> Carry:
             return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(initial)())
 
-        return jax.jit(_init_all, out_shardings=self.shardings)()
+        return jax.jit(_init_all, out_shardings=self.shardings)
 
     def shapes(self) -> Carry:
         return self._initial[1]
@@ -149,6 +154,7 @@ class FusedProgram(CompiledProgram[Carry]):
         return jax.make_jaxpr(self._init_all, return_shape=True)()
 
     def begin(self) -> Carry:
+        compile_together((self._make, ()), (self.advance, (lay_out(self.shapes(), self.shardings), self.counts[0])))
         return with_weights(self, self.init())
 
     @property

@@ -20,4 +20,8 @@ def compile_together(*calls: Call) -> None:
 
 def lay_out(shapes: PyTree, shardings: PyTree) -> PyTree:
     """Shapes of arrays that will lie on devices in this way."""
-    return jax.tree.map(lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where), shapes, shardings)
+
+    def one(x: Any, where: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where, weak_type=x.weak_type)
+
+    return jax.tree.map(one, shapes, shardings)
