@@ -216,7 +216,7 @@ def _prune(folder: Path, written: Path, keep: int) -> None:
 
 def _drop(path: Path, names: Collection[str]) -> None:
     """Replaces a checkpoint by itself without some of its leaves. One that is damaged stays as it is."""
-    temporary = path.with_name(path.name + ".tmp")
+    beside = path.with_name(f"{path.name}.tmp")
     with contextlib.suppress(OSError, RunError):  # costs disk space, not correctness
         with _open(path, sealed=False) as archive:
             manifest, entries = _read_manifest(path, archive), _entries(path, archive)
@@ -226,11 +226,11 @@ def _drop(path: Path, names: Collection[str]) -> None:
             arrays = {name: _as_stored(_read_array(archive, entry)) for name, entry in kept.items()}
         manifest["leaves"] = [entry._asdict() for entry in kept.values()]
         try:
-            sealed_archive.write(temporary, _MANIFEST, _to_json(manifest), arrays)
-            os.replace(temporary, path)
+            sealed_archive.write(beside, _MANIFEST, _to_json(manifest), arrays)
+            os.replace(beside, path)
             sync_folder(path.parent)
         finally:
-            _remove([temporary])
+            _remove([beside])
 
 
 def _remove(paths: Any) -> None:
