@@ -1,5 +1,7 @@
 """Makes the README that is published: links and pictures lead to the repository, as an index has no files beside it.
 
+Its BibTeX entry has the address, too.
+
 The address is `project.urls.Repository` of `pyproject.toml`, the one setting; hatchling calls this when it builds.
 """
 
@@ -10,6 +12,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 RELATIVE = r"(?!https?:|#)([^)\s\"]+)"
 LINK = re.compile(rf"(?<!!)(\]\(){RELATIVE}")
+ENTRY = re.compile(r"^(@software\{.*?)^\}$", re.DOTALL | re.MULTILINE)
 PICTURE = re.compile(rf"(!\[[^\]]*\]\(|\b(?:src|srcset)=\"){RELATIVE}")
 
 
@@ -28,4 +31,4 @@ def lead_to(text: str, repository: str) -> str:
     for i in range(0, len(parts), 2):
         shown = PICTURE.sub(rf"\1{repository}/raw/main/\2", parts[i])
         parts[i] = LINK.sub(rf"\1{repository}/blob/main/\2", shown)
-    return "".join(parts)
+    return ENTRY.sub(rf"\1  url     = {{{repository}}},\n}}", "".join(parts))

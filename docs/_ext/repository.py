@@ -3,8 +3,8 @@
 A page named in `BORROWED` has one line in this folder, which links to a file of the root; the site shows that file in
 its place. Links from any page to a borrowed file lead to that page. Other files of the repository are linked to
 `project.urls.Repository` of `pyproject.toml` if that is set; otherwise files are offered as downloads, and folders,
-which cannot be, lead to the page about benchmarks. Notebooks offer themselves as downloads, too. Pages that play an
-episode of the zoo are copied into the site.
+which cannot be, lead to the page about benchmarks. BibTeX entries get that address as their `url`. Notebooks offer
+themselves as downloads, too. Pages that play an episode of the zoo are copied into the site.
 """
 
 import json
@@ -25,6 +25,7 @@ BORROWED = {
 INSTEAD = {"README.md": "index.md"}
 REPLAYS = sorted((ROOT / "zoo").rglob("replay.html"))
 LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+ENTRY = re.compile(r"^(@software\{.*?)^\}$", re.DOTALL | re.MULTILINE)
 FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 
 
@@ -62,6 +63,11 @@ def rewrite_links(text: str, base: Path, page: Path, url: str | None) -> str:
     return "".join([*parts, LINK.sub(rewrite, text[end:])])
 
 
+def with_address(text: str, url: str | None) -> str:
+    """The text with the address of the repository in its BibTeX entries."""
+    return ENTRY.sub(rf"\1  url     = {{{url}}},\n}}", text) if url else text
+
+
 def read_source(app, name: str, source: list[str]) -> None:
     """Called by Sphinx with every page before it is parsed."""
     page = Path(app.env.doc2path(name))
@@ -72,7 +78,8 @@ def read_source(app, name: str, source: list[str]) -> None:
         text = borrowed.read_text() if borrowed.exists() else page.read_text()
         if not text.startswith("# "):
             text = page.read_text().partition("\n")[0] + "\n\n" + text  # a table alone: the page's own title
-        source[0] = rewrite_links(text, borrowed.parent, page, app.config.repository_url)
+        url = app.config.repository_url
+        source[0] = with_address(rewrite_links(text, borrowed.parent, page, url), url)
 
 
 def rewrite_notebook(text: str, page: Path, url: str | None) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -81,6 +82,26 @@ def test_a_policy_is_called_for_one_agent_or_many(spread):
     np.testing.assert_array_equal(bound, actions)
     allowed, _ = policy(views, legal=np.eye(5, dtype=bool)[np.full((5, 3), 2)])
     assert set(np.ravel(allowed).tolist()) == {2}
+
+
+def test_a_policy_goes_through_jit_and_vmap(spread):
+    policies = [spread.policy("agent", seed_index=seed) for seed in range(2)]
+    views = np.random.default_rng(0).normal(size=(3, 18)).astype(np.float32)
+    wanted = [policy(views)[0] for policy in policies]
+    traces = []
+
+    @jax.jit
+    def act(policy, views):
+        traces.append(policy.name)
+        return policy(views)[0]
+
+    for policy, actions in zip(policies, wanted, strict=True):
+        np.testing.assert_array_equal(act(policy, views), actions)
+    assert traces == ["agent"], "other weights are no other program"
+    both = jax.tree.map(lambda *leaves: jnp.stack(leaves), *policies)
+    np.testing.assert_array_equal(jax.vmap(act, in_axes=(0, None))(both, views), wanted)
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(policies[0])]
+    assert all(path.startswith(".params") for path in paths)
 
 
 def test_views_and_names_that_do_not_fit(spread):

@@ -2,7 +2,9 @@
 
 import dataclasses
 
+import gymnasium
 import jax.numpy as jnp
+import pettingzoo
 import pytest
 
 import shoal
@@ -119,6 +121,28 @@ def test_what_is_wrong_is_said(changes, words):
 def test_targets_that_are_none(target, words):
     with pytest.raises((OptionError, UnknownNameError), match=words):
         made(target)
+
+
+class Meet(pettingzoo.ParallelEnv):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (
+            lambda: gymnasium.make("CartPole-v1"),
+            r"a \w+ of gymnasium: .* shoal.train\('gymnasium:CartPole-v1', env=",
+        ),
+        (lambda: gymnasium.Env, r"the class Env of gymnasium: .* shoal.train\('gymnasium:my.module:ID', env="),
+        (Meet, r"a Meet of pettingzoo: .* shoal.train\('pettingzoo:tests.api.test_targets:Meet', env="),
+        (lambda: Meet, r"the class Meet of pettingzoo: .* shoal.train\('pettingzoo:tests.api.test_targets:Meet', env="),
+        (dict, r"@shoal.register\('my/world'\) .* got {}\. Environments of other libraries .* 'gymnasium:CartPole-v1'"),
+    ],
+)
+def test_an_environment_of_another_library_is_told_its_name(target, words):
+    with pytest.raises(OptionError, match=words):
+        made(target())
 
 
 def test_folders_that_are_no_runs(tmp_path, monkeypatch):

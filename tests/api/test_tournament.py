@@ -187,6 +187,15 @@ def test_a_population_plays_its_mixture_or_one_policy(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_match_says_who_has_no_probabilities_to_draw_by(pennies):
+    """PQN explores by the share of random actions that it trained with."""
+    sides = {"player_0": pennies[0], "player_1": pennies[1]}
+    with pytest.warns(UserWarning, match=r"'player_1' \(PQN\) play their best action, but for the noise") as told:
+        shoal.match(sides, episodes=4, explore=True)
+    assert [str(one.message).partition(":")[0] for one in told] == ["b"], "A2C has them"
+    shoal.match(sides, episodes=4)
+
+
 def test_an_exploiter_finds_what_there_is_to_find(pennies):
     """Greedy play of pennies is a pure strategy: one player has won already, the other one gains 2 by changing."""
     found = shoal.tournament([pennies[0], "random"], 64, exploit_steps=20_000, devices=1)
@@ -208,8 +217,8 @@ def test_the_commands_of_the_page_run(pennies, spread, tmp_path, monkeypatch, ca
     assert len(commands()) >= 8
     for line in commands():
         words = [word.strip("'") for word in line.partition("  #")[0].split()]
-        told = pytest.warns(UserWarning, match="runs/b: .*best action instead of sampling")  # PQN has no probabilities
-        with told if {"tournament", "runs/b", "--explore"} <= {*words} else contextlib.nullcontext():
+        told = pytest.warns(UserWarning, match="runs/b: .* play their best action")  # PQN has no probabilities
+        with told if "--explore" in words and "runs/b" in line else contextlib.nullcontext():
             assert main(words) == 0, (line, capsys.readouterr().err)
     assert (tmp_path / "cup" / "tournament.html").is_file()
     [block] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -170,3 +170,51 @@ def test_uses_of_one_step_have_different_keys():
 def test_sizes_must_be_positive():
     with pytest.raises(OptionError, match="num_envs must be greater than 0, got 0"):
         Vectorised(Countdown(), 0)
+
+
+class Car(Countdown):
+    """As `Countdown`, with numbers for actions."""
+
+    @property
+    def groups(self):
+        return {"a": shoal.Group(1, shoal.Box((2,)))}
+
+    def step(self, key, state, actions, params):
+        return super().step(key, state, {"a": actions["a"].sum(-1)}, params)
+
+
+@pytest.mark.parametrize(
+    ("env", "actions", "said"),
+    [
+        (
+            Countdown(),
+            jnp.ones((3, 2), jnp.int32),
+            r"dict with an array for each group: 'a': int32 \[3, 2\]; got int32",
+        ),
+        (Countdown(), {}, "got the groups none"),
+        (Countdown(), {"b": jnp.ones((3, 2), jnp.int32)}, r"'a': int32 \[3, 2\]; got the groups 'b'"),
+        (Countdown(), {"a": [[1, 1]] * 3}, r"'a' must be int32 \[3, 2\], by copy and agent; got a list"),
+        (Countdown(), {"a": jnp.ones(2, jnp.int32)}, r"got int32 \[2\]. These are the actions of one copy"),
+        (Countdown(), {"a": jnp.ones((2, 3), jnp.int32)}, "first axis is of the 3 copies, the second of the 2 agents"),
+        (Countdown(), {"a": jnp.ones((3, 2))}, r"for Discrete\(n=2\); got float32 \[3, 2\]. Convert it with .astype"),
+        (Car(), {"a": jnp.ones((3, 1, 2), jnp.int32)}, r"must be float32 \[3, 1, 2\].*got int32"),
+        (Car(), {"a": jnp.ones((3, 2))}, r"Its one agent has an axis, too"),
+    ],
+)
+def test_actions_that_do_not_fit_are_refused_in_words(env, actions, said):
+    envs = Vectorised(env, 3)
+    worlds = jax.eval_shape(envs.reset, jax.random.key(0))
+    with pytest.raises(OptionError, match=said):
+        jax.eval_shape(lambda worlds: envs.step(worlds, actions), worlds)
+
+
+def test_what_is_no_worlds_is_refused():
+    with pytest.raises(OptionError, match="worlds must be what reset or the last step returned"):
+        Vectorised(Countdown(), 3).step(jax.random.key(0), ONES)
+
+
+def test_other_integers_and_floats_of_actions_are_taken():
+    envs, key = Vectorised(Countdown(), 3), jax.random.key(0)
+    envs.step(envs.reset(key), {"a": np.ones((3, 2), np.int64)})
+    envs, worlds = Vectorised(Car(), 3), Vectorised(Car(), 3).reset(key)
+    envs.step(worlds, {"a": jnp.ones((3, 1, 2), jnp.bfloat16)})

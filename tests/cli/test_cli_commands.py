@@ -154,6 +154,9 @@ def test_the_devices_that_are_named_are_those_in_use(shoal, world, tmp_path):
 
 
 def test_evaluations_and_the_best_checkpoint_are_told(shoal, world, tmp_path):
+    """Of hunters and prey that are said to cooperate: else their sum has no best."""
+    text, world = world.read_text(), tmp_path / "cooperative.py"
+    world.write_text(text.replace('kind: ClassVar[str] = "mixed"', 'kind: ClassVar[str] = "cooperative"'))
     more = ("--eval-every", "32", "--eval-episodes", "4", "--checkpoint-every", "32", "--keep-checkpoints", "9")
     run = tmp_path / "run"
     outcome = shoal("train", "test/tiny", "--import", world, "--run-dir", run, *SMALL, *more, "--json")

@@ -12,6 +12,7 @@ from shoal.cli.help import LINES, SHOWN
 from shoal.cli.inventory import command_options
 from shoal.cli.run_options import TrainOptions
 from shoal.cli.targets import parse_target
+from shoal.cluster.run import Cluster
 
 from .conftest import assert_refused
 
@@ -152,6 +153,21 @@ def test_spellings_with_z_are_understood(shoal):
     assert_refused(shoal("train", "demo", "--sizes", "3"), "unknown option --sizes")
 
 
+def test_a_dry_run_refuses_what_the_run_would_refuse_on_a_cluster(shoal, tmp_path, monkeypatch):
+    """Nothing is joined or started for it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Cluster, "_join", None)
+    small = ("train", "matrix/stag_hunt", "--cluster", "auto", "--dry-run")
+    told = shoal(*small, "--recipe", "sync", "--actors", "2")
+    assert told.code == 0, told.err
+    assert "# on a cluster, sync: 2 actors" in told.out
+    assert "# on a cluster, sync: " in shoal(*small, "--algo", "a2c").out, "the recipe that a run would have"
+    assert_refused(shoal(*small, "--recipe", "apex"), "apex")
+    assert_refused(shoal(*small, "--actors", "3"), "multiple of the number of actors, 3")
+    assert_refused(shoal(*small, "--num-seeds", "2"), "a cluster run has one seed")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_unknown_target_is_not_answered_with_a_hundred_names(shoal):
     outcome = shoal("train", "xyzzyq")
     assert_refused(outcome, "unknown world or preset 'xyzzyq'", "`shoal envs` and `shoal presets` list all")
@@ -169,7 +185,7 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(shoal, tmp_path, m
     assert settings["learners"]["agent"]["algorithm"]["name"] == "a2c"
     assert "checkpoints" not in "".join(line for line in told.out.splitlines() if line.startswith("#"))
     replayed = shoal("train", "mpe/simple_spread", "--algo", "vdn", "--dry-run").out
-    assert "# checkpoints with their replays: about " in replayed
+    assert re.search("# the newest checkpoint: about .* with its replay, which older ones and the best lose", replayed)
     seeded = shoal("train", "matrix/stag_hunt", "--dry-run").out
     assert "# seed 3 is the preset's own: --seed N takes another" in seeded
     assert "preset's own" not in shoal("train", "matrix/stag_hunt", "--seed", "4", "--dry-run").out

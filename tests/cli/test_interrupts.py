@@ -165,14 +165,14 @@ def test_ctrl_c_while_modules_are_imported(module):
 
 
 def test_programs_compiled_one_after_the_other_count_on(capsys, monkeypatch):
-    """A run compiles several programs, with moments between them: the seconds told go on."""
+    """A run compiles several programs, with moments between them or with work: the seconds told go on."""
     watch, compiling = interrupts._Watch(-1), [True]
     monkeypatch.setattr(interrupts, "is_compiling", lambda: compiling[0])
     for now in range(61):
         compiling[0] = now not in (14, 15) and not 30 < now < 40
         watch.look(float(now))
     counted = [int(line.split()[2]) for line in capsys.readouterr().err.splitlines()]
-    assert counted == [10, 20, 30, 10, 20]  # those after ten seconds are another's
+    assert counted == [10, 20, 30, 40, 50]  # without the ten seconds between two programs
 
 
 def test_small_programs_between_slow_updates_are_not_spoken_of(capsys, monkeypatch):

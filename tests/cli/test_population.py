@@ -14,6 +14,8 @@ from shoal.algorithms import PPO
 from shoal.cli import main
 from shoal.games.exploitability import expected
 from shoal.games.payoff import PayoffTable
+from shoal.human.calls import line_up
+from shoal.human.game import Game as PlayedGame
 from shoal.networks.torsos import Network
 from shoal.populations.bank import Member
 from shoal.populations.game import Game
@@ -232,3 +234,25 @@ def test_what_is_not_a_population(shoal, trained, tmp_path, exact):
     stopped = shutil.copytree(exact, tmp_path / "stopped")
     shutil.rmtree(stopped / "checkpoints")
     assert_refused(shoal("population", stopped), "no checkpoint yet", "shoal resume")
+
+
+def test_a_person_plays_against_the_mixtures(learnt):
+    """A policy is drawn for every episode, and only of those with weight; it stays for the episode."""
+    lineup = line_up(None, learnt)
+    assert lineup.told["iterations"] == 2
+    game, drawn = PlayedGame(lineup.setup, lineup.policies, ("player", 0)), []
+    for seed in range(24):
+        game.begin(seed)
+        drawn.append(int(game.view.memory["player_1"].index[0, 0]))
+        while not game.over:
+            game.step()
+            assert int(game.view.memory["player_1"].index[0, 0]) == drawn[-1]
+    assert set(drawn) == {0, 2}, "weights are 0.25, 0, 0.75"
+    assert drawn.count(2) > drawn.count(0)
+
+
+def test_playing_a_population_refuses_what_it_does_not_have(shoal, learnt, exact):
+    assert_refused(shoal("play", learnt, "--checkpoint", "best"), "checkpoint must be left out: a population plays")
+    assert_refused(shoal("play", learnt, "--opponent", "player[1]=random"), "opponent must be left out")
+    assert_refused(shoal("play", "pong", "--against", learnt), "was trained in cards/kuhn, not in pong")
+    assert_refused(shoal("play", exact), "exact responses")

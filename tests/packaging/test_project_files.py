@@ -1,6 +1,7 @@
 """Files that describe the project: they can be parsed, agree about the version, and lead to files that exist."""
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -58,3 +59,16 @@ def test_the_address_stands_in_one_place():
     (address,) = PROJECT["urls"].values()
     files = [ROOT / page for page in PAGES] + [ROOT / "CITATION.cff", *(ROOT / ".github").rglob("*.yml")]
     assert not [file for file in files if address in file.read_text()]
+
+
+def test_bibtex_has_the_address_where_it_is_published():
+    """In the repository it has none: there, it would be a second place."""
+    pytest.importorskip("hatchling", reason="hatchling is not installed: pip install hatchling")
+    (address,) = PROJECT["urls"].values()
+    with_address = runpy.run_path(str(ROOT / "docs/_ext/repository.py"))["with_address"]
+    lead_to = runpy.run_path(str(ROOT / "hatch_build.py"))["lead_to"]
+    for publish, page in ((lead_to, "README.md"), (with_address, "docs/project/citing.md")):
+        text = publish((ROOT / page).read_text(), address)
+        entry = text.partition("@software{")[2].partition("\n}")[0].splitlines()
+        assert entry[-1] == f"  url     = {{{address}}},"
+        assert entry[-2].startswith("  version = ")

@@ -21,6 +21,7 @@ from shoal.testing import _agreement, check_env
 from shoal.testing._declarations import check_declarations
 from shoal.testing.probes import Memory
 from shoal.testing.report import Findings, Report
+from shoal.testing.structure import check_structure
 
 
 @struct.dataclass
@@ -639,6 +640,33 @@ def test_what_may_be_meant_is_only_warned_of(env, kind, words):
     assert [finding.kind for finding in report.warnings] == [kind]
     assert words in str(report)
     assert "Warning: " in str(report)
+
+
+def numpy_reset(self, key, params):
+    return Line.reset(self, key, params).replace(x=jnp.asarray(np.random.normal(size=2).astype(np.float32)))
+
+
+@pytest.mark.parametrize(
+    ("env", "where"),
+    [
+        (world(reset=random_reset), "reset"),
+        (world(reset=numpy_reset), "reset"),
+        (stepping(random_step), "step"),
+        (stepping(count_calls), "step"),
+    ],
+)
+def test_the_short_check_finds_what_is_drawn_while_tracing(env, where):
+    """Else the numbers of one draw are constants of the whole run."""
+    found = check_structure(env)
+    assert [(one.kind, one.where) for one in found.problems] == [("hidden state", where)]
+    assert "traced twice" in found.problems[0].what
+
+
+def test_the_short_check_finds_no_fault_with_constants_and_keys():
+    assert not check_structure(Line()).problems
+    drawn = world(reset=lambda self, key, params: Line.reset(self, jax.random.fold_in(jax.random.key(3), 1), params))
+    assert not check_structure(drawn).problems
+    assert [one.kind for one in check_structure(stepping(leak)).problems] != []
 
 
 def test_all_problems_are_listed_at_once_with_what_to_do():

@@ -586,3 +586,38 @@ def test_sigkill_at_any_moment_leaves_a_loadable_latest(tmp_path):
     assert result.returncode == 0, result.stderr
     assert int(result.stdout.split()[1]) > 25
     assert len(list(tmp_path.glob("step-*.npz.tmp"))) <= 1
+
+
+def test_older_checkpoints_lose_what_only_the_newest_has(tmp_path):
+    first = checkpoint.save(tmp_path, 1, small_tree(1.0), {"update": 1})
+    second = checkpoint.save(tmp_path, 2, small_tree(2.0), {"update": 2}, newest_only={"n"})
+    assert checkpoint.stored_names(first) == {"w"}
+    assert checkpoint.stored_names(second) == {"w", "n"}
+    assert checkpoint.read_meta(first) == {"update": 1}
+    assert_same_bits(checkpoint.load(first, {"w": small_tree()["w"]}), {"w": small_tree(1.0)["w"]})
+
+
+def test_an_older_checkpoint_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+    """A full disk, while one is written without a leaf: the old file is whole, and nothing half-written is left."""
+    first = checkpoint.save(tmp_path, 1, small_tree(), {})
+    content, write = first.read_bytes(), sealed_archive.write
+
+    def fills_up(path, *rest):
+        if path.name.startswith(first.name):
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, *rest)
+
+    monkeypatch.setattr(sealed_archive, "write", fills_up)
+    second = checkpoint.save(tmp_path, 2, small_tree(), {}, newest_only={"n"})
+    assert first.read_bytes() == content
+    assert sorted(tmp_path.iterdir()) == [first, second]
+
+
+def test_a_damaged_older_checkpoint_is_not_made_whole(tmp_path):
+    first = checkpoint.save(tmp_path, 1, small_tree(), {})
+    content = bytearray(first.read_bytes())
+    content[content.index(small_tree()["w"].tobytes())] ^= 1
+    first.write_bytes(content)
+    checkpoint.save(tmp_path, 2, small_tree(), {}, newest_only={"n"})
+    assert first.read_bytes() == content

@@ -65,3 +65,20 @@ def test_one_episode_a_copy_and_none_twice(setup):
     luck = found.returns["lucky"] / found.lengths
     assert luck.max() < 1
     assert len(np.unique(luck)) == 32
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "has_best"),
+    [
+        ("cooperative", {"left": 1, "right": 1}, True),
+        ("mixed", {"left": 1, "right": 1}, False),
+        ("mixed", {"all": 3}, True),
+        ("competitive", {"left": 1, "right": 1}, False),
+        ("competitive", {"all": 3}, False),
+    ],
+)
+def test_there_is_a_best_only_where_all_have_one_aim(kind, sizes, has_best):
+    """The sum of several sides' returns says nothing, unless they are said to cooperate."""
+    world = type("World", (Env,), {"kind": kind, "groups": {name: Group(n, Discrete(2)) for name, n in sizes.items()}})
+    found = module.Evaluation({name: np.ones(4) for name in sizes}, np.ones(4))
+    assert (found.better_return(None, world()) is not None) == has_best

@@ -1,13 +1,15 @@
 """What the loop does besides updates: evaluation, the best checkpoint, older ones, and more training of a run."""
 
+import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
 from tests.worlds.bandit import Bandit
 
 from shoal import register
-from shoal.algorithms import PPO
+from shoal.algorithms import DQN, PPO
 from shoal.core.errors import OptionError, RunError
 from shoal.networks.torsos import Network
 from shoal.training import checkpoint
@@ -68,6 +70,44 @@ def test_older_checkpoints_are_kept_as_asked_and_can_be_named(tmp_path):
         load_policies(tmp_path / "run", which="99")
     with pytest.raises(RunError, match=r"has no best checkpoint: .*--eval-every"):
         load_policies(tmp_path / "run", which="best")
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory):
+    """A finished run with a replay: three checkpoints, and the best one."""
+    register("loop/bandit")(Bandit)
+    learner = Learner(DQN(buffer_size=64, warm_up=16, batch_size=8, network=Network(hidden=(4,))))
+    folder = tmp_path_factory.mktemp("runs") / "replayed"
+    tried = dataclasses.replace(experiment(eval_every=64, eval_episodes=2), learners={"learner": learner})
+    run(tried, folder, on=Local(devices=1), checkpoint_every=64)
+    return folder
+
+
+def test_only_the_newest_checkpoint_has_the_replay(replayed):
+    kept = checkpoint.steps(replayed / "checkpoints")
+    best = checkpoint.latest(replayed / "best")
+    having = [any("/replay/" in name for name in checkpoint.stored_names(path)) for path in (*kept.values(), best)]
+    assert having == [False, False, True, False]
+    _, oldest, meta = load_policies(replayed, which=min(kept))
+    assert meta["update"] == min(kept)
+    assert load_policies(replayed, which="best")[1].keys() == oldest.keys()
+    arrays = [checkpoint.read_arrays(path) for path in kept.values()]
+    rest = {name for name in arrays[-1] if "/replay/" not in name}
+    assert set(arrays[0]) == set(arrays[1]) == rest
+
+
+def test_resuming_without_the_replay_is_said(replayed, tmp_path):
+    """The newest checkpoint is lost: the run goes on from the one before, and fills a replay again."""
+    folder = tmp_path / "run"
+    shutil.copytree(replayed, folder)
+    checkpoint.latest(folder / "checkpoints").unlink()
+    before = checkpoint.latest(folder / "checkpoints")
+    with pytest.warns(UserWarning, match=r"has no replay: only the newest checkpoint .* an empty replay"):
+        result = resume(folder, on=Local(devices=1))
+    assert result.update == 8
+    updates = 8 - checkpoint.read_meta(before)["update"]
+    arrays = checkpoint.read_arrays(checkpoint.latest(folder / "checkpoints"))
+    assert arrays["learners/learner/replay/written"] == 4 * updates
 
 
 def test_checkpoints_by_env_steps(tmp_path):

@@ -68,6 +68,16 @@ def test_curves_replays_and_kept_episodes_are_chosen(root, tmp_path, capsys):
     assert [run["scenes"] for run in without["runs"]] == [[], []]
 
 
+def test_groups_have_their_names_and_are_judged_where_asked(root, tmp_path):
+    """As by `shoal compare --label --at`."""
+    runs = [root / name for name in ("spread_ippo_1", "spread_mappo_1")]
+    by = ["--by", "run", "--at", "64k", "--label", "spread_ippo_1=Alone"]
+    assert main(["ui", *map(str, runs), "--export", str(tmp_path / "report.html"), *by]) == 0
+    found = _report(tmp_path / "report.html")["comparison"]
+    assert found["groups"] == ["Alone", "spread_mappo_1"]
+    assert found["judged"] == compare_runs(runs, by="run", at=64_000).judged
+
+
 def test_a_page_is_made_of_every_line_of_a_long_run(root, tmp_path, monkeypatch):
     """To the digit what `shoal.compare` finds; the live page is content with points of it, and says so."""
     runs = [root / name for name in ("spread_ippo_1", "spread_mappo_1")]
@@ -101,6 +111,10 @@ def test_a_page_is_made_of_every_line_of_a_long_run(root, tmp_path, monkeypatch)
         (["--export", "x.html", "GOOD", "--curve", "entropy/agnet"], "entropy/agent"),
         (["--export", "x.html", "GOOD", "--replay", "BROKEN"], "is not in the page"),
         (["--curve", "return"], "--curve is for the page of --export"),
+        (["--label", "ppo=IPPO"], "--label is for the page of --export"),
+        (["--export", "x.html", "GOOD", "--label", "ppo"], "--label must be GROUP=TEXT"),
+        (["--export", "x.html", "GOOD", "--label", "nobody=IPPO"], "nobody"),
+        (["--export", "x.html", "GOOD", "--at", "soon"], "--at must be 'end' or a number of env steps"),
         (["--scenes"], "--scenes is for the page of --export"),
         (["FILE"], "is not a folder"),
     ],

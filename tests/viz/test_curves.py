@@ -10,6 +10,7 @@ import shoal
 from shoal.core.errors import OptionError, ShoalError
 from shoal.viz import curves, draw_curves
 from shoal.viz.palette import INK, PALETTE, colours_of, scene_colours
+from shoal.viz.plot import Band, plot_curves
 
 
 def _rows(count: int, seeds: int = 0) -> list[dict]:
@@ -184,3 +185,11 @@ def test_more_metrics_than_a_picture_holds_are_refused(tmp_path):
     row = {"env_steps": 1} | {f"x{i}": 1.0 for i in range(513)}
     with pytest.raises(OptionError, match="rows must be of at most 512 metrics, got 513"):
         draw_curves(tmp_path / "curves.png", [row], title="t")
+
+
+def test_a_pdf_of_new_axes_has_no_fonts_of_type_3(tmp_path):
+    axes = plot_curves({"mine": Band(np.arange(3), np.arange(3.0))}, title="mine")
+    axes.figure.savefig(tmp_path / "mine.pdf")
+    content = (tmp_path / "mine.pdf").read_bytes()
+    assert b"/Type3" not in content
+    assert b"/CIDFontType2" in content

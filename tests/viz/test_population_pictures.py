@@ -1,5 +1,6 @@
 """Pictures of a population: the numbers on the page are those of the table, and every panel is drawn."""
 
+import contextlib
 import copy
 import json
 import re
@@ -11,6 +12,8 @@ from test_replay_page import browser  # noqa: F401  # a fixture: one page of a h
 
 from shoal.core.errors import OptionError
 from shoal.viz import draw_population, write_population
+from shoal.viz import population as pictures
+from shoal.viz.curves import drawing
 from shoal.viz.population import mixtures_over_time, shown_table
 
 BLUE, ORANGE = "#2f6fde", "#ec7a2c"
@@ -133,6 +136,31 @@ def test_a_picture(tmp_path):
     tall = matplotlib.image.imread(path).shape[0]
     draw_population(path, population(behaviour=None), title="Kuhn")
     assert matplotlib.image.imread(path).shape[0] < tall  # a map of distances for each player needs a row more
+
+
+def test_no_legend_lies_over_what_is_drawn(tmp_path, monkeypatch):
+    """Also on a logarithmic scale, and with bars as high as the panel."""
+    figures = []
+
+    @contextlib.contextmanager
+    def kept(*args, **options):
+        with drawing(*args, **options) as figure:
+            figures.append(figure)
+            yield figure
+
+    monkeypatch.setattr(pictures, "drawing", kept)
+    steep = population(mixtures={"one": [1.0, 0.0], "two": [1.0, 0.0, 0.0]})
+    for data in (steep, population(history=[{"iteration": 1, "gain": [2.0, 1.0]}], alpha_rank=None)):
+        draw_population(tmp_path / "population.png", data, title="Kuhn")
+    panels = [axes for figure in figures for axes in figure.axes if axes.get_legend()]
+    assert len(panels) == 6
+    assert {axes.get_yscale() for axes in panels} == {"linear", "log"}
+    for axes in panels:
+        low = axes.get_legend().get_window_extent().y0
+        points = [axes.transData.transform(line.get_xydata()) for line in axes.lines]
+        points += [axes.transData.transform(dots.get_offsets()) for dots in axes.collections]
+        points += [bar.get_window_extent().get_points() for bar in axes.patches]
+        assert max(found[:, 1].max() for found in points) <= low, axes.get_title(loc="left")
 
 
 @pytest.mark.parametrize("oracle", ["learned", "exact"])

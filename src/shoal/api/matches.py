@@ -9,6 +9,7 @@ import numpy as np
 
 from shoal.api.changes import as_whole
 from shoal.api.entrants import Entrant, Given, check_same_world, find_entrant
+from shoal.api.run import Run
 from shoal.api.seats import seat_sides
 from shoal.api.targets import attributed_to
 from shoal.api.words import names_arguments
@@ -16,6 +17,7 @@ from shoal.batching.regroup import dealt_seats, seat_rewards, sum_rewards, unwra
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, require
 from shoal.games.cross_table import is_zero_sum
+from shoal.populations.behaviour import warn_of_greedy_play
 from shoal.training.devices import prepare_jax
 from shoal.training.evaluate import Evaluation, Evaluator
 from shoal.training.host_stages import TIMEOUT
@@ -119,6 +121,8 @@ def match(
     prepare_jax()
     entrants = _seat_entrants(players)
     experiment = check_same_world(list(entrants.values()), "shoal.match")
+    if explore:
+        _warn_of_greedy_play(entrants)
     with attributed_to(experiment.env, "the match"):
         found, sides = [], {}
         evaluator = None
@@ -148,6 +152,13 @@ def _seat_entrants(players: Any) -> dict[str, Entrant]:
             f"({', '.join(known)}). Say who plays what: {known[0]}=RUN, or seats such as {known[0]}[0]=RUN."
         )
     return dict(zip(known, found, strict=True))
+
+
+def _warn_of_greedy_play(entrants: Mapping[str, Entrant]) -> None:
+    """A population's policies act as they do in it, whatever `explore` says."""
+    runs = {one.name: one.source.experiment.setup for one in entrants.values() if isinstance(one.source, Run)}
+    for name, setup in runs.items():
+        warn_of_greedy_play(name, setup.algorithms, "play their best action, but for the noise that they trained with")
 
 
 def _seeds(entrants: Mapping[str, Entrant], seed_index: Any) -> list[int]:

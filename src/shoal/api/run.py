@@ -267,12 +267,15 @@ class Replay:
         )
 
 
+@jax.tree_util.register_pytree_with_keys_class
 @dataclasses.dataclass(frozen=True, repr=False, eq=False)
 class Policy:
     """A trained policy: `action, memory = policy(view)`, for one agent, or for many at once.
 
     Views may have any number of axes in front of those of one agent, such as `[environments, agents]`; actions and
     memory have the same. The memory of one step is handed to the next; None at the start of an episode.
+
+    It is a pytree of its weights, so it goes through `jit` and `vmap` as an argument; all else about it is static.
     """
 
     name: str
@@ -311,6 +314,16 @@ class Policy:
 
         return jax.jit(act, static_argnames=("explore", "axes"))
 
+    def tree_flatten_with_keys(self) -> tuple[Any, Any]:
+        """The weights, and what is static, in a form that can be hashed."""
+        static = self.name, self.algorithm, _hashable(self.shape), _hashable(self.state)
+        return ((jax.tree_util.GetAttrKey("params"), self.params),), static
+
+    @classmethod
+    def tree_unflatten(cls, static: Any, children: Any) -> "Policy":
+        name, algorithm, *trees = static
+        return cls(name, algorithm, *children, *(jax.tree.unflatten(form, leaves) for leaves, form in trees))
+
     def _leading_axes(self, view: PyTree) -> tuple[int, ...]:
         shapes = jax.tree.structure(self.shape, is_leaf=_is_shape)
         if jax.tree.structure(view) != shapes:
@@ -330,6 +343,11 @@ class Policy:
 
     def __repr__(self) -> str:
         return f"Policy({self.name!r}, views of shape {self.shape})"
+
+
+def _hashable(tree: PyTree) -> tuple[Any, Any]:
+    leaves, form = jax.tree.flatten(tree, is_leaf=_is_shape)
+    return tuple(leaves), form
 
 
 def _is_shape(node: Any) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.api.changes import change_algorithm, change_options, freeze_learners, give_weights
+from shoal.api.object_targets import no_target
 from shoal.api.settings import SUFFIXES, read_experiment
 from shoal.core.algorithm import Algorithm
 from shoal.core.env import Env
@@ -83,8 +84,8 @@ def find_experiment(target: Target, env_options: Mapping[str, Any] | None = None
         return target
     if isinstance(target, Env) or (isinstance(target, type) and issubclass(target, Env)):
         return _of_world(target)
-    kinds = "the name of a preset or a world, a run folder, a file of settings, a shoal.Experiment or a world"
-    require(isinstance(target, str | Path), "shoal", "target", target, kinds)
+    if not isinstance(target, str | Path):
+        raise no_target(target)
     if isinstance(target, str) and is_foreign(target):
         return foreign_experiment(target, env_options or {})
     if Path(target).suffix in SUFFIXES and not Path(target).is_dir() and str(target) not in targets():

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax.extend.core import Literal
 
+from shoal.batching.given_actions import check_actions
 from shoal.batching.masked import masked_map
 from shoal.batching.regroup import return_groups, sum_rewards
 from shoal.core import trees
@@ -94,9 +95,12 @@ class Vectorised:
     ) -> tuple[Worlds, Outcome, Ended]:
         """Steps every copy and begins a new episode where one ended.
 
-        keep_state: compute states before anything is made of them, see `trees.compute_once`.
+        actions: an array `[E, n, ...]` for each group, checked while this is traced. keep_state: compute states before
+        anything is made of them, see `trees.compute_once`.
         """
+        require(isinstance(worlds, Worlds), "Vectorised.step", "worlds", worlds, "what reset or the last step returned")
         count = worlds.first.shape[0]
+        check_actions(self.env.groups, count, actions)
         if worlds.keys is None:
             keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.STEP))(worlds.key)
         else:

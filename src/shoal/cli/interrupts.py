@@ -65,6 +65,7 @@ class _Watch:
         self.compiling_since: float | None = None
         self.paused_at: float | None = None  # or is compiling
         self.told_at = 0.0
+        self.told_before = 0.0  # seconds of compiling that were told of, of programs before this one
         self.pauses = 0.0  # seconds since then in which nothing was compiled
 
     def run(self) -> None:
@@ -126,10 +127,12 @@ class _Watch:
                 return
             self.told_at, self.pauses = self.told_at + COMPILING_SECONDS, 0.0
             if type(sys.stderr).__name__ != "FileProxy":  # a live table, which shows the time itself
-                tell(f"compiling ... {round(self.told_at - self.compiling_since)} s")
+                tell(f"compiling ... {round(self.told_before + self.told_at - self.compiling_since)} s")
 
     def _begin(self, now: float) -> None:
-        """A program is being made that has nothing to do with those before."""
+        """A program is being made that has nothing to do with those before; the seconds that were told go on."""
+        if self.compiling_since is not None:
+            self.told_before += self.told_at - self.compiling_since
         self.compiling_since = self.told_at = now
         self.pauses = 0.0
 

@@ -64,12 +64,21 @@ class Cluster:
             check_request(resumed, pool.workers, launcher.private)
         return dataclasses.replace(self, pool=pool, launcher=launcher)
 
+    def with_plan(self, experiment: Experiment) -> Self:
+        """Itself with a plan for a training: the default one if it has none. Refuses what cannot be trained by it.
+
+        Nothing is joined or started.
+        """
+        plan = self.plan or training.default_plan(experiment)
+        training.check(experiment, plan)
+        return dataclasses.replace(self, plan=plan)
+
     def _join_training(self, experiment: Experiment, resumed: Path | None) -> Self:
         known = training.plan_of(resumed) if resumed and not self.plan else None
         if resumed and not (self.plan or known):
             raise RunError(f"{resumed} was not begun on a cluster: go on with `{shell_command('resume', resumed)}`")
-        plan = self.plan or known or training.default_plan(experiment)
-        training.check(experiment, plan)
+        plan = dataclasses.replace(self, plan=self.plan or known).with_plan(experiment).plan
+        assert plan is not None
         launcher = self.launcher or self._join(training.needs(plan))
         if resumed:
             check_request(

@@ -22,7 +22,10 @@ class Env:
     """Base class of worlds. Subclasses are frozen dataclasses; every method is pure and written for one copy."""
 
     kind: ClassVar[str] = "mixed"
-    """cooperative, competitive or mixed: shown by `shoal envs`."""
+    """cooperative (the sum of all returns is what everybody wants), competitive or mixed.
+
+    It is shown by `shoal envs`, and runs of several sides keep a best checkpoint only where they cooperate.
+    """
 
     @property
     def groups(self) -> Mapping[str, Group]:

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shoal.api.population import Population
 from shoal.api.run import Run
 from shoal.api.seats import RANDOM, dealt_seats, find_seats, seat_policies
+from shoal.api.stored_runs import load
 from shoal.api.targets import Changes, Target, attributed_to, is_run, make_experiment, open_known
 from shoal.api.words import names_arguments
 from shoal.batching.regroup import unwrap_regrouped
@@ -24,6 +26,7 @@ from shoal.human.session import Session, check_fps
 from shoal.training.devices import prepare_jax
 from shoal.training.experiment import Experiment, Setup
 from shoal.training.run import load_policies, weights_sha256
+from shoal.training.run_kinds import PSRO, TRAINING, kind_of
 
 if TYPE_CHECKING:
     from shoal.human.server import Table
@@ -41,7 +44,7 @@ class Lineup:
 @names_arguments
 def play(
     target: Target,
-    against: str | Path | Run | None = None,
+    against: str | Path | Run | Population | None = None,
     *,
     seat: str | None = None,
     opponents: Mapping[str, str | Path] | None = None,
@@ -60,7 +63,8 @@ def play(
     """A person takes a seat in the browser: `shoal.play("pong", against="runs/x")`.
 
     target: a world or a preset, or the folder of a run, to play against itself. against: the run whose policies take
-    the other seats; left out, they play at random. checkpoint: "best" in evaluation, or that of an update. opponents:
+    the other seats, or the population whose mixtures do, a policy being drawn for every episode; left out, they play at
+    random. checkpoint: "best" in evaluation, or that of an update. opponents:
     who plays otherwise, by seats, a folder or "random". seat: such as `left` or `agent[1]`, by default the first.
     explore: opponents sample as in training. env: options of the world. fps: steps a second, 0: the world waits for
     you; by default as the world has it. seed: of the first episode, the next ones have the next. out: the file that
@@ -71,7 +75,7 @@ def play(
     """
     prepare_jax()
     if isinstance(target, str | Path) and against is None and is_run(target):
-        target, against = open_known(find_run(target)).experiment.env, target
+        target, against = experiment_of(target).env, target
     experiment = None if against is not None else make_experiment(target, Changes(env=env), "shoal.play")
     if against is not None:
         _check_same_world(target, against, env)
@@ -88,12 +92,16 @@ def play(
 
 def line_up(
     experiment: Experiment | None,
-    against: str | Path | Run | None,
+    against: str | Path | Run | Population | None,
     checkpoint: str | int | None = None,
     seed_index: int = 0,
     opponents: Mapping[str, str | Path] | None = None,
 ) -> Lineup:
     """Who plays: the policies of a run in its world or, without one, everybody at random in that of the experiment."""
+    if isinstance(against, str | Path) and kind_of(find_run(against)) == PSRO:
+        found = load(find_run(against))
+        assert isinstance(found, Population)
+        against = found
     others = {who: str(run) for who, run in (opponents or {}).items()}
     if against is None:
         assert experiment is not None
@@ -101,6 +109,11 @@ def line_up(
         if others:
             raise OptionError("--opponent is for seats that differ from those of a run: name it, --against RUN")
         return Lineup(experiment.setup, {}, {"run": RANDOM})
+    if isinstance(against, Population):
+        given = {"checkpoint": (checkpoint, None), "seed_index": (seed_index, 0), "opponent": (others, {})}
+        for name, (got, default) in given.items():
+            require(got == default, "play", name, got, "left out: a population plays its newest mixtures")
+        return _line_up_population(against)
     if isinstance(against, Run):
         require(checkpoint is None, "play", "checkpoint", checkpoint, "left out for a run that is loaded already")
         setup, trained, update = against.experiment.setup, against.of_seed(seed_index), against.update
@@ -114,6 +127,25 @@ def line_up(
     setup, policies = seat_policies(setup, trained, others, "--opponent")
     told = {"run": where, "updates": update, "seed_index": seed_index, "weights_sha256": weights_sha256(policies)}
     return Lineup(setup, policies, told | ({"others": others} if others else {}))
+
+
+def _line_up_population(population: Population) -> Lineup:
+    """Every player's mixture: `Opponents` draw a policy from it for every episode."""
+    side = population.side()
+    assert side.setup is not None
+    where = str(population.path) if population.path else "in memory"
+    told = {"run": where, "iterations": population.state.iteration, "weights_sha256": weights_sha256(side.policies)}
+    return Lineup(side.setup, side.policies, told)
+
+
+def experiment_of(run: str | Path | Run | Population) -> Experiment:
+    """The experiment whose world a run, or a population, plays; its world must be known."""
+    if isinstance(run, Run):
+        return run.experiment
+    if isinstance(run, Population):
+        return run.config.experiment
+    path = find_run(run)
+    return open_known(path, PSRO if kind_of(path) == PSRO else TRAINING).experiment
 
 
 def open_table(
@@ -172,9 +204,9 @@ def _server() -> Any:
         raise
 
 
-def _check_same_world(target: Target, against: str | Path | Run, env: Mapping[str, Any] | None) -> None:
+def _check_same_world(target: Target, against: str | Path | Run | Population, env: Mapping[str, Any] | None) -> None:
     """The world of a run is played as it was trained; refuses another, or other options."""
-    run = against.experiment if isinstance(against, Run) else open_known(find_run(against)).experiment
+    run = experiment_of(against)
     wanted = make_experiment(target, Changes(), "shoal.play").env
     check_world_of_run(run, wanted, env)
 

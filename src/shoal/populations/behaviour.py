@@ -23,14 +23,16 @@ def samples_actions(algorithm: Algorithm, explore: bool) -> TypeGuard[Stochastic
     return explore and supports(algorithm, Stochastic)
 
 
-def warn_of_greedy_play(who: str, algorithms: Mapping[str, Algorithm]) -> None:
-    """Names the policies that are to explore and play greedily all the same."""
+def warn_of_greedy_play(
+    who: str, algorithms: Mapping[str, Algorithm], does: str = "play their best action instead of sampling"
+) -> None:
+    """Names the policies that are to draw their actions and cannot. does: what they do instead."""
     greedy = {name: algorithm for name, algorithm in algorithms.items() if not samples_actions(algorithm, True)}
     if greedy:
         names = ", ".join(f"{name!r} ({type(algorithm).__name__})" for name, algorithm in greedy.items())
         warnings.warn(
-            f"{who}: policies of {names} play their best action instead of sampling, as their algorithm has no "
-            "action probabilities (shoal.core.algorithm.Stochastic)",
+            f"{who}: policies of {names} {does}, as their algorithm has no action probabilities "
+            "(shoal.core.algorithm.Stochastic)",
             stacklevel=3,
         )
 

@@ -12,6 +12,7 @@ from shoal.core.env import Env
 from shoal.core.types import PyTree
 from shoal.testing._declarations import strong
 from shoal.testing._explain import FAILED, attempt
+from shoal.testing._hidden_draws import HIDDEN_FIX
 from shoal.testing._programs import Programs, look, sample_actions
 from shoal.testing._shapes import Shapes, check_wide_types
 from shoal.testing._trees import difference, on_host, row
@@ -23,10 +24,6 @@ DEVICE_ROUNDING = 2e-3
 """Accelerators multiply matrices in reduced precision by default."""
 
 _NUM_STEPS = 3
-_HIDDEN_FIX = (
-    "Draw randomness from `key` only (not `random`, `numpy.random` or the clock), and keep everything that changes in "
-    "the state (not on `self`, in globals or in a `nonlocal`)"
-)
 
 
 def check_agreement(env: Env, shapes: Shapes, programs: Programs, key: jax.Array, findings: Findings) -> None:
@@ -68,7 +65,7 @@ def _twice(findings: Findings, method: str, function: Callable[..., Any], *args:
         return FAILED
     words = difference(on_host(first), on_host(second), method)
     if words:
-        findings.add("hidden state", method, f"called twice with the same arguments, {words}", _HIDDEN_FIX)
+        findings.add("hidden state", method, f"called twice with the same arguments, {words}", HIDDEN_FIX)
     return first
 
 

@@ -21,7 +21,7 @@ import os
 import re
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -49,11 +49,14 @@ _MOST_DIMENSIONS, _MOST_LENGTH = 32, 1 << 40
 _writing = threading.Lock()  # a run may save from a background thread and, on Ctrl-C, from its main thread
 
 
-def save(folder: Path, step: int, tree: PyTree, meta: dict[str, Any], keep: int = 3) -> Path:
+def save(
+    folder: Path, step: int, tree: PyTree, meta: dict[str, Any], keep: int = 3, newest_only: Collection[str] = ()
+) -> Path:
     """Writes `folder/step-<step>.npz` and returns its path; then all but the `keep` newest checkpoints are removed.
 
     Until the new file is complete and on disk under a temporary name, nothing already there is touched. If the disk
-    is full or the folder is not writable, the temporary file is removed and a `RunError` says so.
+    is full or the folder is not writable, the temporary file is removed and a `RunError` says so. newest_only: paths of
+    leaves that the older checkpoints lose once the new one is there; each of them is replaced atomically, too.
     """
     require(step >= 0, "checkpoint.save", "step", step, "0 or more")
     require(keep >= 1, "checkpoint.save", "keep", keep, "1 or more")
@@ -80,6 +83,9 @@ def save(folder: Path, step: int, tree: PyTree, meta: dict[str, Any], keep: int 
         finally:
             _remove([temporary])
         _prune(folder, path, keep)
+        for older in _checkpoints(folder):
+            if older != path and newest_only:
+                _drop(older, newest_only)
     return path
 
 
@@ -125,6 +131,17 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         return {name: _read_array(archive, entry) for name, entry in _entries(path, archive).items()}
 
 
+def leaf_names(tree: PyTree) -> set[str]:
+    """The paths of the leaves of a tree, as a checkpoint names them."""
+    return set(_flatten(tree))
+
+
+def stored_names(path: Path) -> set[str]:
+    """The paths of the leaves that a checkpoint has."""
+    with _open(path) as archive:
+        return set(_entries(path, archive))
+
+
 class _Entry(NamedTuple):
     """A leaf as the manifest describes it. `key` is the generator's name if the leaf is a typed PRNG key."""
 
@@ -156,9 +173,13 @@ def _manifest(leaves: dict[str, Any], meta: dict[str, Any]) -> bytes:
         "meta": meta,
     }
     try:
-        return json.dumps(content, indent=1, allow_nan=False).encode()
+        return _to_json(content)
     except (TypeError, ValueError) as error:
         raise OptionError(f"checkpoint.save: meta must be plain JSON (no arrays, no NaN): {error}") from error
+
+
+def _to_json(manifest: dict[str, Any]) -> bytes:
+    return json.dumps(manifest, indent=1, allow_nan=False).encode()
 
 
 def _describe(name: str, leaf: Any) -> _Entry:
@@ -172,8 +193,11 @@ def _describe(name: str, leaf: Any) -> _Entry:
 
 def _to_host(leaves: dict[str, Any]) -> dict[str, np.ndarray]:
     raw = {name: jax.random.key_data(leaf) if is_key(leaf) else leaf for name, leaf in leaves.items()}
-    arrays = {name: np.asarray(leaf) for name, leaf in jax.device_get(raw).items()}
-    return {name: array.view(sealed_archive.storage_dtype(array.dtype)) for name, array in arrays.items()}
+    return {name: _as_stored(np.asarray(leaf)) for name, leaf in jax.device_get(raw).items()}
+
+
+def _as_stored(array: np.ndarray) -> np.ndarray:
+    return array.view(sealed_archive.storage_dtype(array.dtype))
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -190,6 +214,25 @@ def _prune(folder: Path, written: Path, keep: int) -> None:
     _remove(others[: max(0, len(others) - keep + 1)])
 
 
+def _drop(path: Path, names: Collection[str]) -> None:
+    """Replaces a checkpoint by itself without some of its leaves. One that is damaged stays as it is."""
+    beside = path.with_name(f"{path.name}.tmp")
+    with contextlib.suppress(OSError, RunError):  # costs disk space, not correctness
+        with _open(path, sealed=False) as archive:
+            manifest, entries = _read_manifest(path, archive), _entries(path, archive)
+            kept = {name: entry for name, entry in entries.items() if name not in names}
+            if len(kept) == len(entries):
+                return
+            arrays = {name: _as_stored(_read_array(archive, entry)) for name, entry in kept.items()}
+        manifest["leaves"] = [entry._asdict() for entry in kept.values()]
+        try:
+            sealed_archive.write(beside, _MANIFEST, _to_json(manifest), arrays)
+            os.replace(beside, path)
+            sync_folder(path.parent)
+        finally:
+            _remove([beside])
+
+
 def _remove(paths: Any) -> None:
     for path in paths:
         with contextlib.suppress(OSError):  # a leftover file costs disk space, not correctness
@@ -197,11 +240,11 @@ def _remove(paths: Any) -> None:
 
 
 @contextlib.contextmanager
-def _open(path: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive of a checkpoint; what is wrong with it is a `RunError` that says what to do."""
+def _open(path: Path, sealed: bool = True) -> Iterator[zipfile.ZipFile]:
+    """The archive of a checkpoint; what is wrong with it is a `RunError` that says what to do. sealed: see there."""
     try:
         check_folder(path.parent)
-        with sealed_archive.open_archive(path) as archive:
+        with sealed_archive.open_archive(path, sealed) as archive:
             yield archive
     except DamagedError as error:
         raise _damage_error(path) from error

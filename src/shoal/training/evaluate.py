@@ -93,11 +93,19 @@ class Evaluation:
     def better_return(self, best: float | None, env: Env) -> float | None:
         """The mean return, if it is greater than the best so far (None: of none).
 
-        Never where players compete, as the sum of their returns means nothing.
+        Never where `have_one_aim` is False, as the sum of all returns means nothing there.
         """
         mean = float(np.mean(self.total_mean_return))
-        better = env.kind != "competitive" and math.isfinite(mean) and (best is None or mean > best)
+        better = have_one_aim(env) and math.isfinite(mean) and (best is None or mean > best)
         return mean if better else None
+
+
+def have_one_aim(env: Env) -> bool:
+    """Whether the sum of all returns is what everybody wants: in a cooperative world, or one of a single side.
+
+    In a mixed world of several sides, as in a competitive one, what one side gains may be what another loses.
+    """
+    return env.kind == "cooperative" or (env.kind == "mixed" and len(return_groups(env)) == 1)
 
 
 def evaluate(

@@ -37,7 +37,7 @@ from shoal.core.types import PyTree
 from shoal.ops.devices import after, largest_over_devices, sum_over_devices
 from shoal.ops.kernels.choices import record_choices
 from shoal.ops.replay import is_replay, num_bytes
-from shoal.training import checkpoint, nan_guard, records
+from shoal.training import nan_guard, records
 from shoal.training.devices import AXIS, make_mesh, make_mesh_of_hosts, place
 from shoal.training.experiment import Experiment, Setup
 from shoal.training.kernel_use import describe_kernels
@@ -46,6 +46,7 @@ from shoal.training.memory import Need, device_bytes, largest, need_of, on_host,
 from shoal.training.program import MAX_UPDATES, CompiledProgram, Tally, Watched
 from shoal.training.run import check_weights, weights_from
 from shoal.training.side_by_side import compile_together, lay_out
+from shoal.training.stored_replays import load_with_replays
 
 REPLAY_SHARE = 0.8
 """Share of a device's memory that replays may take: worlds, weights and batches need some too."""
@@ -193,7 +194,7 @@ class FusedProgram(CompiledProgram[Carry]):
 
     def restore(self, path: Path, meta: dict[str, Any]) -> Carry:
         shapes = self.shapes()
-        stored = checkpoint.load(path, shapes.replace(latch=None))
+        stored = load_with_replays(path, shapes.replace(latch=None))
         if np.any(np.asarray(stored.update) != meta["update"]):
             raise records.forged(path, "its arrays are not from the update that its meta data gives")
         records.check_finite(path, {name: learner.params for name, learner in stored.learners.items()})

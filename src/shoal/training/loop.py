@@ -27,6 +27,7 @@ from shoal.training.run import RunFolder, keep_total
 from shoal.training.run_kinds import check_there
 from shoal.training.scene_files import read_plan
 from shoal.training.scenes import POINTS, SceneSampler
+from shoal.training.stored_replays import replay_names, without_replays
 
 CALL_SECONDS = 0.5
 """How long one call of the program should take: long enough to hide the host, short enough to stop soon."""
@@ -264,11 +265,12 @@ class Loop(Generic[C]):
         tree, more = self.program.stored(carry)
         known = {} if self.best is None else {"best": self.best}
         meta = self.tally.meta({"devices": self.program.num_devices, "seconds": self._seconds()} | known) | more
-        folder, keep = self.folder.checkpoints, self.program.experiment.keep_checkpoints
+        folder = self.folder.best if best else self.folder.checkpoints
         if best:
-            folder, keep = self.folder.best, 1
-        checkpoint.save(folder, self.tally.update, tree, meta, keep)
-        if not best:
+            checkpoint.save(folder, self.tally.update, without_replays(tree), meta, keep=1)
+        else:
+            keep = self.program.experiment.keep_checkpoints
+            checkpoint.save(folder, self.tally.update, tree, meta, keep, replay_names(tree))
             self.program.saved()
             assert self.log
             self.log.saved()

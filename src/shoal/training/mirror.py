@@ -134,11 +134,11 @@ class Mirror:
         return there
 
     def _names(self) -> Iterator[str]:
-        """The files of a run, checkpoints first."""
+        """The files of a run, checkpoints first, of these the newest: it loses its replay when the next is saved."""
         for part in FOLDERS:
             if check_folder(self.folder / part):
                 names = [f"{part}/{entry.name}".lstrip("/") for entry in os.scandir(self.folder / part)]
-                yield from sorted(name for name in names if NAME.fullmatch(name))
+                yield from sorted((name for name in names if NAME.fullmatch(name)), reverse=True)
 
     def _copy_file(self, name: str, file: IO[bytes], present: dict[str, int]) -> Stored:
         now = os.fstat(file.fileno())

@@ -171,8 +171,8 @@ def find_checkpoint(run: RunFolder, which: str | int | None = None) -> Path:
         found = checkpoint.latest(run.best)
         if found is None:
             raise RunError(
-                f"{run.path} has no best checkpoint: runs with evaluations (--eval-every STEPS) keep one, "
-                "unless their players compete"
+                f"{run.path} has no best checkpoint: runs with evaluations (--eval-every STEPS) keep one, if their "
+                "world is cooperative (its kind says so) or has one side: a sum of opposed returns has no best"
             )
         return found
     kept = checkpoint.steps(run.checkpoints)

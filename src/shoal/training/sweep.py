@@ -29,12 +29,13 @@ from shoal.batching.regroup import Regrouped, return_groups
 from shoal.core.env import Env
 from shoal.core.errors import OptionError, RunError, unknown_name
 from shoal.core.types import PyTree, Seat
-from shoal.training import checkpoint, nan_guard, records
+from shoal.training import nan_guard, records
 from shoal.training.bench import versions
 from shoal.training.fused import Carry, FusedProgram, make_fused_program
 from shoal.training.loop import TrainingResult
 from shoal.training.program import SeparateTally, Tally, Watched
 from shoal.training.serialise import to_plain
+from shoal.training.stored_replays import load_with_replays
 from shoal.training.sweep_plan import Range, Sweep
 from shoal.training.sweep_points import TAIL
 
@@ -170,7 +171,7 @@ class SweepProgram(FusedProgram):
     def restore(self, path: Path, meta: dict[str, Any]) -> Carry:
         """Weights may contain NaN: those of failed points do."""
         shapes = self.shapes()
-        stored = checkpoint.load(path, shapes.replace(latch=nan_guard.as_stored(shapes.latch)))
+        stored = load_with_replays(path, shapes.replace(latch=nan_guard.as_stored(shapes.latch)))
         known = nan_guard.is_sound(stored.latch, self.setup.spec.groups)
         if np.any(np.asarray(stored.update) != meta["update"]) or not known:
             raise records.forged(path, "its arrays are not from the update that its meta data gives")

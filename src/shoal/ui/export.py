@@ -12,7 +12,7 @@ import html
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ _EXPORT = re.compile(r"^export ", re.M)
 
 @dataclasses.dataclass(frozen=True)
 class Chosen:
-    """What a page shows. metric, by, at, normalise: of the comparison, see `compare`.
+    """What a page shows. metric, by, at, normalise, labels: of the comparison, see `compare`.
 
     curves: metrics of which every run is shown; by default the first ones that all of them have. replays: the names of
     the runs whose replays are shown; by default all. scenes: whether the episodes kept along their curves are, too.
@@ -50,6 +50,7 @@ class Chosen:
     by: str = "algorithm"
     at: int | str = END
     normalise: bool = False
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     curves: tuple[str, ...] = ()
     replays: tuple[str, ...] | None = None
     scenes: bool = False
@@ -110,7 +111,7 @@ def _report(catalogue: Catalogue, names: Sequence[str], chosen: Chosen) -> tuple
     if unreadable:
         raise RunError(f"{unreadable[0].path} cannot be read: {unreadable[0].problem}")
     compared, notes = comparable(catalogue, names, exact=True)
-    asked = {name: getattr(chosen, name) for name in ("metric", "by", "at", "normalise")}
+    asked = {name: getattr(chosen, name) for name in ("metric", "by", "at", "normalise", "labels")}
     try:
         comparison = describe(catalogue, compared, compare_entries(catalogue, compared, exact=True, **asked), notes)
     except ShoalError as error:

@@ -52,7 +52,7 @@ def comparison_pictures(drawing: Mapping[str, Any], suffixes: Sequence[str]) -> 
     figure = (every if isinstance(every, list) else [every])[0].figure
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     made = {}
-    with warnings.catch_warnings(), rc_context({"svg.hashsalt": "shoal", "svg.fonttype": "none", "pdf.fonttype": 42}):
+    with warnings.catch_warnings(), rc_context({"svg.hashsalt": "shoal", "svg.fonttype": "none"}):
         warnings.simplefilter("ignore")  # a name in a script that the font lacks is drawn with boxes
         for suffix in suffixes:
             image = io.BytesIO()

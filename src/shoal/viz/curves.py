@@ -22,6 +22,8 @@ from shoal.viz.replay import write_file
 
 _COUNTERS = frozenset({"env_steps", "update", "updates", "episodes", "seconds", "pbt/source"})
 """They only count, or name members: there is nothing to see."""
+TRUE_TYPE = {"pdf.fonttype": 42, "ps.fonttype": 42}
+"""Settings of matplotlib with which a figure is saved: publishers refuse fonts of type 3."""
 _COLUMNS = 4
 _WIDTH, _RETURNS_HEIGHT, _PANEL_HEIGHT, _HEAD_HEIGHT = 11.0, 3.5, 1.65, 0.95  # inches
 _MOST_CURVES = 512  # metrics in a picture
@@ -92,7 +94,7 @@ def drawing(path: str | os.PathLike[str], **options: Any) -> Iterator[Any]:
         if os.fspath(path).endswith(".pdf"):
             from matplotlib import rc_context
 
-            with rc_context({"pdf.fonttype": 42}):  # publishers refuse type 3
+            with rc_context(TRUE_TYPE):
                 figure.savefig(image, format="pdf", metadata={"CreationDate": None})
         else:
             canvas.print_png(image)

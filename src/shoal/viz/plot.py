@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shoal.viz.curves import matplotlib_classes
+from shoal.viz.curves import TRUE_TYPE, matplotlib_classes
 from shoal.viz.palette import PALETTE
 
 
@@ -30,7 +30,7 @@ def plot_curves(
     """Draws curves by name into new axes, or into those given; pyplot is not touched. over: what their steps are.
 
     New axes show themselves in a notebook; `axes.figure.savefig(path)` keeps them. In axes that have curves already,
-    colours go on.
+    colours go on; a figure of one's own is saved with one's own settings, so set `pdf.fonttype` to 42 for a publisher.
     """
     axes = shown_axes(1, 1, 1, (7.0, 4.0))[0] if axes is None else axes
     for number, (name, curve) in enumerate(curves.items(), start=len(axes.lines)):
@@ -51,12 +51,20 @@ def plot_curves(
 def shown_axes(rows: int, columns: int, count: int, size: tuple[float, float]) -> list[Any]:
     """New axes in a grid, the first `count` of it, in a figure of this size in inches; pyplot is not touched.
 
-    A notebook shows their whole figure for each of them.
+    A notebook shows their whole figure for each of them. A PDF of it has the fonts that publishers take.
     """
     figure_class, canvas_class = matplotlib_classes()
+    from matplotlib import rc_context
     from matplotlib.axes import Axes
 
-    figure = figure_class(figsize=size, dpi=110, layout="constrained", facecolor="white")
+    class PublishedFigure(figure_class):
+        """A figure that is saved without fonts of type 3."""
+
+        def savefig(self, *args: Any, **options: Any) -> None:
+            with rc_context(TRUE_TYPE):
+                super().savefig(*args, **options)
+
+    figure = PublishedFigure(figsize=size, dpi=110, layout="constrained", facecolor="white")
     canvas_class(figure)
 
     class ShownAxes(Axes):

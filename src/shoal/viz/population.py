@@ -22,6 +22,8 @@ _COLUMNS = 3
 _WIDTH, _HEIGHT, _HEAD = 4.5, 3.7, 0.8  # of a panel and of the head, in inches
 _SHARES = (0, 0.1, 0.25, 0.5, 1)
 """Weights at which the colour scale of mixtures is labelled."""
+_MOST_LEGEND = 0.5
+"""The greatest part of a panel that a legend may take."""
 _LOG_RATIO = 10
 """NashConv is drawn on a logarithmic axis if it has fallen by this factor."""
 
@@ -176,7 +178,7 @@ def _draw_distance(axes: Any, data: Mapping[str, Any]) -> None:
     axes.grid(axis="y", color=FAINT, linewidth=0.8)
     label_axes(axes, "iteration", "")
     if axes.lines:
-        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+        _add_legend(axes)
 
 
 def _draw_gains(axes: Any, data: Mapping[str, Any]) -> None:
@@ -205,7 +207,7 @@ def _draw_lineage(axes: Any, data: Mapping[str, Any]) -> None:
     title_panel(axes, "Elo ratings and lineage" if data["elo"] else "lineage", f"size: weight in the mixture; {lines}")
     label_axes(axes, "born in iteration", "Elo" if data["elo"] else "policy")
     axes.grid(axis="y", color=FAINT, linewidth=0.8)
-    axes.legend(frameon=False, fontsize=8, labelcolor=INK, markerscale=0.6)
+    _add_legend(axes, markerscale=0.6)
 
 
 def _draw_shares(axes: Any, data: Mapping[str, Any]) -> None:
@@ -222,7 +224,17 @@ def _draw_shares(axes: Any, data: Mapping[str, Any]) -> None:
     )
     label_axes(axes, "policy", "")
     axes.grid(axis="y", color=FAINT, linewidth=0.8)
-    axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+    _add_legend(axes)
+
+
+def _add_legend(axes: Any, **style: Any) -> None:
+    """A legend above all data: the panel's scale is made longer by the room that it needs."""
+    columns = 2 if len(axes.get_legend_handles_labels()[1]) > 1 else 1
+    legend = axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="upper left", ncols=columns, **style)
+    share = min(legend.get_window_extent().height / axes.get_window_extent().height, _MOST_LEGEND)
+    scale = axes.yaxis.get_transform()
+    low, high = scale.transform(axes.get_ylim())
+    axes.set_ylim(*scale.inverted().transform([low, low + (high - low) / (1 - share)]))
 
 
 def _colours(data: Mapping[str, Any]) -> list[int]:

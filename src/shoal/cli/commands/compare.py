@@ -58,10 +58,8 @@ def run(args: Sequence[str]) -> int:
         check_suffix(resolve_path(options.out))
     if options.picture is not None and options.picture not in KINDS:
         raise unknown_name("picture", options.picture, KINDS)
-    at = END if options.at == END else _steps(options.at)
-    found = compare(
-        options.runs, options.metric, options.by, options.baseline, at, options.normalise, _labels(options.label)
-    )
+    at, labels = parse_end(options.at), parse_labels(options.label)
+    found = compare(options.runs, options.metric, options.by, options.baseline, at, options.normalise, labels)
     out = console(options.json)
     _show(out, found, options.digits)
     files = found.save(resolve_path(options.out), options.picture, options.digits) if options.out else []  # pyright: ignore[reportArgumentType]  # save checks it
@@ -74,14 +72,16 @@ def run(args: Sequence[str]) -> int:
     return 0
 
 
-def _steps(text: str) -> int:
+def parse_end(text: str) -> int | str:
+    """Where all are judged: `end`, or env steps."""
     try:
-        return whole_number(text)
+        return text if text == END else whole_number(text)
     except ValueError:
         raise OptionError(f"--at must be {END!r} or a number of env steps, such as 1e6 or 500k, got {text!r}") from None
 
 
-def _labels(given: Sequence[str]) -> dict[str, str]:
+def parse_labels(given: Sequence[str]) -> dict[str, str]:
+    """What groups are called, from `GROUP=TEXT` each."""
     labels = {}
     for entry in given:
         group, sign, text = entry.partition("=")

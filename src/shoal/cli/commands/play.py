@@ -14,7 +14,6 @@ from shoal.api.targets import (
     find_experiment,
     import_files,
     is_run,
-    open_known,
     option_values,
 )
 from shoal.cli.arguments import Checkpoint, Flag, Imports, parse, scan
@@ -23,7 +22,7 @@ from shoal.cli.targets import Wraps, parse_wrappers, split_target, typed_env_opt
 from shoal.cli.terminal import console, emit, resolve_path, resolve_run, say
 from shoal.core.errors import OptionError, shell_command
 from shoal.core.registry import is_foreign
-from shoal.human.calls import Lineup, check_world_of_run, line_up, open_table
+from shoal.human.calls import Lineup, check_world_of_run, experiment_of, line_up, open_table
 from shoal.presets import targets
 from shoal.training.devices import prepare_jax
 from shoal.training.experiment import Experiment, make_world
@@ -39,7 +38,7 @@ Rate = Annotated[DisallowNone[float | None], arg(metavar="N")]
 class PlayOptions:
     """Take a seat of a world in the browser, against the policies of a run, or against random play."""
 
-    against: Run = None  # the run whose policies take the other seats; by default they play at random
+    against: Run = None  # the run or population whose policies take the other seats; by default they play at random
     seat: SeatName = None  # which seat is yours; by default the first of the first group
     checkpoint: Checkpoint = None  # of which update, or the best in evaluation; by default the newest
     explore: Flag = False  # opponents sample actions as in training, instead of taking the likeliest
@@ -87,7 +86,7 @@ def _read(target: str, rest: Sequence[str]) -> tuple[PlayOptions, Lineup]:
     """The options of the command, and who plays."""
     of_run = is_run(target)
     if of_run:
-        experiment = open_known(resolve_run(target)).experiment
+        experiment = experiment_of(resolve_run(target))
     else:
         with attributed_to(target, "groups"):
             experiment = find_experiment(target, {}, OWN_FILE)
@@ -109,7 +108,7 @@ def _read(target: str, rest: Sequence[str]) -> tuple[PlayOptions, Lineup]:
 
 def _check_run(against: str, experiment: Experiment, options: Any) -> None:
     """The world is the run's own; what was typed must agree with it."""
-    played = open_known(resolve_run(against)).experiment
+    played = experiment_of(resolve_run(against))
     if options.run.wrap:
         raise OptionError("--wrap: the world is the one that the run was trained in, with its wrappers; leave it out")
     before = option_values(make_world(experiment.replace(wrappers=())))

@@ -77,7 +77,7 @@ def _dry_run(
     experiment: Experiment, on: Local | Cluster, folder: Path, options: TrainOptions, args: Sequence[str]
 ) -> int:
     """Says what would be trained, as settings that can be trained. Nothing is compiled, and nothing is written."""
-    ready = on.prepare(experiment) if isinstance(on, Local) else on
+    ready = on.prepare(experiment) if isinstance(on, Local) else on.with_plan(experiment)
     needs = memory_needed(ready.program) if isinstance(ready, Local) and ready.program else None
     size = checkpoint_bytes(ready.program) if isinstance(ready, Local) and ready.program else None
     devices = ready.program.num_devices if isinstance(ready, Local) and ready.program else None
@@ -100,8 +100,9 @@ def _dry_run(
         f"{updates} of {each:,} env steps, {experiment.num_updates * each:,} in all",
         *_about_seed(experiment, args),
     ]
-    if isinstance(on, Cluster):
-        told.append(f"on a cluster, {describe_plan(on.plan)}" if on.plan else "on a cluster")
+    if isinstance(ready, Cluster):
+        assert ready.plan is not None
+        told.append(f"on a cluster, {describe_plan(ready.plan)}")
     elif needs is not None:
         told.append(f"memory: about {format_size(needs)} on {pluralise(devices or 1, 'device')}")
     else:
@@ -116,11 +117,11 @@ def _about_checkpoints(experiment: Experiment, size: int | None) -> list[str]:
     """How much room checkpoints take, if that is much, as it is with replays."""
     if size is None or size < LARGE_CHECKPOINT:
         return []
+    if any(learner.algorithm.traits.replay for learner in experiment.learners.values()):
+        return [f"the newest checkpoint: about {format_size(size)} with its replay, which older ones and the best lose"]
     kept = experiment.keep_checkpoints
     less = "; --keep-checkpoints 1 keeps the newest alone" if kept > 1 else ""
-    replayed = any(learner.algorithm.traits.warm_up for learner in experiment.learners.values())
-    replays = " with their replays" if replayed else ""
-    return [f"checkpoints{replays}: about {format_size(size)} each, {kept} are kept{less}"]
+    return [f"checkpoints: about {format_size(size)} each, {kept} are kept{less}"]
 
 
 def _about_seed(experiment: Experiment, args: Sequence[str]) -> list[str]:

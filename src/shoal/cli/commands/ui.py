@@ -31,6 +31,10 @@ class UIOptions:
     """write a page of these runs and leave; by default serve"""
     metric: str = "return"  # with --export: what is compared
     by: str = "algorithm"  # with --export: what runs are grouped by, a setting such as algorithm, run or learning_rate
+    at: Annotated[str, arg(metavar="end|STEPS")] = "end"
+    """with --export: env steps at which all are judged; end: each where it ends"""
+    label: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="GROUP=TEXT")] = ()
+    """with --export: what a group is called, as in ppo=IPPO"""
     curve: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="METRIC")] = ()
     """with --export: a metric of which every run is shown; by default the first dozen"""
     replay: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="RUN")] = ()
@@ -43,7 +47,7 @@ def run(args: Sequence[str]) -> int:
     """Serves the page, or writes one."""
     options = parse(UIOptions, args, "shoal ui")
     require(0 <= options.port < 65536, "shoal ui", "port", options.port, "between 0 and 65535")
-    for name in ("curve", "replay", "scenes"):
+    for name in ("curve", "replay", "scenes", "label"):
         if getattr(options, name) and options.export is None:
             raise OptionError(f"--{name} is for the page of --export: add --export FILE, or leave it out")
     check_installed()
@@ -52,11 +56,13 @@ def run(args: Sequence[str]) -> int:
 
 def _export(options: UIOptions) -> int:
     """Writes the page of chosen runs."""
+    from shoal.cli.commands.compare import parse_end, parse_labels
     from shoal.ui.export import Chosen, write_export
 
     assert options.export is not None
     path = resolve_path(options.export)
-    chosen = Chosen(options.metric, options.by, curves=options.curve, scenes=options.scenes)
+    judged = {"at": parse_end(options.at), "labels": parse_labels(options.label)}
+    chosen = Chosen(options.metric, options.by, curves=options.curve, scenes=options.scenes, **judged)
     replays = [resolve_path(run) for run in options.replay] if options.replay else None
     write_export(path, [resolve_path(run) for run in options.where], chosen, replays)
     if options.json:

@@ -38,6 +38,7 @@ from shoal.training.fused import FusedProgram, mesh_of, policies_of, with_weight
 from shoal.training.metrics import Aggregator, MetricsLog
 from shoal.training.program import LINES
 from shoal.training.run import RunFolder
+from shoal.training.stored_replays import load_with_replays, replay_names, without_replays
 
 FIGURES = ("staleness", "staleness_max", "nan_resets")
 """Metrics that are logged besides those of the fused runner. The last: copies restarted since the last update."""
@@ -226,7 +227,7 @@ class LearnerWorker:
         better = self._evaluate_if_due()
         self.lines += self._add(row)
         if better:
-            self._save(self.run_folder.best, keep=1)
+            self._save(best=True)
         figures = {
             "staleness": [float(np.mean(behind)), float(max(behind))],
             "update": self.update,
@@ -287,7 +288,7 @@ class LearnerWorker:
         if newest is not None:
             like = {"learners": self.learning.program.shapes().learners}
             meta = records.read_progress(newest, self.total)
-            stored = checkpoint.load(newest, like, partial=True)["learners"]
+            stored = load_with_replays(newest, like, partial=True)["learners"]
             records.check_finite(newest, {name: learner.params for name, learner in stored.items()})
             self.learners = self.learning.put(self.learning.program.stretch_schedules(stored))
             self.best = meta.get("best")
@@ -340,11 +341,11 @@ class LearnerWorker:
         for line in self.lines:
             log.write(line)
         self.lines = []
-        self._save(self.run_folder.checkpoints, self.experiment.keep_checkpoints)
+        self._save()
         self.services.coordinator.retry.report_commit(self.update)
         self.clock.spend("commit", began)
 
-    def _save(self, folder: Path, keep: int) -> None:
+    def _save(self, best: bool = False) -> None:
         meta = {
             "update": self.update,
             "env_steps": self.update * self.experiment.num_envs * self.experiment.num_steps,
@@ -352,8 +353,13 @@ class LearnerWorker:
             "seconds": self.clock.seconds,
             "pending": self.aggregator.pending(),
         }
-        best = {} if self.best is None else {"best": self.best}
-        checkpoint.save(folder, self.update, {"learners": self.learners}, meta | best, keep)
+        meta |= {} if self.best is None else {"best": self.best}
+        tree = {"learners": self.learners}
+        if best:
+            checkpoint.save(self.run_folder.best, self.update, without_replays(tree), meta, keep=1)
+        else:
+            keep = self.experiment.keep_checkpoints
+            checkpoint.save(self.run_folder.checkpoints, self.update, tree, meta, keep, replay_names(tree))
 
     def _check(self) -> None:
         groups = list(self.learning.program.setup.spec.groups)

@@ -53,7 +53,9 @@ function complain(text) { $("trouble").textContent = text; }
 function sit(found) {
   table = found;
   sent = -1;
-  const others = table.opponents.run === "random" ? "random play" : `${table.opponents.run} (after ${table.opponents.updates} updates, ${table.policies})`;
+  const { iterations, updates } = table.opponents;
+  const played = iterations === undefined ? `after ${updates} updates, ${table.policies}` : `mixtures after ${iterations} iterations`;
+  const others = table.opponents.run === "random" ? "random play" : `${table.opponents.run} (${played})`;
   $("world").textContent = table.world;
   $("who").textContent = `You play ${table.seat} against ${others}`;
   document.title = `Play ${table.world}`;

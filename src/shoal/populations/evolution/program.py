@@ -29,7 +29,7 @@ from shoal.populations.evolution.hybrid import Hybrid
 from shoal.populations.evolution.members import EpisodeStats, PopulationActor, copy_ids, play, with_stats
 from shoal.populations.evolution.plan import Evolution
 from shoal.populations.evolution.strategies import ERL
-from shoal.training import checkpoint, records
+from shoal.training import records
 from shoal.training.devices import make_mesh
 from shoal.training.experiment import Experiment, Setup
 from shoal.training.fused import check_compiled, policies_of
@@ -37,6 +37,7 @@ from shoal.training.kernel_use import describe_kernels
 from shoal.training.memory import SMALLER, Need, largest, need_of, on_host, require_room
 from shoal.training.program import CompiledProgram, Tally
 from shoal.training.run import check_weights, weights_from
+from shoal.training.stored_replays import load_with_replays
 
 __all__ = ["Evolution", "EvolutionCarry", "EvolutionProgram", "make_evolution_program"]
 
@@ -167,7 +168,7 @@ class EvolutionProgram(CompiledProgram[EvolutionCarry]):
         return carry, {}
 
     def restore(self, path: Path, meta: dict[str, Any]) -> EvolutionCarry:
-        stored = checkpoint.load(path, self.shapes())
+        stored = load_with_replays(path, self.shapes())
         if int(stored.generation) != meta["update"]:
             raise records.forged(path, "its arrays are not from the generation that its meta data gives")
         records.check_finite(path, {name: saved.params for name, saved in stored.learners.items()})

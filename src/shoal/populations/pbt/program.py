@@ -28,10 +28,11 @@ from shoal.core.types import PyTree
 from shoal.ops.replay import is_replay
 from shoal.populations.pbt.plan import PBT, as_pbt
 from shoal.populations.pbt.select import exploit
-from shoal.training import checkpoint, fused, nan_guard, records
+from shoal.training import fused, nan_guard, records
 from shoal.training.experiment import Experiment, Setup
 from shoal.training.fused import Carry, policies_of, with_weights
 from shoal.training.program import CompiledProgram, SeparateTally, Tally, Watched
+from shoal.training.stored_replays import load_with_replays
 from shoal.training.sweep import SweepProgram, build_sweep
 
 SCORE, SOURCE = "pbt/score", "pbt/source"
@@ -188,7 +189,7 @@ class PBTProgram(CompiledProgram[PBTState]):
         """Weights may contain NaN: those of failed members, until they are replaced."""
         shapes = self.shapes()
         members = shapes.members.replace(latch=nan_guard.as_stored(shapes.members.latch))
-        stored = checkpoint.load(path, {"state": shapes.replace(members=members)}, partial=True)["state"]
+        stored = load_with_replays(path, {"state": shapes.replace(members=members)}, partial=True)["state"]
         known = nan_guard.is_sound(stored.members.latch, self.setup.spec.groups)
         if not known or np.any(np.asarray(stored.members.update) != meta["update"]):
             raise records.forged(path, "its arrays are not from the update that its meta data gives")
