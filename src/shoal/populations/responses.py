@@ -23,7 +23,7 @@ from shoal.training.devices import replicate
 from shoal.training.experiment import Experiment, Learner
 from shoal.training.fused import Carry, FusedProgram, make_fused_program
 from shoal.training.program import MAX_UPDATES
-from shoal.training.side_by_side import compile_together, lay_out
+from shoal.training.side_by_side import Call, compile_together, lay_out
 
 LEARNER = "learner"
 
@@ -79,7 +79,7 @@ class Responses:
     def begin(self, inputs: TrainingInputs) -> dict[str, Carry]:
         """Fresh trainings, by player. With the first, all programs are compiled."""
         if "_starts" not in vars(self):
-            calls = [(start, (inputs,)) for start in self._starts.values()]
+            calls: list[Call] = [(start, (inputs,)) for start in self._starts.values()]
             for program in self.programs.values():
                 calls.append((program.advance, (lay_out(program.shapes(), program.shardings), program.counts[0])))
             compile_together(*calls)

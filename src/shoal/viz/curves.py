@@ -22,7 +22,7 @@ from shoal.viz.replay import write_file
 
 _COUNTERS = frozenset({"env_steps", "update", "updates", "episodes", "seconds", "pbt/source"})
 """They only count, or name members: there is nothing to see."""
-TRUE_TYPE = {"pdf.fonttype": 42, "ps.fonttype": 42}
+TRUE_TYPE: dict[Any, Any] = {"pdf.fonttype": 42, "ps.fonttype": 42}
 """Settings of matplotlib with which a figure is saved: publishers refuse fonts of type 3."""
 _COLUMNS = 4
 _WIDTH, _RETURNS_HEIGHT, _PANEL_HEIGHT, _HEAD_HEIGHT = 11.0, 3.5, 1.65, 0.95  # inches
