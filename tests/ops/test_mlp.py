@@ -281,7 +281,7 @@ def test_a_trial_runs_all_kernels_of_its_size(widths, size, dtype, source):
 @pytest.mark.parametrize("dtype", mlp.SOURCES)
 def test_kernels_pass_their_trials(dtype, activation):
     trial = mlp.make_trial([(18, 64, 64, 5)], activation, dtype)
-    assert trial.measure() < trial.tolerance / 2
+    assert trial.measure() <= trial.tolerance
 
 
 def test_a_trial_sees_a_wrong_kernel(monkeypatch):

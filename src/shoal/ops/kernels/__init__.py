@@ -26,10 +26,12 @@ rounds."""
 MLP_INPUTS, MLP_OUTPUTS = (32, 64), (16, 32)
 """Widths that the kernels of `ops.mlp` are compiled for; smaller ones are padded."""
 MLP_BLOCKS = {
-    "mlp": {"forward1": 3, "forward2": 2, "backward": 2},
-    "mlp_bf16": {"forward1": 4, "forward2": 3, "backward": 3},
+    ("mlp", 32): {"forward1": 3, "forward2": 3, "backward": 2},
+    ("mlp", 64): {"forward1": 3, "forward2": 2, "backward": 2},
+    ("mlp_bf16", 32): {"forward1": 4, "forward2": 3, "backward": 3},
+    ("mlp_bf16", 64): {"forward1": 4, "forward2": 3, "backward": 2},
 }
-"""The blocks of each of those that a multiprocessor of an H200 holds at once."""
+"""The blocks of those of each source and number of inputs that a multiprocessor of an H200 holds at once."""
 _FOLDER = Path(__file__).parent
 FILE = _FOLDER / "kernels.xz"
 """The kernels that ship with the package."""

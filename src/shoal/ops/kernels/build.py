@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from shoal.ops.kernels import FILE, MLP_BLOCKS, MLP_INPUTS, MLP_OUTPUTS, SLOTS, fingerprint
+from shoal.ops.kernels import FILE, MLP_BLOCKS, MLP_OUTPUTS, SLOTS, fingerprint
 from shoal.ops.kernels.pack import pack, renumber
 
 _PTX_VERSION = "7.5"  # nothing newer is used; the compiler would name its own, which older drivers refuse
@@ -22,8 +22,8 @@ def kernels() -> dict[str, tuple[str, str, list[str]]]:
             found[f"shoal_nearest_{form}_{slots}"] = "neighbours", "compute_75", [f"SLOTS={slots}", form.upper()]
     forms = {"forward1": ["FORWARD", "MT=1"], "forward2": ["FORWARD", "MT=2"]}
     forms |= {"backward": ["BACKWARD", "MT=1"], "backward_inputs": ["BACKWARD_INPUTS", "MT=1"]}
-    for source, blocks in MLP_BLOCKS.items():
-        for (form, defined), inputs, outputs in itertools.product(forms.items(), MLP_INPUTS, MLP_OUTPUTS):
+    for (source, inputs), blocks in MLP_BLOCKS.items():
+        for (form, defined), outputs in itertools.product(forms.items(), MLP_OUTPUTS):
             name = f"shoal_{source}_{form}_{inputs}_{outputs}"
             sizes = [f"NAME={name}", f"IN={inputs}", f"OUT={outputs}", f"BLOCKS={blocks[form.removesuffix('_inputs')]}"]
             found[name] = source, "compute_80", defined + sizes  # the first with products in TF32 and bfloat16
