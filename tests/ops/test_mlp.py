@@ -139,11 +139,12 @@ def test_second_derivatives():
     assert_close(found, expected)
 
 
-def test_nan_is_not_hidden():
+@pytest.mark.parametrize("dtype", mlp.SOURCES)
+def test_nan_is_not_hidden(dtype):
     towers = [make_layers(0, (6, 16, 3))]
     x = jnp.zeros((70, 6)).at[3, 2].set(jnp.nan)
     for activation in mlp.ACTIVATIONS:
-        y = jax.jit(jax.vmap(lambda x, kind=activation: fused([x], towers, kind)))(x)
+        y = jax.jit(jax.vmap(lambda x, kind=activation: fused([x], towers, kind, dtype)))(x)
         assert jnp.isnan(y[3]).all()
         assert jnp.isfinite(jnp.delete(y, 3, axis=0)).all()
 

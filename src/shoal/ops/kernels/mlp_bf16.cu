@@ -1,5 +1,5 @@
-// The kernels of `mlp.cu` with products in bfloat16 and float32 sums: for networks that compute in bfloat16. What is read
-// and written is float32 there as well, and so are `sizes`, operands and grids.
+// The kernels of `mlp.cu` with products in bfloat16 and float32 sums: for networks that compute in bfloat16. Operands,
+// which are float32 here too, results, `sizes` and grids are the same.
 //
 // Inputs, weights, hidden layers and gradients are rounded to bfloat16 where they become operands of a product; what is
 // before an activation, the activation itself and all sums are float32. The weights of the linear head are two numbers
@@ -12,6 +12,8 @@
 //
 // Compile-time sizes: IN, OUT, the form and BLOCKS, the blocks that a multiprocessor should hold; MT, the tiles of 16
 // rows that a warp works on at once, in both directions.
+
+#include <cstring>
 
 #include "mlp.cuh"
 
@@ -401,14 +403,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) NAME(OPERANDS, con
       float y[MT][IN / 8 / MT][4];
       clear(y);
       multiply<SH, true>(y, d1, w1, part);
-      int g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+      int lane = threadIdx.x & 31;
 #pragma unroll
       for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int n = 0; n < IN / 8 / MT; n++)
 #pragma unroll
           for (int i = 0; i < 4; i++) {
-            int row = first + 16 * m + g + 8 * (i >> 1), column = part + 8 * n + 2 * t + (i & 1);
+            int row = first + 16 * m + (lane >> 2) + 8 * (i >> 1), column = part + 8 * n + 2 * (lane & 3) + (i & 1);
             if (row < rows && column < tower.in) dx[(size_t)row * tower.in + column] = y[m][n][i];
           }
     }
