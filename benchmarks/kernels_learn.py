@@ -1,9 +1,9 @@
-"""Do the kernels of small networks harm learning? Greedy returns with and without them, and in bfloat16, on a GPU.
+"""Do the kernels of small networks harm learning? Greedy returns with and without them, in both precisions, on a GPU.
 
     python benchmarks/kernels_learn.py benchmarks/results/h200/learning.json --seeds 5 [--only PART]
 
 Several seeds of each world; of Leduc poker, the NashConv of PSRO with learnt responses after so many iterations.
-Networks in bfloat16 go without the kernels. Rows that the file has already are kept, but for those measured again.
+Rows that the file has already are kept, but for those measured again.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from typing import Any
 
 import shoal
 from shoal.core.files import write_atomically
+from shoal.ops import mlp
 from shoal.ops.kernels import trust
 from shoal.populations.population import PopulationConfig
 from shoal.populations.psro import PSRO
@@ -31,7 +32,12 @@ WORK = {  # target: total env steps
     "tag/grid": 4_000_000,
 }
 LEDUC, ITERATIONS = "psro/leduc", 20
-WAYS = {"with kernels": (True, "float32"), "without": (False, "float32"), "bfloat16": (False, "bfloat16")}
+WAYS = {
+    "with kernels": (True, "float32"),
+    "without": (False, "float32"),
+    "bfloat16, with kernels": (True, "bfloat16"),
+    "bfloat16, without": (False, "bfloat16"),
+}
 
 
 def main() -> None:
@@ -62,7 +68,7 @@ def main() -> None:
 
 
 def leave_out(trial: trust.Trial) -> str | None:
-    return "left out for comparison" if trial.source == "mlp" else None
+    return "left out for comparison" if trial.source in mlp.SOURCES.values() else None
 
 
 def sizes(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -35,8 +35,8 @@ from shoal.training.kernel_use import describe_kernels
 from shoal.training.liveness import num_bytes, programs_of
 
 RESULTS = Path(__file__).parent / "results" / "h200"
-CHIP = {"bytes_per_s": 4.3e12, "tf32_products_per_s": 494e12, "float32_per_s": 67e12}
-"""An H200: memory as a copy measures it; dense products in TF32 and float32 operations as NVIDIA gives them."""
+CHIP = {"bytes_per_s": 4.3e12, "tf32_products_per_s": 494e12, "bf16_products_per_s": 989e12, "float32_per_s": 67e12}
+"""An H200: memory as a copy measures it; dense products and float32 operations as NVIDIA gives them."""
 ELEMENTWISE = {
     "add", "add_any", "sub", "mul", "div", "max", "min", "neg", "abs", "sign", "floor", "ceil", "round", "exp", "exp2",
     "expm1", "log", "log1p", "tanh", "logistic", "sin", "cos", "tan", "atan2", "sqrt", "rsqrt", "cbrt", "pow", "rem",
@@ -181,9 +181,10 @@ def of_network(equation: Any) -> dict[str, int]:
 def shares(row: dict[str, Any]) -> dict[str, float]:
     """The part of the chip's rates that was reached."""
     rate, num_bytes = row["env_steps_per_s"], sum(row["bytes"].values())
+    products_per_s = CHIP["bf16_products_per_s" if "bfloat16" in row["precision"] else "tf32_products_per_s"]
     return {
         "share_of_bandwidth": rate * num_bytes / CHIP["bytes_per_s"],
-        "share_of_products": rate * row["products"] / CHIP["tf32_products_per_s"],
+        "share_of_products": rate * row["products"] / products_per_s,
         "share_of_float32": rate * row["elementwise"] / CHIP["float32_per_s"],
     }
 

@@ -122,15 +122,16 @@ def test_doctor(shoal):
     assert report["devices"][0]["platform"] == "cpu"
     assert {"shoal", "jax", "python"} <= set(report["versions"])
     assert report["cache"]["folder"]
-    assert {report[name] for name in ("mlp_kernels", "neighbours_kernels")} == {"no CUDA device"}
+    assert {report[name] for name in ("mlp_kernels", "mlp_bf16_kernels", "neighbours_kernels")} == {"no CUDA device"}
 
 
 def test_doctor_says_which_kernels_are_not_used_and_why(shoal, monkeypatch):
-    told = {"mlp": None, "neighbours": "compute capability 7.0, it needs 7.5"}
+    told = {"mlp": None, "mlp_bf16": "it disagrees", "neighbours": "compute capability 7.0, it needs 7.5"}
     monkeypatch.setattr(trust, "find_problem", lambda trial: told[trial.source])
     monkeypatch.setattr(trust, "find_kept_problems", lambda: {"mlp 01ab, 64 inputs": "it disagrees"})
     lines = [" ".join(line.split()) for line in shoal("doctor").out.splitlines()]
     assert "kernels of small networks used" in lines
+    assert "kernels of small networks in bfloat16 not used: it disagrees" in lines
     assert "kernels of the neighbour search not used: compute capability 7.0, it needs 7.5" in lines
     assert "not used: mlp 01ab, 64 inputs it disagrees" in lines
 

@@ -4,7 +4,7 @@ import pytest
 
 from shoal.ops import kernels
 from shoal.ops.kernels import build
-from shoal.ops.kernels.pack import pack, unpack
+from shoal.ops.kernels.pack import pack, renumber, unpack
 
 LOOP = """// built from 0123
 .reg .f32 %f<907>;
@@ -22,6 +22,15 @@ def test_what_is_packed_comes_back():
     assert {name: unpack(packed, name) for name in texts} == texts
 
 
+def test_registers_are_numbered_in_the_order_of_their_first_use():
+    renamed = renumber(LOOP)
+    assert "fma.rn.f32 %f1, %f2, %f3, %f2;\n\tld.global.v2.f32 {%f4, %f5}, [%rd1+4];" in renamed
+    assert "$L__BB0_1:" in renamed
+    assert "bra $L__BB0_2;" in renamed
+    assert ".reg .f32 %f<907>;" in renamed  # as many as there were suffice
+    assert renumber(renamed) == renamed
+
+
 def test_a_text_that_would_not_come_back_is_refused():
     with pytest.raises(ValueError, match="leading zeros"):
         pack({"a": "mov.f32 %f007, %f1;"})
@@ -29,9 +38,9 @@ def test_a_text_that_would_not_come_back_is_refused():
 
 def test_the_file_has_every_kernel_and_is_small():
     packed = kernels.FILE.read_bytes()
-    for name in ("shoal_nearest_brute_2", "shoal_mlp_backward_64_32"):
+    for name in ("shoal_nearest_brute_2", "shoal_mlp_backward_64_32", "shoal_mlp_bf16_forward1_32_16"):
         assert unpack(packed, name) == kernels.ptx(name)
-    assert len(build.kernels()) == 34
-    assert len(packed) < 210_000  # 485,456 if each is compressed alone
+    assert len(build.kernels()) == 50
+    assert len(packed) < 160_000  # 659,000 if each is compressed alone
     with pytest.raises(KeyError):
         unpack(packed, "shoal_nearest_brute_3")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MOST_BYTES = {"sdist": 1_500_000, "wheel": 1_820_000}
-"""Of the wheel three fifths are Python, an eighth films of worlds and as much GPU kernels; see RELEASING.md."""
+MOST_BYTES = {"sdist": 1_500_000, "wheel": 1_770_000}
+"""Of the wheel three fifths are Python, an eighth films of worlds and a twelfth GPU kernels; see RELEASING.md."""
 
 
 def clean(**more: str) -> dict[str, str]:

@@ -66,7 +66,7 @@ class ActorCritic(nn.Module):
     def actor(self, view: PyTree, memory: PyTree) -> tuple[jax.Array, PyTree]:
         """The policy alone: (parameters, memory with the actor's carry updated)."""
         torso, name = (self.shared_torso, "shared") if self.config.share_torso else (self.actor_torso, "actor")
-        if fused := fuse([torso.tower(view, [self.policy_head])], self.config.activation):
+        if fused := fuse([torso.tower(view, [self.policy_head])], self.config.activation, self.config.dtype):
             return self._complete(fused[0]), memory
         features, memory = self._step(torso, name, view, memory)
         return self._policy(features), memory
@@ -78,7 +78,7 @@ class ActorCritic(nn.Module):
         """
         torso, name = (self.shared_torso, "shared") if self.config.share_torso else (self.critic_torso, "critic")
         seen = self._seen_by_critic(view, state)
-        if fused := fuse([torso.tower(seen, [self.value_head])], self.config.activation):
+        if fused := fuse([torso.tower(seen, [self.value_head])], self.config.activation, self.config.dtype):
             return fused[0][0], memory
         features, memory = self._step(torso, name, seen, memory)
         return self._value(features), memory
@@ -128,7 +128,7 @@ class ActorCritic(nn.Module):
                 self.actor_torso.tower(view, [self.policy_head]),
                 self.critic_torso.tower(seen, [self.value_head]),
             ]
-        fused = fuse(towers, self.config.activation)
+        fused = fuse(towers, self.config.activation, self.config.dtype)
         if fused is None:
             return None
         both = jnp.concatenate(fused)

@@ -21,7 +21,7 @@ class ActorNetwork(nn.Module):
 
     def __call__(self, view: PyTree, memory: PyTree) -> tuple[jax.Array, PyTree]:
         """One step: (numbers, memory after it)."""
-        if fused := fuse([self.torso.tower(view, [self.head])], self.config.activation):
+        if fused := fuse([self.torso.tower(view, [self.head])], self.config.activation, self.config.dtype):
             return fused[0], memory
         features, memory = self.torso(view, memory)
         return self.head(features), memory

@@ -35,7 +35,7 @@ class QNetwork(nn.Module):
     def __call__(self, view: PyTree, memory: PyTree) -> tuple[jax.Array, PyTree]:
         """One step: (values, memory after it)."""
         heads = [self.head, self.base] if self.dueling else [self.head]
-        if fused := fuse([self.torso.tower(view, heads)], self.config.activation):
+        if fused := fuse([self.torso.tower(view, heads)], self.config.activation, self.config.dtype):
             values, base = jnp.split(fused[0], [num_logits(self.action)])
             return self._combine(values, base if self.dueling else None), memory
         features, memory = self.torso(view, memory)

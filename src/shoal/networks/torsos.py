@@ -143,7 +143,8 @@ class Torso(nn.Module):
             return problem
         kernels, biases = zip(*map(_layer, heads), strict=True)
         head = jnp.concatenate(kernels, axis=1), jnp.concatenate(biases)
-        return self.encoder(seen, 0), [*map(_layer, self.layers), head]
+        x = self.encoder(seen, 0, "float32")  # the kernel rounds it
+        return x, [*map(_layer, self.layers), head]
 
     def unroll(
         self, seen: PyTree, carry: PyTree, first: jax.Array, active: jax.Array | None, every: bool = False
@@ -203,16 +204,14 @@ class Torso(nn.Module):
 
 
 def find_parts_besides_layers(config: Network, seen: PyTree) -> str | None:
-    """What a network has besides plain layers in float32, which no kernel of `ops.mlp` computes; None if nothing."""
+    """What a network has besides plain layers, which no kernel of `ops.mlp` computes; None if nothing."""
     if config.torso != MLP:
         return f"torso {config.torso}"
     if config.recurrent != "none":
         return f"recurrent: {config.recurrent}"
     if any(jnp.ndim(leaf) == 3 for leaf in jax.tree.leaves(seen)):
         return "convolutions"
-    if config.layer_norm:
-        return "layer normalisation"
-    return None if config.dtype == "float32" else config.dtype
+    return "layer normalisation" if config.layer_norm else None
 
 
 def _layer(dense: nn.Dense) -> Layer:
@@ -226,13 +225,13 @@ class Encoder(nn.Module):
     config: Network
 
     @nn.compact
-    def __call__(self, seen: PyTree, leading: int) -> jax.Array:
-        """leading: the number of (time) axes before those of a single view."""
-        parts = [self._encode(leaf, leading) for leaf in jax.tree.leaves(seen)]
+    def __call__(self, seen: PyTree, leading: int, dtype: ComputeDtype | None = None) -> jax.Array:
+        """leading: the number of (time) axes before those of a single view. dtype: of the result, if not the usual."""
+        parts = [self._encode(leaf, leading, dtype or self.config.dtype) for leaf in jax.tree.leaves(seen)]
         return jnp.concatenate(parts, axis=-1)
 
-    def _encode(self, leaf: jax.Array, leading: int) -> jax.Array:
-        x = leaf.astype(self.config.dtype)
+    def _encode(self, leaf: jax.Array, leading: int, dtype: ComputeDtype) -> jax.Array:
+        x = leaf.astype(dtype)
         if leaf.ndim - leading == 3:
             x = self._convolve(x / 255 if leaf.dtype == jnp.uint8 else x)
         return x.reshape(*x.shape[:leading], -1)

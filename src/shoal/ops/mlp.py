@@ -3,7 +3,8 @@
 XLA computes an MLP layer by layer, and the activations of every layer travel to device memory and back: for layers of
 64 units that takes several times as long as the arithmetic. Here whole networks run in one kernel (`kernels/mlp.cu`):
 forward, and backward with the hidden layers computed again. Two networks ("towers", such as actor and critic) share a
-launch, and an axis of policies (seeds, members of a population, opponents) is one more axis of its grid.
+launch, and an axis of policies (seeds, members of a population, opponents) is one more axis of its grid. Networks that
+compute in bfloat16 have kernels of their own (`kernels/mlp_bf16.cu`); what these read and write is float32 as well.
 
 `mlp` is a primitive of JAX, written for one sample: under `vmap` samples become rows, or groups where the weights are
 mapped too, and under `grad` weights get the sum over all rows at once. `plain_mlp` is the same in plain JAX; it defines
@@ -14,7 +15,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,8 @@ Tower = tuple[jax.Array, Sequence[Layer]]
 """The input of a network, and its layers."""
 Widths = tuple[int, ...]
 """Inputs, hidden units, outputs of one tower."""
+Precision = Literal["float32", "bfloat16"]
+"""What layers compute in, all but the last, which is float32; products of float32 are in TF32 on a GPU."""
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "tanh": jnp.tanh,
@@ -44,11 +47,13 @@ MOST_GROUPS = 65_535
 """The most along the axis of a grid that groups are: CUDA's limit for the second and the third."""
 CAPABILITY = 8.0
 """The least of a device for the kernels: from there on it has products in TF32."""
+SOURCES: dict[Precision, str] = {"float32": "mlp", "bfloat16": "mlp_bf16"}
+"""What the kernels of each precision are made from."""
 TOLERANCE = 1e-2
-"""Relative error of outputs and gradients that is accepted; TF32 gives about 1e-3."""
+"""Relative error of outputs and gradients that is accepted; TF32 gives about 1e-3, bfloat16 about 5e-3."""
 _HIDDEN, _LAYERS = 64, 3  # the most that the kernels take
 _TILE = 64  # rows of a block at once
-_SMALL_BLOCKS, _LARGE_BLOCKS, _BACKWARD_BLOCKS = 396, 264, 264  # that an H200 holds at once; more wait, fewer idle
+_PROCESSORS = 132  # of an H200
 
 
 def find_misfit(towers: Sequence[Widths]) -> str | None:
@@ -65,7 +70,7 @@ def find_misfit(towers: Sequence[Widths]) -> str | None:
     return None
 
 
-def fuse(towers: Sequence[Tower | str | None], activation: str) -> list[jax.Array] | None:
+def fuse(towers: Sequence[Tower | str | None], activation: str, dtype: Precision = "float32") -> list[jax.Array] | None:
     """The outputs of towers by one kernel; None where it is not to be used, which is reported to `kernels.choices`.
 
     A tower may also be the reason why it has none, if it has other parts than layers, or None while its weights are
@@ -77,9 +82,9 @@ def fuse(towers: Sequence[Tower | str | None], activation: str) -> list[jax.Arra
     known = [tower for tower in towers if isinstance(tower, tuple)]
     widths = [widths_of(layers) for _, layers in known]
     problem = next((tower for tower in towers if isinstance(tower, str)), None) or find_misfit(widths)
-    problem = problem or trust.find_problem(make_trial(widths, activation))
+    problem = problem or trust.find_problem(make_trial(widths, activation, dtype))
     choices.report("networks", problem)
-    return None if problem else mlp([x for x, _ in known], [layers for _, layers in known], activation)
+    return None if problem else mlp([x for x, _ in known], [layers for _, layers in known], activation, dtype)
 
 
 def takes_kernel(equation: Any) -> bool:
@@ -92,21 +97,23 @@ def fits_grid(groups: int, rows: int) -> bool:
     return 0 < groups <= MOST_GROUPS and rows > 0
 
 
-def mlp(inputs: Sequence[jax.Array], towers: Sequence[Sequence[Layer]], activation: str) -> list[jax.Array]:
+def mlp(
+    inputs: Sequence[jax.Array], towers: Sequence[Sequence[Layer]], activation: str, dtype: Precision = "float32"
+) -> list[jax.Array]:
     """The outputs `[out]` of each tower for its input `[in]`, one sample; the last layer of a tower is linear."""
     widths = tuple(widths_of(layers) for layers in towers)
     rows = [x.astype(jnp.float32)[None, None] for x in inputs]
     weights = [leaf[None] for layers in towers for layer in layers for leaf in layer]
-    out = _forward.bind(*rows, *weights, towers=widths, activation=activation)[0, 0]
+    out = _forward.bind(*rows, *weights, towers=widths, activation=activation, dtype=dtype)[0, 0]
     return jnp.split(out, np.cumsum([sizes[-1] for sizes in widths])[:-1])
 
 
-def plain_mlp(x: jax.Array, layers: Sequence[Layer], activation: str) -> jax.Array:
+def plain_mlp(x: jax.Array, layers: Sequence[Layer], activation: str, dtype: Precision = "float32") -> jax.Array:
     """The outputs of one tower in plain JAX, for inputs `[..., in]`."""
     for kernel, bias in layers[:-1]:
-        x = ACTIVATIONS[activation](x @ kernel + bias)
+        x = ACTIVATIONS[activation](x.astype(dtype) @ kernel.astype(dtype) + bias.astype(dtype))
     kernel, bias = layers[-1]
-    return x @ kernel + bias
+    return x.astype(kernel.dtype) @ kernel + bias
 
 
 def widths_of(layers: Sequence[Layer]) -> Widths:
@@ -129,11 +136,11 @@ def _split(leaves: Sequence[Any], towers: tuple[Widths, ...]) -> list[list[Any]]
     return [list(leaves[start:end]) for start, end in itertools.pairwise([0, *ends])]
 
 
-def _plain_forward(*operands: jax.Array, towers: tuple[Widths, ...], activation: str) -> jax.Array:
+def _plain_forward(*operands: jax.Array, towers: tuple[Widths, ...], activation: str, dtype: Precision) -> jax.Array:
     def group(*operands: jax.Array) -> jax.Array:
         inputs, weights = operands[: len(towers)], _split(operands[len(towers) :], towers)
         layers = [list(zip(leaves[::2], leaves[1::2], strict=True)) for leaves in weights]
-        outputs = [plain_mlp(x, own, activation) for x, own in zip(inputs, layers, strict=True)]
+        outputs = [plain_mlp(x, own, activation, dtype) for x, own in zip(inputs, layers, strict=True)]
         return jnp.concatenate(outputs, axis=-1)
 
     return jax.vmap(group)(*operands)
@@ -151,55 +158,84 @@ def _plain_backward(*operands: jax.Array, wrt: tuple[bool, ...], **params: Any) 
     return [gradient for gradient, wanted in zip(gradients, wrt, strict=True) if wanted]
 
 
-def _kernel_forward(*operands: jax.Array, towers: tuple[Widths, ...], activation: str) -> jax.Array:
+def _kernel_forward(*operands: jax.Array, towers: tuple[Widths, ...], activation: str, dtype: Precision) -> jax.Array:
     groups, rows, _ = operands[0].shape
-    padded_in, padded_out = _padded(towers)
+    padded = _padded(towers)
     parts = groups * len(towers)
-    tiles = 2 if parts * rows >= 2 * _TILE * _LARGE_BLOCKS else 1  # of 16 rows per warp, where there are many
-    most = _LARGE_BLOCKS if tiles == 2 else _SMALL_BLOCKS
+    many = parts * rows >= 2 * _TILE * _blocks(dtype, "forward2", padded[0])
+    tiles = 2 if many else 1  # of 16 rows that a warp works on at once
+    most = _blocks(dtype, f"forward{tiles}", padded[0])
     blocks = min(math.ceil(rows / (tiles * _TILE)), math.ceil(most / parts))
-    shared = _HIDDEN * (padded_in + _HIDDEN + padded_out) + 2 * _HIDDEN + padded_out + tiles * _TILE * (padded_in + 8)
     return kernels.call(
-        f"shoal_mlp_forward{tiles}_{padded_in}_{padded_out}",
+        _name(dtype, f"forward{tiles}", padded),
         jax.ShapeDtypeStruct((groups, rows, sum(widths[-1] for widths in towers)), jnp.float32),
         *_kernel_operands(operands, towers),
         _sizes(rows, towers, activation),
         grid=(blocks, len(towers), groups),
         threads=2 * _TILE,
-        shared=4 * shared,
+        shared=_forward_memory(dtype, *padded, tiles),
     )
 
 
 def _kernel_backward(
-    *operands: jax.Array, wrt: tuple[bool, ...], towers: tuple[Widths, ...], activation: str
+    *operands: jax.Array, wrt: tuple[bool, ...], towers: tuple[Widths, ...], activation: str, dtype: Precision
 ) -> list[jax.Array]:
     *primals, cotangent = operands
     inputs, weights = primals[: len(towers)], primals[len(towers) :]
     groups, rows, _ = inputs[0].shape
-    padded_in, padded_out = _padded(towers)
-    blocks = min(math.ceil(rows / _TILE), math.ceil(_BACKWARD_BLOCKS / (groups * len(towers))))
-    of_inputs = any(wrt[: len(towers)])
-    shared = _HIDDEN * (padded_in * (1 + of_inputs) + 2 * _HIDDEN + padded_out) + 2 * _HIDDEN
-    shared += _TILE * (padded_in + 8 + padded_out + 8 + 2 * (_HIDDEN + 8))
+    padded, of_inputs = _padded(towers), any(wrt[: len(towers)])
+    blocks = min(math.ceil(rows / _TILE), math.ceil(_blocks(dtype, "backward", padded[0]) / (groups * len(towers))))
     results = [jax.ShapeDtypeStruct((groups, blocks, sum(map(_num_weights, towers))), jnp.float32)]
     if of_inputs:  # always two: of one tower, the second is empty
         results += [jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in inputs]
         results += [jax.ShapeDtypeStruct((1,), jnp.float32)] * (MOST_TOWERS - len(towers))
     partial, *of_x = kernels.call(
-        f"shoal_mlp_backward{'_inputs' if of_inputs else ''}_{padded_in}_{padded_out}",
+        _name(dtype, "backward_inputs" if of_inputs else "backward", padded),
         results,
         *_kernel_operands(primals, towers),
         _sizes(rows, towers, activation),
         cotangent,
         grid=(blocks, len(towers), groups),
         threads=2 * _TILE,
-        shared=4 * shared,
+        shared=_backward_memory(dtype, *padded, of_inputs),
     )
     ends = np.cumsum([math.prod(leaf.shape[1:]) for leaf in weights])
     parts = jnp.split(jnp.sum(partial, axis=1), ends[:-1], axis=1)
     of_weights = [part.reshape(leaf.shape) for part, leaf in zip(parts, weights, strict=True)]
     gradients = [*(of_x[: len(towers)] or inputs), *of_weights]
     return [gradient for gradient, wanted in zip(gradients, wrt, strict=True) if wanted]
+
+
+def _name(dtype: Precision, form: str, padded: tuple[int, int]) -> str:
+    return f"shoal_{SOURCES[dtype]}_{form}_{padded[0]}_{padded[1]}"
+
+
+def _blocks(dtype: Precision, form: str, inputs: int) -> int:
+    """As many as an H200 holds at once: were there more, some would wait; were there fewer, some of it would idle."""
+    return kernels.MLP_BLOCKS[SOURCES[dtype], inputs][form] * _PROCESSORS
+
+
+def _forward_memory(dtype: Precision, inputs: int, outputs: int, tiles: int) -> int:
+    """Bytes of shared memory: weights, biases, and inputs of a tile of rows."""
+    biases, rows = 2 * _HIDDEN + outputs, tiles * _TILE * _stride(inputs)
+    if dtype == "float32":
+        return 4 * (_HIDDEN * (inputs + _HIDDEN + outputs) + biases + rows)
+    weights = (inputs + _HIDDEN) * _stride(_HIDDEN) + 2 * _HIDDEN * _stride(outputs)
+    return 2 * (weights + rows) + 4 * biases
+
+
+def _backward_memory(dtype: Precision, inputs: int, outputs: int, of_inputs: bool) -> int:
+    """Bytes of shared memory: weights, biases, and a tile of rows of inputs, outputs and hidden layers."""
+    rows, biases = _TILE * (_stride(inputs) + _stride(outputs)), 2 * _HIDDEN
+    if dtype == "float32":  # transposed kernels besides, but hidden layers and their gradients in one place
+        weights = _HIDDEN * (inputs * (1 + of_inputs) + 2 * _HIDDEN + outputs)
+        return 4 * (weights + biases + rows + 2 * _TILE * _stride(_HIDDEN))
+    weights = (inputs + _HIDDEN) * _stride(_HIDDEN) + _HIDDEN * _stride(outputs)
+    return 2 * (weights + rows + 4 * _TILE * _stride(_HIDDEN)) + 4 * biases
+
+
+def _stride(columns: int) -> int:
+    return columns + 8
 
 
 def _where_it_fits(kernel: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -328,26 +364,31 @@ def _as_rows(arg: jax.Array, dim: int | None, size: int) -> jax.Array:
 # The kernels are tried before they are trusted.
 
 
-def make_trial(towers: Sequence[Widths], activation: str) -> trust.Trial:
+def make_trial(towers: Sequence[Widths], activation: str, dtype: Precision = "float32") -> trust.Trial:
     """The trial of the kernels that networks of these widths need: forward and backward, in one padded size."""
     inputs, outputs = _padded(tuple(towers))
-    measure = functools.partial(_measure_error, inputs, outputs, activation)
-    name = f"{inputs} inputs, {outputs} outputs, {activation}"
-    return trust.Trial("mlp", name, CAPABILITY, "small networks are computed layer by layer", measure, TOLERANCE)
+    measure = functools.partial(_measure_error, inputs, outputs, activation, dtype)
+    name, which = f"{inputs} inputs, {outputs} outputs, {activation}", "" if dtype == "float32" else f" in {dtype}"
+    instead = f"small networks{which} are computed layer by layer"
+    return trust.Trial(SOURCES[dtype], name, CAPABILITY, instead, measure, TOLERANCE)
 
 
-def _measure_error(inputs: int, outputs: int, activation: str) -> float:
+def _measure_error(inputs: int, outputs: int, activation: str, dtype: Precision) -> float:
     """The largest relative error of outputs and gradients beside the plain form, which a CPU computes if there is one.
 
-    Compiling is what a trial takes its time for: nothing but the two programs is compiled.
+    That computes in float32 in any case. Compiling is what a trial takes its time for: nothing but the two programs is
+    compiled.
     """
 
     def plain(inputs: Any, towers: Any, activation: str) -> list[jax.Array]:
         return [plain_mlp(x, layers, activation) for x, layers in zip(inputs, towers, strict=True)]
 
+    def fused(inputs: Any, towers: Any, activation: str) -> list[jax.Array]:
+        return mlp(inputs, towers, activation, dtype)
+
     drawn = _draw_trial(inputs, outputs)
     with jax.default_matmul_precision("highest"):
-        found = jax.jit(functools.partial(_try_all, mlp, activation))(*drawn)
+        found = jax.jit(functools.partial(_try_all, fused, activation))(*drawn)
         with trust.on_host():
             expected = jax.jit(functools.partial(_try_all, plain, activation))(*drawn)
     pairs = zip(*map(jax.tree.leaves, jax.device_get((found, expected))), strict=True)
@@ -357,7 +398,8 @@ def _measure_error(inputs: int, outputs: int, activation: str) -> float:
 def _draw_trial(inputs: int, outputs: int) -> tuple[Any, Any, np.ndarray]:
     """Two towers of a size, rows for them, and weights of their outputs in a loss.
 
-    All are quarters, which TF32 holds exactly: else rounding would carry some numbers over the kink of a relu.
+    All are quarters, which TF32 and bfloat16 hold exactly: else rounding would carry some numbers over the kink of a
+    relu.
     """
     widths = (inputs - 3, 64, 48, outputs - 1), (inputs - 9, 40, outputs)
     random = np.random.default_rng(0)
@@ -366,7 +408,7 @@ def _draw_trial(inputs: int, outputs: int) -> tuple[Any, Any, np.ndarray]:
         return (np.round(4 * scale * random.standard_normal(shape)) / 4).astype(np.float32)
 
     towers = [[(draw(i, o, scale=i**-0.5), draw(o)) for i, o in itertools.pairwise(sizes)] for sizes in widths]
-    count = 2 * _TILE * _LARGE_BLOCKS // MOST_TOWERS + 100
+    count = 2 * _TILE * max(_blocks(dtype, "forward2", inputs) for dtype in SOURCES) // MOST_TOWERS + 100
     return towers, [draw(count, sizes[0]) for sizes in widths], draw(count, sum(sizes[-1] for sizes in widths))
 
 

@@ -54,6 +54,7 @@ PURPOSES = {
 """What Shoal can do with packages that it can do without."""
 KERNELS = {
     "small networks": mlp.make_trial([(32, 64, 64, 16)], "tanh"),
+    "small networks in bfloat16": mlp.make_trial([(32, 64, 64, 16)], "tanh", "bfloat16"),
     "the neighbour search": neighbours.make_trial("brute", 10),
 }
 """What is tried here for each of those that there are kernels for; others are tried when a program needs them."""

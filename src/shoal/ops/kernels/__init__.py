@@ -5,12 +5,13 @@ CUDA graphs too. Alternatives: Pallas cannot scatter into shared memory, which s
 at run time still needs a launcher in C, or Python at every step; a binary needs a wheel for each platform and a tool
 chain to build it. See docs/design.md.
 
-`neighbours.cu` and `mlp.cu` are the sources, `build.py` turns them into PTX (which needs CUDA's `nvcc`, for
-developers only), kept together in `kernels.xz` (`pack.py`). `trust.py` decides whether those of `mlp.cu` are used.
+`neighbours.cu`, `mlp.cu` and `mlp_bf16.cu` are the sources, `build.py` turns them into PTX (which needs CUDA's `nvcc`,
+for developers only), kept together in `kernels.xz` (`pack.py`). `trust.py` decides whether they are used.
 """
 
 import functools
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ SLOTS = (2, 4, 6, 8, 10, 12, 16, 24, 32)
 rounds."""
 MLP_INPUTS, MLP_OUTPUTS = (32, 64), (16, 32)
 """Widths that the kernels of `ops.mlp` are compiled for; smaller ones are padded."""
+MLP_BLOCKS = {
+    ("mlp", 32): {"forward1": 3, "forward2": 3, "backward": 2},
+    ("mlp", 64): {"forward1": 3, "forward2": 2, "backward": 2},
+    ("mlp_bf16", 32): {"forward1": 4, "forward2": 3, "backward": 3},
+    ("mlp_bf16", 64): {"forward1": 4, "forward2": 3, "backward": 2},
+}
+"""The blocks of those of each source and number of inputs that a multiprocessor of an H200 holds at once."""
 _FOLDER = Path(__file__).parent
 FILE = _FOLDER / "kernels.xz"
 """The kernels that ship with the package."""
@@ -65,5 +73,8 @@ def ptx(kernel: str) -> str:
 
 
 def fingerprint(source: str) -> str:
-    """Fingerprint of a source; each file built from it has it in its first line."""
-    return hashlib.sha256((_FOLDER / f"{source}.cu").read_bytes()).hexdigest()[:16]
+    """Fingerprint of a source and of what it includes; each file built from it has it in its first line."""
+    text = (_FOLDER / f"{source}.cu").read_bytes()
+    included = re.findall(rb'^#include "(.+)"', text, flags=re.MULTILINE)
+    texts = [text, *((_FOLDER / name.decode()).read_bytes() for name in included)]
+    return hashlib.sha256(b"".join(texts)).hexdigest()[:16]

@@ -7,8 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from shoal.ops.kernels import FILE, MLP_INPUTS, MLP_OUTPUTS, SLOTS, fingerprint
-from shoal.ops.kernels.pack import pack
+from shoal.ops.kernels import FILE, MLP_BLOCKS, MLP_OUTPUTS, SLOTS, fingerprint
+from shoal.ops.kernels.pack import pack, renumber
 
 _PTX_VERSION = "7.5"  # nothing newer is used; the compiler would name its own, which older drivers refuse
 
@@ -21,11 +21,12 @@ def kernels() -> dict[str, tuple[str, str, list[str]]]:
             # The oldest architecture that CUDA 13 knows.
             found[f"shoal_nearest_{form}_{slots}"] = "neighbours", "compute_75", [f"SLOTS={slots}", form.upper()]
     forms = {"forward1": ["FORWARD", "MT=1"], "forward2": ["FORWARD", "MT=2"]}
-    forms |= {"backward": ["BACKWARD"], "backward_inputs": ["BACKWARD_INPUTS"]}
-    for (form, defined), inputs, outputs in itertools.product(forms.items(), MLP_INPUTS, MLP_OUTPUTS):
-        name = f"shoal_mlp_{form}_{inputs}_{outputs}"
-        sizes = [f"NAME={name}", f"IN={inputs}", f"OUT={outputs}"]
-        found[name] = "mlp", "compute_80", defined + sizes  # the first architecture with products in TF32
+    forms |= {"backward": ["BACKWARD", "MT=1"], "backward_inputs": ["BACKWARD_INPUTS", "MT=1"]}
+    for (source, inputs), blocks in MLP_BLOCKS.items():
+        for (form, defined), outputs in itertools.product(forms.items(), MLP_OUTPUTS):
+            name = f"shoal_{source}_{form}_{inputs}_{outputs}"
+            sizes = [f"NAME={name}", f"IN={inputs}", f"OUT={outputs}", f"BLOCKS={blocks[form.removesuffix('_inputs')]}"]
+            found[name] = source, "compute_80", defined + sizes  # the first with products in TF32 and bfloat16
     return found
 
 
@@ -45,7 +46,8 @@ def _compile(source: str, architecture: str, defined: list[str]) -> str:
         subprocess.run(["nvcc", *flags, "-o", str(target), Path(__file__).parent / f"{source}.cu"], check=True)
         text = target.read_text()
     text = re.sub(r"^//.*\n", "", text, flags=re.MULTILINE)
-    return re.sub(r"^\.version .*$", f".version {_PTX_VERSION}", text, flags=re.MULTILINE).strip() + "\n"
+    text = re.sub(r"^\.version .*$", f".version {_PTX_VERSION}", text, flags=re.MULTILINE)
+    return renumber(text.strip() + "\n")
 
 
 if __name__ == "__main__":

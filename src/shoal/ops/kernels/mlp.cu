@@ -10,20 +10,18 @@
 // between is cut off there by the hardware. tanh is the hardware's, good to 2^-11.
 //
 // Compile-time sizes: IN (inputs, padded: 32 or 64), OUT (outputs, padded: 16 or 32), and FORWARD (with MT, the tiles of
-// 16 rows that a warp works on at once), BACKWARD or BACKWARD_INPUTS (which also gives the gradient of the inputs).
+// 16 rows that a warp works on at once), BACKWARD or BACKWARD_INPUTS (which also gives the gradient of the inputs);
+// BLOCKS: how many a multiprocessor should hold.
 // Real sizes are in `sizes`: rows, outputs of all towers, weights of all towers, activation, then for each tower
 //   inputs, width 1, width 2 (0: one hidden layer), outputs, first weight in `partial`, first output, 0, 0.
 // Kernels [i, o] and biases [o] of a tower's layers come one after the other; so do their gradients in `partial`.
 // With one hidden layer, those of the second are not read. grid: (blocks, towers, groups), inputs
 // [groups, rows, in], weights [groups, ...].
 
-#include <cstdint>
+#include "mlp.cuh"
 
 namespace {
 
-constexpr int H = 64;
-constexpr int WARPS = 4;
-constexpr int THREADS = 32 * WARPS;
 constexpr int TILE = 16 * WARPS;  // rows
 constexpr int NT = H / 8;  // tiles of 8 columns
 
@@ -36,51 +34,8 @@ __device__ __forceinline__ int place(int pair, int column) {
   return 2 * (pair * STRIDE + (column ^ (4 * ((pair >> 1) & 1))));
 }
 
-struct Tower {
-  int in, h1, h2, out, weights, first_out;
-  __device__ int last() const { return h2 ? h2 : h1; }
-  __device__ int bias1() const { return weights + in * h1; }
-  __device__ int kernel2() const { return bias1() + h1; }
-  __device__ int bias2() const { return kernel2() + h1 * h2; }
-  __device__ int kernel3() const { return bias2() + h2; }
-  __device__ int bias3() const { return kernel3() + last() * out; }
-};
-
-// Inputs and weights of one tower in one group.
-struct Operands {
-  const float *x, *k1, *b1, *k2, *b2, *k3, *b3;
-  __device__ void select(const Tower& tower, int rows, size_t group) {
-    x += group * rows * tower.in;
-    k1 += group * tower.in * tower.h1;
-    b1 += group * tower.h1;
-    k2 += group * tower.h1 * tower.h2;
-    b2 += group * tower.h2;
-    k3 += group * tower.last() * tower.out;
-    b3 += group * tower.out;
-  }
-};
-
-#define OPERANDS                                                                                            \
-  const float *x0, const float *k10, const float *b10, const float *k20, const float *b20, const float *k30, \
-      const float *b30, const float *x1, const float *k11, const float *b11, const float *k21,               \
-      const float *b21, const float *k31, const float *b31, const int *sizes
-#define SELECTED                                                     \
-  blockIdx.y ? Operands{x1, k11, b11, k21, b21, k31, b31}            \
-             : Operands { x0, k10, b10, k20, b20, k30, b30 }
-
-__device__ Tower read_tower(const int* sizes, int which) {
-  const int* at = sizes + 4 + 8 * which;
-  return {at[0], at[1], at[2], at[3], at[4], at[5]};
-}
-
 // Rounds to the 11 significant bits of TF32; NaN stays NaN. (`cvt.rna.tf32` takes twice as long.)
 __device__ __forceinline__ float tf32(float x) { return fmaf(x, -8192.0f, fmaf(x, 8192.0f, x)); }
-
-__device__ __forceinline__ float fast_tanh(float x) {
-  float y;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 // c += a b for a 16x8 tile. Lane (g, t): a = [g, k], [g + 8, k], [g, k'], [g + 8, k'], b = [k, g], [k', g] for its two
 // k, c = [g, 2t], [g, 2t + 1], [g + 8, 2t], [g + 8, 2t + 1]. With k = 2t and k' = 2t + 1, c in the order 0, 2, 1, 3 is
@@ -90,31 +45,6 @@ __device__ __forceinline__ void mma(float (&c)[4], float a0, float a1, float a2,
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(__float_as_uint(a0)), "r"(__float_as_uint(a1)), "r"(__float_as_uint(a2)), "r"(__float_as_uint(a3)),
         "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
-}
-
-enum { TANH, RELU, GELU, SILU };
-
-// The activation of z, and its derivative.
-template <int KIND>
-__device__ __forceinline__ float activate(float z, float& slope) {
-  if (KIND == TANH) {
-    float y = fast_tanh(z);
-    slope = 1.0f - y * y;
-    return y;
-  }
-  if (KIND == RELU) {
-    slope = z > 0.0f ? 1.0f : 0.0f;
-    return z > 0.0f ? z : z * 0.0f;  // NaN stays NaN
-  }
-  if (KIND == SILU) {
-    float s = 0.5f + 0.5f * fast_tanh(0.5f * z);
-    slope = s * (1.0f + z * (1.0f - s));
-    return z * s;
-  }
-  float inner = 0.7978845608f * z * (1.0f + 0.044715f * z * z);
-  float y = fast_tanh(inner);
-  slope = 0.5f * (1.0f + y) + 0.5f * z * (1.0f - y * y) * 0.7978845608f * (1.0f + 0.134145f * z * z);
-  return 0.5f * z * (1.0f + y);
 }
 
 // Copies a kernel [rows, columns], or its transpose, to shared memory as the right operand [K, N] of products: the four
@@ -134,10 +64,6 @@ __device__ void load_kernel(float* to, const float* from, int rows, int columns)
     }
     reinterpret_cast<float4*>(to)[d] = four;
   }
-}
-
-__device__ void load_bias(float* to, const float* from, int size, int padded) {
-  for (int i = threadIdx.x; i < padded; i += THREADS) to[i] = i < size ? from[i] : 0.0f;
 }
 
 // 16 rows of [rows, columns] on their way to shared memory: read ahead, while the rows before are worked on.
@@ -181,20 +107,6 @@ __device__ __forceinline__ void load_tiles(float* to, const float* from, int col
     Rows<PADDED, STRIDE> tile;
     tile.read(from, columns, first + 16 * m, rows, columns);
     tile.write(to, 8 * m);
-  }
-}
-
-template <int M, int N>
-__device__ __forceinline__ void set_bias(float (&c)[M][N][4], const float* bias) {
-  int t = threadIdx.x & 3;
-#pragma unroll
-  for (int n = 0; n < N; n++) {
-    float2 b = *reinterpret_cast<const float2*>(bias + 8 * n + 2 * t);
-#pragma unroll
-    for (int m = 0; m < M; m++) {
-      c[m][n][0] = c[m][n][2] = b.x;
-      c[m][n][1] = c[m][n][3] = b.y;
-    }
   }
 }
 
@@ -347,7 +259,7 @@ __device__ __forceinline__ void store_gradient(float* kernel, float* bias, float
 }  // namespace
 
 #ifdef FORWARD
-extern "C" __global__ void __launch_bounds__(THREADS, MT == 1 ? 3 : 2) NAME(OPERANDS, float* out) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) NAME(OPERANDS, float* out) {
   extern __shared__ float shared[];
   float *w1 = shared, *w2 = w1 + IN * H, *w3 = w2 + H * H, *b1 = w3 + H * OUT, *b2 = b1 + H, *b3 = b2 + H;
   int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
@@ -398,10 +310,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MT == 1 ? 3 : 2) NAME(OPER
 }
 #else
 #ifdef BACKWARD_INPUTS
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     NAME(OPERANDS, const float* gradient, float* partial, float* dx0, float* dx1) {
 #else
-extern "C" __global__ void __launch_bounds__(THREADS, 2) NAME(OPERANDS, const float* gradient, float* partial) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) NAME(OPERANDS, const float* gradient, float* partial) {
 #endif
   extern __shared__ float shared[];
   float *w1 = shared, *w2 = w1 + IN * H, *w2t = w2 + H * H, *w3t = w2t + H * H, *b1 = w3t + H * OUT, *b2 = b1 + H;
