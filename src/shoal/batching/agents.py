@@ -1,5 +1,6 @@
 """Lifts functions of one agent to `[E, n]` agents, and selects the moving agents."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from shoal.core.types import Observation, PyTree
 
 AGENT_AXES = Observation(view=0, legal=0, active=0, present=0, state=None)  # pyright: ignore[reportArgumentType]
 """`in_axes` over the agents of a group: the global state is one per copy, not one per agent."""
+
+_BLOCK, _MANY_ROWS = 1 << 13, 1 << 18
 
 
 def over_agents(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,10 +32,23 @@ def over_samples(function: Callable[[Observation], Any], observation: Observatio
     """
     shape = jax.tree.leaves(observation.view)[0].shape[:3]
     kept = 3 if observation.state is None else 2
+    rows = math.prod(shape[:kept])
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[kept:]), observation.replace(state=None))
     state = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), observation.state)
     lifted = jax.vmap(function if kept == 3 else jax.vmap(function, (AGENT_AXES,)))
-    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[4 - kept :]), lifted(flat.replace(state=state)))
+    found = lifted(_fill_up(flat.replace(state=state), rows))
+    return jax.tree.map(lambda leaf: leaf[:rows].reshape(*shape, *leaf.shape[4 - kept :]), found)
+
+
+def _fill_up(flat: PyTree, rows: int) -> PyTree:
+    """Leaves `[rows, ...]` with zeros up to whole blocks, where there are many rows on a GPU.
+
+    XLA splits sums over many samples, the gradients of weights, into equal parts: if these do not come out even, it
+    copies all activations to fill them up.
+    """
+    if jax.default_backend() == "cpu" or rows < _MANY_ROWS or rows % _BLOCK == 0:
+        return flat
+    return jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, -rows % _BLOCK)] + [(0, 0)] * (leaf.ndim - 1)), flat)
 
 
 def over_axes(function: Callable[..., Any], axes: int) -> Callable[..., Any]:
