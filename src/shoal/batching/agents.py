@@ -12,7 +12,7 @@ from shoal.core.types import Observation, PyTree
 AGENT_AXES = Observation(view=0, legal=0, active=0, present=0, state=None)  # pyright: ignore[reportArgumentType]
 """`in_axes` over the agents of a group: the global state is one per copy, not one per agent."""
 
-_BLOCK, _MANY_ROWS = 1 << 13, 1 << 18
+_BLOCK, _MANY_ROWS = 1 << 13, 1 << 17
 
 
 def over_agents(function: Callable[..., Any]) -> Callable[..., Any]:
