@@ -33,7 +33,7 @@ from shoal.training.kernel_use import describe_kernels
 from shoal.training.memory import SMALLER, Need, largest, need_of, require_room
 from shoal.training.program import MAX_UPDATES
 
-_MOST_COLUMNS = 128
+_MOST_COLUMNS, _MANY_NUMBERS = 128, 1 << 20
 
 
 class Checksum(struct.PyTreeNode):
@@ -59,12 +59,12 @@ def checksum(step: Step) -> Checksum:
 
 
 def _add_columns(leaf: jax.Array) -> jax.Array:
-    """Numbers `[E, m]` with the same sums; on a GPU one for each agent of a short view, without a reduction.
+    """Numbers `[E, m]` with the same sums: on a GPU one for each agent, where there are many agents with short views.
 
-    A reduction there works out for every number of a view anew where in the view it is.
+    A reduction of all numbers takes longer there, since it works out anew where in its view each number is.
     """
     width = math.prod(leaf.shape[2:])
-    if jax.default_backend() == "cpu" or leaf.ndim < 3 or width > _MOST_COLUMNS:
+    if jax.default_backend() == "cpu" or leaf.ndim < 3 or width > _MOST_COLUMNS or leaf.size < _MANY_NUMBERS:
         return leaf.reshape(leaf.shape[0], -1)
     columns = jax.lax.split(leaf.reshape(*leaf.shape[:2], width), [1] * width, axis=2)
     return functools.reduce(jnp.add, columns)[:, :, 0]
