@@ -19,7 +19,7 @@ from shoal.batching.vectorise import Vectorised, Worlds
 from shoal.core.keys import StepKeys, derive_ahead
 from shoal.core.types import PyTree
 
-MOST_KEYS_OF_STEP, MOST_KEYS = 1 << 17, 1 << 22
+MOST_KEYS_OF_STEP, MOST_KEYS = 1 << 17, 1 << 24
 """The most keys of a step that are derived ahead, and of all the steps that this is done for at once."""
 UNROLLED = ((4, 600), (2, 1200))
 """How many steps are unrolled, and the most operations of a step for that: more would take too long to compile."""

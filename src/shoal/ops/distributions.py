@@ -91,9 +91,13 @@ def _largest(logits: jax.Array) -> jax.Array:
     return jnp.max(logits) if _by_reduction(logits) else functools.reduce(jnp.maximum, list(logits))
 
 
-def _by_reduction(logits: jax.Array) -> bool:
+def _total(values: jax.Array) -> jax.Array:
+    return jnp.sum(values) if _by_reduction(values) else functools.reduce(jnp.add, list(values))
+
+
+def _by_reduction(values: jax.Array) -> bool:
     """Whether sums and maxima are reductions: on a GPU that of few numbers would be a kernel of its own."""
-    return jax.default_backend() == "cpu" or logits.shape[0] > _UNROLL
+    return jax.default_backend() == "cpu" or values.shape[0] > _UNROLL
 
 
 @struct.dataclass
@@ -116,14 +120,14 @@ class MultiCategorical:
         return self._each(Categorical.mode)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
-        return jnp.sum(self._each(Categorical.log_prob, action))
+        return _total(self._each(Categorical.log_prob, action))
 
     def entropy(self) -> jax.Array:
-        return jnp.sum(self._each(Categorical.entropy))
+        return _total(self._each(Categorical.entropy))
 
     def sample_and_log_prob(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         action, log_prob = self._each(Categorical.draw_by, self._uniform(key))
-        return action, jnp.sum(log_prob)
+        return action, _total(log_prob)
 
     def _uniform(self, key: jax.Array) -> jax.Array:
         return jax.random.uniform(key, (len(self.sizes),), jnp.float32)
