@@ -4,6 +4,7 @@ The modules have no batch axes; the caller vmaps. Build one with `make_actor_cri
 `init_weights`, then call `module.apply(weights, ..., method="actor")` and the like.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -18,6 +19,7 @@ from shoal.core.spaces import ActionSpace, Box
 from shoal.core.types import Observation, PyTree
 from shoal.networks.torsos import Network, Torso, initial_carry, layer_of
 from shoal.ops.distributions import Distribution, distribution, num_parameters
+from shoal.ops.kernels.choices import record_choices
 from shoal.ops.mlp import fuse
 
 ACTING_PARTS = ("actor_torso", "shared_torso", "policy_head")
@@ -214,9 +216,22 @@ def evaluate_actions(
         args = (seen.view, seen.state, memory, first, seen.active)
         parameters, value = jax.vmap(agents, (1, 1, 0, 1, 1), 1)(*args)
     else:
-        parameters, value = over_samples(single, seen)
+        in_blocks = jax.default_backend() != "cpu" and not _has_kernel(single, seen)
+        parameters, value = over_samples(single, seen, in_blocks)
     log_prob, entropy, actions = jax.vmap(jax.vmap(jax.vmap(describe)))(parameters, seen.legal, action)
     return Evaluation(log_prob, entropy, value, actions)
+
+
+def _has_kernel(network: Callable[[Observation], Any], observation: Observation) -> bool:
+    """Whether a network goes by a kernel. observation: `[T, E, n, ...]`, the state `[T, E, ...]`."""
+
+    def one(observation: Observation) -> Any:
+        view = jax.tree.map(lambda leaf: leaf[0, 0, 0], observation.replace(state=None))
+        return network(view.replace(state=jax.tree.map(lambda leaf: leaf[0, 0], observation.state)))
+
+    with record_choices() as chosen:
+        jax.eval_shape(one, observation)
+    return None in chosen.get("networks", ())
 
 
 def rescale_value_head(weights: PyTree, scale: jax.Array, shift: jax.Array) -> PyTree:
