@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 from shoal.algorithms import A2C
-from shoal.batching import step_loop
+from shoal.batching import packing, step_loop
 from shoal.batching.packing import Packer
 from shoal.batching.policies import Policies, random_policies
 from shoal.batching.rollout import rollout
@@ -40,6 +40,15 @@ def test_nothing_is_lost():
         if leaf is not None:
             assert found[name].dtype == leaf.dtype
             np.testing.assert_array_equal(found[name], jnp.broadcast_to(leaf, (5, *leaf.shape)))
+
+
+def test_large_leaves_stay_by_themselves(monkeypatch):
+    monkeypatch.setattr(packing, "_LARGE", 24 * 4)
+    packer = Packer()
+    packed = packer.pack(RECORD)
+    assert packed["words"].shape == (3, 1 + 1 + 1)
+    np.testing.assert_array_equal(packed["rest"][-1], RECORD["view"])
+    jax.tree.map(np.testing.assert_array_equal, packer.unpack(packed), RECORD)
 
 
 def test_many_flags_are_an_array_of_their_own():

@@ -5,9 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shoal.batching import agents
 from shoal.core.errors import OptionError
 from shoal.core.spaces import Box, Discrete, MultiDiscrete
+from shoal.core.types import Observation
 from shoal.networks import Network, init_weights, make_actor_critic
+from shoal.networks.actor_critic import evaluate_actions
 from shoal.ops.distributions import distribution, num_parameters
 
 STEPS = 12
@@ -284,3 +287,26 @@ def test_a_bank_of_policies_is_one_more_axis():
     values = jax.vmap(lambda w: step(module, w, view, None, memory)[1])(bank)
     assert len(set(np.asarray(values).tolist())) == 3
     np.testing.assert_allclose(values[1], step(module, trees[1], view, None, memory)[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("uses_state", [False, True])
+def test_accelerators_evaluate_the_same(uses_state, monkeypatch):
+    """Heads of a shared torso as one product, and samples in whole blocks."""
+    module, weights = build(share_torso=not uses_state, uses_state=uses_state, layer_norm=True)
+    view = jax.random.normal(jax.random.key(1), (3, 2, 7, 5))
+    state = {"map": jax.random.normal(jax.random.key(2), (3, 2, 2, 2)), "time": jnp.ones((3, 2), jnp.int32)}
+    action = jax.random.randint(jax.random.key(3), (3, 2, 7), 0, 3)
+    seen = Observation(view, state=state if uses_state else None)
+
+    def loss(weights):
+        found = evaluate_actions(module, weights, seen, action, (), jnp.zeros((3, 2), bool))
+        return jnp.sum(found.log_prob + found.value**2 + found.entropy), found
+
+    plain = jax.grad(loss, has_aux=True)(weights)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(agents, "_MANY_ROWS", 1)
+    monkeypatch.setattr(agents, "_BLOCK", 16)
+    text = str(jax.make_jaxpr(loss)(weights))
+    assert ("f32[16,5]" if uses_state else "f32[48,5]") in text or "f32[16,7,5]" in text
+    found = jax.grad(loss, has_aux=True)(weights)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), found, plain)

@@ -231,3 +231,19 @@ def test_distributions_pass_through_vmap_and_jit(space):
     one, log_prob = jax.jit(lambda x, key: distribution(space, x).sample_and_log_prob(key))(parameters[3], keys[3])
     np.testing.assert_allclose(actions[3], one, rtol=1e-5)
     np.testing.assert_allclose(log_probs[3], log_prob, rtol=1e-4)
+
+
+@pytest.mark.parametrize("space", [Discrete(5), MultiDiscrete((3, 3)), MultiDiscrete((2, 4))])
+def test_accelerators_draw_the_same(space, monkeypatch):
+    parameters = 2.0 * jax.random.normal(jax.random.key(0), (50, num_parameters(space)))
+    keys = jax.random.split(jax.random.key(1), 50)
+
+    def play(x, key):
+        dist = distribution(space, x)
+        action, log_prob = dist.sample_and_log_prob(key)
+        return action, dist.sample(key), dist.mode(), log_prob, dist.log_prob(action), dist.entropy()
+
+    plain = jax.vmap(play)(parameters, keys)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for found, expected in zip(jax.vmap(play)(parameters, keys), plain, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -38,7 +38,7 @@ from shoal.networks.actor_critic import ACTING_PARTS, ActorCritic, Evaluation, a
 from shoal.networks.mixers import MixerKind
 from shoal.ops import losses, normalisation
 from shoal.ops.devices import after, sum_over_devices
-from shoal.ops.distributions import Distribution, distribution
+from shoal.ops.distributions import Categorical, Distribution, MultiCategorical, distribution
 from shoal.ops.gradients import adam, anneal, apply_gradients, chunked_gradient
 from shoal.ops.returns import advantages
 
@@ -257,8 +257,12 @@ class OnPolicy(Algorithm, Stochastic, EstimatesKL, Evolves, NormalisesViews):
     def act(self, params: Policy, observation: Observation, memory: PyTree, key: jax.Array, explore: bool) -> ActOutput:
         """One agent's action, with its log-probability and value. Greedy if not `explore`."""
         actions, value, memory = params.forward(observation, memory)
-        action = actions.sample(key) if explore else actions.mode()
-        return ActOutput(action, memory, {"log_prob": actions.log_prob(action), "value": value})
+        if explore and isinstance(actions, Categorical | MultiCategorical):
+            action, log_prob = actions.sample_and_log_prob(key)
+        else:  # of a box, as `loss` sees it: computed from the action itself
+            action = actions.sample(key) if explore else actions.mode()
+            log_prob = actions.log_prob(action)
+        return ActOutput(action, memory, {"log_prob": log_prob, "value": value})
 
     def action_probabilities(
         self, params: Policy, observation: Observation, memory: PyTree

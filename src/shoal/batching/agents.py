@@ -1,5 +1,6 @@
 """Lifts functions of one agent to `[E, n]` agents, and selects the moving agents."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ from shoal.core.types import Observation, PyTree
 
 AGENT_AXES = Observation(view=0, legal=0, active=0, present=0, state=None)  # pyright: ignore[reportArgumentType]
 """`in_axes` over the agents of a group: the global state is one per copy, not one per agent."""
+
+_BLOCK, _MANY_ROWS = 1 << 13, 1 << 17
+"""Samples of a block, and how many there are at least before they are filled up to whole blocks."""
 
 
 def over_agents(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,17 +26,29 @@ def over_agents(function: Callable[..., Any]) -> Callable[..., Any]:
     return lifted
 
 
-def over_samples(function: Callable[[Observation], Any], observation: Observation) -> Any:
+def over_samples(function: Callable[[Observation], Any], observation: Observation, in_blocks: bool = False) -> Any:
     """`function(observation)` of one agent for leaves `[T, E, n, ...]`.
 
     Uses one flat axis where possible, for the best matrix products: the global state is not repeated per agent.
+    in_blocks: many samples are filled up with zeros to whole blocks. On a GPU, XLA splits sums over samples, the
+    gradients of weights, into equal parts: if these do not come out even, it copies all activations to fill them up.
     """
     shape = jax.tree.leaves(observation.view)[0].shape[:3]
     kept = 3 if observation.state is None else 2
+    rows = math.prod(shape[:kept])
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[kept:]), observation.replace(state=None))
     state = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), observation.state)
     lifted = jax.vmap(function if kept == 3 else jax.vmap(function, (AGENT_AXES,)))
-    return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[4 - kept :]), lifted(flat.replace(state=state)))
+    missing = -rows % _BLOCK if in_blocks and rows >= _MANY_ROWS else 0
+    found = lifted(_fill_up(flat.replace(state=state), missing))
+    return jax.tree.map(lambda leaf: leaf[:rows].reshape(*shape, *leaf.shape[4 - kept :]), found)
+
+
+def _fill_up(tree: PyTree, missing: int) -> PyTree:
+    """Leaves with so many more rows of zeros."""
+    if not missing:
+        return tree
+    return jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)), tree)
 
 
 def over_axes(function: Callable[..., Any], axes: int) -> Callable[..., Any]:

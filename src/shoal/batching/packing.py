@@ -1,7 +1,8 @@
 """Records of a step as few arrays: on an accelerator every array that a loop stores is a kernel of its own.
 
 `Packer.pack` joins the leaves `[E, ...]` of a record to one array of words, and one of flags where there are many;
-`Packer.unpack` takes them apart again, after the loop. Numbers are moved bit by bit, never converted.
+large leaves stay by themselves. `Packer.unpack` takes them apart again, after the loop. Numbers are moved bit by bit,
+never converted.
 """
 
 import math
@@ -11,11 +12,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from shoal.core.keys import is_key
 from shoal.core.types import PyTree
 
 _WORDS = (jnp.float32, jnp.int32, jnp.uint32)
 _BITS = 32
 """Flags of a copy that are stored as the bits of one word; more are an array of their own."""
+_LARGE = 1 << 21
+"""Bytes of a leaf that is stored by itself: joining it to others takes longer than launching one more kernel."""
 
 
 class Packer:
@@ -26,6 +30,7 @@ class Packer:
         leaves, self._structure = jax.tree.flatten(record)
         self._shapes = [leaf.shape[1:] for leaf in leaves]
         self._types = [leaf.dtype for leaf in leaves]
+        self._large = [_num_bytes(leaf) >= _LARGE for leaf in leaves]
         flat = [leaf.reshape(leaf.shape[0], -1) if self._kind(i) != "rest" else leaf for i, leaf in enumerate(leaves)]
         words = [lax.bitcast_convert_type(flat[i], jnp.uint32) for i in self._of("words")]
         flags = [flat[i] for i in self._of("flags")]
@@ -62,6 +67,12 @@ class Packer:
         return [i for i in range(len(self._types)) if self._kind(i) == kind]
 
     def _kind(self, index: int) -> str:
+        if self._large[index]:
+            return "rest"
         if self._types[index] == jnp.bool_:
             return "flags"
         return "words" if self._types[index] in _WORDS else "rest"
+
+
+def _num_bytes(leaf: jax.Array) -> int:
+    return 0 if is_key(leaf) else leaf.size * leaf.dtype.itemsize

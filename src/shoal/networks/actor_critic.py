@@ -4,6 +4,7 @@ The modules have no batch axes; the caller vmaps. Build one with `make_actor_cri
 `init_weights`, then call `module.apply(weights, ..., method="actor")` and the like.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
@@ -16,12 +17,15 @@ from shoal.core import trees
 from shoal.core.errors import OptionError
 from shoal.core.spaces import ActionSpace, Box
 from shoal.core.types import Observation, PyTree
-from shoal.networks.torsos import Network, Torso, initial_carry
+from shoal.networks.torsos import Network, Torso, initial_carry, layer_of
 from shoal.ops.distributions import Distribution, distribution, num_parameters
+from shoal.ops.kernels.choices import record_choices
 from shoal.ops.mlp import fuse
 
 ACTING_PARTS = ("actor_torso", "shared_torso", "policy_head")
 """Parts of an `ActorCritic` that its greedy play depends on; the deviation of continuous actions is for exploration."""
+_ALIGNED = 4
+"""Numbers of 32 bits that a GPU reads at once: a matrix whose rows begin at such places multiplies faster."""
 
 
 class ActorCritic(nn.Module):
@@ -58,7 +62,7 @@ class ActorCritic(nn.Module):
             return *fused, memory
         if self.config.share_torso:
             features, memory = self._step(self.shared_torso, "shared", view, memory)
-            return self._policy(features), self._value(features), memory
+            return *self._policy_and_value(features), memory
         parameters, memory = self.actor(view, memory)
         value, memory = self.critic(view, state, memory)
         return parameters, value, memory
@@ -94,7 +98,7 @@ class ActorCritic(nn.Module):
         carries = memory or {"shared": (), "actor": (), "critic": ()}
         if self.config.share_torso:
             features, carry = self.shared_torso.unroll(view, carries["shared"], first, active)
-            return self._policy(features), self._value(features), memory and {"shared": carry}
+            return *self._policy_and_value(features), memory and {"shared": carry}
         seen = self._seen_by_critic(view, state)
         policy_features, actor = self.actor_torso.unroll(view, carries["actor"], first, active)
         value_features, critic = self.critic_torso.unroll(seen, carries["critic"], first, active)
@@ -133,6 +137,17 @@ class ActorCritic(nn.Module):
             return None
         both = jnp.concatenate(fused)
         return self._complete(both[:-1]), both[-1]
+
+    def _policy_and_value(self, features: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Both heads on the same features: on an accelerator by one product, of a width that suits it."""
+        if self.is_initializing() or jax.default_backend() == "cpu":
+            return self._policy(features), self._value(features)
+        kernels, biases = zip(*map(layer_of, (self.policy_head, self.value_head)), strict=True)
+        kernel, bias = jnp.concatenate(kernels, axis=1), jnp.concatenate(biases)
+        width = bias.shape[0]
+        extra = -width % _ALIGNED
+        out = features.astype(jnp.float32) @ jnp.pad(kernel, ((0, 0), (0, extra))) + jnp.pad(bias, (0, extra))
+        return self._complete(out[..., : width - 1]), out[..., width - 1]
 
     def _policy(self, features: jax.Array) -> jax.Array:
         return self._complete(self.policy_head(features))
@@ -201,9 +216,22 @@ def evaluate_actions(
         args = (seen.view, seen.state, memory, first, seen.active)
         parameters, value = jax.vmap(agents, (1, 1, 0, 1, 1), 1)(*args)
     else:
-        parameters, value = over_samples(single, seen)
+        in_blocks = jax.default_backend() != "cpu" and not _has_kernel(single, seen)
+        parameters, value = over_samples(single, seen, in_blocks)
     log_prob, entropy, actions = jax.vmap(jax.vmap(jax.vmap(describe)))(parameters, seen.legal, action)
     return Evaluation(log_prob, entropy, value, actions)
+
+
+def _has_kernel(network: Callable[[Observation], Any], observation: Observation) -> bool:
+    """Whether a network goes by a kernel. observation: `[T, E, n, ...]`, the state `[T, E, ...]`."""
+
+    def one(observation: Observation) -> Any:
+        view = jax.tree.map(lambda leaf: leaf[0, 0, 0], observation.replace(state=None))
+        return network(view.replace(state=jax.tree.map(lambda leaf: leaf[0, 0], observation.state)))
+
+    with record_choices() as chosen:
+        jax.eval_shape(one, observation)
+    return None in chosen.get("networks", ())
 
 
 def rescale_value_head(weights: PyTree, scale: jax.Array, shift: jax.Array) -> PyTree:

@@ -141,10 +141,10 @@ class Torso(nn.Module):
             return None
         if problem := find_parts_besides_layers(self.config, seen):
             return problem
-        kernels, biases = zip(*map(_layer, heads), strict=True)
+        kernels, biases = zip(*map(layer_of, heads), strict=True)
         head = jnp.concatenate(kernels, axis=1), jnp.concatenate(biases)
         x = self.encoder(seen, 0, "float32")  # the kernel rounds it
-        return x, [*map(_layer, self.layers), head]
+        return x, [*map(layer_of, self.layers), head]
 
     def unroll(
         self, seen: PyTree, carry: PyTree, first: jax.Array, active: jax.Array | None, every: bool = False
@@ -214,7 +214,8 @@ def find_parts_besides_layers(config: Network, seen: PyTree) -> str | None:
     return "layer normalisation" if config.layer_norm else None
 
 
-def _layer(dense: nn.Dense) -> Layer:
+def layer_of(dense: nn.Dense) -> Layer:
+    """The kernel and the bias of a layer whose weights exist."""
     weights = dense.variables["params"]
     return weights["kernel"], weights["bias"]
 

@@ -7,6 +7,8 @@ logits for discrete spaces, means followed by log standard deviations for boxes.
 
 import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ import numpy as np
 from flax import struct
 from jax import lax
 
+from shoal.core import trees
 from shoal.core.errors import OptionError, require
 from shoal.core.spaces import ActionSpace, Box, MultiDiscrete, num_logits
 
@@ -58,8 +61,21 @@ class Categorical:
         return jnp.log(total) - jnp.sum(self._weights * self._shift) / total
 
     def sample_and_log_prob(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        action = self.sample(key)
-        return action, self.log_prob(action)
+        return self.draw_by(jax.random.uniform(key, dtype=jnp.float32))
+
+    def draw_by(self, uniform: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The action that a number in [0, 1) stands for, and its log-probability; on a GPU without a reduction."""
+        if _by_reduction(self.logits):
+            action = _inverse_cdf(self._weights, uniform)
+            return action, self.log_prob(action)
+        largest = _largest(self.logits)
+        shifts = [logit - largest for logit in self.logits]
+        weights = list(map(jnp.exp, shifts))
+        action, total = _choose(weights, uniform)
+        chosen = shifts[0]
+        for i, shift in enumerate(shifts):
+            chosen = jnp.where(action == i, shift, chosen)
+        return trees.compute_once((action, chosen - jnp.log(total)))
 
     @property
     def _shift(self) -> jax.Array:
@@ -72,10 +88,16 @@ class Categorical:
 
 
 def _largest(logits: jax.Array) -> jax.Array:
-    """The maximum; on a GPU by straight-line code, where a reduction of few numbers would be a kernel of its own."""
-    if jax.default_backend() == "cpu" or logits.shape[0] > _UNROLL:
-        return jnp.max(logits)
-    return functools.reduce(jnp.maximum, list(logits))
+    return jnp.max(logits) if _by_reduction(logits) else functools.reduce(jnp.maximum, list(logits))
+
+
+def _total(values: jax.Array) -> jax.Array:
+    return jnp.sum(values) if _by_reduction(values) else functools.reduce(jnp.add, list(values))
+
+
+def _by_reduction(values: jax.Array) -> bool:
+    """Whether sums and maxima are reductions: on a GPU that of few numbers would be a kernel of its own."""
+    return jax.default_backend() == "cpu" or values.shape[0] > _UNROLL
 
 
 @struct.dataclass
@@ -92,21 +114,31 @@ class MultiCategorical:
 
     def sample(self, key: jax.Array) -> jax.Array:
         """An int32 vector; one key and one draw of uniforms serve all parts."""
-        uniform = jax.random.uniform(key, (len(self.sizes),), jnp.float32)
-        return jnp.stack([_inverse_cdf(part._weights, uniform[i]) for i, part in enumerate(self.parts)])
+        return self._each(lambda part, uniform: _inverse_cdf(part._weights, uniform), self._uniform(key))
 
     def mode(self) -> jax.Array:
-        return jnp.stack([part.mode() for part in self.parts])
+        return self._each(Categorical.mode)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
-        return jnp.sum(jnp.stack([part.log_prob(action[i]) for i, part in enumerate(self.parts)]))
+        return _total(self._each(Categorical.log_prob, action))
 
     def entropy(self) -> jax.Array:
-        return jnp.sum(jnp.stack([part.entropy() for part in self.parts]))
+        return _total(self._each(Categorical.entropy))
 
     def sample_and_log_prob(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        action = self.sample(key)
-        return action, self.log_prob(action)
+        action, log_prob = self._each(Categorical.draw_by, self._uniform(key))
+        return action, _total(log_prob)
+
+    def _uniform(self, key: jax.Array) -> jax.Array:
+        return jax.random.uniform(key, (len(self.sizes),), jnp.float32)
+
+    def _each(self, function: Callable[..., Any], *args: jax.Array) -> Any:
+        """`function(part, *entries of args)` of each part, stacked; on a GPU parts of one size are one array."""
+        if jax.default_backend() != "cpu" and len(set(self.sizes)) == 1:
+            logits = self.logits.reshape(len(self.sizes), -1)
+            return jax.vmap(lambda logits, *args: function(Categorical(logits), *args))(logits, *args)
+        found = [function(part, *(arg[i] for arg in args)) for i, part in enumerate(self.parts)]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
 
 
 @struct.dataclass
@@ -252,11 +284,16 @@ def _inverse_cdf(weights: jax.Array, uniform: jax.Array) -> jax.Array:
         return jnp.max(jnp.where(hit, jnp.arange(n, dtype=jnp.int32), 0))
     # Unrolled, the whole draw becomes one loop over the batch: for 4,096 draws among 21, 0.17 ms on 2 CPU cores,
     # with a product with a triangular matrix 0.29 ms, with jnp.cumsum 0.65 ms; for 64 choices 0.28, 0.67, 1.15 ms.
+    return _choose([weights[i] for i in range(n)], uniform)[0]
+
+
+def _choose(weights: list[jax.Array], uniform: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The choice, and the total weight, by straight-line code."""
     begins, total = [], jnp.zeros_like(uniform)
-    for i in range(n):
+    for weight in weights:
         begins.append(total)
-        total = total + weights[i]
+        total = total + weight
     choice = jnp.zeros((), jnp.int32)
-    for i in range(n):
-        choice = jnp.where((weights[i] > 0) & (begins[i] <= uniform * total), i, choice)
-    return choice
+    for i, weight in enumerate(weights):
+        choice = jnp.where((weight > 0) & (begins[i] <= uniform * total), i, choice)
+    return choice, total

@@ -47,6 +47,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from shoal.core import trees
 from shoal.core.checks import (
     MAX_COUNT,
     require_above_zero,
@@ -189,7 +190,7 @@ class TagContinuous(Env):
         }
         state = state._replace(in_game=jnp.concatenate([state.in_game[:first], staying]))
         terminated = over | ~jnp.any(staying)
-        return state, Outcome(reward, terminated, jnp.bool_(False), {"tags": jnp.sum(tags)})
+        return state, Outcome(reward, terminated, jnp.bool_(False), {"tags": jnp.sum(caught.astype(jnp.float32))})
 
     def observe(self, state: State, params: Params) -> dict[str, Observation]:
         rows = jnp.concatenate([self._scale(state, params), self._flags(state)], axis=1)
@@ -247,12 +248,19 @@ class TagContinuous(Env):
     def _tags(self, state: State, params: Params) -> tuple[jax.Array, jax.Array]:
         """Which runners are caught, bool [runners], and how many each tagger caught, [taggers]."""
         first = self.num_taggers
-        nearest, who = _nearest(state.x[:first], state.y[:first], state.x[first:], state.y[first:])
+        found = _nearest(state.x[:first], state.y[:first], state.x[first:], state.y[first:])
+        nearest, who = trees.compute_once(found)
         reach = params.tagging_distance * params.side
         caught = state.in_game[first:] & (nearest < reach * reach)
+        return caught, self._count(who, caught)
+
+    def _count(self, who: jax.Array, caught: jax.Array) -> jax.Array:
+        """How many of the caught runners each tagger is the nearest to; many taggers on a GPU by adding ones up."""
+        first = self.num_taggers
+        if jax.default_backend() != "cpu" and first > _AT_ONCE:
+            return jnp.zeros(first).at[jnp.where(caught, who, first)].add(1.0, mode="drop")
         tagger = jax.lax.broadcasted_iota(jnp.int32, (first, self.num_runners), 0)
-        tags = jnp.sum(((tagger == who[None]) & caught[None]).astype(jnp.float32), axis=1)
-        return caught, tags
+        return jnp.sum(((tagger == who[None]) & caught[None]).astype(jnp.float32), axis=1)
 
     def _scale(self, state: State, params: Params) -> jax.Array:
         """x, y, v, a and θ `[n, 5]` on the scale of the views."""
