@@ -2,7 +2,6 @@
 
 import functools
 import importlib.metadata
-import math
 import platform
 import statistics
 import time
@@ -33,8 +32,6 @@ from shoal.training.kernel_use import describe_kernels
 from shoal.training.memory import SMALLER, Need, largest, need_of, require_room
 from shoal.training.program import MAX_UPDATES
 
-_MOST_COLUMNS, _MANY_NUMBERS = 128, 1 << 20
-
 
 class Checksum(struct.PyTreeNode):
     """Sums over everything a rollout produced, per copy: they prove that it was computed, and computed correctly."""
@@ -51,23 +48,11 @@ def checksum(step: Step) -> Checksum:
     """
 
     def total(tree: PyTree) -> jax.Array:
-        parts = [_add_columns(leaf.astype(jnp.float32)) for leaf in jax.tree.leaves(tree)]
+        parts = [leaf.astype(jnp.float32).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(tree)]
         return jnp.sum(jnp.concatenate(parts, axis=1), axis=1)
 
     views = {name: obs.view for name, obs in step.observation.items()}
     return Checksum(total(views), total(step.reward), total(step.terminated | step.truncated))
-
-
-def _add_columns(leaf: jax.Array) -> jax.Array:
-    """Numbers `[E, m]` with the same sums: on a GPU one for each agent, where there are many agents with short views.
-
-    A reduction of all numbers takes longer there, since it works out anew where in its view each number is.
-    """
-    width = math.prod(leaf.shape[2:])
-    if jax.default_backend() == "cpu" or leaf.ndim < 3 or width > _MOST_COLUMNS or leaf.size < _MANY_NUMBERS:
-        return leaf.reshape(leaf.shape[0], -1)
-    columns = jax.lax.split(leaf.reshape(*leaf.shape[:2], width), [1] * width, axis=2)
-    return functools.reduce(jnp.add, columns)[:, :, 0]
 
 
 def random_rollout(vectorised: Vectorised, worlds: Worlds, num_steps: int) -> tuple[Worlds, Checksum]:
