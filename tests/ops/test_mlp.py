@@ -277,12 +277,13 @@ def test_a_trial_runs_all_kernels_of_its_size(widths, size, dtype, source):
     assert found == {f"{source}_{form}_{size}" for form in ("forward1", "forward2", "backward", "backward_inputs")}
 
 
-@pytest.mark.skipif(jax.default_backend() == "cpu", reason="needs a GPU")
-@pytest.mark.parametrize("activation", list(mlp.ACTIVATIONS))
-@pytest.mark.parametrize("dtype", mlp.SOURCES)
-def test_kernels_pass_their_trials(dtype, activation):
-    trial = mlp.make_trial([(18, 64, 64, 5)], activation, dtype)
-    assert trial.measure() <= trial.tolerance
+if jax.default_backend() != "cpu":  # elsewhere both sides of a trial are the plain form
+
+    @pytest.mark.parametrize("activation", list(mlp.ACTIVATIONS))
+    @pytest.mark.parametrize("dtype", mlp.SOURCES)
+    def test_kernels_pass_their_trials(dtype, activation):
+        trial = mlp.make_trial([(18, 64, 64, 5)], activation, dtype)
+        assert trial.measure() <= trial.tolerance
 
 
 def test_a_trial_sees_a_wrong_kernel(monkeypatch):

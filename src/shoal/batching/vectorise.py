@@ -14,11 +14,10 @@ import jax.numpy as jnp
 from flax import struct
 from jax.extend.core import Literal
 
-from shoal.batching.given_actions import check_actions
 from shoal.batching.masked import masked_map
 from shoal.batching.regroup import return_groups, sum_rewards
 from shoal.core import trees
-from shoal.core.env import Env
+from shoal.core.env import Env, check_actions
 from shoal.core.errors import require, require_positive
 from shoal.core.keys import StepKeys, Use, copy_keys, use_key
 from shoal.core.registry import make
@@ -100,7 +99,7 @@ class Vectorised:
         """
         require(isinstance(worlds, Worlds), "Vectorised.step", "worlds", worlds, "what reset or the last step returned")
         count = worlds.first.shape[0]
-        check_actions(self.env.groups, count, actions)
+        check_actions("Vectorised.step", self.env.groups, count, actions)
         if worlds.keys is None:
             keys = jax.vmap(lambda key: use_key(key, worlds.clock, Use.STEP))(worlds.key)
         else:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from shoal.core.errors import WorldError
+from shoal.core.errors import OptionError, WorldError
 from shoal.core.spaces import ActionNames, Box, action_dtype, action_shape, number_actions
 from shoal.core.types import Actions, Group, Observation, Outcome, PyTree, Scene, Seat
 
@@ -170,6 +170,48 @@ def action_shapes(groups: Mapping[str, Group]) -> dict[str, jax.ShapeDtypeStruct
         name: jax.ShapeDtypeStruct((group.size, *action_shape(group.action)), action_dtype(group.action))
         for name, group in groups.items()
     }
+
+
+def check_actions(owner: str, groups: Mapping[str, Group], count: int, actions: Any) -> None:
+    """Refuses anything but one array of actions `[count, n, ...]` for each group.
+
+    Values are not looked at: all of this is known while a program is traced, so a compiled loop checks nothing.
+    """
+    wanted = {name: jax.ShapeDtypeStruct((count, *one.shape), one.dtype) for name, one in action_shapes(groups).items()}
+    form = "actions must be a dict with an array for each group: " + ", ".join(
+        f"{name!r}: {_in_words(one)}" for name, one in wanted.items()
+    )
+    if not isinstance(actions, Mapping):
+        raise OptionError(f"{owner}: {form}; got {_in_words(actions)}")
+    if set(actions) != set(wanted):
+        raise OptionError(f"{owner}: {form}; got the groups {', '.join(map(repr, actions)) or 'none'}")
+    for name, one in wanted.items():
+        _check_group(owner, name, one, groups[name], actions[name])
+
+
+def _check_group(owner: str, name: str, wanted: jax.ShapeDtypeStruct, group: Group, got: Any) -> None:
+    where = f"{owner}: the actions of {name!r} must be {_in_words(wanted)}, by copy and agent"
+    if not hasattr(got, "shape") or not hasattr(got, "dtype"):
+        raise OptionError(f"{where}; got {_in_words(got)}. Make it an array with jnp.asarray.")
+    if got.shape != wanted.shape:
+        raise OptionError(f"{where}; got {_in_words(got)}. {_advice(wanted.shape, got.shape)}")
+    kind = jnp.integer if jnp.issubdtype(wanted.dtype, jnp.integer) else jnp.floating
+    if not jnp.issubdtype(got.dtype, kind):
+        raise OptionError(f"{where}, for {group.action}; got {_in_words(got)}. Convert it with .astype.")
+
+
+def _advice(wanted: tuple[int, ...], got: tuple[int, ...]) -> str:
+    if got == wanted[1:]:
+        return "These are the actions of one copy: jnp.broadcast_to gives them to all."
+    if got == wanted[:1] + wanted[2:] and wanted[1] == 1:
+        return "Its one agent has an axis, too: actions[:, None]."
+    return f"The first axis is of the {wanted[0]} copies, the second of the {wanted[1]} agents of the group."
+
+
+def _in_words(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype} {list(value.shape)}"
+    return f"a {type(value).__name__}"
 
 
 def describe(env: Env) -> Spec:
