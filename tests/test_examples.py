@@ -74,6 +74,7 @@ def test_own_world():
     assert first < 2 < 2.5 < last
 
 
+@pytest.mark.slow
 def test_notebook():
     module = runpy.run_path(str(ROOT / "examples" / "notebook.py"))
     found = {}

@@ -12,6 +12,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_every_block_runs(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install matplotlib")
     pytest.importorskip("pettingzoo", reason="PettingZoo is not installed: pip install pettingzoo")
